@@ -1,10 +1,8 @@
 # One image for every role: docker run … IMAGE worker segmenter. How to use it: docs/how-to/kubernetes.md
-# To pin the bases, give them by digest: --build-arg BASE=python@sha256:… --build-arg BUILD_BASE=python@sha256:…
+# To pin the base, give it by digest: --build-arg BASE=python@sha256:…
 ARG BASE=python:3.11-slim
-# The same Python at the same place, with a C compiler; of it nothing stays
-ARG BUILD_BASE=python:3.11
 
-FROM ${BUILD_BASE} AS build
+FROM ${BASE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 RUN python3 -m venv /opt/afterword
 ENV PATH=/opt/afterword/bin:$PATH
@@ -14,11 +12,9 @@ RUN pip install --no-compile --require-hashes --only-binary :all: -r requirement
  && pip install --no-compile --require-hashes --only-binary :all: --target /tools -r requirements-build.lock
 COPY . .
 ARG REVISION=unknown
-# Whether the segmenter is compiled; empty where BUILD_BASE has no compiler
-ARG COMPILE=1
-# What builds is locked too, so that the build fetches nothing else; none of it, nor pip, is needed to run. Bytecode is
-# kept of what is really imported, since the image is read-only where it runs: of everything it would be 30 MB more.
-RUN AFTERWORD_COMPILE=${COMPILE} AFTERWORD_REVISION=${REVISION} PYTHONPATH=/tools \
+# The build backend is locked too, so that the build fetches nothing else; neither it nor pip is needed to run. Bytecode
+# is kept only for what is really imported, since the image is read-only where it runs; for everything it would be 30 MB.
+RUN AFTERWORD_REVISION=${REVISION} PYTHONPATH=/tools \
     pip install --no-compile --no-deps --no-build-isolation . && pip uninstall --quiet --yes setuptools pip \
  && find /opt/afterword/lib -type d -name tests -prune -exec rm -r {} + \
  && find /opt/afterword/lib -regextype egrep -regex '.*\.(c|cpp|h|pyx|pxd|pyi|a)' -delete

@@ -15,8 +15,6 @@ MINUTES ?= 20
 SEED ?= 1
 STANDBYS ?= 0
 THREADS ?= 1
-# What runs as a process runs as the image has it: with the segmenter compiled, where there is a compiler
-DEPLOYED = env $$($(BIN)/python -m tools.compiled)
 
 .PHONY: help venv demo test test-deploy test-cluster test-llm rerank faults hostile soak unit model mutants quality bench bench-check lint format docs language-model diagrams site lock release sizes clean
 
@@ -37,18 +35,18 @@ demo: $(STAMP) ## a real dialogue through the embedded stack, from its messages 
 
 test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official images
 	@# most tests wait for servers, so there are more processes than cores, each with a stack of its own; those of e2e have bounds in seconds
-	$(DEPLOYED) $(BIN)/pytest -n 2 --dist loadfile tests/e2e; e2e=$$?; \
+	$(BIN)/pytest -n 2 --dist loadfile tests/e2e; e2e=$$?; \
 	$(BIN)/pytest -n 3 --dist loadfile tests --ignore tests/e2e && exit $$e2e
 
 faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which, STANDBYS=1
-	$(DEPLOYED) $(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED) --standbys $(STANDBYS)
+	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED) --standbys $(STANDBYS)
 
 hostile: $(STAMP) ## hostile input of every kind under load, and a table; MINUTES= and SEED= choose how long and which
-	$(DEPLOYED) $(BIN)/python -m tests.e2e.faults.hostile --minutes $(MINUTES) --seed $(SEED)
+	$(BIN)/python -m tests.e2e.faults.hostile --minutes $(MINUTES) --seed $(SEED)
 
 soak: MINUTES = 60
 soak: $(STAMP) ## a steady load for an hour while workers come and go: curves, slopes, leaks; MINUTES=, SEED=, RATE=
-	$(DEPLOYED) $(BIN)/python -m tests.e2e.faults.soak --minutes $(MINUTES) --seed $(SEED) $(if $(RATE),--rate $(RATE))
+	$(BIN)/python -m tests.e2e.faults.soak --minutes $(MINUTES) --seed $(SEED) $(if $(RATE),--rate $(RATE))
 
 test-deploy: $(STAMP) ## the image, the compose file and the chart; fetches Helm, and an engine where none runs (Debian, root)
 	$(BIN)/pytest tests/deploy -m deploy

@@ -17,12 +17,7 @@ def running_version() -> str:
 
 def version_line() -> str:
     """Return what `afterword --version` prints."""
-    return f"afterword {running_version()} (revision {revision()}{', compiled' if is_compiled() else ''})"
-
-
-def is_compiled(package: Path = PACKAGE) -> bool:
-    """Return whether the segmenter's rules run as C: see `AFTERWORD_COMPILE` in setup.py."""
-    return any((package / "streams" / "segmenter").glob("compiled__mypyc.*"))
+    return f"afterword {running_version()} (revision {revision()})"
 
 
 def revision(package: Path = PACKAGE) -> str:

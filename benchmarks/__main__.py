@@ -6,7 +6,6 @@ python -m benchmarks [--only WORD] [--rounds 5] [--short] [--load RATE]… [--me
 
 import argparse
 import asyncio
-import os
 import sys
 import tempfile
 import time
@@ -20,7 +19,6 @@ from pymongo.errors import PyMongoError
 from rich.console import Console
 
 from afterword.streams.errors import StoreUnavailable
-from afterword.version import is_compiled
 from benchmarks import (
     archiver,
     context,
@@ -44,7 +42,6 @@ from benchmarks import (
     summarizer,
 )
 from benchmarks.suite import Benchmark, Finding, Form, as_json, as_markdown, show
-from tools import compiled
 
 BENCHMARKS: Mapping[str, Benchmark] = {
     "engine": engine.run,
@@ -111,13 +108,6 @@ async def run_all(run: Run, wanted: Mapping[str, Benchmark], console: Console) -
         await run.one(name, benchmark, console)
 
 
-def use_what_is_deployed() -> None:
-    """Go on with the package as the image has it, where C can be compiled: the processes that are measured too."""
-    variables = compiled.environment()
-    if variables.items() - os.environ.items():
-        os.execve(sys.executable, sys.orig_argv, os.environ | variables)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Ours beside others, in one run.")
     parser.add_argument("--only", metavar="WORD", default="", help="benchmarks whose name has this word in it")
@@ -135,10 +125,7 @@ def main() -> None:
     form = Form(given.rounds, given.short, tuple(given.load), tuple(given.messages), given.keep)
     run = Run(form, given.json, given.markdown)
     wanted = {name: one for name, one in BENCHMARKS.items() if given.only in name}
-    use_what_is_deployed()
-    console = Console(width=140)
-    console.print(f"the segmenter is {'compiled' if is_compiled() else 'not compiled'}")
-    asyncio.run(run_all(run, wanted, console))
+    asyncio.run(run_all(run, wanted, Console(width=140)))
     if run.failed:
         sys.exit(f"failed: {', '.join(run.failed)}")
 

@@ -105,11 +105,10 @@ def segment(weights: Weights, dialogue: Dialogue, shortest: int = SHORTEST) -> l
     said = _said(dialogue)
     listener, found, length = TopicListener(), list[bool](), 0
     for now in said:
-        common = listener.learn(now)
         is_long = length >= shortest
-        cuts = is_long and listener.is_english(now) and listener.score(weights, now, common, length) > 0
+        cuts = is_long and listener.is_english(now) and listener.score(weights, now, length) > 0
         found.append(cuts)
-        listener.take(now, common, opens=cuts or not length)
+        listener.take(now, opens=cuts or not length)
         length = 1 if cuts else length + 1
     return found
 
@@ -120,11 +119,11 @@ def examples(dialogues: Corpus, others: Mapping[str, tuple[int, Values]] | None 
     for dialogue in dialogues:
         listener, length = TopicListener(), 0
         for now, begins in zip(_said(dialogue), labels(dialogue), strict=True):
-            common, opens = listener.learn(now), begins or not length
+            opens = begins or not length
             if length:
-                values = listener.features(now, common, length) + [value(listener, now, length) for value in extra]
+                values = listener.features(now, length) + [value(listener, now, length) for value in extra]
                 yield Example(values, begins)
-            listener.take(now, common, opens=opens)
+            listener.take(now, opens=opens)
             length = 1 if opens else length + 1
 
 
@@ -236,7 +235,7 @@ def _formal(dialogue: Dialogue) -> list[bool]:
     found, listener = [], TopicListener()
     for now in _said(dialogue):
         found.append(listener.is_formal(now))
-        listener.take(now, 0, opens=True)
+        listener.take(now, opens=True)
     return found
 
 

@@ -53,8 +53,6 @@ class Heard(NamedTuple):
 
     listener: shifts.TopicListener
     now: shifts.Utterance
-    common: int
-    """Number of content words, as in `TopicListener.learn`."""
 
 
 class Beginning(NamedTuple):
@@ -128,8 +126,7 @@ def topics_in(state: State, unheard: Sequence[Unheard], limits: Episodes) -> tup
     length = state.open_messages - state.unheard
     found = []
     for seq, (says, model, now) in enumerate(unheard, state.next_seq - state.unheard):
-        common = listener.learn(now) if listener else 0
-        if says is None and listener and length >= shortest and listener.begins_topic(now, common, length):
+        if says is None and listener and length >= shortest and listener.begins_topic(now, length):
             says, model = False, listener.version
         if says is False and length >= shortest:
             found.append(Beginning(seq, model))
@@ -137,7 +134,7 @@ def topics_in(state: State, unheard: Sequence[Unheard], limits: Episodes) -> tup
             if not hears_all:  # an episode keeps the model that opened it, or none
                 listener = None
         if listener:
-            listener.take(now, common, opens=not length)
+            listener.take(now, opens=not length)
         length += 1
     return listener.row if listener else b"", found
 
@@ -155,11 +152,10 @@ def judged(state: State, message: Arrival, limits: Episodes) -> tuple[Arrival, H
         shifts.TopicListener(state.topic or shifts.BEGUN),
         shifts.utterance_of(message.is_user, message.content),
     )
-    common = listener.learn(now)
     may_shift = message.is_continuation is None and decides and length >= limits.min_episode_size
-    if may_shift and listener.begins_topic(now, common, length):
+    if may_shift and listener.begins_topic(now, length):
         message = message._replace(is_continuation=False, topic_model=listener.version)
-    return message, Heard(listener, now, common)
+    return message, Heard(listener, now)
 
 
 def topic_after(state: State, heard: Heard | None, limits: Episodes) -> bytes:
@@ -169,7 +165,7 @@ def topic_after(state: State, heard: Heard | None, limits: Episodes) -> bytes:
         return b""
     if heard is None or not (opens or state.topic):
         return state.topic
-    heard.listener.take(heard.now, heard.common, opens=opens)
+    heard.listener.take(heard.now, opens=opens)
     return heard.listener.row
 
 

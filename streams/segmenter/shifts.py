@@ -7,43 +7,41 @@ another language, or too short to tell, it finds nothing. Trained by `python -m 
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
-from itertools import chain, product
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
-VERSION: Final = 3
-"""Version of the features and weights below; 15 at most, because a message's row has four bits for it."""
-KNOWN_VERSIONS = frozenset((VERSION,))
-"""Versions that decide: an episode keeps the one that opened it. Versions 1 and 2 were never released."""
-MAX_CHARACTERS: Final = 600
+VERSION = 3
+"""Version of the features and weights below; 15 at most, because a message's row has four bits for it.
+
+An episode that another version opened is not cut by its text.
+"""
+MAX_CHARACTERS = 600
 """Characters of a message that are read."""
-MAX_CONTENT: Final = 24
+MAX_CONTENT = 24
 """Content words of a message that are compared, each counted once."""
-STEM_BYTES: Final = 5
+STEM_BYTES = 5
 """Bytes of a word that are compared."""
-REMEMBERED: Final = 64
+REMEMBERED = 64
 """Content words of the open episode that are remembered: the last ones."""
-TYPICAL_EPISODE: Final = 4
+TYPICAL_EPISODE = 4
 """Messages for each episode, on average over the conversation, towards which the threshold moves."""
-MOST_SAVED: Final = 12
+MOST_SAVED = 12
 """Messages beyond that average, or missing from it, that count."""
-ENGLISH_WORD_IN: Final = 5
+ENGLISH_WORD_IN = 5
 """One word of so many, at least, is one that only English has, in this message and those before."""
-FORMAL: Final = 56
+FORMAL = 56
 """Tenths of a character for each different word, in this message and those before, from which a conversation is formal.
 
 Long words, and long messages, are those of services and of assistants that inform; there it counts who speaks and how
 much is new. Between people who chat neither tells anything.
 """
-MOST_NEW: Final = 7
+MOST_NEW = 7
 """Content words that the episode has not, at most, that count."""
-LONGEST: Final = 14
-"""Messages of the open episode beyond which its length makes no difference."""
-FOREIGN_CHARACTER_IN: Final = 10
+FOREIGN_CHARACTER_IN = 10
 """One character of so many beyond ASCII, at most: otherwise the text is in no language that is known here."""
 
 CUES = {
@@ -56,8 +54,8 @@ CUES = {
     "question word": "what which who how when where why",
 }
 """Words that tell something about the message, by their class."""
-REFERS: Final = list(CUES).index("refers")
-REFERS_WITHIN: Final = 8
+REFERS = list(CUES).index("refers")
+REFERS_WITHIN = 8
 """Words from the beginning among which one that refers to what was said before counts."""
 _ENGLISH_WORDS = """
 im ill ive id its dont thats youre you are your my the is it this that these those what which who how when where why
@@ -79,57 +77,41 @@ _CUES: dict[bytes, int] = {}
 for _number, _words in enumerate(CUES.values()):
     for _word in _words.encode().split():
         _CUES[_word] = _CUES.get(_word, 0) | 1 << _number
-_REFERS: Final = frozenset(CUES["refers"].encode().split())
-_ENGLISH_BIT: Final = len(CUES)
-_CUE_BITS: Final = (1 << _ENGLISH_BIT) - 1
-_KNOWN: Final = {
+_REFERS = frozenset(CUES["refers"].encode().split())
+_ENGLISH_BIT = len(CUES)
+_CUE_BITS = (1 << _ENGLISH_BIT) - 1
+_KNOWN = {
     word: _CUES.get(word, 0) | (word in _ENGLISH) << _ENGLISH_BIT
     for word in (*_ENGLISH, *_CUES, *_OTHER_FUNCTION_WORDS.encode().split())
 }
 """Function words and cues, with a bit for each class of CUES, and one for `_ENGLISH`: all other words are content."""
 _CASE = {byte: byte + 32 for byte in range(65, 91)}
-_LETTERS: Final = bytes(_CASE.get(byte, byte if chr(byte).isalnum() and byte < 128 else 32) for byte in range(256))
+_LETTERS = bytes(_CASE.get(byte, byte if chr(byte).isalnum() and byte < 128 else 32) for byte in range(256))
 """Makes lower-case words of ASCII, with spaces between: what else is a letter depends on the version of Python."""
 
 
-class Utterance:
-    """Part of a message that the model sees. No tuple: compiled, its fields are those of a C structure."""
+class Utterance(NamedTuple):
+    """What the model sees of a message."""
 
-    __slots__ = ("asks", "characters", "content", "cues", "ends_asking", "english", "foreign", "is_user", "words")
+    is_user: bool
+    asks: bool
+    ends_asking: bool
     cues: int
     """A bit for each class of CUES that it has."""
     words: int
     """Number of different words."""
     english: int
     """Number of those that only English has."""
+    characters: int
     foreign: int
     """Number of characters beyond ASCII."""
-    content: list[int]
+    content: Sequence[int]
     """Digests of its content words, two bytes each, each once."""
 
-    def __init__(
-        self,
-        is_user: bool,
-        asks: bool,
-        ends_asking: bool,
-        cues: int,
-        words: int,
-        english: int,
-        characters: int,
-        foreign: int,
-        content: list[int],
-    ) -> None:
-        self.is_user, self.asks, self.ends_asking, self.cues = is_user, asks, ends_asking, cues
-        self.words, self.english, self.characters, self.foreign = words, english, characters, foreign
-        self.content = content
 
-
-HeardWords = tuple[int, int, int, list[int]]
-"""Number of different words, number of those that only English has, bits of the cues, digests of the content words."""
-
-
-def words_in(plain: bytes) -> HeardWords:
-    """`plain`: ASCII, at most MAX_CHARACTERS."""
+def utterance_of(is_user: bool, content: str) -> Utterance:
+    text = content[:MAX_CHARACTERS]
+    plain = text.encode("ascii", "ignore")
     words = plain.translate(_LETTERS, b"'").split()
     different = frozenset(words)
     bits = english = 0
@@ -144,37 +126,25 @@ def words_in(plain: bytes) -> HeardWords:
     cues = bits & _CUE_BITS
     if cues >> REFERS & 1 and _REFERS.isdisjoint(words[:REFERS_WITHIN]):
         cues ^= 1 << REFERS
-    return len(different), english, cues, sorted(digests)[:MAX_CONTENT]  # sets have no order
+    return Utterance(
+        is_user=is_user,
+        asks=b"?" in plain,
+        ends_asking=plain.rstrip().endswith(b"?"),
+        cues=cues,
+        words=len(different),
+        english=english,
+        characters=len(text),
+        foreign=len(text) - len(plain),
+        content=sorted(digests)[:MAX_CONTENT],  # sets have no order
+    )
 
 
-def _quickest() -> Callable[[bytes], HeardWords]:
-    """Return `words_in`, or what was compiled of _words.c."""
-    try:
-        from afterword.streams.segmenter import _words
-    except ImportError:
-        return words_in
-    _words.prepare(_KNOWN, _ENGLISH_BIT, REFERS, REFERS_WITHIN, STEM_BYTES, MAX_CONTENT)
-    return _words.words_in
-
-
-_words_in: Final = _quickest()
-
-
-def utterance_of(is_user: bool, content: str) -> Utterance:
-    text = content[:MAX_CHARACTERS]
-    plain = text.encode("ascii", "ignore")
-    words, english, cues, digests = _words_in(plain)
-    asks = b"?" in plain
-    ends_asking = asks and plain.rstrip().endswith(b"?")
-    return Utterance(is_user, asks, ends_asking, cues, words, english, len(text), len(text) - len(plain), digests)
-
-
-LAST_USER: Final = 1
-LAST_ENDED_ASKING: Final = 2
-EARLIER_ENDED_ASKING: Final = 4
-_ROWS: Final = [Struct(f">BbBHHHHH{number}H") for number in range(REMEMBERED + 1)]
+LAST_USER = 1
+LAST_ENDED_ASKING = 2
+EARLIER_ENDED_ASKING = 4
+_ROWS = [Struct(f">BbBHHHHH{number}H") for number in range(REMEMBERED + 1)]
 """Rows by their number of words."""
-HEADER_BYTES: Final = _ROWS[0].size
+HEADER_BYTES = _ROWS[0].size
 """Bytes of the numbers; what follows them are words."""
 ROW_BYTES = range(HEADER_BYTES, HEADER_BYTES + 2 * REMEMBERED + 1, 2)
 """Lengths that a row may have: 13 bytes of numbers and two for each word, at most 141."""
@@ -189,7 +159,6 @@ class TopicListener:
     """
 
     __slots__ = (
-        "_known",
         "characters",
         "content",
         "english",
@@ -218,11 +187,8 @@ class TopicListener:
 
     def __init__(self, row: bytes = BEGUN) -> None:
         numbers = _ROWS[(len(row) - HEADER_BYTES) // 2].unpack(row)
-        self.version, saved, self.last, mean_share, self.words, self.english, *_ = numbers
+        self.version, self.saved, self.last, self.mean_share, self.words, self.english, *_ = numbers
         self.characters, self.foreign, *self.content = numbers[6:]
-        self._known = set(self.content)
-        # a damaged row may have any number
-        self.saved, self.mean_share = max(-MOST_SAVED, min(saved, MOST_SAVED)), min(mean_share, 1000)
 
     @property
     def row(self) -> bytes:
@@ -239,12 +205,9 @@ class TopicListener:
             *content,
         )
 
-    def learn(self, now: Utterance) -> int:
-        """Learn the message's content words, before it is taken; returns how many of them the open episode had."""
-        known, content = self._known, now.content
-        before = len(known)
-        known.update(content)
-        return len(content) + before - len(known)
+    def known_words(self, now: Utterance) -> int:
+        """Count the message's content words that the open episode has."""
+        return len({*self.content}.intersection(now.content))
 
     def is_english(self, now: Utterance) -> bool:
         """Decide by the message and, with less weight the longer ago, all before it."""
@@ -257,66 +220,40 @@ class TopicListener:
         """Return whether words, or messages, are long, in this message and those before."""
         return (self.characters + now.characters) * 10 >= (self.words + now.words) * FORMAL
 
-    def begins_topic(self, now: Utterance, common: int, length: int) -> bool:
-        """Return whether a topic begins with the message.
+    def begins_topic(self, now: Utterance, length: int) -> bool:
+        """Return whether a topic begins with the message. `length`: messages of the open episode, at least one."""
+        return self.version == VERSION and self.is_english(now) and self.score(weights(), now, length) > 0
 
-        `common`: as it was learnt; `length`: messages of the open episode, at least one.
-        """
-        if self.version not in KNOWN_VERSIONS or not self.is_english(now):
-            return False
-        return self.score(weights(self.version), now, common, length) > 0
+    def score(self, weights: "Weights", now: Utterance, length: int) -> int:
+        """Return the log-odds, in thousandths, above the threshold."""
+        values = zip(weights.tables, self.features(now, length), strict=True)
+        return weights.bias + weights.pull * self.saved + sum(table[value] for table, value in values)
 
-    def score(self, weights: "Weights", now: Utterance, common: int, length: int) -> int:
-        """Log-odds, in thousandths, above the threshold: the sum for `features`, without calls for each of them."""
-        bias, by_share, by_relative, by_length, by_saved, by_pair, by_formal, by_cues = weights
-        asks = now.asks
-        last, said = self.last, len(now.content)
-        questions = (last & LAST_ENDED_ASKING) | asks
-        share = common * 1000 // said if said else 0
-        formal = 0
-        if (self.characters + now.characters) * 10 >= (self.words + now.words) * FORMAL:
-            new = said - common
-            formal = 1 + now.is_user * (MOST_NEW + 1) + (new if new < MOST_NEW else MOST_NEW)
-        return (
-            bias
-            + by_share[_SHARE_STEPS[share] << 2 | questions]
-            + by_relative[_RELATIVE_STEPS[share - self.mean_share]]
-            + by_length[length if length < LONGEST else LONGEST]
-            + by_saved[self.saved]
-            + by_pair[(last & 6) << 1 | asks << 1 | (now.is_user == last & LAST_USER)]
-            + by_formal[formal << 2 | questions]
-            + by_cues[now.cues << 2 | questions]
-        )
-
-    def features(self, now: Utterance, common: int, length: int) -> list[int]:
-        """Return the value of each of TABLES: whether each cue is there, by what was asked and is."""
-        said, last = len(now.content), self.last
+    def features(self, now: Utterance, length: int) -> list[int]:
+        """Return a value for each of TABLES; most of them say too whether a question was asked before, or is now."""
+        said, known, last = len(now.content), self.known_words(now), self.last
         questions = (last & LAST_ENDED_ASKING) | now.asks
-        share = common * 1000 // said if said else 0
-        formal = (1 + now.is_user, 1 + min(said - common, MOST_NEW)) if self.is_formal(now) else (0, 0)
+        share = known * 1000 // said if said else 0
+        formal = (1 + now.is_user, 1 + min(said - known, MOST_NEW)) if self.is_formal(now) else (0, 0)
         by_asked = [*formal, *(now.cues >> number & 1 for number in range(len(CUES)))]
         return [
-            share_step(share) << 2 | questions,
-            relative_step(share - self.mean_share),
-            length_step(length),
-            saved_step(self.saved),
+            bisect_right((1, 120, 250, 400, 600), share) << 2 | questions,
+            bisect_right((-150, -50, 50, 150, 300), share - self.mean_share),
+            bisect_right((2, 3, 4, 5, 6, 7, 8, 10, 14), length),
+            bisect_right((-4, 0, 3, 6, 9), self.saved),
             (last & 6) << 1 | now.asks << 1 | (now.is_user == last & LAST_USER),
             *(value << 2 | questions for value in by_asked),
         ]
 
-    def take(self, now: Utterance, common: int, *, opens: bool) -> None:
-        """Know the message from now on. `common`: as it was learnt; `opens`: it is the first one of an episode."""
-        content = now.content
+    def take(self, now: Utterance, *, opens: bool) -> None:
+        """Count the message in. `opens`: it is the first one of an episode."""
         saved, share = self.saved + 1, 0
         if opens:
-            self.version, saved, self.content, self._known = VERSION, saved - TYPICAL_EPISODE, [*content], {*content}
-        elif content:
-            share = common * 1000 // len(content)
-            self.content += content
-            if len(self.content) > REMEMBERED:
-                self.content = self.content[-REMEMBERED:]
-                self._known = set(self.content)
-        self.saved = -MOST_SAVED if saved < -MOST_SAVED else MOST_SAVED if saved > MOST_SAVED else saved
+            self.version, saved, self.content = VERSION, saved - TYPICAL_EPISODE, [*now.content]
+        elif now.content:
+            share = self.known_words(now) * 1000 // len(now.content)
+            self.content = [*self.content, *now.content][-REMEMBERED:]
+        self.saved = max(-MOST_SAVED, min(saved, MOST_SAVED))
         self.last = now.is_user | now.ends_asking << 1 | (self.last & LAST_ENDED_ASKING) << 1
         self.mean_share += share - self.mean_share >> 2
         self.words = (self.words * 3 >> 2) + now.words
@@ -333,11 +270,10 @@ def without_words(row: bytes) -> bytes:
 def reworded(row: bytes, said: Iterable[Utterance]) -> bytes:
     """The row with the words of these messages of the open episode, and no others: one was changed or is gone."""
     listener = TopicListener(row)
-    listener.content = list(chain.from_iterable(each.content for each in said))[-REMEMBERED:]
+    listener.content = [word for each in said for word in each.content][-REMEMBERED:]
     return listener.row
 
 
-CUE = "cue: "
 TABLES: Mapping[str, int] = {
     "share, questions": 24,
     "share, relative": 6,
@@ -346,84 +282,27 @@ TABLES: Mapping[str, int] = {
     "pair": 16,
     "speaker": 12,
     "new words": 4 * (MOST_NEW + 2),
-    **{f"{CUE}{name}": 8 for name in CUES},
+    **{f"cue: {name}": 8 for name in CUES},
 }
 """The features, and how many values each has."""
 
 
-FORMALLY = [(0, 0), *product((1, 2), range(1, MOST_NEW + 2))]
-"""Speaker and number of new words, each from 1, where the conversation is formal; 0 and 0 where it is not."""
-
-
-def share_step(share: int) -> int:
-    """`share`: in thousandths."""
-    return bisect_right((1, 120, 250, 400, 600), share)
-
-
-def relative_step(share: int) -> int:
-    """`share`: a message's beside the running mean, in thousandths."""
-    return bisect_right((-150, -50, 50, 150, 300), share)
-
-
-_SHARE_STEPS: Final = bytes(map(share_step, range(1001)))
-"""Step of each share: bytes, as larger tables push others out of the processor's caches."""
-_RELATIVE_STEPS: Final = bytes(map(relative_step, (*range(1001), *range(-1000, 0))))
-"""Step of each share beside the mean; the last ones are of the negative numbers, as Python counts."""
-
-
-def length_step(length: int) -> int:
-    return bisect_right((2, 3, 4, 5, 6, 7, 8, 10, LONGEST), length)
-
-
-def saved_step(saved: int) -> int:
-    return bisect_right((-4, 0, 3, 6, 9), saved)
-
-
 class Weights(NamedTuple):
-    """Weights in thousandths, which sum exactly, as the tables in which they are looked up.
-
-    Of those by a number that may be negative, the last entries are of the negative numbers, as Python counts.
-    """
+    """Weights in thousandths: whole numbers, whose sum is the same on every machine."""
 
     bias: int
     """Threshold included."""
-    share: list[int]
-    """Weight of each step of the share, and questions."""
-    relative: list[int]
-    """Weight of each step of the share beside the running mean."""
-    length: list[int]
-    """Weight of each length, to LONGEST."""
-    saved: list[int]
-    """Weight of messages saved, from -MOST_SAVED to MOST_SAVED; with the pull of each."""
-    pair: list[int]
-    formal: list[int]
-    """Sums of the tables of who speaks and of new words, for all of FORMALLY with questions."""
-    cues: list[int]
-    """Sums of the tables of cues, for all of their combinations with questions."""
+    pull: int
+    """Weight of each message saved."""
+    tables: Sequence[Sequence[int]]
+    """In the order of TABLES."""
 
 
-def weights_of(bias: int, pull: int, tables: Mapping[str, list[int]]) -> Weights:
-    """`pull`: weight of each message saved; `tables`: as in TABLES."""
-    speaker, new_words = tables["speaker"], tables["new words"]
-    formal = [
-        speaker[who << 2 | questions] + new_words[new << 2 | questions]
-        for (who, new), questions in product(FORMALLY, range(4))
-    ]
-    by_cue = [tables[f"{CUE}{name}"] for name in CUES]
-    cues = [
-        sum(table[(bits >> number & 1) << 2 | questions] for number, table in enumerate(by_cue))
-        for bits, questions in product(range(1 << len(by_cue)), range(4))
-    ]
-    length = [tables["length"][length_step(each)] for each in range(LONGEST + 1)]
-    saved = [
-        tables["saved"][saved_step(each)] + pull * each for each in (*range(MOST_SAVED + 1), *range(-MOST_SAVED, 0))
-    ]
-    return Weights(
-        bias, tables["share, questions"], tables["share, relative"], length, saved, tables["pair"], formal, cues
-    )
+def weights_of(bias: int, pull: int, tables: Mapping[str, Sequence[int]]) -> Weights:
+    """`tables`: by the names in TABLES."""
+    return Weights(bias, pull, [tables[name] for name in TABLES])
 
 
 @cache
-def weights(version: int = VERSION) -> Weights:
-    found = json.loads((resources.files(__package__) / f"shifts-{version}.json").read_bytes())
-    return weights_of(found["bias"], found["pull"], found["tables"])
+def weights() -> Weights:
+    return weights_of(**json.loads((resources.files(__package__) / f"shifts-{VERSION}.json").read_bytes()))

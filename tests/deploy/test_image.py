@@ -126,10 +126,6 @@ def test_a_command_for_laptops_says_what_it_would_need(engine: Engine, image: st
         engine.docker("run", "--rm", image, "demo")
 
 
-def test_its_segmenter_is_compiled(engine: Engine, image: str) -> None:
-    assert engine.docker("run", "--rm", image, "--version").endswith(", compiled)")
-
-
 def test_it_says_what_it_is(engine: Engine, image: str) -> None:
     labels = json.loads(engine.docker("inspect", "--format", "{{json .Config.Labels}}", image))
     assert labels["org.opencontainers.image.title"] == "Afterword"

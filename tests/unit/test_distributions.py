@@ -16,7 +16,6 @@ from typing import NamedTuple
 import pytest
 
 from tests.extras import BASE, run_with
-from tools import compiled
 from tools.release import EMBEDDED, build_sdist, build_wheel
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +26,7 @@ PACKAGES = {
     "streams": "afterword/streams",
 }
 """Folders of the repository, and where they are in the wheel."""
+BUILT_FROM = ("pyproject.toml", "setup.py", "LICENSE", "README.md")
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 ENVIRONMENT = {"SOURCE_DATE_EPOCH": "1790000000", "AFTERWORD_REVISION": REVISION}
 EMBEDDED_PATH = "import afterword.dev, afterword.demo, afterword.embedded; print(afterword.embedded.__file__)"
@@ -52,9 +52,11 @@ class Built(NamedTuple):
 
 def copied(to: Path) -> Path:
     """Copy what a checkout holds that a build may read, so that nothing is left behind in it."""
-    for name in ("distributions", "tests", "tools", "benchmarks"):
-        shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=compiled.IGNORED)
-    return compiled.copied(to)
+    for name in (*PACKAGES, "distributions", "tests", "tools", "benchmarks"):
+        shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in BUILT_FROM:
+        shutil.copy(ROOT / name, to)
+    return to
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 import subprocess
 from pathlib import Path
 
-from afterword.version import UNKNOWN, is_compiled, revision
+from afterword.version import UNKNOWN, revision
 
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
 
@@ -31,12 +31,3 @@ def test_without_both_the_revision_is_unknown(tmp_path: Path) -> None:
 def test_a_checkout_without_commits_has_no_revision(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     assert revision(package(tmp_path)) == UNKNOWN
-
-
-def test_a_package_is_compiled_where_the_library_is_that_its_modules_share(tmp_path: Path) -> None:
-    segmenter = package(tmp_path) / "streams" / "segmenter"
-    segmenter.mkdir(parents=True)
-    (segmenter / "rules.py").touch()
-    assert not is_compiled(tmp_path / "afterword")
-    (segmenter / "compiled__mypyc.cpython-311-x86_64-linux-gnu.so").touch()
-    assert is_compiled(tmp_path / "afterword")

@@ -316,7 +316,7 @@ class Oracle:
             talk.since = new.sent
         if limits.topic_shift == "auto":
             listener, now = self.listener(talk), said_in(new)
-            listener.take(now, listener.learn(now), opens=not living(talk.open))
+            listener.take(now, opens=not living(talk.open))
             talk.topic = listener.row
         talk.taken.append(new)
         self.touch(talk)
@@ -335,7 +335,7 @@ class Oracle:
             return False
         known = len(living(talk.open))
         listener, now = self.listener(talk), said_in(new)
-        return known >= limits.min_episode_size and listener.begins_topic(now, listener.learn(now), known)
+        return known >= limits.min_episode_size and listener.begins_topic(now, known)
 
     def listener(self, talk: Talk) -> TopicListener:
         return TopicListener(reworded(talk.topic or BEGUN, map(said_in, living(talk.open))))
