@@ -1,7 +1,6 @@
 """Names in the pages exist: tests, files, settings, commands, options."""
 
 import re
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 import typer.main
 
 from afterword.cli import app
-from afterword.streams.runtime import Options
 from afterword.streams.settings import FILE_SUFFIX, Settings, is_secret, locations, variable
 from tools.reference.settings import reference
 
@@ -64,20 +62,6 @@ def test_settings_that_are_named_exist(page: Path) -> None:
 @pages
 def test_commands_that_are_shown_exist(page: Path) -> None:
     assert set(COMMAND.findall("\n".join(code(page.read_text())))) - commands() == set()
-
-
-@pages
-def test_every_row_of_a_table_has_as_many_cells_as_its_head(page: Path) -> None:
-    cells = re.compile(r"(?<!\\)\|")
-    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
-    for table in re.findall(r"(?:^\|.*\n)+", prose, re.MULTILINE):
-        head, *rows = table.splitlines()
-        assert [row for row in rows if len(cells.findall(row)) != len(cells.findall(head))] == []
-
-
-def test_every_option_of_the_engine_is_on_its_page() -> None:
-    text = (ROOT / "docs" / "engine.md").read_text()
-    assert [option.name for option in fields(Options) if f"`{option.name}`" not in text] == []
 
 
 def test_every_row_of_the_systems_that_are_replaced_is_answered_with_a_test() -> None:

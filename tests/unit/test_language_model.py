@@ -3,13 +3,12 @@
 from importlib import metadata
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from py3langid.langid import MODEL_DIR, MODEL_FILE
 
 from afterword.streams.language import LONGEST_NGRAM, MODEL, NGramTable
-from tools.language_model import SHIFTS, NoTable, first_fit, prepared, shortest_strings, table
+from tools.language_model import prepared, table
 
 LETTERS = st.sampled_from(b"ab\x00\xff")
 
@@ -40,17 +39,3 @@ def test_the_longest_ngram_that_ends_at_each_byte_is_found(ngrams: set[bytes], t
         ending = (text[begin:end] for begin in range(max(end - LONGEST_NGRAM, 0), end))
         expected += [features[ngram] for ngram in ending if ngram in features][:1]
     assert found == expected
-
-
-def test_no_table_is_made_where_two_places_are_the_same_or_all_are_taken() -> None:
-    with pytest.raises(NoTable):
-        first_fit(np.zeros(2**17, bool), np.array([5, 5], np.uint64))
-    with pytest.raises(NoTable):
-        first_fit(np.ones(2**17, bool), np.array([5], np.uint64))
-    assert first_fit(np.arange(2**17) != 4, np.array([5], np.uint64)) == SHIFTS[1]
-
-
-def test_strings_longer_than_an_ngram_are_refused() -> None:
-    moves = np.minimum(np.arange(LONGEST_NGRAM + 2) + 1, LONGEST_NGRAM + 1)[:, np.newaxis].repeat(256, axis=1)
-    with pytest.raises(ValueError, match="6 bytes"):
-        shortest_strings(moves, np.arange(len(moves)))
