@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from afterword.importing.outcomes import Files, ImportOptions, ImportOutcome, LeftOut, Place, message
+from afterword.importing.identity import user_of
+from afterword.importing.outcomes import Files, ImportOptions, ImportOutcome, LeftOut, Place, Refused, message
 from afterword.importing.records import Malformed, line_records
 from afterword.schemas.messages import MESSAGE_CREATED
 
@@ -27,5 +28,8 @@ def _line(place: Place, record: Any, options: ImportOptions) -> ImportOutcome:
         return place.rejected("not a message; edits, deletions, flushes and dialogues are for afterword produce")
     if not isinstance(record.get("conversation_id"), str):
         return place.rejected("schema_violation: conversation_id: a text is required")
-    user = {} if options.user_id is None else {"user_id": options.user_id}
-    return message(place, options, {**user, **record})
+    try:
+        user = {} if "user_id" in record else {"user_id": user_of(record) or options.user_id}
+    except Refused as error:
+        return place.rejected(str(error))
+    return message(place, options, {**record, **user})

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from afterword.importing.identity import conversation_of, identifier, user_of
 from afterword.importing.outcomes import (
     Files,
     ImportOptions,
@@ -32,8 +33,8 @@ ROLES = {
     "tool": "tool",
     "function": "tool",
 }
-CONVERSATION_IDS = ("conversation_id", "thread_id", "session_id", "id")
-USER_IDS = ("user_id", "user")
+SAID_FIELDS = ("content", "parts", "tool_calls", "function_call", "additional_kwargs", "response_metadata", "artifact")
+"""Fields of a message that do not say whose it is: tools' arguments and results may name anybody."""
 TIMES = ("sent_at", "created_at", "create_time", "timestamp", "created")
 TEXTS = ("text", "refusal", "content")
 NOT_SAID = ("thinking", "redacted_thinking", "reasoning")
@@ -95,19 +96,21 @@ def _conversation(place: Place, record: Any, options: ImportOptions) -> Iterator
     if messages is None:
         yield place.rejected("not a conversation: it has no messages")
         return
-    user_id = _first_text(record, USER_IDS) or options.user_id
-    if user_id is None:
-        yield place.rejected("it has no user; give --user")
-        return
     try:
+        named = user_of(record)
+        owners = [named] * len(messages) if named is not None else _users(messages)
         time = _time(record)
-        common = {"conversation_id": _conversation_id(record, messages), "user_id": user_id}
+        conversation_id = conversation_of(record) or _digest([record, owners])
     except Refused as error:
         yield place.rejected(str(error))
         return
     repeats: Counter[str] = Counter()
-    for number, said in enumerate(messages, start=1):
+    for number, (said, owner) in enumerate(zip(messages, owners, strict=True), start=1):
         where = place._replace(part=f"message {number}")
+        user_id = options.user_id if owner is None else owner
+        if user_id is None:
+            yield where.rejected("it has no user; give --user")
+            continue
         try:
             fields = _fields(said, repeats)
             time = fields["sent_at"] = _time(mapping(said)) or time
@@ -115,7 +118,11 @@ def _conversation(place: Place, record: Any, options: ImportOptions) -> Iterator
             yield where.rejected(str(error))
             continue
         is_empty = not fields["content"].strip() and not fields["tools"]
-        yield LeftOut("empty") if is_empty else message(where, options, {**common, **fields})
+        yield (
+            LeftOut("empty")
+            if is_empty
+            else message(where, options, {"conversation_id": conversation_id, "user_id": user_id, **fields})
+        )
 
 
 def _messages(record: Any) -> Sequence[Any] | None:
@@ -125,9 +132,16 @@ def _messages(record: Any) -> Sequence[Any] | None:
     return found if isinstance(found, list) else None
 
 
-def _conversation_id(record: Mapping[str, Any], messages: Sequence[Any]) -> str:
-    """Id of the record, or a digest of its messages. Raises: Refused."""
-    return _first_text(record, CONVERSATION_IDS) or _digest(messages)
+def _users(messages: Sequence[Any]) -> list[str | None]:
+    """Return the user of each message, for a record that names none itself.
+
+    A message without a user has that of the others. Raises: Refused if they have several.
+    """
+    found = [user_of({k: v for k, v in _inner(said).items() if k not in SAID_FIELDS}) for said in messages]
+    named = {user for user in found if user is not None}
+    if len(named) > 1 and None in found:
+        raise Refused("its messages name more than one user, and some of them none")
+    return [user or next(iter(named), None) for user in found]
 
 
 def _fields(said: Any, repeats: Counter[str]) -> dict[str, Any]:
@@ -141,7 +155,7 @@ def _fields(said: Any, repeats: Counter[str]) -> dict[str, Any]:
     same = _digest([role, content, calls])
     repeats[same] += 1
     return {
-        "id": text(inner.get("id")) or f"{same}-{repeats[same]}",
+        "id": identifier(inner.get("id")) or f"{same}-{repeats[same]}",
         "role": role,
         "content": content,
         "tools": list(dict.fromkeys(calls)),
@@ -209,10 +223,6 @@ def _time(fields: Mapping[str, Any]) -> str | None:
     """Raises: Refused."""
     known = _inner(fields)
     return next((rfc3339_of(known[name]) for name in TIMES if known.get(name) is not None), None)
-
-
-def _first_text(record: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    return next((found for name in names if (found := text(record.get(name)))), None)
 
 
 def _digest(value: Any) -> str:

@@ -160,7 +160,7 @@ def test_a_line_that_is_not_json_does_not_stop_the_others_and_blank_ones_are_cou
 
 def test_without_a_user_a_record_is_rejected():
     assert reasons(read([{"messages": HELLO}], options=ImportOptions())) == [
-        "history.json:1: it has no user; give --user"
+        f"history.json:1: message {number}: it has no user; give --user" for number in (1, 2)
     ]
 
 

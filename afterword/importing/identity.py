@@ -1,0 +1,144 @@
+"""Who and which conversation a record of a history names: an id that can be read, nobody, or a reason to refuse it.
+
+`--user` stands for the user of records that name nobody. A record that names somebody in a way that cannot be read is
+refused: given to the user of the command line, it would be in the memory of the wrong person.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from afterword.importing.outcomes import Refused
+
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+USER_IDS = (("user", "id"), ("userid",), ("user",))
+CONVERSATION_IDS = (
+    ("conversation", "id"),
+    ("conversationid",),
+    ("thread", "id"),
+    ("threadid",),
+    ("session", "id"),
+    ("sessionid",),
+    ("chat", "id"),
+    ("chatid",),
+    ("id",),
+    ("uuid",),
+)
+"""Names of the fields that are read, split into words, the preferred ones first."""
+
+PEOPLE = frozenset(
+    [
+        "account",
+        "author",
+        "by",
+        "client",
+        "contact",
+        "creator",
+        "customer",
+        "email",
+        "employee",
+        "guest",
+        "human",
+        "identity",
+        "login",
+        "member",
+        "owner",
+        "participant",
+        "patient",
+        "person",
+        "principal",
+        "profile",
+        "sender",
+        "sub",
+        "subscriber",
+        "subject",
+        "uid",
+        "visitor",
+    ]
+)
+CONVERSATIONS = frozenset(["chat", "conversation", "dialog", "dialogue", "session", "thread"])
+ID_WORDS = frozenset(
+    ["code", "guid", "hash", "id", "identifier", "key", "name", "no", "number", "ref", "reference", "uuid"]
+)
+PATH_CHARACTERS = 80
+
+
+def user_of(record: Mapping[str, Any]) -> str | None:
+    """Return the id of the user that a record or a message names; None if it names nobody. Raises: Refused."""
+    found = _named(record, USER_IDS, "user")
+    if found is None:
+        _check_hidden(record, _is_person, "user")
+    return found
+
+
+def conversation_of(record: Mapping[str, Any]) -> str | None:
+    """Return the id of the conversation that a record names; None if it names none. Raises: Refused."""
+    found = _named(record, CONVERSATION_IDS, "conversation")
+    if found is None:
+        _check_hidden(record, _is_conversation, "conversation")
+    return found
+
+
+def identifier(value: object) -> str | None:
+    """Return a text that is not empty or a whole number as an id, and None for everything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) and value else None
+
+
+def _named(record: Mapping[str, Any], spellings: Sequence[tuple[str, ...]], what: str) -> str | None:
+    by_words: dict[tuple[str, ...], list[str]] = {}
+    for name, value in record.items():
+        if not _is_empty(value):
+            by_words.setdefault(_words(name), []).append(name)
+    for spelling in spellings:
+        names = by_words.get(spelling, [])
+        ids = {identifier(record[name]) for name in names}
+        if None in ids:
+            raise Refused(f"its {what} cannot be read: {names[0]} is neither a text nor a whole number")
+        if len(ids) > 1:
+            raise Refused(f"it names more than one {what}: {', '.join(sorted(names))}")
+        if ids:
+            return ids.pop()
+    return None
+
+
+def _check_hidden(record: Mapping[str, Any], is_such: Callable[[tuple[str, ...]], bool], what: str) -> None:
+    """Raises: Refused if a field with another name, at any depth, seems to say who or what it is."""
+    for path, value in _fields(record):
+        if is_such(_words(path[-1])) and not _is_empty(value):
+            name = ".".join(path)[:PATH_CHARACTERS]
+            raise Refused(f"it names its {what} in {name}, which is not read; copy the id to {what}_id")
+
+
+def _fields(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the fields of a record and of the objects in it, but not of its messages, and each with its path."""
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), record)]
+    while waiting:
+        path, value = waiting.pop()
+        for name, inner in value.items():
+            if name != "messages":
+                yield (*path, name), inner
+                if isinstance(inner, dict):
+                    waiting.append(((*path, name), inner))
+
+
+def _is_person(words: tuple[str, ...]) -> bool:
+    if any("user" in word for word in words):
+        return True
+    return bool(PEOPLE.intersection(words)) and (words[-1] in PEOPLE or words[-1] in ID_WORDS)
+
+
+def _is_conversation(words: tuple[str, ...]) -> bool:
+    if not CONVERSATIONS.intersection(words):
+        return any(word.removesuffix("id") in CONVERSATIONS for word in words)
+    return len(words) == 1 or words[-1] in ID_WORDS
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """Split `userId`, `user_id`, `USER-ID` and so on."""
+    return tuple(word.lower() for word in WORD.findall(name))
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or value in ("", [], {})
