@@ -1,8 +1,7 @@
 """Base model, ids and times of all events."""
 
 import re
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import (
@@ -33,17 +32,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def rfc3339(moment: datetime) -> str:
     """RFC 3339 in UTC, always with milliseconds, so that equal moments are equal texts."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def rfc3339_of_ms(milliseconds: int) -> str:
-    """`rfc3339` of milliseconds since 1970, in a third of its time where many moments are in the same seconds."""
-    second, beyond = divmod(milliseconds, 1000)
-    return f"{_second(second)}.{beyond:03}Z"
-
-
-@lru_cache(1024)
-def _second(number: int) -> str:
-    return (EPOCH + timedelta(seconds=number)).isoformat()[:19]
 
 
 def utc_milliseconds(moment: datetime) -> datetime:
@@ -100,6 +88,6 @@ class Model(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    def to_json(self) -> bytes:
-        """UTF-8 JSON as it travels on a topic."""
-        return self.__pydantic_serializer__.to_json(self)
+    def to_json(self, *, exclude_unset: bool = False) -> bytes:
+        """UTF-8 JSON as it travels on a topic. `exclude_unset`: without the fields that were not given."""
+        return self.__pydantic_serializer__.to_json(self, exclude_unset=exclude_unset)

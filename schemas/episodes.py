@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import fsum
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import orjson
 from pydantic import Field
@@ -180,31 +180,12 @@ class EpisodeRedo(Model):
     """Time of the request."""
 
 
-class Told(Protocol):
-    """A message as far as fingerprint, turns and metrics look at it: an `EpisodeMessage`, or its fields."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def content(self) -> str: ...
-    @property
-    def user_id(self) -> str: ...
-    @property
-    def sentiment(self) -> float | None: ...
-    @property
-    def flows(self) -> Sequence[str]: ...
-    @property
-    def tools(self) -> Sequence[str]: ...
-
-
-def fingerprint(messages: Iterable[Told]) -> str:
+def fingerprint(messages: Iterable[EpisodeMessage]) -> str:
     """Compute the SHA-256, in hexadecimal, of the UTF-8 JSON array `[[id, content], …]` without white space."""
     return hashlib.sha256(orjson.dumps([[m.id, m.content] for m in messages])).hexdigest()
 
 
-def user_of(core: Sequence[Told]) -> str:
+def user_of(core: Sequence[EpisodeMessage]) -> str:
     """User of the first `user` message, or of the first message when no user speaks."""
     for message in core:
         if message.role == "user":
@@ -212,25 +193,20 @@ def user_of(core: Sequence[Told]) -> str:
     return core[0].user_id
 
 
-def turns(core: Sequence[Told]) -> int:
+def turns(core: Sequence[EpisodeMessage]) -> int:
     """Number of turns: a user message and all up to the next; what comes before the first user message is one too."""
     return [m.role for m in core].count("user") + (core[0].role != "user")
 
 
-def metrics(core: Sequence[Told]) -> EpisodeMetrics:
-    return EpisodeMetrics(**metric_values(core))
-
-
-def metric_values(core: Sequence[Told]) -> dict[str, Any]:
-    """The fields of `metrics`, in order."""
+def metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
     sentiments = [m.sentiment for m in core if m.sentiment is not None]
     mean = fsum(sentiments) / len(sentiments) if sentiments else None
-    return {
-        "flows_activated": unique([m.flows for m in core]),
-        "tools_invoked": unique([m.tools for m in core]),
-        "average_sentiment": mean,
-        "sentiment_variance": None if mean is None else variance(sentiments, mean),
-    }
+    return EpisodeMetrics(
+        flows_activated=unique(m.flows for m in core),
+        tools_invoked=unique(m.tools for m in core),
+        average_sentiment=mean,
+        sentiment_variance=None if mean is None else variance(sentiments, mean),
+    )
 
 
 def unique(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:

@@ -8,12 +8,11 @@ import orjson
 from pydantic import ValidationError
 
 from afterword.schemas import EpisodeMessage, InvalidRecord, MessageCreated, MessageEdited
-from afterword.schemas.base import EPOCH, rfc3339_of_ms
+from afterword.schemas.base import EPOCH
 from afterword.schemas.episodes import CARRIED
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import RowUnreadable, SealBroken, SealedWithoutKey
 from afterword.streams.sealing import seals
-from afterword.streams.segmenter.assembly import RowFields
 from afterword.streams.segmenter.state import Body, State, digest_of, event_time
 
 if TYPE_CHECKING:  # its library is in an extra, and most workers seal nothing
@@ -76,7 +75,7 @@ class Weight(NamedTuple):
     length: int
 
 
-def weight_of(body: Body, message: EpisodeMessage | RowFields) -> Weight:
+def weight_of(body: Body, message: EpisodeMessage) -> Weight:
     """`message`: that in the body."""
     content = message.content
     size = added_bytes(message, body.json)
@@ -97,7 +96,7 @@ def from_record(
     """
     assert message.sent_at is not None  # noqa: S101 – decoding fills it in
     sent_ms = milliseconds(message.sent_at)
-    json = carried(_sealed(message, sealing), sent_ms)
+    json = carried(_sealed(message, sealing))
     size = added_bytes(message, json)
     if size > MAX_MESSAGE_BYTES:
         raise InvalidRecord("too_large", f"takes {size} bytes of an episode, at most {MAX_MESSAGE_BYTES} fit")
@@ -221,27 +220,12 @@ def message_in(body: Body) -> EpisodeMessage:
         raise RowUnreadable(problem="a message's row has no message in it") from None
 
 
-def carried(message: MessageCreated, sent_ms: int) -> bytes:
-    """JSON of a message as its episode carries it, but for `changed`. `sent_ms`: its `sent_at`, ms since 1970.
-
-    The bytes of the model of the episode, whose order it has, in a third of its time.
-    """
-    return orjson.dumps(
-        {
-            "id": message.id,
-            "role": message.role,
-            "content": message.content,
-            "sent_at": rfc3339_of_ms(sent_ms),
-            "user_id": message.user_id,
-            "agent_id": message.agent_id,
-            "sentiment": message.sentiment,
-            "flows": message.flows,
-            "tools": message.tools,
-        }
-    )
+def carried(message: MessageCreated) -> bytes:
+    """JSON of a message as its episode carries it, without `changed`."""
+    return EpisodeMessage(**{name: getattr(message, name) for name in CARRIED}).to_json(exclude_unset=True)
 
 
-def added_bytes(message: MessageCreated | EpisodeMessage | RowFields, json: bytes) -> int:
+def added_bytes(message: MessageCreated | EpisodeMessage, json: bytes) -> int:
     """Count a message's bytes in the JSON of its episode, whose envelope may repeat its user, flows and tools."""
     return len(json) + len(orjson.dumps((message.user_id, message.flows, message.tools)))
 

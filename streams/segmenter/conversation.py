@@ -11,7 +11,6 @@ from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter import state as rows
 from afterword.streams.segmenter.arrival import Arrival, Weight, from_row, opened_message, weight_of
-from afterword.streams.segmenter.assembly import RowMessage, written
 from afterword.streams.segmenter.episodes import ClosedEpisode
 from afterword.streams.segmenter.rules import (
     Cut,
@@ -91,7 +90,7 @@ class Thread:
 
     `state`: None when no message was taken yet. `table`: of messages. `overlap`: messages of an episode that the next
     one carries. `window`: how many of its last messages' ids it remembers. `now_ms`: wall clock, ms since 1970.
-    `read`: messages that were read from rows, as in `all_written`. `sealing`: opens sealed messages.
+    `sealing`: opens sealed messages.
     """
 
     def __init__(
@@ -103,7 +102,6 @@ class Thread:
         overlap: int,
         window: int,
         now_ms: int,
-        read: dict[bytes, RowMessage],
         sealing: "Sealing | None" = None,
     ) -> None:
         self.scope = scope
@@ -112,7 +110,6 @@ class Thread:
         self._overlap = overlap
         self._window = window
         self._now_ms = now_ms
-        self._messages_read = read
         self._sealing = sealing
         self._prefix = rows.prefix(scope)
         self._first_row = state.window_first if state else 0
@@ -198,8 +195,7 @@ class Thread:
         if first < state.open_first:
             raise RowUnreadable(problem="a conversation's row counts more messages than it has")
         found = [self._body_row(seq) for seq in range(first, state.next_seq)]
-        read = self._messages_read
-        said = [message.fields if (message := written(body, read)) else self._opened(body, state) for _, body in found]
+        said = [self._opened(body, state) for _, body in found]
         unheard = [
             (body.is_continuation, body.topic_model, utterance_of(each.role == "user", each.content))
             for (_, body), each in zip(found, said, strict=True)
@@ -220,8 +216,7 @@ class Thread:
         found: list[Arrival | Weight] = []
         for seq in range(state.open_first, end):
             _, body = self._body_row(seq)
-            message = written(body, self._messages_read)
-            found.append(weight_of(body, message.fields if message else self._opened(body, state)))
+            found.append(weight_of(body, self._opened(body, state)))
         return weighed(state, found if last is None else [*found, last])
 
     def _opened(self, body: Body, state: State) -> "EpisodeMessage":

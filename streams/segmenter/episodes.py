@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import orjson
 from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas import (
@@ -18,14 +17,13 @@ from afterword.schemas import (
     Source,
     fingerprint,
 )
-from afterword.schemas.base import EPOCH, rfc3339_of_ms
+from afterword.schemas.base import EPOCH
 from afterword.schemas.decoding import record_time
-from afterword.schemas.episodes import metric_values, metrics, turns, user_of
+from afterword.schemas.episodes import metrics, turns, user_of
 from afterword.schemas.headers import Headers, KafkaRecord
 from afterword.schemas.ids import episode_id
 from afterword.streams.sealing import seals
 from afterword.streams.segmenter.arrival import MILLISECOND, message_in, opened_message, shortened_message
-from afterword.streams.segmenter.assembly import RowMessage, all_written
 from afterword.streams.segmenter.state import Body, Scope
 from afterword.streams.telemetry.tracing import context_of, links, traceparent
 
@@ -62,67 +60,6 @@ class ClosedEpisode(NamedTuple):
     def size_bytes(self) -> int:
         """Size of the messages' JSON, which is most of the event's."""
         return sum(len(body.json) for bodies in (self.core, self.overlap) for body in bodies)
-
-
-def json_of(
-    closed: ClosedEpisode,
-    topic: str,
-    partition: int,
-    now_ms: int,
-    sealing: "Sealing | None",
-    read: dict[bytes, RowMessage],
-) -> bytes:
-    """JSON of `event_of`, cut to MAX_EVENT_BYTES. `read`: as in `all_written`. Raises: RowUnreadable, KeysNeeded."""
-    if sealing is None:
-        core, overlap = all_written(closed.core, read), all_written(closed.overlap, read)
-        if core and overlap is not None:
-            json = _assembled(closed, core, overlap, topic, partition, now_ms)
-            if len(json) <= MAX_EVENT_BYTES:
-                return json
-    return fitting_json(event_of(closed, topic, partition, now_ms, sealing), sealing)
-
-
-def _assembled(
-    closed: ClosedEpisode,
-    core: Sequence[RowMessage],
-    overlap: Sequence[RowMessage],
-    topic: str,
-    partition: int,
-    now_ms: int,
-) -> bytes:
-    """The bytes of `event_of(…).to_json()`, without models of the messages."""
-    told = [message.fields for message in core]
-    return orjson.dumps(
-        {
-            "episode_id": closed.episode_id,
-            "revision": REVISION,
-            "conversation_id": closed.scope.conversation_id,
-            "user_id": user_of(told),
-            "agent_id": closed.scope.named_agent,
-            "tenant_id": closed.tenant_id,
-            "ordinal": closed.ordinal,
-            "close_reason": closed.reason,
-            "fingerprint": fingerprint(told),
-            "started_at": told[0].sent_at,
-            "ended_at": told[-1].sent_at,
-            "closed_at": rfc3339_of_ms(now_ms),
-            "messages": [message.json for message in core],
-            "overlap": [message.json for message in overlap],
-            "message_count": len(core),
-            "turn_count": turns(told),
-            "token_count": sum(body.tokens for body in closed.core),
-            "metrics": metric_values(told),
-            "source": {
-                "topic": topic,
-                "partition": partition,
-                "first_offset": closed.core[0].offset,
-                "last_offset": closed.core[-1].offset,
-            },
-            "truncated": False,
-            "sealed": False,
-            "topic_model": closed.topic_model or None,
-        }
-    )
 
 
 def event_of(

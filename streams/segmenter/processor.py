@@ -31,14 +31,14 @@ from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.sealing import seals
 from afterword.streams.segmenter.arrival import MILLISECOND, Arrival, deleted, edited, from_record
-from afterword.streams.segmenter.assembly import RowMessage
 from afterword.streams.segmenter.conversation import Amended, PerAgent, PerConversation, SegmentedConversation, Thread
 from afterword.streams.segmenter.episodes import (
     REVISION,
     Amendment,
     ClosedEpisode,
     amended_event,
-    json_of,
+    event_of,
+    fitting_json,
     span_headers,
 )
 from afterword.streams.segmenter.overrides import Rulebook
@@ -270,8 +270,6 @@ class _Batch:
         self._messages = Staged(segmenter.messages)
         self._touched: dict[Scope, State | None] = {}
         """States of the threads that a record has touched, as they were before it."""
-        self._messages_read: dict[bytes, RowMessage] = {}
-        """Messages that the record at hand has had read from rows, by their JSON."""
         self._outcome = Outcome()
         self._headers = cloud_event(EPISODE_CLOSED, "", CE_SOURCE, EPOCH + now_ms * MILLISECOND)
         """Headers of an episode's event, the second one without its id."""
@@ -370,7 +368,6 @@ class _Batch:
     def _keep(self) -> None:
         self._messages.keep()
         self._touched.clear()
-        self._messages_read.clear()
 
     def _undo(self) -> None:
         """Leave rows and states as they were before the record."""
@@ -378,7 +375,6 @@ class _Batch:
         for scope, state in self._touched.items():
             self._threads[scope][0].state = state
         self._touched.clear()
-        self._messages_read.clear()
 
     def _give_up_deadline(self, scope: Scope) -> None:
         """Let a conversation with damaged rows not be due again until its next message, or for as long as it was."""
@@ -526,7 +522,6 @@ class _Batch:
             overlap=limits.overlap,
             window=window,
             now_ms=self._now_ms,
-            read=self._messages_read,
             sealing=self._segmenter.sealing,
         )
 
@@ -539,8 +534,9 @@ class _Batch:
             return
         segmenter = self._segmenter
         before, _, *after = self._headers
-        where = topic, partition, self._now_ms, segmenter.sealing, self._messages_read
-        values = [json_of(closed, *where) for closed in episodes]
+        sealing = segmenter.sealing
+        events = [event_of(closed, topic, partition, self._now_ms, sealing) for closed in episodes]
+        values = [fitting_json(event, sealing) for event in events]
         for closed, value in zip(episodes, values, strict=True):
             ce_id = event_id(closed.episode_id, REVISION)
             headers = [before, (CE_ID, ce_id.encode()), *after]

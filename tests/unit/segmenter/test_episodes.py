@@ -58,7 +58,7 @@ def test_messages_are_carried_whole_but_for_the_archives_metadata():
 def test_whatever_an_episode_message_has_is_taken_from_the_message():
     assert EpisodeMessage.model_fields.keys() - MessageCreated.model_fields.keys() == {"changed"}
     record = say("a")
-    json = carried(decode_input(record.key, record.value, [], record.timestamp), NOON)
+    json = carried(decode_input(record.key, record.value, [], record.timestamp))
     assert set(orjson.loads(json)) == CARRIED == EpisodeMessage.model_fields.keys() - {"changed"}
 
 
