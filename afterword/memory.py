@@ -1,5 +1,6 @@
 """`Memory`: what an agent reads of its conversations. Typed, asynchronous and read-only."""
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Sequence
@@ -516,7 +517,8 @@ class Memory:
         if self._rerank == "none":
             return await self._search(query), None
         hits = await self._search(query.model_copy(update={"k": max(query.k, CANDIDATES)}))
-        asked = asked_time(query.text, self._now(), self._zone)
+        # in a thread: the words of a language are loaded with its first question
+        asked = await asyncio.to_thread(asked_time, query.text, self._now(), self._zone)
         if asked:
             hits = together_with(
                 hits, await self._search(query.within(asked.begin, asked.end).model_copy(update={"k": CANDIDATES}))

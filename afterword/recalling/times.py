@@ -1,15 +1,54 @@
-"""Times that a query asks about: "in May 2023", "last week"."""
+"""Times that a question asks about: "in May 2023", "last week", "between March 1 and March 10", "seit Montag".
 
+`dateparser` reads a single date or relative day, such as "12 June" or "vor 3 Tagen": it knows the words of each
+language. It is given short runs of words only, because its own search in a text takes "we" for Wednesday and knows no
+spans. Which words may be a date, and what several dates and the words around them mean together, is decided here.
+Where a question can be read in two ways it names no time: a wrong time would hide the right answer.
+"""
+
+import re
+from calendar import monthrange
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from typing import NamedTuple
+from functools import cache, lru_cache
+from threading import Lock
+from typing import Any, Literal, NamedTuple
 
-from afterword.streams.dates import Period, asked_period, named_periods, periods_with_year, without_dates
-from afterword.streams.language import plausible, stems, words
+from dateparser.date import DateDataParser
+from dateparser.languages.loader import default_loader
+from snowballstemmer import stemmer
+from text_to_num import alpha2digit
+
+from afterword.streams.language import NAMES, plausible, stems, words
 
 TOLD_LATER = timedelta(days=2)
 """Time after a day in which what happened on it is often told."""
 LONGEST_LEFT_OUT = 31
 """Days of a time whose words are not compared with those of messages."""
+MOST_CHARACTERS = 300
+"""Characters of a question in which a time is looked for."""
+MOST_LANGUAGES = 4
+"""Languages in which a question is read: a short one may be in many."""
+MOST_PARSED = 60
+"""Runs of words of a question that are parsed in each language; one takes about 0.6 ms."""
+MOST_WORDS = 6
+"""Words of the longest date: "20 de octubre de 2025"."""
+SHORTEST_NAME = 4
+"""Letters. A shorter weekday may be a word: "sun", "mar", "we"."""
+EARLIEST = date(1970, 1, 1)
+"""First day of a span without a beginning: "before March 10"."""
+ABOUT_A_YEAR = timedelta(days=366)
+
+
+class Period(NamedTuple):
+    """Days from the first to the last, both included."""
+
+    first: date
+    last: date
+
+    @property
+    def days(self) -> int:
+        return (self.last - self.first).days + 1
 
 
 class AskedTime(NamedTuple):
@@ -18,59 +57,514 @@ class AskedTime(NamedTuple):
     begin: datetime
     end: datetime
     days: Period
-    """The days that the query names, without what is after them."""
+    """The days that the question names, without TOLD_LATER."""
     is_over: bool
-    """These days are over: of those that are not, what was told last holds."""
-    zone: tzinfo
-    """Zone of the days."""
-    languages: tuple[str, ...]
-    """Languages that the query may be in."""
+    """Whether these days are over. Until they are, the message sent last tells what holds."""
     rest: str
-    """Query without the words for the time. All of it if nothing else is left, or if the time is more than a month: a
-    season is a subject, too."""
+    """Question without the words for the time. It is the whole question if nothing else is left, or if the time is
+    longer than a month: a year is a subject, too."""
+    month: re.Pattern[str]
+    """The month of these days, as a message writes it; matches nothing if they are of several months."""
 
     def meets(self, started_at: datetime, ended_at: datetime) -> bool:
         """Tell whether an episode was at this time, in part at least."""
         return started_at < self.end and ended_at >= self.begin
 
     def is_named(self, text: str, said_at: datetime) -> bool:
-        """Tell whether a text names days of this time: "in May", said in April, those of May.
+        """Tell whether a text names the month of this time: what is planned for May is told before.
 
-        Linear in the text, which is read in the languages of the query.
+        A month without a year counts if the text was sent within a year of it. Linear in the text.
         """
-        named = {period for _, period in periods_with_year(text)}
-        named |= named_periods(text, _day_of(said_at, self.zone), self.languages)
-        return any(self.days.first <= period.first and period.last <= self.days.last for period in named)
+        is_near = abs(said_at.date() - self.days.first) < ABOUT_A_YEAR
+        return any(
+            int(found["year"]) == self.days.first.year if found["year"] else is_near
+            for found in self.month.finditer(text)
+            if found["year"] or found["before"] or found["day"]
+        )
 
 
-def _day_of(moment: datetime, zone: tzinfo) -> date:
-    try:
-        return moment.astimezone(zone).date()
-    except OverflowError:  # on the first or the last day of all that have a date
-        return moment.date()
+def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | None:
+    """Find the time that a question names, and TOLD_LATER after it; None if it names none or is not clear.
 
-
-def asked_time(query: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | None:
-    """Find the time that a query names in words or as a date, and TOLD_LATER after it; None if it names none.
-
-    Days are those of the zone. Linear in the query.
+    Days are those of the zone. Bounded by MOST_CHARACTERS and MOST_PARSED to 0.2 s; a language takes up to 0.4 s more
+    when it is read for the first time.
     """
-    languages = plausible(query)
     today = now.astimezone(zone).date()
-    period = asked_period(query, today, languages)
-    if period is None:
+    languages = [code for code in plausible(question) if code in _WORDS and code != "en"][: MOST_LANGUAGES - 1]
+    languages.append("en")
+    reader, dates, days = _best_reading(question[:MOST_CHARACTERS], today, languages)
+    if days is None:
         return None
     try:
-        begin, end = (datetime.combine(day, time(), zone) for day in (period.first, period.last + timedelta(days=1)))
+        begin, end = (datetime.combine(day, time(), zone) for day in (days.first, days.last + timedelta(days=1)))
         begin, end = begin.astimezone(UTC), end.astimezone(UTC) + TOLD_LATER
     except OverflowError:  # at the ends of the calendar
         return None
-    return AskedTime(begin, end, period, period.last < today, zone, languages, _rest(query, period, languages))
+    rest = question
+    if days.days <= LONGEST_LEFT_OUT:
+        left = words(rest := reader.without(dates, question))
+        if not any(stems(left, language) for language in languages):
+            rest = question
+    return AskedTime(begin, end, days, days.last < today, rest, _month_of(days, tuple(languages)))
 
 
-def _rest(query: str, period: Period, languages: tuple[str, ...]) -> str:
-    if period.days > LONGEST_LEFT_OUT:
-        return query
-    rest = without_dates(query, languages)
-    found = words(rest)
-    return rest if any(stems(found, language) for language in languages) else query
+def _best_reading(
+    text: str, today: date, languages: Sequence[str]
+) -> tuple["_Reader", Sequence["_Date"], Period | None]:
+    """Read the text in the language in which most of its words belong to dates."""
+    tokens = list(_TOKEN.finditer(text))
+    with _ONE_AT_A_TIME:
+        readings = [(reader, reader.dates()) for language in languages for reader in [_Reader(tokens, language, today)]]
+    reader, dates = max(readings, key=lambda reading: sum(one.end - one.begin for one in reading[1]))
+    return reader, dates, reader.together(dates)
+
+
+_ONE_AT_A_TIME = Lock()
+"""The library fills tables of its own while it reads."""
+
+
+@lru_cache(maxsize=64)
+def _month_of(days: Period, languages: Sequence[str]) -> re.Pattern[str]:
+    if (days.first.year, days.first.month) != (days.last.year, days.last.month):
+        return re.compile("(?!)")
+    named = [
+        name for code in languages for name, month in _vocabulary(code).months.items() if month == days.first.month
+    ]
+    names = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))
+    within = "|".join(sorted({word for code in languages for word in _WORDS[code]["within"]}))
+    return re.compile(
+        rf"(?i)(?P<before>\b(?:{within})\s|\d(?:\.|º|er|st|nd|rd|th)?\s(?:d[eo]\s|of\s)?)?\b(?:{names})\b\.?"
+        r"(?P<day>\s(?:the\s)?\d\d?(?:st|nd|rd|th)?\b(?!\d))?(?:,?\s(?:del?\s|of\s)?(?P<year>[12]\d{3})\b)?"
+    )
+
+
+_TOKEN = re.compile(
+    r"(?<!\d)(?:(?P<y1>\d{4})(?P<sign>[-/.])(?P<m1>\d\d?)(?P=sign)(?P<d1>\d\d?)"
+    r"|(?P<y2>\d{4})年(?P<m2>\d\d?)月(?P<d2>\d\d?)"
+    r"|(?P<d3>\d\d?)(?P<mark>[-/.])(?P<m3>\d\d?)(?P=mark)(?P<y3>\d{4}))(?!\d)"
+    r"|(?P<number>\d{1,4})(?:st|nd|rd|th|er|ère|de|ste|e|\.|º|ª)?(?!\w)|\d\w*|[–—-]|[^\W\d_]+(?:['’-][^\W\d_]+)*"
+)
+_ELIDED = re.compile(r"^(?:qu|d|l|dell|nell|all|dall)'")
+_ONES = "a an ein eine einem einen einer un une una um uma een en et"
+_ONE = frozenset(_ONES.split())
+_WORDS = {
+    language: {meaning: frozenset(listed.split()) for meaning, listed in meanings.items()}
+    for language, meanings in {
+        "en": {
+            "since": "since",
+            "before": "before",
+            "until": "until till through",
+            "after": "after",
+            "opens": "between from",
+            "joins": "and to through till until",
+            "within": "in of during year by early late mid last past since from until till before after",
+            "unclear": "next coming this every each",
+        },
+        "de": {
+            "since": "seit ab",
+            "before": "vor",
+            "until": "bis",
+            "after": "nach",
+            "opens": "zwischen von vom",
+            "joins": "und bis",
+            "within": "im in jahr jahre jahres anfang mitte ende seit ab vor bis nach letzten letztem vergangenen",
+            "unclear": "nächste nächsten nächster nächstem kommende kommenden kommender diesen dieser diesem jeden",
+        },
+        "fr": {
+            "since": "depuis dès",
+            "before": "avant",
+            "until": "jusqu'à jusqu'au jusqu'en",
+            "after": "après",
+            "opens": "entre du de",
+            "joins": "et au à",
+            "within": "en an année début fin depuis avant jusqu'en après",
+            "unclear": "prochain prochaine ce cette chaque",
+        },
+        "es": {
+            "since": "desde",
+            "before": "antes",
+            "until": "hasta",
+            "after": "después",
+            "opens": "entre del de desde",
+            "joins": "y al a hasta",
+            "within": "en año desde hasta durante",
+            "unclear": "próximo próxima viene siguiente este esta cada",
+        },
+        "pt": {
+            "since": "desde",
+            "before": "antes",
+            "until": "até",
+            "after": "depois",
+            "opens": "entre de desde",
+            "joins": "e a ao até",
+            "within": "em ano desde até durante",
+            "unclear": "próximo próxima vem seguinte este esta neste nesta nessa nesse cada",
+        },
+        "it": {
+            "since": "da dal dall dalla",
+            "before": "prima",
+            "until": "fino",
+            "after": "dopo",
+            "opens": "tra fra da dal dall",
+            "joins": "e al all a",
+            "within": "a in nel anno da dal",
+            "unclear": "prossimo prossima questo questa ogni",
+        },
+        "nl": {
+            "since": "sinds vanaf",
+            "before": "voor",
+            "until": "tot",
+            "after": "na",
+            "opens": "tussen van",
+            "joins": "en tot",
+            "within": "in jaar sinds vanaf begin eind voor tot na",
+            "unclear": "volgende komende aanstaande deze elke",
+        },
+        "da": {
+            "since": "siden",
+            "before": "før inden",
+            "until": "indtil",
+            "after": "efter",
+            "opens": "mellem fra",
+            "joins": "og til",
+            "within": "i året siden fra før til efter",
+            "unclear": "næste kommende denne hver",
+        },
+    }.items()
+}
+"""Small words around dates, by meaning. A month or a year alone is a time after a word of `within` only ("in May"),
+and a weekday or a month beside a word of `unclear` may be one to come, so it names no time."""
+_LAST = {
+    "en": "last past previous",
+    "de": "letzt vorig vergang",
+    "fr": "derni pass précédent",
+    "es": "pas anterior ultim",
+    "pt": "pass anterior últim",
+    "it": "scors ultim precedent",
+    "nl": "voor afloop laatst",
+    "da": "sidst for",
+}
+"""Stems of the adjectives for what is just past. The library's phrases have the first of them."""
+_EVENINGS = {"last night": "yesterday"} | dict.fromkeys(
+    ("tonight", "this morning", "this afternoon", "this evening"), "today"
+)
+_AND = frozenset(["and", "und", "et", "y", "e", "en", "og"])
+"""Words that join two dates to a span only after a word such as "between"."""
+_LONG_PREPOSITIONS = frozenset(["della", "dalla", "nella"])
+_DASHES = frozenset("–—-")
+_WEEKENDS = frozenset(["weekend", "wochenende", "week-end"])
+_JANUARY_TO_DECEMBER = "january february march april may june july august september october november december"
+_MONTHS = _JANUARY_TO_DECEMBER.split()
+_WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+_UNIT = re.compile(r"\b(?:day|week|month|year|(?:last|this|next) \w+day)\b")
+_ARTICLE = re.compile(r"^(?:(?:el|la|le)\s|l')")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+SHORT = 3
+"""Most letters of an article or a preposition between a date and the word that says how it is meant."""
+MOST_SKIPPED = 2
+"""Most of these words."""
+
+Kind = Literal["day", "weekday", "week", "month", "year"]
+
+
+class _Vocabulary:
+    """The words for dates that the library has of a language, in lower case."""
+
+    def __init__(self, language: str) -> None:
+        info: dict[str, Any] = default_loader.get_locale(language).info
+        self._stem = stemmer(NAMES[language]).stemWord
+        self._last = _LAST[language].split()
+        self.months = {name.casefold(): number for number, key in enumerate(_MONTHS, 1) for name in info[key]}
+        self.weekdays = frozenset(name.casefold() for key in _WEEKDAYS for name in info[key])
+        said = [phrase for key, phrases in info["relative-type"].items() if _UNIT.search(key) for phrase in phrases]
+        counted = [
+            form
+            for key, forms in info["relative-type-regex"].items()
+            if _UNIT.search(key) and key.endswith(" ago")
+            for form in forms
+        ]
+        self.phrases = {self.key_of(_ARTICLE.sub("", phrase).split()): phrase for phrase in said}
+        """Phrases such as "last week", by the stems of their words."""
+        if language == "en":
+            self.phrases |= {self.key_of(phrase.split()): meant for phrase, meant in _EVENINGS.items()}
+        else:  # "la última semana", "la semana pasada"
+            self.phrases |= {key[::-1]: phrase for key, phrase in self.phrases.items()}
+        self.single = frozenset(phrase for phrase in said if " " not in phrase)
+        self.counted = re.compile("|".join(counted))
+        """Phrases such as "3 days ago"."""
+        self._begin_or_end = frozenset(_WORD.findall(" ".join((*said, *_EVENINGS, *counted)))) | _ONE | _WEEKENDS
+
+    def key_of(self, said: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self._last[0] if self.is_last(word) else str(self._stem(word)) for word in said)
+
+    def is_last(self, word: str) -> bool:
+        return self._stem(word) in self._last
+
+    def begins_or_ends(self, word: str) -> bool:
+        """Tell whether a date may begin or end with this word."""
+        return word in self._begin_or_end or word in self.months or word in self.weekdays or self.is_last(word)
+
+
+@cache
+def _vocabulary(language: str) -> _Vocabulary:
+    return _Vocabulary(language)
+
+
+@lru_cache(maxsize=32)
+def _parser(language: str, today: date) -> DateDataParser:
+    base = datetime.combine(today, time(12))
+    settings = {"RELATIVE_BASE": base, "PREFER_DATES_FROM": "past", "PREFER_DAY_OF_MONTH": "first"}
+    return DateDataParser(languages=[language], settings=settings)
+
+
+@lru_cache(maxsize=4096)
+def _digits(word: str, language: str) -> str:
+    return str(alpha2digit(word, language, threshold=0)).rstrip(".ºª")
+
+
+class _Date(NamedTuple):
+    """A date in a question: its words from `begin` up to `end`."""
+
+    begin: int
+    end: int
+    kind: Kind
+    days: Period
+
+
+class _Reader:
+    """Reads the dates of a question in one language."""
+
+    def __init__(self, tokens: Sequence[re.Match[str]], language: str, today: date) -> None:
+        self._tokens = tokens
+        self._language = language
+        self._today = today
+        self._known = _vocabulary(language)
+        self._small = _WORDS[language]
+        self._words = [token["number"] or _ELIDED.sub("", token[0].casefold().replace("’", "'")) for token in tokens]
+        self._stems = self._known.key_of(self._words)
+        self._numbers = [_digits(word, language) for word in self._words]
+        self._parsed = 0
+
+    def dates(self) -> list[_Date]:
+        """Find dates from left to right, each as long as possible."""
+        found: list[_Date] = []
+        begin = 0
+        while begin < len(self._words):
+            ends = range(min(len(self._words), begin + MOST_WORDS), begin, -1)
+            one = next((one for end in ends if (one := self._date(begin, end))), None)
+            found += [one] if one else []
+            begin = one.end if one else begin + 1
+        return found
+
+    def without(self, dates: Sequence[_Date], text: str) -> str:
+        """Leave the dates out of the text."""
+        for one in reversed(dates):
+            text = f"{text[: self._tokens[one.begin].start()]} {text[self._tokens[one.end - 1].end() :]}"
+        return text
+
+    def _date(self, begin: int, end: int) -> _Date | None:
+        said = self._words[begin:end]
+        for place in (begin, end - 1):
+            if not self._numbers[place][0].isdigit() and not self._known.begins_or_ends(self._words[place]):
+                return None
+        if not self._known.months.keys().isdisjoint(said):
+            return self._of_month(begin, end)
+        if len(said) == 1 and said[0] not in self._known.single:
+            return self._one_word(begin)
+        if len(said) == 2 and any(map(self._known.is_last, said)) and not _WEEKENDS.isdisjoint(said):
+            friday = self._today - timedelta(days=self._today.weekday() + 3)
+            return _Date(begin, end, "day", Period(friday, friday + timedelta(days=2)))
+        return self._relative(begin, end)
+
+    def _one_word(self, place: int) -> _Date | None:
+        """Read a date in digits, a year or a weekday."""
+        if day := _numeric(self._tokens[place]):
+            return _Date(place, place + 1, "day", Period(day, day))
+        word = self._words[place]
+        if _YEAR.fullmatch(word) and self._word(place - 1) in self._small["within"] - {"of"}:  # "the winter of 2024"
+            return _Date(place, place + 1, "year", _period(date(int(word), 1, 1), "year"))
+        if word in self._known.weekdays and len(word) >= SHORTEST_NAME:
+            return self._parse(place, place + 1, word, "weekday")
+        return None
+
+    def _relative(self, begin: int, end: int) -> _Date | None:
+        said = self._words[begin:end]
+        if phrase := self._known.phrases.get(self._stems[begin:end]):
+            return self._parse(begin, end, phrase, None if self._known.weekdays.isdisjoint(said) else "weekday")
+        after = [*self._numbers[begin + 1 : end], ""]
+        counted = " ".join(
+            "1" if word in _ONE and not following[:1].isdigit() and following not in _ONE else number
+            for (word, number), following in zip(self._both(begin, end), after, strict=True)
+        )
+        return self._parse(begin, end, counted) if self._known.counted.fullmatch(counted) else None
+
+    def _both(self, begin: int, end: int) -> Iterator[tuple[str, str]]:
+        return zip(self._words[begin:end], self._numbers[begin:end], strict=True)
+
+    def _of_month(self, begin: int, end: int) -> _Date | None:
+        if end - begin == 1:
+            is_one = self._word(begin - 1) in self._small["within"]
+            return self._parse(begin, end, self._words[begin], "month") if is_one else None
+        names = self._known.months.keys() | self._known.weekdays
+        if not all(self._numbers[at][0].isdigit() or self._words[at] in names for at in (begin, end - 1)):
+            return None
+        if any(word in self._small["joins"] - {"a"} or word in _DASHES for word in self._words[begin:end]):
+            return None
+        date_words = [word if word in _ONE else _number_in(number) for word, number in self._both(begin, end)]
+        if not any(word.isdigit() for word in date_words):
+            return None
+        return self._parse(begin, end, " ".join(date_words))
+
+    def _parse(self, begin: int, end: int, text: str, kind: Kind | None = None) -> _Date | None:
+        self._parsed += 1
+        if self._parsed > MOST_PARSED:
+            return None
+        try:
+            read = _parser(self._language, self._today).get_date_data(text)
+            if read.date_obj is None or read.period not in ("day", "week", "month", "year"):
+                return None
+            return _Date(begin, end, kind or read.period, _period(read.date_obj.date(), read.period))
+        except (OverflowError, ValueError):  # before the year 1, or after 9999
+            return None
+
+    def _word(self, place: int) -> str:
+        return self._words[place] if 0 <= place < len(self._words) else ""
+
+    def _is_unclear(self, one: _Date) -> bool:
+        """Tell whether "Friday" or "May" may be the next one."""
+        is_name = one.end - one.begin == 1 and one.kind in ("weekday", "month")
+        around = map(self._word, (one.begin - 1, one.end, one.end + 1))
+        return is_name and not self._small["unclear"].isdisjoint(around)
+
+    def together(self, dates: Sequence[_Date]) -> Period | None:
+        """Read what the dates and the words around them mean together; None where that is not clear."""
+        merged = self._with_weekdays(dates)
+        if any(map(self._is_unclear, merged)):
+            return None
+        if len(merged) == 2 and (span := self._span(*merged)):
+            return span
+        if len(merged) > 1:
+            merged = [one for one in merged if one.days.first <= self._today]  # memory is of the past
+        if len(merged) != 1:
+            return None
+        return self._days_of_month(merged[0]) or self._open_span(merged[0])
+
+    def _with_weekdays(self, dates: Sequence[_Date]) -> list[_Date]:
+        """Put a weekday and its week together: "on Tuesday last week", "la semaine dernière, le lundi"."""
+        merged: list[_Date] = []
+        for one in dates:
+            before = merged[-1] if merged else None
+            kinds = {before.kind, one.kind} if before else set()
+            if before and kinds in ({"weekday", "week"}, {"weekday", "day"}) and self._are_near(before, one):
+                weekday, other = (before, one) if before.kind == "weekday" else (one, before)
+                first = other.days.first
+                if other.kind == "week":
+                    first += timedelta(days=weekday.days.first.weekday())
+                days = Period(first, first) if other.kind == "week" else other.days
+                merged[-1] = _Date(before.begin, one.end, "day", days)
+            else:
+                merged.append(one)
+        return merged
+
+    def _are_near(self, one: _Date, other: _Date) -> bool:
+        between = self._words[one.end : other.begin]
+        return len(between) <= MOST_SKIPPED and all(map(self._is_short, between))
+
+    def _is_short(self, word: str) -> bool:
+        return word.isalpha() and (len(word) <= SHORT or word in _LONG_PREPOSITIONS or self._known.is_last(word))
+
+    def _place_before(self, place: int, wanted: frozenset[str] | set[str]) -> int | None:
+        """Find one of the wanted words before a place, with nothing but articles and such in between."""
+        for at in range(place - 1, max(-1, place - MOST_SKIPPED - 2), -1):
+            if self._words[at] in wanted:
+                return at
+            if not self._is_short(self._words[at]):
+                return None
+        return None
+
+    def _span(self, one: _Date, other: _Date) -> Period | None:
+        """Read "between … and …", "from … to …"."""
+        joined = self._place_before(other.begin, self._small["joins"] | _DASHES)
+        if joined is None or joined < one.end or not self._are_joined(joined, one.begin):
+            return None
+        first, last = one.days.first, other.days.last
+        year = self._year_in(other)
+        if year and not self._year_in(one) and one.kind in ("day", "month"):
+            first = first.replace(year=year)
+        if one.kind == "weekday" and first > last:
+            first -= timedelta(days=7)
+        return Period(first, last) if first <= last else None
+
+    def _are_joined(self, joined: int, begin: int) -> bool:
+        """Tell whether the word at `joined` makes a span with a date that begins at `begin`: "and" alone does not."""
+        return self._words[joined] not in _AND or self._place_before(begin, self._small["opens"]) is not None
+
+    def _year_in(self, one: _Date) -> int | None:
+        years = [int(word) for word in self._words[one.begin : one.end] if _YEAR.fullmatch(word)]
+        return years[0] if years else None
+
+    def _days_of_month(self, one: _Date) -> Period | None:
+        """Read "from 1 to 10 March" and "March 1-10"."""
+        joined = self._place_before(one.begin, self._small["joins"] | _DASHES)
+        if joined is not None and one.kind == "day":
+            at = next((at for at in (joined - 1, joined - 2) if self._word(at).isdigit()), None)
+            if at is not None and self._are_joined(joined, at) and 1 <= int(self._words[at]) < one.days.first.day:
+                return Period(one.days.first.replace(day=int(self._words[at])), one.days.last)
+        after, number = self._word(one.end), self._word(one.end + 1)
+        is_span = after in self._small["joins"] | _DASHES and self._are_joined(one.end, one.begin)
+        if is_span and one.kind == "day" and number.isdigit() and len(number) <= 2:
+            year = self._word(one.end + 2)
+            first = one.days.first.replace(year=int(year)) if _YEAR.fullmatch(year) else one.days.first
+            is_later = first.day <= int(number) <= monthrange(first.year, first.month)[1]
+            return Period(first, first.replace(day=int(number))) if is_later else None
+        return None
+
+    def _open_span(self, one: _Date) -> Period | None:
+        """Read "since Monday" and "before March 10"; without such a word, the days themselves."""
+        first, last = one.days
+        for meaning in ("since", "before", "until", "after"):
+            at = self._place_before(one.begin, self._small[meaning])
+            if at is None:
+                continue
+            if self._known.begins_or_ends(self._word(at - 1)):
+                return None  # "the week before March 10"
+            days = {
+                "since": Period(first, self._today),
+                "before": Period(EARLIEST, first - timedelta(days=1)),
+                "until": Period(EARLIEST, last),
+                "after": Period(last + timedelta(days=1), self._today),
+            }[meaning]
+            return days if days.first <= days.last else None
+        return one.days
+
+
+def _number_in(word: str) -> str:
+    """Leave out the ending of an ordinal: "1st" and "1er" are 1."""
+    return re.sub(r"(?<=\d)[^\W\d_]+$", "", word)
+
+
+def _numeric(token: re.Match[str]) -> date | None:
+    """Read a date in digits; None for 03/05/2024, which is a day of May or of March."""
+    year, month, day = (next(filter(None, token.group(*(f"{part}{n}" for n in (1, 2, 3)))), None) for part in "ymd")
+    if not (year and month and day):
+        return None
+    if token["mark"] == "/" and int(month) <= 12 and int(day) <= 12 and month != day:
+        return None
+    if token["mark"] and int(month) > 12:
+        month, day = day, month
+    try:
+        return date(int(year), int(month), int(day))
+    except ValueError:
+        return None
+
+
+def _period(day: date, length: str) -> Period:
+    if length == "week":
+        monday = day - timedelta(days=day.weekday())
+        return Period(monday, monday + timedelta(days=6))
+    if length == "month":
+        return Period(day.replace(day=1), day.replace(day=monthrange(day.year, day.month)[1]))
+    if length == "year":
+        return Period(date(day.year, 1, 1), date(day.year, 12, 31))
+    return Period(day, day)

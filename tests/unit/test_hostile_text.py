@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from afterword.context import Summaries, fit, fit_into
+from afterword.recalling.times import asked_time
 from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import one_line
 from afterword.schemas.decoding import InvalidRecord, decode_input
@@ -150,6 +151,7 @@ READERS: dict[str, Reader] = {
     "plain text": plain_text,
     "evidence": lambda text: Evidence(text, "en"),
     "evidence with times": lambda text: Evidence("", "en", [(datetime.now(UTC), text)]),
+    "time of a question": lambda text: asked_time(text, datetime.now(UTC)),
     "dates in words": lambda text: named_periods(text, date(2023, 5, 8), SPOKEN),
     "check of a source": lambda text: assess(
         SourceTexts(text, by_speaker=(text,)), Texts("Hats", CONTENT, CONTENT), RULES
