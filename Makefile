@@ -42,11 +42,11 @@ faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SE
 	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED) --standbys $(STANDBYS)
 
 hostile: $(STAMP) ## hostile input of every kind under load, and a table; MINUTES= and SEED= choose how long and which
-	$(BIN)/python -m tests.e2e.faults.hostile --minutes $(MINUTES) --seed $(SEED)
+	$(BIN)/python -m tests.e2e.faults --hostile --minutes $(MINUTES) --seed $(SEED)
 
 soak: MINUTES = 60
-soak: $(STAMP) ## a steady load for an hour while workers come and go: curves, slopes, leaks; MINUTES=, SEED=, RATE=
-	$(BIN)/python -m tests.e2e.faults.soak --minutes $(MINUTES) --seed $(SEED) $(if $(RATE),--rate $(RATE))
+soak: $(STAMP) ## a steady load for an hour while workers come and go: does memory grow? MINUTES= and SEED=
+	$(BIN)/python -m tests.e2e.faults --soak --minutes $(MINUTES) --seed $(SEED)
 
 test-deploy: $(STAMP) ## the image, the compose file and the chart; fetches Helm, and an engine where none runs (Debian, root)
 	$(BIN)/pytest tests/deploy -m deploy

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.faults.hostile import RATE, attacked, details, table
 from tests.e2e.faults.kinds.hostile import HOSTILE
+from tests.e2e.faults.report import details, hostile_table
 from tests.e2e.faults.run import Form
-from tests.e2e.faults.short import SEED
+from tests.e2e.faults.short import HOSTILE_RATE, SEED, attacked
 
 pytestmark = pytest.mark.timeout(1800)  # a minute where nothing else runs, ten on a busy machine
 
 
 async def test_whatever_is_sent_nothing_stops_grows_or_gets_lost(tmp_path: Path) -> None:
-    result = await attacked(tmp_path, list(HOSTILE), Form(SEED, RATE, hostile=True))
-    assert result.clean, "\n".join([f"SEED={SEED}", *table(result), *details(result)])
+    result = await attacked(tmp_path, list(HOSTILE), Form(SEED, HOSTILE_RATE, hostile=True))
+    assert result.clean, "\n".join([f"SEED={SEED}", *hostile_table(result), *details(result)])
     assert all(kind.injected for kind in result.faults)

@@ -18,6 +18,8 @@ class Fault:
     settings: ClassVar[Mapping[str, Any]] = {}
     """Settings of the deployment, section by section."""
     roles: ClassVar[tuple[str, ...]] = ROLES
+    workers: ClassVar[Mapping[str, int]] = {}
+    """Workers of a role at the start, where it is not one."""
     brokers: ClassVar[int] = 1
     static: ClassVar[bool] = False
     """Workers are static members of their groups, where this kind has a deployment of its own."""

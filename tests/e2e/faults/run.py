@@ -6,7 +6,7 @@ import random
 import subprocess
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,10 +49,6 @@ class Form:
     """Segmenters beside the owner that keep a partition's state."""
     hostile: bool = False
     """Real dialogues are the load; event loops and the groups of all roles are measured."""
-    workers: Mapping[str, int] = field(default_factory=dict)
-    """Workers of a role at the start; one of those that are not named."""
-    redone: bool = True
-    """Where messages are changed, summaries are redone as well, about as fast as they are announced."""
 
     @property
     def long(self) -> bool:
@@ -77,21 +73,7 @@ class Result:
         return not (self.lost or self.duplicated or self.problems)
 
 
-Beside = Callable[[World], contextlib.AbstractAsyncContextManager[None]]
-"""Entered while faults are injected: for whoever measures meanwhile."""
-
-
-def nothing_beside(_: World) -> contextlib.AbstractAsyncContextManager[None]:
-    return contextlib.nullcontext()
-
-
-async def run(
-    servers: Servers,
-    directory: Path,
-    kinds: Sequence[type[Fault]],
-    form: Form,
-    beside: Beside = nothing_beside,
-) -> Result:
+async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], form: Form) -> Result:
     """Injects these kinds, all of them into one deployment, and judges it in the end."""
     faults = [kind() for kind in kinds]
     result = Result(faults)
@@ -106,7 +88,7 @@ async def run(
         deployment = await opened_ones.enter_async_context(
             deployed(settings, directory, form.static or kinds[0].static)
         )
-        world = World(servers, deployment, load, {}, Loops(), form.long, form.workers)
+        world = World(servers, deployment, load, {}, Loops(), form.long)
         if form.hostile:
             await opened_ones.enter_async_context(probed(world.targets, world.loops))
         for role in watched(form):
@@ -114,7 +96,7 @@ async def run(
                 measured(watched_of(kafka, role), world.loops.clock if form.hostile else time.monotonic)
             )
         try:
-            async with loaded(world, faults, form), beside(world):
+            async with loaded(world, faults, form):
                 await inject_all(world, faults, form)
             await judge(world, faults, result)
             if has_changes:
@@ -159,11 +141,11 @@ async def loaded(world: World, faults: Sequence[Fault], form: Form) -> AsyncIter
     supervising = asyncio.create_task(world.supervise())
     requests = changes.Requests(world.deployment.settings, random.Random(form.seed))
     has_changes = changed([type(fault) for fault in faults], form)
-    asking = asyncio.create_task(requests.run()) if has_changes and form.redone else None
+    asking = asyncio.create_task(requests.run()) if has_changes else None
     tasks = [loading, supervising, *([asking] if asking else [])]
     try:
         for role in faults[0].roles:
-            for name in [role, *(f"{role}-{number}" for number in range(2, form.workers.get(role, 1) + 1))]:
+            for name in [role, *(f"{role}-{number}" for number in range(2, faults[0].workers.get(role, 1) + 1))]:
                 world.start(role, name)
         await world.busy(1)
         await world.progress()

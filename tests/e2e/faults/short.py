@@ -1,18 +1,21 @@
 """The short form, as the tests run it."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds import companies
 from tests.e2e.faults.kinds.workers import MEMBERS
+from tests.e2e.faults.nonsense import faithful
 from tests.e2e.faults.run import Form, Result, run
 from tests.e2e.faults.world import Servers, serving
 
 SEED = int(os.environ.get("SEED", "1"))
 MESSAGES_PER_SECOND = 25.0
+HOSTILE_RATE = 15.0
+"""Ordinary messages a second beside hostile input."""
 
 
 @asynccontextmanager
@@ -28,6 +31,15 @@ async def short_run(company: str, servers: Servers, directory: Path) -> Result:
     place.mkdir()
     static = company != MEMBERS  # a worker that was killed then need not be waited for
     return await run(servers, place, wanted, Form(SEED, MESSAGES_PER_SECOND, static=static))
+
+
+async def attacked(directory: Path, kinds: Sequence[type[Fault]], form: Form) -> Result:
+    """Hostile input of these kinds, into one deployment at work."""
+    place = directory / "hostile"
+    place.mkdir()
+    async with serving(directory / "stack") as servers:
+        servers.llm.usual = faithful
+        return await run(servers, place, kinds, form)
 
 
 def report(result: Result) -> str:

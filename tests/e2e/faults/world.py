@@ -85,7 +85,7 @@ class Ended:
 
 @dataclass
 class World:
-    """One deployment under load. `long`: the faults take their full time. `workers`: of a role at the start."""
+    """One deployment under load. `long`: the faults take their full time."""
 
     servers: Servers
     deployment: Deployment
@@ -95,7 +95,6 @@ class World:
     loops: Loops
     """Measured only where the run asks for it."""
     long: bool
-    workers: Mapping[str, int] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
     roles: dict[str, str] = field(default_factory=dict)
     """Role of every worker that was ever started, by name."""
