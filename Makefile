@@ -1,15 +1,18 @@
 # Everything runs in .venv, which is made from requirements.lock: exact versions, checked against hashes.
 PYTHON ?= python3
-UV_VERSION ?= 0.13.8
 HISTORIES ?= 20000
 
 BIN := .venv/bin
 STAMP := .venv/installed
+DEMO_STAMP := .venv/installed-demo
 BENCH_STAMP := build/bench-venv/installed
 RELEASE_STAMP := build/release-venv/installed
 SITE_STAMP := build/site-venv/installed
 LLM_STAMP := build/llm-venv/installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=…")'
+INSTALL = PYTHON=$(PYTHON) tools/install.sh
 
 MINUTES ?= 20
 SEED ?= 1
@@ -24,19 +27,30 @@ help: ## list the targets
 venv: $(STAMP) ## the virtual environment
 
 $(STAMP): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=…")'
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(PYTHON) tools/install.py $(BIN)/python requirements.lock
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@$(CHECK_PYTHON)
+	@$(INSTALL) .venv requirements.lock .
+	@touch $@ $(DEMO_STAMP)
+
+$(DEMO_STAMP): requirements-demo.lock pyproject.toml
+	@$(CHECK_PYTHON)
+	@$(INSTALL) .venv requirements-demo.lock .
 	@touch $@
 
-demo: $(STAMP) ## a real dialogue through the embedded stack, from its messages to what an agent recalls
+# what the demo needs is a part of what the tests need: whichever comes first, the other adds what is missing
+demo: $(DEMO_STAMP) ## a real dialogue through the embedded stack, from its messages to what an agent recalls
 	@$(BIN)/afterword demo
 
-test: $(STAMP) ## every test; AFTERWORD_TEST_STACK=containers takes the official images
-	@# most tests wait for servers, so there are more processes than cores, each with a stack of its own; those of e2e have bounds in seconds
-	$(BIN)/pytest -n 2 --dist loadfile tests/e2e; e2e=$$?; \
-	$(BIN)/pytest -n 3 --dist loadfile tests --ignore tests/e2e && exit $$e2e
+test: lint ## what every change has to pass, in ten minutes; AFTERWORD_TEST_STACK=containers takes the official images
+	@# each of the first processes has servers of its own, for which it mostly waits; the others compute, and need none
+	$(BIN)/pytest -n 3 --dist loadfile tests/e2e tests/integration tests/contract; servers=$$?; \
+	$(BIN)/pytest -n 2 --dist worksteal tests/unit tests/model && exit $$servers
+
+ALL := -m "not deploy" --hypothesis-profile nightly
+
+test-all: lint site ## everything but make test-deploy, long forms and faults included: some hours; MINUTES= and SEED= of the faults
+	$(BIN)/pytest -n 2 --dist loadfile $(ALL) tests/e2e tests/integration tests/contract; servers=$$?; \
+	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/unit tests/model tests/deploy && exit $$servers
+	$(MAKE) model mutants faults hostile
 
 faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which, STANDBYS=1
 	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED) --standbys $(STANDBYS)
@@ -72,8 +86,7 @@ bench: $(STAMP) $(BENCH_STAMP) ## how fast, beside others in the same run: ratio
 	$(BIN)/python -m benchmarks --json build/bench.json --markdown build/bench.md
 
 $(BENCH_STAMP): requirements-bench.lock
-	test -x build/bench-venv/bin/python || $(PYTHON) -m venv build/bench-venv
-	build/bench-venv/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements-bench.lock
+	@$(INSTALL) build/bench-venv requirements-bench.lock
 	@touch $@
 
 bench-check: $(STAMP) ## whether it has become slower: the ratios of a short run beside benchmarks/baseline.json
@@ -116,16 +129,14 @@ site: $(SITE_STAMP) ## the documentation as a site, in build/site; SITE_URL= say
 	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/python -m mkdocs build
 
 $(SITE_STAMP): requirements-site.lock
-	test -x build/site-venv/bin/python || $(PYTHON) -m venv build/site-venv
-	build/site-venv/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements-site.lock
+	@$(INSTALL) build/site-venv requirements-site.lock
 	@touch $@
 
 release: $(STAMP) $(RELEASE_STAMP) ## wheels, sdists, chart, SBOM and image of the last commit, into dist/; CHANGELOG.md must name the version
 	$(BIN)/python -m tools.release dist
 
 $(RELEASE_STAMP): requirements-release.lock
-	test -x build/release-venv/bin/python || $(PYTHON) -m venv build/release-venv
-	build/release-venv/bin/pip install --quiet --require-hashes -r requirements-release.lock
+	@$(INSTALL) build/release-venv requirements-release.lock
 	@touch $@
 
 sizes: $(STAMP) build/uv/bin/uv ## packages and megabytes that each extra installs
@@ -148,11 +159,14 @@ lock: build/uv/bin/uv ## renew the locks, after pyproject.toml has changed: ours
 	$(LOCK) --extra bench --no-annotate -o requirements-bench.lock
 	$(LOCK) --extra release --no-annotate -o requirements-release.lock
 	$(LOCK) --extra site --no-annotate -o requirements-site.lock
+	$(LOCK) --extra serve --group demo --constraint requirements.lock --no-annotate -o requirements-demo.lock
+	$(COMPILE) --group uv --no-annotate -o requirements-uv.lock
 	$(COMPILE) --group llm --no-deps --no-annotate -o requirements-llm.lock
 
-build/uv/bin/uv:
+build/uv/bin/uv: requirements-uv.lock
 	$(PYTHON) -m venv build/uv
-	build/uv/bin/pip install --quiet uv==$(UV_VERSION)
+	build/uv/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements-uv.lock
+	@touch $@
 
 clean: ## what can be made again; data in .afterword stays
 	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info distributions/*/build distributions/*/*.egg-info

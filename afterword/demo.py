@@ -79,7 +79,7 @@ async def demo(
 
     `keep_serving`: everything runs on until SIGINT or SIGTERM. Raises: DemoIncomplete.
     """
-    async with deployment(directory, progress, show.failed, show.doing) as settings:
+    async with deployment(directory, progress, show.failed, show.doing, once=True) as settings:
         arrivals = Arrivals(expected=check_lines(lines).messages + 1)  # and the question
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):

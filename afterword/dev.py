@@ -128,14 +128,15 @@ class TopicsNotFine(AfterwordError):
 
 @asynccontextmanager
 async def deployment(
-    directory: Path, progress: DownloadProgress, ended: Ended, doing: Callable[[str], None]
+    directory: Path, progress: DownloadProgress, ended: Ended, doing: Callable[[str], None], *, once: bool = False
 ) -> AsyncIterator[Settings]:
     """Run a deployment below `directory`; yields settings that point at it.
 
+    `once`: nothing is prepared that only later deployments on this machine profit from.
     `doing` is called with what is waited for. Raises: EmbeddedError, ConfigurationError, TopicsNotFine.
     """
     doing("starting Kafka and MongoDB")
-    async with EmbeddedStack(directory, progress=progress) as stack:
+    async with EmbeddedStack(directory, progress=progress, record=not once) as stack:
         environment = stack.environment() | serving(load_settings())
         # inherited by the workers, and by everything that this process starts or loads
         os.environ.update(environment)

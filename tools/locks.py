@@ -11,15 +11,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-LOCKS = {
-    "requirements.lock": ("test",),
-    "requirements-image.lock": ("serve", "snapshots"),
-    "requirements-bench.lock": ("bench",),
-    "requirements-release.lock": ("release",),
-    "requirements-site.lock": ("site",),
+LOCKS: dict[str, tuple[list[str], list[str]]] = {
+    "requirements.lock": (["test"], []),
+    "requirements-demo.lock": (["serve"], ["demo"]),
+    "requirements-image.lock": (["serve", "snapshots"], []),
+    "requirements-bench.lock": (["bench"], []),
+    "requirements-release.lock": (["release"], []),
+    "requirements-site.lock": (["site"], []),
 }
-"""The extras that each lock is made for; `make lock` says the same."""
-GROUP_LOCKS = {"requirements-build.lock": "build", "requirements-llm.lock": "llm"}
+"""The extras and dependency groups that each lock is made for, beside the base install; `make lock` says the same."""
+GROUP_LOCKS = {"requirements-build.lock": "build", "requirements-llm.lock": "llm", "requirements-uv.lock": "uv"}
 """The dependency group that each other lock is made for."""
 ENTRY = re.compile(r"^([\w.-]+)(?:\[[\w,-]*\])?==([^ ;\\]+)", re.M)
 
@@ -48,11 +49,13 @@ def requirements(project: dict[str, Any], extras: Iterable[str]) -> Iterator[Req
 def required_of_locks() -> dict[str, list[Requirement]]:
     """What each lock has to meet, by its file's name."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    groups = declared["dependency-groups"]
-    return {
-        **{name: list(requirements(declared["project"], extras)) for name, extras in LOCKS.items()},
-        **{name: [Requirement(one) for one in groups[group]] for name, group in GROUP_LOCKS.items()},
+    project = declared["project"]
+    groups = {name: [Requirement(one) for one in named] for name, named in declared["dependency-groups"].items()}
+    with_extras = {
+        name: [*requirements(project, extras), *(one for group in of_groups for one in groups[group])]
+        for name, (extras, of_groups) in LOCKS.items()
     }
+    return with_extras | {name: groups[group] for name, group in GROUP_LOCKS.items()}
 
 
 def main() -> None:

@@ -193,10 +193,8 @@ class Java:
         self._jars = JarCache(self._cache, jars or locked_jars(), progress)
 
     def prepare(self) -> None:
-        """Fetch and compile what is missing; blocks. Raises: JarsUnavailable, CompilationFailed."""
+        """Fetch what is missing; blocks. Raises: JarsUnavailable."""
         self._jars.ensure()
-        if not self._classes.exists():
-            self._compile()
 
     def kafka(self, main_class: str, *arguments: str) -> list[str]:
         """A program of Kafka's, whose classes come from the archive if there is one."""
@@ -229,6 +227,9 @@ class Java:
         return self._cache / "archives" / f"{hashlib.sha256(inputs.encode()).hexdigest()[:16]}.aot"
 
     def mongo(self, *arguments: str) -> list[str]:
+        """Our MongoDB server, compiled unless it is already; blocks. Raises: CompilationFailed."""
+        if not self._classes.exists():
+            self._compile()
         classpath = os.pathsep.join((str(self._classes), self._jars.classpath("mongo")))
         return _command(classpath, "EmbeddedMongo", arguments)
 

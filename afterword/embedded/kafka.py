@@ -29,6 +29,7 @@ out of memory and stopped compacting."""
 REQUEST_MILLISECONDS = 5_000
 RECORDING_SECONDS = 120.0
 """Time to write an archive of classes, which takes 4 s on an idle machine."""
+META = "meta.properties"
 SECURITY = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 
@@ -132,18 +133,24 @@ class Broker(Server):
         access = self._cluster.access
         plain = {**server_properties(self.node_id, self._cluster.ports, logs), **access.properties}
         properties.write_text(render(with_listeners(plain, self._cluster.more_listeners(self.node_id))))
-        if not (logs / "meta.properties").exists():
-            self._format(properties)
+        if not (logs / META).exists():
+            self._format(properties, logs)
         log = self._directory / "kafka.log"
         return Process(f"kafka broker {self.node_id}", self._command(properties), log, pass_fds=self._cluster.pass_fds)
 
     def _command(self, properties: Path) -> list[str]:
         return self._java.kafka("kafka.Kafka", str(properties))
 
-    def _format(self, properties: Path) -> None:
-        arguments = ("format", "-t", self._cluster.id, "-c", str(properties), "--ignore-formatted")
-        users = scram_arguments(self._cluster.access.scram_users)
-        run(self._java.kafka("kafka.tools.StorageTool", *arguments, *users), FormatFailed)
+    def _format(self, properties: Path, logs: Path) -> None:
+        """Make the directory a new node's. Kafka's tool, another JVM, does it only where it has users to store."""
+        if users := scram_arguments(self._cluster.access.scram_users):
+            arguments = ("format", "-t", self._cluster.id, "-c", str(properties), "--ignore-formatted")
+            run(self._java.kafka("kafka.tools.StorageTool", *arguments, *users), FormatFailed)
+            return
+        private_directory(logs)
+        meta: dict[str, str | int] = {"version": 1, "cluster.id": self._cluster.id, "node.id": self.node_id}
+        meta["directory.id"] = new_id()
+        write_private(logs / META, render(meta).encode())
 
 
 class _RecordedBroker(Broker):
@@ -151,7 +158,7 @@ class _RecordedBroker(Broker):
 
     def __init__(self, java: Java, directory: Path, recorded: Recorded) -> None:
         ports = remembered_ports(directory / "ports.json", 2)
-        super().__init__(java, directory, 1, Cluster(new_cluster_id(), ports, ()))
+        super().__init__(java, directory, 1, Cluster(new_id(), ports, ()))
         self._recorded = recorded
 
     def _command(self, properties: Path) -> list[str]:
@@ -267,7 +274,7 @@ def render(properties: dict[str, str | int]) -> str:
 def _cluster_id(directory: Path) -> str:
     file = directory / "cluster.id"
     if not file.exists():
-        write_private(file, new_cluster_id().encode())
+        write_private(file, new_id().encode())
     return file.read_text()
 
 
@@ -278,8 +285,11 @@ def _ports(directory: Path, brokers: int) -> list[int]:
     return remembered_ports(file, 2 * brokers)
 
 
-def new_cluster_id(random: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
-    """Make an id as Kafka does, without a leading dash, which the storage tool would read as an option."""
+def new_id(random: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
+    """Make an id of a cluster or directory as Kafka does.
+
+    It has no leading dash, which the storage tool would read as an option.
+    """
     while True:
         text = base64.urlsafe_b64encode(random().bytes).decode().rstrip("=")
         if not text.startswith("-"):

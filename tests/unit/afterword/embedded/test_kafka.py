@@ -5,7 +5,7 @@ from pathlib import Path
 
 from afterword.embedded.kafka import (
     Listener,
-    new_cluster_id,
+    new_id,
     render,
     scram_arguments,
     server_properties,
@@ -52,7 +52,7 @@ def test_properties_are_lines() -> None:
 def test_a_cluster_id_never_begins_with_a_dash() -> None:
     """Every 64th did, and the storage tool took it for an option."""
     drawn = iter([uuid.UUID(bytes=b"\xf8" + bytes(15)), uuid.UUID(bytes=b"\x04" + bytes(15))])
-    assert new_cluster_id(lambda: next(drawn)) == "B" + "A" * 21
+    assert new_id(lambda: next(drawn)) == "B" + "A" * 21
 
 
 def test_more_listeners_keep_the_plain_one_and_have_properties_of_their_own() -> None:

@@ -1,0 +1,29 @@
+#!/bin/sh
+# install.sh VENV LOCK [PROJECT]: make the virtual environment VENV and install what LOCK pins, verified by hash, and the
+# project, editable.
+# uv does it in seconds. It is taken from PATH, else from its own lock; where neither works, pip takes some minutes.
+set -eu
+venv=$1 lock=$2
+here=$(dirname "$0")/..
+python=$venv/bin/python
+pip="$python -m pip --disable-pip-version-check"
+packages=$(grep -c '^[a-z].*==' "$lock")
+
+test -x "$python" || "${PYTHON:-python3}" -m venv "$venv"
+uv=$(command -v uv || true)
+for known in .venv/bin/uv build/uv/bin/uv; do
+  test -n "$uv" || ! test -x "$here/$known" || uv=$here/$known
+done
+if test -z "$uv" && $pip install --quiet --only-binary :all: --require-hashes -r "$here/requirements-uv.lock"; then
+  uv=$venv/bin/uv
+fi
+
+echo "installing $packages packages of $lock into $venv"
+if test -n "$uv" && "$uv" pip install --quiet --python "$python" --require-hashes -r "$lock"; then
+  install="$uv pip install --quiet --python $python"
+else
+  echo "without uv: pip installs them, which takes some minutes"
+  install="$pip install --quiet"
+  $install --require-hashes -r "$lock"
+fi
+test -z "${3:-}" || $install --no-deps --no-build-isolation --editable "$3"
