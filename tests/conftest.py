@@ -15,9 +15,11 @@ from tests.stack import Stack, running_stack
 
 MakeSettings = Callable[..., Settings]
 
-# a machine that is busy is no failure: whatever has to be quick shows it in a benchmark
-hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("patient")
+for name, examples in {"push": 30, "nightly": 300}.items():
+    # a machine that is busy is no failure: whatever has to be quick shows it in a benchmark
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=slow)
+hypothesis.settings.load_profile("push")  # make test-all says --hypothesis-profile=nightly
 
 
 @pytest_asyncio.fixture(scope="session")

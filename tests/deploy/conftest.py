@@ -16,6 +16,8 @@ TOOLS = Path(__file__).parent / "tools"
 ROOT = Path(__file__).parents[2]
 IMAGE = "afterword:test"
 BASE = "python:3.11-slim"
+BUILT = {"helm", "engine", "image", "compose"}
+"""Fixtures that need a container engine, or tools that are built from their sources."""
 PATIENCE_SECONDS = 3600
 """The first run builds Helm, and more, from their sources."""
 
@@ -24,7 +26,8 @@ PATIENCE_SECONDS = 3600
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if TOOLS.parent in item.path.parents:
-            item.add_marker(pytest.mark.deploy)
+            needed = BUILT & set(getattr(item, "fixturenames", ()))
+            item.add_marker(pytest.mark.deploy if needed else pytest.mark.nightly)
             item.add_marker(pytest.mark.timeout(PATIENCE_SECONDS))
     items.sort(key=_waits_for)
 

@@ -18,6 +18,8 @@ import pytest
 
 from afterword.demo import QUESTION, STORY
 
+pytestmark = pytest.mark.nightly
+
 SECONDS = 180.0
 FIRST_LINE_SECONDS = 10.0
 """Time until something is shown, on a busy machine; idle it is under a second."""

@@ -13,6 +13,8 @@ from afterword.embedded import Process
 from tests.e2e.test_tutorial import development, shell
 from tests.processes import until
 
+pytestmark = pytest.mark.nightly
+
 PATIENCE_SECONDS = 60
 
 

@@ -28,6 +28,8 @@ from afterword.streams.stores import mongo
 from tests.e2e.deployment import Deployment, deployed, environment_of
 from tests.e2e.test_redaction import documents
 
+pytestmark = pytest.mark.nightly
+
 TENANT = "acme"
 WAIT_SECONDS = 120.0
 

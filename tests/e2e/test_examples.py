@@ -18,6 +18,8 @@ from tests.e2e.deployment import Deployment, environment_of
 from tests.e2e.test_integrations import until
 from tests.e2e.test_serve import ROLES, Serving, feed_runs, serving
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PATIENCE_SECONDS = 200

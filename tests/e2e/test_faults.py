@@ -9,7 +9,8 @@ import pytest_asyncio
 from tests.e2e.faults.short import report, serving, short_run
 from tests.e2e.faults.world import Servers
 
-pytestmark = pytest.mark.timeout(1800)  # a minute each where nothing else runs, ten on a busy machine
+# a minute each where nothing else runs, ten on a busy machine
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
 @pytest_asyncio.fixture(scope="module")

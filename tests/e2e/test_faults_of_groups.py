@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.faults.short import report, servers_for, short_run
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize("company", ["members", "cluster"])

@@ -4,12 +4,15 @@ import asyncio
 from pathlib import Path
 
 import orjson
+import pytest
 import zstandard
 
 from afterword.dev import ROLES
 from tests import raw_batches
 from tests.e2e.deployment import Deployment
 from tests.raw_batches import COMPRESSORS, packed, record
+
+pytestmark = pytest.mark.nightly
 
 WAIT_SECONDS = 180
 MOST_MEGABYTES = 700

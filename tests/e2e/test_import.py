@@ -19,6 +19,8 @@ from afterword.schemas import EpisodeClosed
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, environment_of
 
+pytestmark = pytest.mark.nightly
+
 WAIT_SECONDS = 120.0
 BEGAN = datetime(2024, 5, 1, tzinfo=UTC).timestamp()
 CONVERSATIONS, MESSAGES = 12, 120

@@ -21,6 +21,8 @@ from afterword.integrations.openai_agents import AfterwordSession, ItemTooLarge,
 from tests.doubles.agents_model import RepeatingModel
 from tests.e2e.deployment import Deployment
 
+pytestmark = pytest.mark.nightly
+
 WAIT_SECONDS = 90
 ALLERGY = "I am allergic to peanuts, please remember that."
 OWNER: Any = {"user_id": "ada", "tenant_id": "acme"}

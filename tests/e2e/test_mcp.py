@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
+import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -17,6 +18,8 @@ from afterword.serving.keys import new_key
 from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import Deployment, environment_of
 from tests.e2e.test_serve import ROLES, WAIT_SECONDS, Serving, serving
+
+pytestmark = pytest.mark.nightly
 
 SAID = (
     ("user", "I am Ann, and I am allergic to peanuts. I fly to Rome on the 3rd of May."),

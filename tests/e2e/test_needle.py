@@ -38,6 +38,8 @@ from tests.e2e.faults.changes import fenced, until_summarizer_is_done
 from tests.openai_server import MODEL, LlmServer, Outcome, fails, success
 from tests.stack import EMBEDDED, VARIABLE, chosen_jars
 
+pytestmark = pytest.mark.nightly
+
 CONTENT, USER = "needle-7f3a9c51e2", "user-needle-b84d06"
 NEEDLES = (CONTENT.encode(), USER.encode())
 WAIT_SECONDS = 180.0

@@ -21,7 +21,10 @@ SHORT_SESSION = Access(
 )
 """A broker that was killed is registered again when its old session has ended: after 9 s by default."""
 
-pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason=f"no Chromium: none of {', '.join(BROWSERS)} is installed")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(EXECUTABLE is None, reason=f"no Chromium: none of {', '.join(BROWSERS)} is installed"),
+]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

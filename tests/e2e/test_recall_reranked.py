@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from aiohttp import web
 
 from afterword import Memory
@@ -13,6 +14,8 @@ from afterword.streams.settings import Settings
 from tests.doubles.reranker import KEY, MODEL, reranking, says
 from tests.e2e.deployment import deployed
 from tests.e2e.test_serve import ROLES, serving
+
+pytestmark = pytest.mark.nightly
 
 QUERY = "blue boat from the harbour"
 SAID = {"words": "Blue boat, harbour.", "order": "From the boat of the harbour.", "last": "A boat is here."}

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -15,6 +16,8 @@ from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from tests.e2e.deployment import Deployment, deployed
+
+pytestmark = pytest.mark.nightly
 
 NEEDLE = "ann.needle@example.com"
 WAIT_SECONDS = 120.0

@@ -19,6 +19,8 @@ from tests.e2e.deployment import Deployment, deployed, environment_of
 from tests.e2e.test_amendments import until
 from tests.openai_server import MODEL, LlmServer
 
+pytestmark = pytest.mark.nightly
+
 CONVERSATIONS, EPISODES = 3, 3
 PROMPT = "Tell what was cancelled, and why, in {language}.\n{conversation_text}"
 TENANT = "acme"

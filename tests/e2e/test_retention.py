@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from afterword import Memory, Producer, SummaryDeleted
@@ -12,6 +13,8 @@ from afterword.streams.stores.episodes import EpisodeRef
 from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.test_amendments import FACTS, TENANT, Events, dead_letters, events, has, latest, message, until
+
+pytestmark = pytest.mark.nightly
 
 __all__ = ["events"]
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 from aiokafka.admin import NewPartitions
 
@@ -19,6 +20,8 @@ from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.test_redo import cli
 from tests.e2e.test_state_made_anew import TALKS, WAIT_SECONDS, check_ordinals, consumed, letters, say
+
+pytestmark = pytest.mark.nightly
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "grow-partitions.md"
 BEFORE, AFTER = 2, 4

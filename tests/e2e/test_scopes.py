@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import deployed
+
+pytestmark = pytest.mark.nightly
 
 WAIT_SECONDS = 120
 QUICK: dict[str, Any] = {"partitions": 2, "session_timeout_seconds": 6, "rebalance_timeout_seconds": 15}

@@ -17,6 +17,8 @@ from tests.bucket import BUCKET, bucket_server
 from tests.e2e.deployment import Deployment, deployed
 from tests.processes import until
 
+pytestmark = pytest.mark.nightly
+
 WAIT_SECONDS = 120
 SECONDS = 60
 TALKS = [f"talk-{n}" for n in range(12)]

@@ -10,6 +10,8 @@ from afterword.dev import ROLES, start_worker
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import environment_of
 
+pytestmark = pytest.mark.nightly
+
 SECONDS = 60.0
 
 

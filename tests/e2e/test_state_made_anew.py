@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 
 import orjson
+import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
@@ -20,6 +21,8 @@ from afterword.streams.settings import Settings
 from afterword.topics import ensure_topics
 from tests.e2e.deployment import Deployment
 from tests.processes import until
+
+pytestmark = pytest.mark.nightly
 
 WAIT_SECONDS = 120
 EXIT_SECONDS = 60

@@ -14,6 +14,8 @@ import pytest
 from afterword.embedded import Process
 from tests.e2e.test_examples import copy_typescript, npm_problem
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 INSTALL, START = "make venv", "afterword dev"

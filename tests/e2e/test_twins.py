@@ -5,10 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import orjson
+import pytest
 
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from tests.e2e.deployment import deployed, expected_fingerprints, fingerprints
+
+pytestmark = pytest.mark.nightly
 
 SECONDS = 200.0
 

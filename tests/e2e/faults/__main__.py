@@ -43,9 +43,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.faults", description=__doc__)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--hostile", action="store_true", help="hostile input, all kinds into one deployment")
-    what.add_argument(
-        "--soak", action="store_true", help="workers come and go; does the memory of others grow?"
-    )
+    what.add_argument("--soak", action="store_true", help="workers come and go; does the memory of others grow?")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=20, help="of injections, over all kinds")
     parser.add_argument("--only", metavar="WORD", default="", help="kinds whose name has this word in it")

@@ -101,7 +101,7 @@ ORDERS = (
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     documents=documents,
     query=queries,
@@ -140,7 +140,7 @@ def test_an_indexed_collection_answers_as_one_without_indexes(
     assert sorted(map(str, indexed.distinct("_id", query))) == sorted(one["_id"] for one in wanted)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=documents, query=queries, changed=st.fixed_dictionaries({}, optional=values), deleted=queries)
 def test_indexes_follow_updates_and_deletions(
     client: MongoClient[dict[str, Any]],
@@ -319,7 +319,7 @@ def typed(value: Any) -> Any:
 def test_documents_are_read_from_the_file_as_they_were_written(java: Java, tmp_path: Path) -> None:
     written: dict[int, dict[str, Any]] = {}
 
-    @settings(max_examples=200, deadline=None, database=None)
+    @settings(database=None)
     @given(st.dictionaries(names, nested, max_size=4))
     def note(document: dict[str, Any]) -> None:
         number = len(written)

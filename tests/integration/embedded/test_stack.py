@@ -203,7 +203,7 @@ asyncio.run(main())
     asyncio.run(again())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_three_brokers_take_writes_while_one_is_dead(tmp_path: Path, topic: str) -> None:
     async with EmbeddedStack(tmp_path / "stack", brokers=3) as stack:
         await create_topic(stack, topic, replication_factor=3)

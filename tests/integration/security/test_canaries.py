@@ -133,7 +133,7 @@ def test_every_secret_setting_holds_a_canary(environments: list[dict[str, str]])
     assert set(secret_variables()) <= held
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 async def test_no_command_prints_a_secret(
     command: list[str], environments: list[dict[str, str]], tmp_path: Path
@@ -147,7 +147,7 @@ async def test_no_command_prints_a_secret(
         assert code in (0, 1), printed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
 async def test_a_wrong_setting_is_named_without_a_secret(
     wrong: dict[str, str], environments: list[dict[str, str]], tmp_path: Path
@@ -158,7 +158,7 @@ async def test_a_wrong_setting_is_named_without_a_secret(
     assert CANARY not in printed
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_a_worker_whose_llm_refuses_the_key_and_quotes_it_does_not(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:

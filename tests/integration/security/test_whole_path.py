@@ -45,7 +45,7 @@ async def deployment(secured: Callable[..., Settings], tmp_path: Path) -> AsyncI
         yield ready
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_the_whole_path_over_tls_with_a_password_and_hostile_ids(deployment: Deployment, tmp_path: Path) -> None:
     for role in ROLES:
         deployment.start(role)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import pytest_asyncio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from qdrant_client import AsyncQdrantClient
 
@@ -306,7 +306,6 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-@settings(max_examples=60)
 def test_it_has_and_finds_what_the_index_in_memory_does(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[bool, int, int, list[str], str]]
 ) -> None:
@@ -343,7 +342,6 @@ REMOVED = st.tuples(st.integers(1, 12), st.integers(1, 3))
 
 
 @given(steps=st.lists(PUT | REMOVED, max_size=40), asked=SAID, k=st.integers(1, 8))
-@settings(max_examples=60)
 def test_a_search_has_the_hits_and_scores_of_the_definition(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]], asked: str, k: int
 ) -> None:

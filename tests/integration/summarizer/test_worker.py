@@ -198,7 +198,7 @@ async def readiness(deployment: Deployment) -> tuple[int, dict[str, str]]:
     return answer.status_code, answer.json().get("reasons", {})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 async def test_a_refused_key_makes_it_not_ready_and_the_episode_waits_until_it_is_accepted(
     settings, deployment, llm_server
 ):

@@ -74,7 +74,7 @@ def test_windows_are_refused(table: Any) -> None:
         table.tumbling(10)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(["set", "delete", "read", "list"]), st.sampled_from(KEYS)), max_size=12))
 def test_inside_an_agent_a_table_is_a_dictionary(
     table: Any, database: Database, steps: list[tuple[str, bytes]]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
@@ -210,7 +210,6 @@ GARBAGE = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(GARBAGE, max_size=6))
 def test_no_record_stops_the_segmenter_and_none_disappears(garbage):
     chat = Chat(count_tokens=count_tokens)

@@ -125,7 +125,7 @@ def test_a_dead_letter_names_its_original_and_does_not_hold_it() -> None:
     assert (letter.withheld, letter.truncated, letter.origin) == (True, False, ("messages", 3, 3))
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(talk(max_size=40), st.sampled_from(["conversation", "agent"]), st.integers(1, 7))
 def test_sealed_or_not_the_same_messages_are_in_the_same_episodes(
     happening: list[Sent | int], scope: str, trigger: int

@@ -32,9 +32,7 @@ MAX_STATE_BYTES = 200
 LONGEST = 7
 """No strategy lets an episode have more messages."""
 
-any_talk = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+any_talk = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def replay(chat: Chat, happening: list[Sent | int], chunk: list[int] | None = None) -> list[Outcome]:
@@ -200,7 +198,6 @@ class Interrupted(Exception):
     """The tokenizer is lost in the middle of a batch."""
 
 
-@settings(max_examples=60, deadline=None)
 @given(episode_limits(), talk(max_size=30), st.integers(0, READ_TOGETHER + 15))
 def test_a_batch_that_fails_has_changed_nothing(limits, past, survived):
     chat, never_failed = Chat(limits), Chat(limits)

@@ -8,7 +8,7 @@ import zstandard
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas.replacements import read_replacement
@@ -143,7 +143,6 @@ def test_a_header_name_that_is_not_utf8_replaces_its_record_only(codec: str) -> 
     assert why(found[1])["error_type"] == "invalid_header"
 
 
-@settings(max_examples=300)
 @given(data=st.data(), codec=st.sampled_from(list(COMPRESSORS)), check_names=st.booleans())
 def test_no_bytes_stop_it_and_the_position_always_moves(data: st.DataObject, codec: str, check_names: bool) -> None:
     payload = bytearray(b"".join(record(number, b"k", b"value" * number) for number in range(10)))
@@ -161,7 +160,6 @@ def test_no_bytes_stop_it_and_the_position_always_moves(data: st.DataObject, cod
     assert offset == 110
 
 
-@settings(max_examples=300)
 @given(data=st.data(), codec=st.sampled_from(list(COMPRESSORS)))
 def test_aiokafka_can_read_whatever_is_handed_on_once_every_record_is_parsed(data: st.DataObject, codec: str) -> None:
     payload = bytearray(b"".join(record(number, b"k", b"value" * number, [b"name"]) for number in range(10)))
@@ -212,7 +210,6 @@ def test_what_the_broker_cut_off_is_left_to_the_next_fetch(cut: int) -> None:
     assert bounded(whole[:cut], 100).batches == whole[:cut]
 
 
-@settings(max_examples=300)
 @given(
     records=st.lists(
         st.tuples(st.integers(-3, 2**33), st.integers(-(2**40), 2**40), st.binary(max_size=200)), max_size=5

@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.tokens import ENCODING, PIECE_CHARACTERS, count_tokens, token_ids
@@ -31,7 +31,6 @@ def test_a_long_text_counts_as_its_pieces() -> None:
 
 
 @given(st.text() | st.text(st.characters(categories=["Cs", "So", "Lu"])))
-@settings(max_examples=200, deadline=None)
 def test_texts_have_the_tokens_that_the_package_finds_whose_import_is_spared(text: str) -> None:
     found = package().encode_ordinary(text)
     assert token_ids(text) == found

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import (
@@ -577,7 +577,6 @@ ONE_EACH = st.lists(st.integers(0, 8), min_size=1, max_size=4, unique=True).flat
 
 
 @given(ONE_EACH, st.sampled_from([20, 500]), st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
 def test_a_change_that_waited_and_was_overtaken_leaves_nothing_of_before(
     changes: tuple[MessageEdited | MessageDeleted, ...], rolling_max_tokens: int, random: Random
 ) -> None:
@@ -688,7 +687,6 @@ def check(world: World, *, rows_know: bool = True) -> None:
 
 
 @given(CHANGES, RULES, st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_any_changes_leave_revisions_texts_and_counts_of_the_living_only(
     changes: list[Changed], rules: SummaryRules, ahead: bool
 ) -> None:
@@ -706,7 +704,6 @@ def test_any_changes_leave_revisions_texts_and_counts_of_the_living_only(
 
 
 @given(CHANGES, RULES, st.integers(1, 60), st.booleans(), st.sampled_from([crash, cancelled, outage]))
-@settings(max_examples=60, deadline=None)
 def test_a_crash_or_an_outage_at_any_call_ends_the_same(
     changes: list[Changed], rules: SummaryRules, at: int, after: bool, fault: Fault
 ) -> None:

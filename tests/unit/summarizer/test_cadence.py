@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed, SummaryCreated
@@ -126,7 +126,6 @@ async def test_a_summary_that_is_made_again_is_told_the_same_and_changes_no_row_
     assert [replace(row, last_revision=1) for row in world.episodes.rows["c1"]] == rows
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(1, 400), min_size=1, max_size=50),
     st.integers(1, MOST_PENDING_EPISODES),
@@ -170,7 +169,6 @@ async def test_a_crash_at_any_call_changes_nothing_of_what_was_taken_in(fault: F
 TURNS = st.lists(st.integers(0, 6), max_size=60)
 
 
-@settings(max_examples=100, deadline=None)
 @given(TURNS, TURNS, st.integers(1, 3))
 async def test_two_workers_take_every_episode_in_once_even_with_other_settings(
     first: list[int], second: list[int], others: int

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import SummaryCreated, Usage
@@ -357,7 +357,6 @@ def gone(world: World, changes: list[Changed]) -> list[str]:
 
 
 @given(CHANGES, TURNS, TURNS, st.sampled_from([RULES, CARRIED]), st.sampled_from([0.0, QUICK]))
-@settings(max_examples=200, deadline=None)
 def test_whatever_comes_between_which_steps_nothing_is_left_of_before(
     changes: list[Changed], turns: list[int], others: list[int], rules: SummaryRules, quick_seconds: float
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
@@ -113,7 +113,6 @@ llms = st.builds(
 )
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.tuples(durations, outcomes), min_size=1, max_size=6),
     llms,

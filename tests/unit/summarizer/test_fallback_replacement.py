@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
@@ -310,7 +310,6 @@ async def test_a_crash_or_an_outage_at_any_call_ends_in_the_same_replaced_summar
         assert all(len(contents) == 1 for contents in deployment.world.contents_by_event_id().values())
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 60), st.booleans(), st.booleans()), max_size=6))
 async def test_any_series_of_crashes_ends_in_the_same_replaced_summaries(crashes: list[tuple[int, bool, bool]]) -> None:
     with capture_logs():

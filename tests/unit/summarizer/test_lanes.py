@@ -3,7 +3,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import LaneStopped
@@ -50,7 +50,6 @@ async def fail() -> None:
     raise ValueError("broken")
 
 
-@settings(max_examples=100, deadline=None)
 @given(work=st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 5), st.integers(0, 3)), max_size=40))
 async def test_each_key_is_in_order_and_one_at_a_time(work: list[tuple[str, int, int]]) -> None:
     owner = Owner()

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed, SummaryCreated, fingerprint
@@ -227,7 +227,6 @@ async def test_an_outage_at_any_call_is_waited_out(after: bool) -> None:
         assert world.state == expected, f"outage at call {at}"
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=8))
 async def test_any_series_of_crashes_ends_like_an_undisturbed_run(crashes: list[tuple[int, bool]]) -> None:
     world = World()
@@ -244,7 +243,6 @@ async def test_any_series_of_crashes_ends_like_an_undisturbed_run(crashes: list[
 TURNS = st.lists(st.integers(0, 6), max_size=60)
 
 
-@settings(max_examples=200, deadline=None)
 @given(TURNS, TURNS)
 async def test_two_workers_on_the_same_episodes_store_and_say_the_same(first: list[int], second: list[int]) -> None:
     world = World()

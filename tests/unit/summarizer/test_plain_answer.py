@@ -1,7 +1,7 @@
 """Text that small models write around, and after, what they were asked for."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import AnswerInvalid
@@ -68,7 +68,6 @@ def test_an_answer_that_cannot_be_used_says_why(text: str, problem: str) -> None
         read_plain(text, "long_summary", LIMITS)
 
 
-@settings(deadline=None)  # the first one loads the tokenizer
 @given(
     st.one_of(st.text(), st.lists(st.sampled_from([*TOKENS, "user\n", "A fact. ", "\n", '"'])).map("".join)),
     st.sampled_from(["title", "short_summary", "long_summary", "rolling_summary"]),

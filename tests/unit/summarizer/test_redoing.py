@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeRedo, InvalidRecord, SummaryCreated
@@ -275,7 +275,6 @@ async def repeated(world: World, call: Any, faults: Faults) -> None:
 
 
 @given(ONE_EACH, st.lists(st.integers(1, 3), max_size=4), st.sampled_from([20, 500]), st.randoms(use_true_random=False))
-@settings(max_examples=200, deadline=None)
 def test_a_request_that_overtakes_a_change_leaves_nothing_of_before(
     changes: tuple[Changed, ...], redone: list[int], rolling_max_tokens: int, random: Random
 ) -> None:
@@ -303,7 +302,6 @@ def test_a_request_that_overtakes_a_change_leaves_nothing_of_before(
 
 
 @given(STEPS, RULES, st.integers(1, 80), st.booleans(), st.sampled_from([crash, cancelled, outage]))
-@settings(max_examples=80, deadline=None)
 def test_any_requests_among_changes_leave_every_revision_stored_and_announced(
     steps: list[Changed | int], rules: SummaryRules, at: int, after: bool, fault: Fault
 ) -> None:

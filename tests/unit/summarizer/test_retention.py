@@ -8,7 +8,7 @@ from typing import Any
 
 import bson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import InvalidRecord, SummaryDeleted, Usage
@@ -128,7 +128,6 @@ async def test_a_new_episode_of_the_conversation_keeps_its_rolling_text() -> Non
     assert left(world)["rows"][-1] == 4
 
 
-@settings(max_examples=60, deadline=None)
 @given(at=st.integers(1, 60), after=st.booleans(), fault=st.sampled_from([crash, outage]))
 def test_a_crash_or_an_outage_at_any_call_leaves_nothing_that_points_nowhere(at: int, after: bool, fault: Any) -> None:
     asyncio.run(interrupted(at, after, fault))

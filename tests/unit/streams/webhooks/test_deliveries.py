@@ -9,7 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas import InvalidRecord
@@ -144,7 +144,6 @@ plans = st.dictionaries(
 )
 
 
-@settings(max_examples=60)
 @given(plan=plans, kills=st.lists(st.integers(1, 12), max_size=3))
 def test_whatever_fails_and_whenever_it_is_killed_all_is_taken_in_order_of_each_conversation(
     plan: Plan, kills: list[int]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import ProviderError
@@ -257,7 +257,6 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(ROLES, TEXTS), min_size=1, max_size=30), st.integers(1200, 4000), TEXTS)
 async def test_whatever_is_said_every_message_is_read_once_and_no_prompt_is_too_long(
     turns: list[tuple[str, str]], context: int, previous: str
