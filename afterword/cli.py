@@ -88,7 +88,10 @@ app.command("import")(importing.import_history)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 for success, 1 for a failure, 2 for a wrong setting or argument."""
+    """Run a command and exit: 0 for success, 1 for a failure or a finding, 2 for a wrong setting or argument.
+
+    `audit` exits with 2 also if its wait ran out: it cannot tell yet.
+    """
     try:
         app(args=arguments, prog_name="afterword")  # also as `python -m afterword`
     except AfterwordError as error:

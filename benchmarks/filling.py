@@ -136,8 +136,7 @@ async def until_done(settings: Settings, *roles: str) -> None:
     async with asyncio.timeout(FILL_SECONDS), open_log(kafka) as log:
         for role in sorted(roles, key=list(reads).index):  # the last one reads what the first one writes
             group, topic = reads[role]
-            its = kafka.model_copy(update={"segmenter_id": group, "messages_topic": topic})
-            while not await is_consumed(log, its):  # noqa: ASYNC110 – offsets set no event
+            while not await is_consumed(log, group, topic):  # noqa: ASYNC110 – offsets set no event
                 await asyncio.sleep(POLL_SECONDS)
 
 

@@ -237,10 +237,9 @@ async def workers(settings: Settings, environment: Mapping[str, str], directory:
 @asynccontextmanager
 async def archiving(kafka: Kafka, environment: Mapping[str, str], directory: Path) -> AsyncIterator[None]:
     """Run the archiver; it has consumed everything when the block begins."""
-    mine = kafka.model_copy(update={"segmenter_id": kafka.archiver_id})
     async with worker("archiver", directory, environment) as archiver, open_log(kafka) as log:
         await archiver.until_ready()
-        while not await is_consumed(log, mine):  # noqa: ASYNC110 – offsets set no event
+        while not await is_consumed(log, kafka.archiver_id, kafka.messages_topic):  # noqa: ASYNC110 – offsets set no event
             await asyncio.sleep(POLL_SECONDS)
         yield
 

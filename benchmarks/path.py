@@ -304,7 +304,7 @@ async def one_by_one(talk: Talk, trips: Trips, count: int, kafka: Kafka) -> list
 
 async def until_consumed(kafka: Kafka) -> None:
     async with open_log(kafka) as log:
-        while not await is_consumed(log, kafka):  # noqa: ASYNC110 – offsets set no event
+        while not await is_consumed(log, kafka.segmenter_id, kafka.messages_topic):  # noqa: ASYNC110 – offsets set no event
             await asyncio.sleep(POLL_SECONDS)
 
 

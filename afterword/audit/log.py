@@ -173,7 +173,7 @@ class Log:
         async with self._reader_of(list(ends), "read_committed") as consumer:
             for where in ends:
                 consumer.seek(where, extent.first[where])
-            async for records in _batches(consumer, ends):
+            async for records in batches(consumer, ends):
                 take = takes[records[0].topic]
                 for record in records:
                     take(record)
@@ -266,12 +266,12 @@ def _progress(found: OffsetAndMetadata | None) -> Progress:
 
 
 async def _until(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> AsyncIterator[ConsumerRecord]:
-    async for records in _batches(consumer, ends):
+    async for records in batches(consumer, ends):
         for record in records:
             yield record
 
 
-async def _batches(
+async def batches(
     consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
 ) -> AsyncIterator[list[ConsumerRecord]]:
     """Committed records before these offsets, each batch of one partition. Raises: TopicStalled."""

@@ -78,6 +78,28 @@ class Finding:
             del self.examples[EXAMPLES_NAMED:]
 
 
+@dataclass(frozen=True)
+class Missing:
+    """What had not arrived when the wait for it ran out."""
+
+    after_seconds: float
+    not_segmented: int
+    """Messages that the segmenter has not consumed."""
+    not_archived: int
+    """Messages that the archiver has not consumed."""
+    not_summarized: int
+    """Episodes that are closed, but neither announced, deleted nor dead-lettered."""
+    episodes: list[str]
+    """Ids of the first of these episodes."""
+
+    def lines(self) -> Iterator[str]:
+        counts = {"messages not segmented": self.not_segmented, "messages not archived": self.not_archived}
+        counts["episodes not summarized"] = self.not_summarized
+        found = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        yield f"missing after {self.after_seconds:g} s: {found or 'nothing any more'}"
+        yield from (f"  {episode}" for episode in self.episodes)
+
+
 @dataclass
 class Report:
     """Counts of `messages`, `episodes` and `summaries`; anything in `findings` breaks the promise."""
@@ -87,10 +109,12 @@ class Report:
     summaries: dict[str, int] = field(default_factory=dict)
     findings: dict[FindingKind, Finding] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    missing: Missing | None = None
 
     @property
     def clean(self) -> bool:
-        return not self.findings
+        """Whether there are no findings, and nothing that was waited for is missing."""
+        return not self.findings and self.missing is None
 
     def found(self, kind: FindingKind, example: str) -> None:
         self.findings.setdefault(kind, Finding()).add(1, (example,))
@@ -112,6 +136,7 @@ class Report:
             "summaries": self.summaries,
             "findings": {kind: vars(finding) for kind, finding in self.findings.items()},
             "notes": self.notes,
+            "missing": self.missing and vars(self.missing),
         }
 
     def lines(self) -> Iterator[str]:
@@ -124,7 +149,14 @@ class Report:
             if kind in self.findings:
                 yield f"{kind}: {self.findings[kind].count:,}: {MEANING[kind]}"
                 yield from (shown(f"  {example}") for example in self.findings[kind].examples)
-        yield "clean: nothing is lost, duplicated or conflicting" if self.clean else "NOT CLEAN"
+        if self.missing:
+            yield from map(shown, self.missing.lines())
+        if self.findings:
+            yield "NOT CLEAN"
+        elif self.missing:
+            yield "INCOMPLETE: nothing is lost, duplicated or conflicting in what has arrived"
+        else:
+            yield "clean: nothing is lost, duplicated or conflicting"
 
 
 def _sums(counts: dict[str, int], others: dict[str, int]) -> dict[str, int]:

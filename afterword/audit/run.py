@@ -47,15 +47,16 @@ async def run(
     """Audit a deployment.
 
     `wait_seconds`: maximum wait until everything is consumed and every closed episode is summarized; 0 judges at
-    once. Pending messages are not waited for. `index`: reads which episodes are indexed. `progress` is called with what
-    is done, how much of it, and how much there is. `facts_in_memory`: about as many records and documents are judged at
-    a time, or those of one conversation; the others wait in a temporary file.
+    once. The report's `missing` says what had not arrived by then. Pending messages are not waited for. `index`: reads
+    which episodes are indexed. `progress` is called with what is done, how much of it, and how much there is.
+    `facts_in_memory`: about as many records and documents are judged at a time, or those of one conversation; the
+    others wait in a temporary file.
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled, NoRoom.
     """
     with broker_errors(settings.kafka.bootstrap_servers):
         async with open_log(settings.kafka) as log:
-            notes = await until_summarised(log, settings.kafka, wait_seconds, progress)
+            missing = await until_summarised(log, settings.kafka, wait_seconds, progress) if wait_seconds else None
             topics = await log.topics()
             if settings.kafka.messages_topic not in topics:
                 raise TopicMissing(topic=settings.kafka.messages_topic)
@@ -63,8 +64,9 @@ async def run(
             # of one part all is in memory, millions of tuples: to go through them again and again takes a quarter of it
             with without_collector() if count == 1 else Parts(count) as parts:
                 snapshot = await _take_snapshot(log, settings, topics, parts, progress)
-                snapshot.notes[:0] = notes
-                return await _judge(settings, snapshot, index, progress)
+                report = await _judge(settings, snapshot, index, progress)
+        report.missing = missing
+        return report
 
 
 async def _count_parts(log: Log, settings: Settings, topics: set[str], facts_in_memory: int) -> int:

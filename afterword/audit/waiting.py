@@ -1,46 +1,61 @@
 """Waiting until everything is consumed and summarized."""
 
+import asyncio
 import time
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from afterword.audit.log import POLL_MILLISECONDS, Log, ReadProgress, reached
+from afterword.audit.log import POLL_MILLISECONDS, Log, ReadProgress, batches, reached
+from afterword.audit.report import EXAMPLES_NAMED, Missing
 from afterword.audit.snapshot import digest
 from afterword.schemas.dead_letters import is_offset
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
+from afterword.streams.errors import TopicMissing
 from afterword.streams.settings import Kafka
+
+POLL_SECONDS = 0.2
 
 
 async def until_summarised(
     log: Log, kafka: Kafka, seconds: float, progress: ReadProgress = lambda *_: None
-) -> list[str]:
-    """Wait until all of `messages` is consumed and each closed episode is announced or dead-lettered.
+) -> Missing | None:
+    """Wait until segmenter and archiver have all of `messages` and each closed episode is announced or dead-lettered.
 
-    `progress` is called with the numbers of episodes that are finished, and of all.
-    Returns notes: empty on success, or when `seconds` is 0.
+    `progress` is called with the numbers of episodes that are finished, and of all. Returns what had not arrived after
+    `seconds`, or None if everything had. Raises: TopicMissing, TopicStalled.
     """
     outputs = (kafka.summaries_topic, kafka.deletions_topic, kafka.dead_letters(kafka.episodes_topic))
     topics = [kafka.episodes_topic, *outputs]
-    if not seconds or not {*topics, kafka.messages_topic} <= await log.topics():
-        return []
+    existing = await log.topics()
+    for topic in (kafka.messages_topic, *topics):
+        if topic not in existing:
+            raise TopicMissing(topic=topic)
     deadline = time.monotonic() + seconds
     async with log.reader(*topics, isolation_level="read_committed") as consumer:
         await consumer.seek_to_beginning()
         open_events = OpenEvents(kafka.episodes_topic)
-        while time.monotonic() < deadline:
+        while True:
             # order matters: what was consumed by now has its episodes among those that are read next
-            consumed = await is_consumed(log, kafka)
-            await open_events.catch_up(log, consumer, topics, deadline)
-            finished = open_events.finished
-            progress(
-                "waiting for summaries" if consumed else "waiting for the segmenter",
-                finished,
-                finished + len(open_events.ids),
-            )
-            if consumed and not open_events.ids:
-                return []
-        return [f"after {seconds:g} s, {len(open_events.ids)} episodes are still not summarized"]
+            segmented = await is_consumed(log, kafka.segmenter_id, kafka.messages_topic)
+            archived = await is_consumed(log, kafka.archiver_id, kafka.messages_topic)
+            await open_events.catch_up(log, consumer, topics)
+            finished, left = open_events.finished, len(open_events.names)
+            awaited = "summaries" if segmented and archived else "the archiver" if segmented else "the segmenter"
+            progress(f"waiting for {awaited}", finished, finished + left)
+            if segmented and archived and not left:
+                return None
+            if time.monotonic() > deadline:
+                break
+            await asyncio.sleep(POLL_SECONDS)
+        ends = await log.ends(kafka.messages_topic)
+        return Missing(
+            after_seconds=seconds,
+            not_segmented=await log.left(kafka.segmenter_id, kafka.messages_topic, ends),
+            not_archived=await log.left(kafka.archiver_id, kafka.messages_topic, ends),
+            not_summarized=len(open_events.names),
+            episodes=sorted(open_events.names.values())[:EXAMPLES_NAMED],
+        )
 
 
 class OpenEvents:
@@ -51,7 +66,8 @@ class OpenEvents:
     """
 
     def __init__(self, episodes_topic: str) -> None:
-        self.ids: set[bytes] = set()
+        self.names: dict[bytes, str] = {}
+        """Episode ids, by their digests, which are smaller."""
         self._closed: dict[bytes, int] = {}
         self._done: dict[bytes, int] = {}
         """Latest revisions, by the episode."""
@@ -59,18 +75,15 @@ class OpenEvents:
 
     @property
     def finished(self) -> int:
-        return len(self._closed) - len(self.ids)
+        return len(self._closed) - len(self.names)
 
-    async def catch_up(self, log: Log, consumer: AIOKafkaConsumer, topics: list[str], deadline: float) -> None:
-        """Read up to the current end of the topics, or until the deadline."""
+    async def catch_up(self, log: Log, consumer: AIOKafkaConsumer, topics: list[str]) -> None:
+        """Read up to the current end of the topics. Raises: TopicStalled."""
         ends = {tp: end for topic in topics for tp, end in (await log.ends(topic)).items()}
-        while True:
-            for tp, records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
-                for record in records:
-                    if header(record.headers, CE_TYPE) not in (EPISODE_AMENDED, EPISODE_REDO):
-                        self.take(tp.topic, header(record.headers, CE_ID))
-            if await reached(consumer, ends) or time.monotonic() > deadline:
-                return
+        async for records in batches(consumer, ends):
+            for record in records:
+                if header(record.headers, CE_TYPE) not in (EPISODE_AMENDED, EPISODE_REDO):
+                    self.take(record.topic, header(record.headers, CE_ID))
 
     def take(self, topic: str, event_id: str | None) -> None:
         name, _, revision = (event_id or "").rpartition(":")
@@ -80,17 +93,17 @@ class OpenEvents:
         known = self._closed if topic == self._episodes_topic else self._done
         known[key] = max(known.get(key, 0), int(revision))
         if key in self._closed and self._closed[key] > self._done.get(key, 0):
-            self.ids.add(key)
+            self.names[key] = name
         else:
-            self.ids.discard(key)
+            self.names.pop(key, None)
 
 
-async def is_consumed(log: Log, kafka: Kafka) -> bool:
-    """Check whether the segmenter's offsets are past every record, transaction markers aside."""
-    committed = await log.committed(kafka.segmenter_id, kafka.messages_topic)
-    ends = await log.ends(kafka.messages_topic)
+async def is_consumed(log: Log, group_id: str, topic: str) -> bool:
+    """Check whether the group's offsets are past every record of the topic, transaction markers aside."""
+    committed = await log.committed(group_id, topic)
+    ends = await log.ends(topic)
     behind = {tp: end for tp, end in ends.items() if committed.get(tp.partition, 0) < end}
-    return not behind or await _only_markers(log, kafka.messages_topic, behind, committed)
+    return not behind or await _only_markers(log, topic, behind, committed)
 
 
 async def _only_markers(log: Log, topic: str, ends: dict[TopicPartition, int], committed: dict[int, int]) -> bool:

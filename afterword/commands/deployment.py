@@ -28,7 +28,9 @@ CheckOnly = Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Maximum wait for the summary.")]
 Wait = Annotated[
     float,
-    typer.Option(min=0, metavar="SECONDS", help="First wait until everything is consumed and summarized."),
+    typer.Option(
+        min=0, metavar="SECONDS", help="First wait at most this long until everything is consumed and summarized."
+    ),
 ]
 AtMost = Annotated[float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait; then exit 1.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on with what comes later, until interrupted.")]
@@ -161,7 +163,8 @@ def smoke(timeout: Timeout = 120, as_json: Json = False) -> None:
 def audit(wait: Wait = 0, as_json: Json = False) -> None:
     """Report every message that is lost, duplicated, out of order or not yet summarized.
 
-    Reads all topics and stores; can run beside the workers. Exit 1 if anything is lost, duplicated or conflicting.
+    Reads all topics and stores; can run beside the workers. Exit 1 if anything is lost, duplicated or conflicting;
+    else exit 2 if --wait ran out, and say what had not arrived.
     """
     from afterword.audit import run
 
@@ -172,8 +175,10 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
         print_json(report.as_dict())
     else:
         typer.echo("\n".join(report.lines()))
-    if not report.clean:
+    if report.findings:
         raise typer.Exit(1)
+    if report.missing:
+        raise typer.Exit(2)
 
 
 @index.command("rebuild")

@@ -21,7 +21,8 @@ with tab-separated cells.
 | --- | --- |
 | 0 | success; also when `dev`, `watch` or a worker was stopped by a signal |
 | 1 | a failure, or a check that did not pass: see the last line of standard error, or the report |
-| 2 | a setting, topic or argument is missing or wrong: the last line of standard error names it |
+| 2 | a setting, topic or argument is missing or wrong: the last line of standard error names it; \
+or `audit --wait` ran out: the report says what is missing |
 
 | environment variable | meaning |
 | --- | --- |

@@ -14,6 +14,10 @@ Made by `make docs` from `afterword/audit/report.py`; do not edit it by hand.
 names. It prints ids and positions of ten of each kind, the first in sorted order, never contents. The exit code is 1
 if there is any finding; with `--json`, `findings` has `count` and `examples` of each.
 
+With `--wait` the audit first waits until segmenter and archiver have consumed all messages, and every closed episode is
+summarized. If that takes longer, the report says how many messages and episodes had not arrived, with ten episode ids;
+with `--json`, in `missing`. Then it is not clean, and without a finding the exit code is 2.
+
 Records and documents of more than some 130,000 messages are judged in parts, each with all that is known of its
 conversations. Until then ids, positions and digests, no contents, wait in a temporary file without a name, some 500
 bytes a message. It is private, and gone when the process ends, however it ends. `TMPDIR` names its directory: choose

@@ -223,10 +223,9 @@ class Requests:
 async def until_summarizer_is_done(kafka: Kafka) -> None:
     """Wait until the summarizers have handled all of `episode.closed` and `episode.retry`. Raises: TimeoutError."""
     topics = kafka.episodes_topic, kafka.retry_topic
-    groups = [kafka.model_copy(update={"segmenter_id": kafka.summarizer_id, "messages_topic": one}) for one in topics]
     async with asyncio.timeout(QUIET_SECONDS), open_log(kafka) as log:
         # those of the first may write to the second, and those of the second again to it
-        while not all([await is_consumed(log, group) for group in [*groups, *groups]]):  # noqa: ASYNC110 – offsets set no event
+        while not all([await is_consumed(log, kafka.summarizer_id, topic) for topic in [*topics, *topics]]):  # noqa: ASYNC110 – offsets set no event
             await asyncio.sleep(0.3)
 
 

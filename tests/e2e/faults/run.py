@@ -201,7 +201,7 @@ async def until_quiet(world: World) -> None:
     """Wait until segmenter and archiver have consumed everything; the audit waits for the summarizer."""
     kafka = world.deployment.settings.kafka
     async with asyncio.timeout(QUIET_SECONDS), open_log(kafka) as log:
-        while not (await is_consumed(log, kafka) and await _archived(world, log)):  # noqa: ASYNC110 – offsets set no event
+        while not (await is_consumed(log, kafka.segmenter_id, kafka.messages_topic) and await _archived(world, log)):  # noqa: ASYNC110 – offsets set no event
             await asyncio.sleep(0.3)
 
 
@@ -209,13 +209,14 @@ async def _archived(world: World, log: Any) -> bool:
     kafka = world.deployment.settings.kafka
     if not world.running("archiver"):
         return True
-    return await is_consumed(log, kafka.model_copy(update={"segmenter_id": kafka.archiver_id}))
+    return await is_consumed(log, kafka.archiver_id, kafka.messages_topic)
 
 
 async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:
     deployment = world.deployment
     note(world, "everything is consumed")
-    report = await deployment.audit(QUIET_SECONDS if recovers(faults) and world.running("summarizer") else 0)
+    waits = recovers(faults) and world.running("summarizer") and world.running("archiver")
+    report = await deployment.audit(QUIET_SECONDS if waits else 0)
     note(world, "audited")
     closed = await deployment.episodes()
     world.report = report

@@ -14,6 +14,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from afterword import audit, samples
 from afterword.audit.log import open_log
+from afterword.audit.report import EXAMPLES_NAMED, Missing
 from afterword.audit.stores import indexed_episodes
 from afterword.produce import ProduceOptions, produce
 from afterword.schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
@@ -274,6 +275,7 @@ async def test_a_lost_dead_letter_is_found(deployment):
     await deployment.segment()
     deployment.outgoing.clear()
     await deployment.publish()
+    await deployment.archive()
     # a transaction's offsets are visible a moment after its commit has returned
     assert (await audit.run(deployment.settings, wait_seconds=10)).messages["lost"] == 1
 
@@ -380,6 +382,7 @@ async def test_it_waits_until_everything_is_summarised(deployment):
     await deployment.produce()
     await deployment.segment()
     await deployment.publish()
+    await deployment.archive()
     await deployment.store()
     waiting = asyncio.create_task(audit.run(deployment.settings, wait_seconds=60))
     await deployment.announce(count=3)
@@ -390,13 +393,23 @@ async def test_it_waits_until_everything_is_summarised(deployment):
     assert report.notes == []
 
 
-async def test_waiting_in_vain_ends_and_says_so(deployment):
+async def test_waiting_in_vain_ends_and_says_what_is_missing(deployment):
     await deployment.produce()
     await deployment.segment()
     await deployment.publish()
     report = await audit.run(deployment.settings, wait_seconds=1)
-    assert report.clean
-    assert report.notes == [f"after 1 s, {len(deployment.episodes())} episodes are still not summarized"]
+    assert not report.findings
+    assert not report.clean
+    ids = sorted(episode.episode_id for episode in deployment.episodes())
+    messages = len(await deployment.read(deployment.settings.kafka.messages_topic))
+    assert report.missing == Missing(1, 0, messages, len(ids), ids[:EXAMPLES_NAMED])
+
+
+async def test_waiting_for_segments_in_vain_counts_the_messages(deployment):
+    await deployment.produce()
+    report = await audit.run(deployment.settings, wait_seconds=1)
+    messages = len(await deployment.read(deployment.settings.kafka.messages_topic))
+    assert report.missing == Missing(1, messages, messages, 0, [])
 
 
 async def test_the_events_carry_the_id_that_waiting_goes_by(deployment):
