@@ -1,102 +1,54 @@
-"""The segmenter's state in its changelogs: conversations in quarantine, one rebuilt, and all rebuilt.
+"""The segmenter's state, rebuilt after its changelogs were lost or damaged.
 
-What is rebuilt goes on after the last episode that `episode.closed` or the store has, so that no id is given twice.
-Opening the producer of a partition fences its segmenter, which then reads the state again.
+Each conversation goes on after the last episode that `episode.closed` or the store has of it: the next one gets the
+next ordinal, and messages that are read again are known to be in an episode already. Opening the producer of a
+partition fences its segmenter, which then reads the state again.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
+from aiokafka.partitioner import DefaultPartitioner
 
 from afterword.audit.log import Log, open_log
-from afterword.audit.snapshot import (
-    Position,
-    Positions,
-    SegmenterState,
-    conversation_of,
-    position_of,
-    take_dead_letter,
-)
-from afterword.dlq import DeadLetterQueue, Filters
-from afterword.last_episodes import Seed, last_episodes
-from afterword.streams.app import configured_sealing
+from afterword.audit.snapshot import Position, digest, position_of
+from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, decode_input
+from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
 from afterword.streams.kafka import admin_client, client_options, require_topics
-from afterword.streams.runtime.batch import Output
-from afterword.streams.runtime.changelog import (
-    BOOKMARK_KEY,
-    Bookmark,
-    Link,
-    decode_bookmark,
-    new_lineage,
-    row_key,
-)
+from afterword.streams.runtime.changelog import Bookmark, Link, new_lineage
 from afterword.streams.runtime.database import RowChange
-from afterword.streams.runtime.options import Clients, Options, wall_clock_ms
+from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.transaction import TransactionalProducer, transactional_id
-from afterword.streams.segmenter.agent import owners_of
-from afterword.streams.segmenter.processor import Outcome, Segmenter
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
     MESSAGES,
+    NOBODY,
     TABLES,
-    decode_state,
+    Scope,
+    State,
     encode_state,
     record_key,
     scope_key,
 )
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.tokens import count_tokens
+from afterword.streams.stores.episodes import DeletedEpisode
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.opening import open_stores
 from afterword.topics import layouts_of_messages
 
-if TYPE_CHECKING:
-    from afterword.streams.sealing.opening import SealingWithKeys
-
-UNREADABLE = "state_unreadable"
 OPTIONS = Options(transaction_timeout_seconds=300)
-BATCH = 500
-"""Records of a conversation that the rules are given at once."""
-
-Tables = dict[str, dict[bytes, bytes]]
-"""Rows of each table, by key."""
-
-
-class NoSuchState(AfterwordError):
-    """conversation {conversation_id} has no state: there is nothing to reset"""
+ASKED_AT_ONCE = 1000
+"""Messages in one question to the archive."""
 
 
 class SegmenterCameBack(AfterwordError):
     """a segmenter took partition {partition} over meanwhile, and nothing was changed there: stop segmenters first"""
-
-
-@dataclass
-class Quarantined:
-    """A conversation with a damaged row, as its row or its dead letters say."""
-
-    conversation_id: str | None
-    """None: the row names none."""
-    partition: int
-    problem: str
-    dead_letters: int = 0
-    """Dead letters that wait to be replayed."""
-
-
-class Reset(NamedTuple):
-    """A conversation that was rebuilt in one partition."""
-
-    partition: int
-    last_ordinal: int
-    """The highest of its episodes before that, whichever agent it is of."""
-    pending: int
-    """Messages that were read again and wait for their episode."""
-    episodes: int
-    """Episodes that closed with those before."""
 
 
 class RebuiltPartition(NamedTuple):
@@ -109,38 +61,154 @@ class RebuiltPartition(NamedTuple):
     left: bool = False
 
 
-async def quarantined(settings: Settings) -> list[Quarantined]:
-    """Find conversations with damaged rows, or with dead letters that say so.
+class Last(NamedTuple):
+    """The last episode of a scope."""
 
-    Raises: BrokerUnavailable, TopicMissing, StateUnreadable for state of a later release.
-    """
-    kafka, state = settings.kafka, SegmenterState()
-    found: dict[tuple[str | None, int], Quarantined] = {}
-    async with _log(kafka) as log:
-        for table in (MESSAGES, CONVERSATIONS):
-            await log.read(kafka.changelog(table), partial(state.take, table))
-        for damage in state.damaged:
-            found.setdefault((damage.conversation_id, damage.partition), Quarantined(*damage))
-        letters = DeadLetterQueue(kafka, log)
-        async for letter in letters.unresolved(
-            kafka.dead_letters(kafka.messages_topic), Filters(error_type=UNREADABLE)
-        ):
-            where = letter.conversation_id, letter.origin.partition if letter.origin else letter.partition
-            found.setdefault(where, Quarantined(*where, letter.problem)).dead_letters += 1
-    return sorted(found.values(), key=lambda one: (one.partition, one.conversation_id or ""))
+    ordinal: int
+    tenant_id: str | None
+    message: str
+    """The `message_key` of its last core message, or of the last episode before it if it was deleted; empty if there
+    is none."""
+    position: Position | None = None
+    """Position of that message according to `episode.closed`."""
+    offset: int | None = None
+    """Offset at which a later episode ended that was deleted, according to its tombstone."""
 
 
-async def reset(settings: Settings, conversation_id: str) -> list[Reset]:
-    """Rebuild one conversation's state from its last episode and its records that are in none.
+class Seed(NamedTuple):
+    """A state to begin with, in one partition."""
 
-    What became a dead letter is left to `afterword dlq replay`. Raises: NoSuchState, SegmenterCameBack,
-    BrokerUnavailable, StoreUnavailable, TopicMissing.
-    """
-    async with _log(settings.kafka) as log:
-        partitions = (await _rows(log, settings.kafka, conversation_id)).partitions
-        if not partitions:
-            raise NoSuchState(conversation_id=conversation_id)
-        return [await _reset(log, settings, conversation_id, partition) for partition in sorted(partitions)]
+    partition: int
+    scope: Scope
+    state: State
+
+
+@dataclass
+class LastEpisodes:
+    """Collects episodes, then the messages that they end with. `agents`: with `scope = agent`."""
+
+    agents: bool = False
+    last: dict[Scope, Last] = field(default_factory=dict)
+    partitions: dict[str, set[int]] = field(default_factory=dict)
+    """Partitions of conversations, as far as they are known."""
+    _wanted: dict[bytes, Last] = field(default_factory=dict)
+    """Last episodes by the digest of their last message."""
+    _first: dict[bytes, Position] = field(default_factory=dict)
+    _confirmed: set[Position] = field(default_factory=set)
+    _ended: set[tuple[str, Position]] = field(default_factory=set)
+    """Conversations, and where tombstones say that their episodes ended, as far as there is such a record."""
+    _tombstones: set[tuple[str, int]] = field(default_factory=set)
+
+    def take_episode(self, record: ConsumerRecord) -> None:
+        """Add a record of `episode.closed`; one that is invalid has no successor."""
+        try:
+            episode = decode_episode(record.key, record.value)
+        except InvalidRecord:
+            return
+        last = message_key(episode.conversation_id, episode.messages[-1].id, episode.tenant_id)
+        where = Position(episode.source.partition, episode.source.last_offset)
+        self.add(episode.conversation_id, episode.agent_id, Last(episode.ordinal, episode.tenant_id, last, where))
+
+    def add(self, conversation_id: str, agent_id: str | None, last: Last) -> None:
+        """Add an episode. `agent_id`: of the scope."""
+        scope = Scope(conversation_id, agent_id or NOBODY if self.agents else None)
+        known = self.last.get(scope)
+        if known is None or known.ordinal < last.ordinal:
+            if known and not last.message:  # it was deleted: what is in those before it must not be taken again
+                offset = known.offset if last.offset is None else last.offset
+                last = last._replace(message=known.message, position=known.position, offset=offset)
+            self.last[scope] = last
+            self.partitions.setdefault(conversation_id, set())
+
+    def expect(self) -> None:
+        """Look for the last messages from here on."""
+        self._wanted = {digest(last.message): last for last in self.last.values()}
+        self._tombstones = {(s.conversation_id, one.offset) for s, one in self.last.items() if one.offset is not None}
+
+    def take_message(self, record: ConsumerRecord) -> None:
+        """Note where a record of `messages` is, if a last episode ends with it."""
+        try:
+            event = decode_input(record.key, record.value, record.headers, record.timestamp)
+        except InvalidRecord:
+            return
+        known = self.partitions.get(event.conversation_id)
+        if known is None or not isinstance(event, MessageCreated):
+            return
+        known.add(record.partition)
+        if (event.conversation_id, record.offset) in self._tombstones:
+            self._ended.add((event.conversation_id, position_of(record)))
+        name = digest(message_key(event.conversation_id, event.id, event.tenant_id))
+        if last := self._wanted.get(name):
+            self._first.setdefault(name, position_of(record))
+            if last.position == position_of(record):
+                self._confirmed.add(last.position)
+
+    def homeless(self) -> Mapping[str, Last]:
+        """Conversations, with an episode of each, of which `messages` has nothing any more."""
+        return {
+            scope.conversation_id: last
+            for scope, last in self.last.items()
+            if not self.partitions.get(scope.conversation_id)
+        }
+
+    def seeds(self) -> Iterable[Seed]:
+        """The state that each scope begins with, in each partition that has its conversation."""
+        roots = set()
+        for scope, last in self.last.items():
+            for partition in self.partitions[scope.conversation_id]:
+                yield Seed(partition, scope, self._state(scope, last, partition))
+                if self.agents and (partition, scope.conversation_id) not in roots:
+                    roots.add((partition, scope.conversation_id))
+                    yield Seed(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
+
+    def _state(self, scope: Scope, last: Last, partition: int) -> State:
+        found = self._end(last)
+        taken_to = found.offset + 1 if found and found.partition == partition else 0
+        if last.offset is not None and (scope.conversation_id, Position(partition, last.offset)) in self._ended:
+            taken_to = max(taken_to, last.offset + 1)
+        return State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
+
+    def _end(self, last: Last) -> Position | None:
+        """Position of the episode's last message: as in its record if confirmed, else that of its first record."""
+        return last.position if last.position in self._confirmed else self._first.get(digest(last.message))
+
+
+async def last_episodes(log: Log, settings: Settings) -> LastEpisodes:
+    """Read them from the topics and the stores. Raises: TopicStalled, StoreUnavailable."""
+    kafka, episodes = settings.kafka, settings.episodes
+    found = LastEpisodes(agents=episodes.scope == "agent")
+    await log.read(kafka.episodes_topic, found.take_episode)
+    async with open_stores(settings) as stores:
+        async for one in stores.episodes.all_episodes():
+            if isinstance(one, DeletedEpisode):  # its ordinal is not used again
+                ended = one.deletion
+                last = Last(ended.ordinal, ended.tenant_id, "", offset=one.last_offset)
+                found.add(ended.conversation_id, ended.agent_id, last)
+            else:
+                key = message_key(one.conversation_id, one.message_ids[-1], one.tenant_id)
+                found.add(one.conversation_id, one.agent_id, Last(one.ordinal, one.tenant_id, key))
+        found.expect()
+        await log.read(kafka.messages_topic, found.take_message)
+        await _place(found, stores.messages, partitioner(len(await log.ends(kafka.messages_topic))))
+    return found
+
+
+def partitioner(partitions: int) -> Callable[[str], int]:
+    """Kafka's own: the partition of a conversation that is in no topic and no archive."""
+    every, choose = list(range(partitions)), DefaultPartitioner()
+    return lambda conversation_id: int(choose(record_key(conversation_id), every, every))
+
+
+async def _place(found: LastEpisodes, archive: MessageArchive, partition_of: Callable[[str], int]) -> None:
+    """Find the partitions of conversations whose records have expired. Raises: StoreUnavailable."""
+    homeless = list(found.homeless().items())
+    for start in range(0, len(homeless), ASKED_AT_ONCE):
+        page = homeless[start : start + ASKED_AT_ONCE]
+        archived = await archive.get_many([last.message for _, last in page if last.message])
+        for conversation_id, last in page:
+            known = archived.get(last.message)
+            where = last.position.partition if last.position else known.partition if known else None
+            found.partitions[conversation_id].add(partition_of(conversation_id) if where is None else where)
 
 
 async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
@@ -171,9 +239,7 @@ async def _rebuilt(
     async with owned(kafka, source.partition) as producer:
         if await _has_state(log, kafka, source.partition):  # another rebuild was faster
             return left
-        tables: Tables = {CONVERSATIONS: rows_of(seeds), MESSAGES: {}}
-        bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
-        await _commit(producer, kafka, source, layout, bookmark, tables)
+        await _commit(producer, kafka, source, layout, start, seeds)
     return RebuiltPartition(source.partition, len({seed.scope.conversation_id for seed in seeds}), start)
 
 
@@ -195,9 +261,21 @@ async def _layout(kafka: Kafka) -> int:
         return (await layouts_of_messages(admin, kafka))[kafka.segmenter_id].partitions
 
 
-def rows_of(seeds: Iterable[Seed]) -> dict[bytes, bytes]:
-    """Rows of the table of conversations."""
-    return {scope_key(seed.scope): encode_state(seed.state) for seed in seeds}
+async def _commit(
+    producer: TransactionalProducer,
+    kafka: Kafka,
+    source: TopicPartition,
+    layout: int,
+    start: int,
+    seeds: Sequence[Seed],
+) -> None:
+    """Write the rows in one transaction, as the segmenter does, to go on with the record at offset `start`."""
+    changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
+    states: list[RowChange] = [(scope_key(seed.scope), encode_state(seed.state)) for seed in seeds]
+    rows = {changelogs[CONVERSATIONS]: states, changelogs[MESSAGES]: []}
+    bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
+    marks = {changelog: Link(-1, len(rows[changelog]) + 1) for changelog in rows}
+    await producer.commit([], rows, bookmark, source, kafka.segmenter_id, marks, layout=layout)
 
 
 def _by_partition(seeds: Iterable[Seed]) -> dict[int, list[Seed]]:
@@ -205,131 +283,6 @@ def _by_partition(seeds: Iterable[Seed]) -> dict[int, list[Seed]]:
     for seed in seeds:
         found[seed.partition].append(seed)
     return found
-
-
-@dataclass
-class ConversationRows:
-    """Keys of one conversation's rows, and the bookmarks, by partition."""
-
-    conversation_id: str
-    keys: dict[tuple[int, str], set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    bookmarks: dict[tuple[int, str], tuple[Bookmark, int]] = field(default_factory=dict)
-
-    @property
-    def partitions(self) -> set[int]:
-        return {partition for (partition, _), keys in self.keys.items() if keys}
-
-    def take(self, table: str, record: ConsumerRecord) -> None:
-        where = record.partition, table
-        if record.key == BOOKMARK_KEY:
-            self.bookmarks[where] = decode_bookmark(record.value), record.offset
-        elif conversation_of(table, row_key(record.key)) == self.conversation_id:
-            (self.keys[where].discard if record.value is None else self.keys[where].add)(row_key(record.key))
-
-
-async def _rows(log: Log, kafka: Kafka, conversation_id: str) -> ConversationRows:
-    found = ConversationRows(conversation_id)
-    for table in TABLES:
-        await log.read(kafka.changelog(table), partial(found.take, table))
-    return found
-
-
-async def _reset(log: Log, settings: Settings, conversation_id: str, partition: int) -> Reset:
-    kafka = settings.kafka
-    async with owned(kafka, partition) as producer:
-        rows = await _rows(log, kafka, conversation_id)
-        bookmark = max((rows.bookmarks[partition, table][0] for table in TABLES), key=lambda mark: mark.source)
-        last = await last_episodes(log, settings, only=conversation_id)
-        seeds = [seed for seed in last.seeds() if seed.partition == partition]
-        tables: Tables = {CONVERSATIONS: rows_of(seeds), MESSAGES: {}}
-        outcome = await _replayed(log, settings, tables, Position(partition, bookmark.source), conversation_id)
-        links = {table: rows.bookmarks[partition, table][1] for table in TABLES}
-        gone = {table: rows.keys[partition, table] - tables[table].keys() for table in TABLES}
-        source = TopicPartition(kafka.messages_topic, partition)
-        layout = await _layout(kafka)
-        await _commit(producer, kafka, source, layout, bookmark, tables, outcome, gone, links)
-    ordinal = max((seed.state.last_ordinal for seed in seeds), default=0)
-    pending = sum(decode_state(row).pending_messages for row in tables[CONVERSATIONS].values())
-    return Reset(partition, ordinal, pending, outcome.episodes.total())
-
-
-async def _replayed(log: Log, settings: Settings, tables: Tables, end: Position, conversation_id: str) -> Outcome:
-    """Give the rules the conversation's records before `end`, except those that are dead letters."""
-    kafka, dead, done = settings.kafka, Positions(), Outcome()
-    dead_letters = kafka.dead_letters(kafka.messages_topic)
-    await log.read(dead_letters, partial(take_dead_letter, dead, kafka.messages_topic))
-    records: list[ConsumerRecord] = []
-    async with configured_sealing(settings) as sealing:
-        segmenter = Segmenter(
-            limits=settings.episodes,
-            episodes_topic=kafka.episodes_topic,
-            dead_letters_topic=dead_letters,
-            conversations=tables[CONVERSATIONS],
-            messages=tables[MESSAGES],
-            count_tokens=count_tokens,
-            redaction=settings.redaction.of_records(),
-            sealing=sealing,
-        )
-        async for record in log.records(kafka.messages_topic):
-            where = position_of(record)
-            mine = record.key == record_key(conversation_id) and where.partition == end.partition
-            if mine and where.offset < end.offset and where not in dead:
-                records.append(record)
-            if len(records) == BATCH:
-                await _process(segmenter, sealing, records, done)
-                records.clear()
-        await _process(segmenter, sealing, records, done)
-    return done
-
-
-async def _process(
-    segmenter: Segmenter, sealing: "SealingWithKeys | None", records: list[ConsumerRecord], total: Outcome
-) -> None:
-    """Give the rules these records, and the keys that they ask for."""
-    left = records
-    while left:
-        outcome = segmenter.process(left, wall_clock_ms())
-        _add(total, outcome)
-        left = left[outcome.done :] if outcome.needed else []
-        if outcome.needed and sealing:
-            await sealing.fetch(outcome.needed, owners_of(left))
-
-
-def _add(total: Outcome, more: Outcome) -> None:
-    total.outgoing += more.outgoing
-    total.episodes += more.episodes
-
-
-async def _commit(
-    producer: TransactionalProducer,
-    kafka: Kafka,
-    source: TopicPartition,
-    layout: int,
-    bookmark: Bookmark,
-    tables: Tables,
-    outcome: Outcome | None = None,
-    gone: dict[str, set[bytes]] | None = None,
-    links: dict[str, int] | None = None,
-) -> None:
-    """Write rows and outputs in one transaction, as the segmenter does.
-
-    `layout`: as `_layout` has it. `links`: offsets of the bookmarks before.
-    """
-    changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
-    rows: dict[TopicPartition, list[RowChange]] = {}
-    for table, changelog in changelogs.items():
-        deleted: list[RowChange] = [(key, None) for key in sorted((gone or {}).get(table, ()))]
-        rows[changelog] = [*deleted, *tables[table].items()]
-    marks = {
-        changelog: Link((links or {}).get(table, -1), len(rows[changelog]) + 1)
-        for table, changelog in changelogs.items()
-    }
-    outputs = (
-        [Output(topic, key, value, None, None, headers) for topic, key, value, headers in outcome.outgoing]
-        if outcome
-        else []
-    )
-    await producer.commit(outputs, rows, bookmark, source, kafka.segmenter_id, marks, layout=layout)
 
 
 @asynccontextmanager

@@ -127,7 +127,9 @@ def _accepted(snapshot: Snapshot, fates: Counter[str]) -> list[ProducedMessage]:
     found = Found(snapshot)
     for produced in snapshot.produced:
         consumed = _is_consumed(snapshot.consumed, produced.position)
-        if produced.position in snapshot.dead:
+        if produced.position in snapshot.dead and not (
+            produced.position in snapshot.quarantined_records and found.has(produced, -1)
+        ):
             fates["dead_lettered"] += 1
         elif produced.skipped:
             fates["skipped" if consumed else "not_consumed"] += 1

@@ -16,6 +16,7 @@ from afterword.audit.snapshot import (
     take_deletion,
     take_episode,
     take_message,
+    take_rejected_message,
     take_state,
     take_summary,
 )
@@ -172,7 +173,7 @@ def _takes(settings: Settings, snapshot: Snapshot) -> dict[str, Take]:
     kafka = settings.kafka
     dead, dead_episodes = kafka.dead_letters(kafka.messages_topic), kafka.dead_letters(kafka.episodes_topic)
     return {
-        dead: partial(take_dead_letter, snapshot.dead, kafka.messages_topic),
+        dead: partial(take_rejected_message, snapshot, kafka.messages_topic),
         kafka.episodes_topic: partial(take_episode, snapshot),
         dead_episodes: partial(take_dead_letter, snapshot.dead_episodes, kafka.episodes_topic),
         kafka.summaries_topic: partial(take_summary, snapshot),

@@ -425,6 +425,8 @@ class Shared:
     """Committed offset of the archiver."""
     dead: MutableSet[Position] = field(default_factory=Positions)
     """Records of `messages` that have a dead letter."""
+    quarantined_records: MutableSet[Position] = field(default_factory=Positions)
+    """Those rejected because their conversation's state was damaged; rebuilding the state reads them again."""
     summarized_to: dict[int, int] = field(default_factory=dict)
     """Committed offset of the summarizer, by partition of `episode.closed`."""
     dead_episodes: MutableSet[Position] = field(default_factory=Positions)
@@ -721,6 +723,13 @@ def take_dead_letter(dead: MutableSet[Position], topic: str, record: ConsumerRec
     found = [header(record.headers, DEAD_LETTER_PREFIX + name) or "" for name in ("topic", "partition", "offset")]
     if found[0] == topic and all(is_offset(part) for part in found[1:]):
         dead.add(Position(int(found[1]), int(found[2])))
+
+
+def take_rejected_message(snapshot: Snapshot, messages_topic: str, record: ConsumerRecord) -> None:
+    """Add a record of `messages.dlq`."""
+    take_dead_letter(snapshot.dead, messages_topic, record)
+    if header(record.headers, DEAD_LETTER_PREFIX + "type") == "state_unreadable":
+        take_dead_letter(snapshot.quarantined_records, messages_topic, record)
 
 
 def position_of(record: ConsumerRecord) -> Position:

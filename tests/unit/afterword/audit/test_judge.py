@@ -692,6 +692,17 @@ def test_what_waits_in_a_quarantined_conversation_is_not_lost(snapshot):
     assert judge(snapshot).messages["pending"] == 1
 
 
+def test_a_record_of_a_quarantined_conversation_may_be_read_again_into_an_episode(snapshot):
+    """After the state was rebuilt; other dead letters belong to no episode."""
+    summarise_a_dead_letter(snapshot)
+    snapshot.closed[0] = snapshot.closed[0]._replace(first_offset=0, last_offset=1)
+    assert kinds(snapshot) == {"excluded_message"}
+    snapshot.quarantined_records |= snapshot.dead
+    report = judge(snapshot)
+    assert report.clean
+    assert report.messages["dead_lettered"] == 0
+
+
 def test_an_index_that_could_not_be_looked_at_is_no_finding(snapshot):
     snapshot.indexed = None
     report = judge(snapshot)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.audit.snapshot import Position
-from afterword.last_episodes import Last, LastEpisodes, Seed
 from afterword.schemas import EpisodeClosed
+from afterword.state import Last, LastEpisodes, Seed
 from afterword.streams.segmenter.processor import Outgoing
 from afterword.streams.segmenter.state import NOBODY, Scope, State, decode_state, encode_state, scope_key
 from tests.unit.segmenter.chat import EPISODES, Chat, Sent, closed, episodes, flush, limits, say, says
@@ -76,7 +76,7 @@ def test_whenever_the_state_is_lost_every_message_ends_in_one_episode(lines, los
 def test_the_next_episode_has_the_next_ordinal_though_the_messages_before_have_expired():
     before = Chat(limits(trigger=2)).process(says(*"abcdef")).outgoing
     anew = made_anew(last_of(before, []), limits=limits(trigger=2), offset=6)
-    assert anew.conversations == {}  # nobody knows a partition for it: `last_episodes` asks the archive
+    assert anew.conversations == {}  # nobody knows a partition for it: `rebuild_state` asks the archive
     found = last_of(before, [])
     found.partitions["c"].add(3)
     [episode] = made_anew(found, limits=limits(trigger=2), offset=6).hear(*says(*"gh"))
