@@ -69,7 +69,6 @@ def checks(settings: Settings, stores: Stores) -> dict[str, Check]:
         "topics": partial(check_wanted_topics, settings),
         "commits": partial(check_commits, settings),
         **stores.checks,
-        "sealing": partial(check_sealing, settings, stores),
         "llm": partial(check_llm, settings),
         "reranker": partial(check_reranker, settings),
         "webhooks": partial(check_webhooks, settings),
@@ -174,23 +173,6 @@ def metadata_limits(resources: Iterable[tuple[Any, ...]], needed: int) -> str:
         why = ", ".join(f"{broker} ({for_code(code).__name__})" for broker, code in unread.items())
         return f"{OFFSET_METADATA} must be at least {needed}, and cannot be read of broker {why}"
     return f"{OFFSET_METADATA} is {min(limits.values())}"
-
-
-async def check_sealing(settings: Settings, stores: Stores) -> str:
-    """Check that every user's key can be unwrapped, and name those for which an older key is needed."""
-    if not settings.crypto.key:
-        return "off"
-    from afterword.streams.sealing.codec import WrappingKeys  # here: most deployments seal nothing
-
-    wrapping, stored = WrappingKeys(settings.crypto.wrapping_keys), await stores.user_keys.wrapped_by()
-    unknown = sum(number for name, number in stored.items() if name not in wrapping.ids)
-    if unknown:
-        raise CheckFailed(problem=f"{unknown:,} keys of users can be unwrapped by no key of AFTERWORD_CRYPTO__KEY")
-    older = sum(number for name, number in stored.items() if name != wrapping.first)
-    found = f"{settings.crypto.seal}; {sum(stored.values()):,} keys of users"
-    if older:
-        return Advice(f"{found}, {older:,} of them wrapped with an older key; see: afterword sealing rewrap")
-    return found
 
 
 async def check_llm(settings: Settings) -> str:

@@ -18,7 +18,6 @@ from afterword.commands import (
     memory,
     produce,
     prompt,
-    sealing,
     serve,
     state,
     summaries,
@@ -65,7 +64,6 @@ app.add_typer(state.app, name="state")
 app.add_typer(summaries.app, name="summaries")
 app.add_typer(erase.app, name="erase")
 app.add_typer(keys.app, name="keys")
-app.add_typer(sealing.app, name="sealing")
 app.add_typer(prompt.app, name="prompt")
 app.add_typer(deployment.index, name="index")
 for command in (

@@ -25,7 +25,6 @@ from afterword.schemas.dead_letters import (
     DeadLetter,
     is_offset,
     read_dead_letter,
-    with_original,
 )
 from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError
@@ -102,8 +101,6 @@ class DeadLetterCounts:
     """Records that Afterword did not write: they can be discarded, but not replayed."""
     truncated: int = 0
     """Records that were too large to be kept whole: they can be discarded, but not replayed."""
-    expired: int = 0
-    """Records that the dead letter only names, and that are gone: they can be discarded, but not replayed."""
     archive: int = 0
     """Records that only the archiver could not take, and the segmenter has: they can be discarded, but not replayed."""
     by_type: Counter[str] = field(default_factory=Counter)
@@ -137,7 +134,7 @@ class DeadLetterQueue:
         resolved = await self._resolved_offsets(topic)
         async for record in self._log.records_in_order(topic):
             if resolved_offset(record) is None and position_of(record) not in resolved:
-                found = await self._whole(read_dead_letter(record))
+                found = read_dead_letter(record)
                 if filters.match(found):
                     yield found
 
@@ -147,14 +144,8 @@ class DeadLetterQueue:
         if topic in queue_topics(self._kafka) and len(place) == 2 and all(map(is_offset, place)):
             record = await self._log.record_at(topic, *map(int, place))
             if record is not None and resolved_offset(record) is None:
-                return await self._whole(read_dead_letter(record))
+                return read_dead_letter(record)
         raise NoSuchDeadLetter(address=address)
-
-    async def _whole(self, found: DeadLetter) -> DeadLetter:
-        """The dead letter with its original, from where that came from, as long as that has it."""
-        if not found.withheld or found.origin is None:
-            return found
-        return with_original(found, await self._log.record_at(*found.origin))
 
     async def count(self, topic: str, filters: Matching, action: Action) -> DeadLetterCounts:
         """Count what `resolve` would do."""
@@ -248,9 +239,6 @@ def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
         return False
     if action == "replayed" and found.truncated:
         counts.truncated += 1
-        return False
-    if action == "replayed" and found.withheld:
-        counts.expired += 1
         return False
     counts.resolved += 1
     return True

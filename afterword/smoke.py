@@ -39,7 +39,7 @@ async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
         try:
             async with asyncio.timeout(seconds):
                 await produce(settings, smoke_lines(conversation_id), ProduceOptions(flush=True))
-                return await _announced(consumer, settings, conversation_id)
+                return await _announced(consumer, conversation_id)
         except TimeoutError:
             raise NoSummary(seconds=seconds, conversation_id=conversation_id) from None
 
@@ -57,8 +57,8 @@ def smoke_lines(conversation_id: str) -> Iterator[bytes]:
         )
 
 
-async def _announced(consumer: AIOKafkaConsumer, settings: Settings, conversation_id: str) -> SummaryCreated:
-    async with aclosing(events(consumer, settings)) as found:
+async def _announced(consumer: AIOKafkaConsumer, conversation_id: str) -> SummaryCreated:
+    async with aclosing(events(consumer)) as found:
         async for event in found:
             if isinstance(event, SummaryCreated) and event.conversation_id == conversation_id:
                 return event

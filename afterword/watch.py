@@ -6,7 +6,7 @@ from contextlib import aclosing
 import structlog
 from aiokafka import AIOKafkaConsumer
 
-from afterword.consumers.subscriber import REPEATS_REMEMBERED, RecentIds, SummaryOpener, decode_revision
+from afterword.consumers.subscriber import REPEATS_REMEMBERED, RecentIds, decode_revision
 from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.streams.kafka import running_consumer
 from afterword.streams.settings import Settings
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 async def watch(settings: Settings, from_beginning: bool) -> AsyncGenerator[SummaryCreated | SummaryDeleted, None]:
     """Yield each event once, from now on or from the beginning.
 
-    Raises: BrokerUnavailable, TopicMissing, SealedWithoutKey.
+    Raises: BrokerUnavailable, TopicMissing.
     """
     kafka = settings.kafka
     async with running_consumer(
@@ -25,7 +25,7 @@ async def watch(settings: Settings, from_beginning: bool) -> AsyncGenerator[Summ
     ) as consumer:
         if not from_beginning:
             await seek_to_now(consumer)
-        async with aclosing(events(consumer, settings)) as found:
+        async with aclosing(events(consumer)) as found:
             async for event in found:
                 yield event
 
@@ -39,22 +39,15 @@ async def seek_to_now(consumer: AIOKafkaConsumer) -> None:
         consumer.seek(partition, offset)
 
 
-async def events(
-    consumer: AIOKafkaConsumer, settings: Settings | None = None
-) -> AsyncGenerator[SummaryCreated | SummaryDeleted, None]:
-    """Yield each event once, from the consumer's position. `settings`: with the key, where summaries are sealed.
-
-    Raises: SealedWithoutKey.
-    """
+async def events(consumer: AIOKafkaConsumer) -> AsyncGenerator[SummaryCreated | SummaryDeleted, None]:
+    """Yield each event once, from the consumer's position."""
     seen = RecentIds(REPEATS_REMEMBERED)
-    async with SummaryOpener(settings) as opener:
-        async for record in consumer:
-            try:
-                found = decode_revision(record)
-                event = found and await opener.opened(found)
-            except InvalidRecord as error:
-                log.warning("record_skipped", stage="watch", error_type=error.error_type, offset=record.offset)
-                continue
-            if event is not None and event.event_id not in seen:
-                seen.add(event.event_id)
-                yield event
+    async for record in consumer:
+        try:
+            event = decode_revision(record)
+        except InvalidRecord as error:
+            log.warning("record_skipped", stage="watch", error_type=error.error_type, offset=record.offset)
+            continue
+        if event is not None and event.event_id not in seen:
+            seen.add(event.event_id)
+            yield event

@@ -28,7 +28,7 @@ from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.consumers.admission import Admission
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
-from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, DeadLetterRecord, dead_letter, withheld
+from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, DeadLetterRecord, dead_letter
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka import client_options, running_consumer, running_producer
 from afterword.streams.runtime import Breaker, EngineMetrics
@@ -106,7 +106,6 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
                 attempts,
                 queue,
                 settings.redaction.of_records(),
-                seals=settings.crypto.is_on,
                 admission=admission,
             )
             admission.attach(consumer)
@@ -139,13 +138,11 @@ class Archiver:
         reject: SendDeadLetters,
         redaction: "RecordRedaction | None" = None,
         *,
-        seals: bool = False,
         admission: Admission | None = None,
     ) -> None:
         """`redaction`: takes personal data and secrets out of what is archived, and out of dead letters.
 
-        `seals`: what the topics of ours hold is sealed, so that a dead letter only names its original. `admission`:
-        says which partitions are read; None: all.
+        `admission`: says which partitions are read; None: all.
         """
         self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """Records since the start, by outcome."""
@@ -159,7 +156,6 @@ class Archiver:
         self._attempts = attempts
         self._reject = reject
         self._redaction = redaction
-        self._seals = seals
         self._admission = admission
         self._span_name = f"process {kafka.messages_topic}"
         self._span_attributes = {
@@ -255,8 +251,6 @@ class Archiver:
         self._metrics.count_dead_letters(STAGE, UNFORESEEN)
         failure = {"stage": STAGE, "error_type": UNFORESEEN, "message": problem}
         rejected = dead_letter(record, **failure, attempts=tries, now_ms=wall_clock_ms())
-        if self._seals:
-            return [withheld(*rejected)]
         return [self._redaction.dead_letter(*rejected) if self._redaction else rejected]
 
     async def _write(self, entries: list[Entry]) -> None:

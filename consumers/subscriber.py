@@ -2,9 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
@@ -21,12 +21,9 @@ from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.decoding import check_key, validate
 from afterword.schemas.headers import CE_ID, CE_TYPE, FOR_ENDPOINT, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
-from afterword.streams.errors import SealBroken, SealedWithoutKey, TopicReplaced
+from afterword.streams.errors import TopicReplaced
 from afterword.streams.kafka import client_options, connection_of, require_topics, start_client
 from afterword.streams.settings import Kafka, Settings, load_settings
-
-if TYPE_CHECKING:
-    from afterword.streams.sealing.opening import SealingWithKeys
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +50,6 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         on_invalid: OnInvalid | None,
         options: dict[str, Any],
     ) -> None:
-        self._opener = SummaryOpener(options.pop("settings", None))
         self._kafka = Kafka(bootstrap_servers=options["bootstrap_servers"])
         self._topics = topics
         self._decode = decode
@@ -77,7 +73,6 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         self._consumer.subscribe(self._topics, listener=self._progress)
         try:
             await start_client(self._consumer, options)
-            await self._opener.__aenter__()
         except BaseException:
             await self._consumer.stop()
             raise
@@ -91,19 +86,18 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
                 await self._settle()
         finally:
             await self._consumer.stop()
-            await self._opener.__aexit__()
 
     async def __anext__(self) -> E:
         """Return the next event; the one before it counts as processed.
 
-        Raises: TopicReplaced; SealedWithoutKey for a summary that is sealed, where the settings have no key.
+        Raises: TopicReplaced.
         """
         while True:
             await self._settle()
             record = await self._record()
             if record is None:
                 continue
-            event = await self._opened(record, self._event(record))
+            event = self._event(record)
             self._progress.passed(record)
             if event is not None:
                 self._current_id = header(record.headers, CE_ID) or event.event_id
@@ -169,14 +163,6 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         if self._on_invalid is not None:
             self._on_invalid(record, error)
 
-    async def _opened(self, record: ConsumerRecord, event: E | None) -> E | None:
-        """The event, readable; None for a summary of which a key was destroyed: its next revision is without."""
-        try:
-            return event and await self._opener.opened(event)
-        except InvalidRecord as error:
-            self._skip(record, error)
-            return None
-
 
 class SummarySubscriber(Subscriber[SummaryCreated]):
     """Iterate over typed events, one at a time, each at least once:
@@ -201,9 +187,6 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
     Events that expired before the group read them are lost, and not passed over in silence: the error
     `records_expired` is logged with their offsets, `expired` counts them, and the next event is the first that is left.
     A topic that ends before the group's offset is another one: TopicReplaced.
-
-    Sealed summaries are opened where the settings have the key (`from_settings`). One that was sealed under a key that
-    is destroyed now is skipped: what is left of its episode follows as a higher revision, or as `summary.deleted`.
 
     `topic`: see `kafka.summaries_topic`. `start_from`: where a group without committed offsets begins, and nothing
     else. `options`: further arguments of `AIOKafkaConsumer`; `auto_offset_reset` is another name of `start_from`.
@@ -230,10 +213,8 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
 
         `options`: as for the class itself. Raises: ConfigurationError.
         """
-        known = settings or load_settings()
-        kafka = known.kafka
-        ours = {**client_options(kafka), "topic": kafka.summaries_topic, "group_id": group_id, "settings": known}
-        return cls(**ours | options)
+        kafka = (settings or load_settings()).kafka
+        return cls(**{**client_options(kafka), "topic": kafka.summaries_topic, "group_id": group_id, **options})
 
 
 class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
@@ -271,44 +252,9 @@ class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
 
         `options`: as for the class itself. Raises: ConfigurationError.
         """
-        known = settings or load_settings()
-        kafka = known.kafka
+        kafka = (settings or load_settings()).kafka
         topics = {"topic": kafka.summaries_topic, "deletions_topic": kafka.deletions_topic}
-        return cls(**{**client_options(kafka), **topics, "group_id": group_id, "settings": known, **options})
-
-
-class SummaryOpener:
-    """Opens sealed summaries, where the settings have the key; to be used with `async with`."""
-
-    def __init__(self, settings: Settings | None) -> None:
-        self._settings = settings
-        self._sealing: SealingWithKeys | None = None
-        self._closing = AsyncExitStack()
-
-    async def __aenter__(self) -> Self:
-        if self._settings and self._settings.crypto.key:
-            from afterword.streams.sealing.opening import open_sealing  # here: its library is in an extra
-
-            self._sealing = await self._closing.enter_async_context(open_sealing(self._settings))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._closing.aclose()
-
-    async def opened(self, event: E) -> E | None:
-        """The event, readable; None for a summary of which a key was destroyed.
-
-        Raises: SealedWithoutKey; InvalidRecord for one that was changed.
-        """
-        if not isinstance(event, SummaryCreated) or event.sealed_texts is None:
-            return event
-        sealing = self._sealing
-        if sealing is None:
-            raise SealedWithoutKey(what="a summary")
-        try:
-            return cast("E | None", await sealing.waited(lambda: sealing.opened_summary(event)))
-        except SealBroken as error:
-            raise InvalidRecord(error.error_type, str(error)) from None
+        return cls(**{**client_options(kafka), **topics, "group_id": group_id, **options})
 
 
 def decode(record: ConsumerRecord) -> SummaryCreated | None:

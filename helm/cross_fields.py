@@ -30,10 +30,9 @@ WITH_MODEL = ["openai", "ollama"]
 def rules() -> list[Rule]:
     models = [_rule(name, when={"provider": WITH_MODEL}, needs=["model"]) for name in ("llm", "embedder")]
     serve = _rule("serve", when={"auth": ["jwt"]}, needs=list(JWT))
-    seal = _rule("crypto", when={"seal": ["on"]}, needs=["key"])
     key = _rule("mongo", without=["tls_cert_file"], refuses=["tls_key_password"])
     prompt = {"section": "summarizer", "with": ["prompt"], "refuses": ["prompt_file"]}
-    return [*_kafka(), *models, serve, seal, key, prompt, *_bounds()]
+    return [*_kafka(), *models, serve, key, prompt, *_bounds()]
 
 
 def _kafka() -> Iterator[Rule]:

@@ -6,7 +6,7 @@ that afterwards (`streams.redaction.records`).
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -66,10 +66,6 @@ class DeadLetter:
     """The original's headers, without those that the dead letter added."""
     truncated: bool = False
     """Part of the original is missing: it cannot be replayed from here."""
-    withheld: bool = False
-    """It names the original, and holds neither its value nor its headers: these are where it came from."""
-    value_sha256: str | None = None
-    """SHA-256, in hexadecimal, of a value that it does not hold, or not whole."""
 
     @property
     def address(self) -> str:
@@ -129,22 +125,6 @@ def cut_headers(part: str, data: bytes) -> dict[str, str]:
     return {"truncated": part, f"{part}_bytes": str(len(data)), f"{part}_sha256": digest}
 
 
-def withheld(key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetterRecord:
-    """The dead letter without the original's value and headers, which stay where it came from."""
-    ours = [(name, said) for name, said in headers if name.startswith(RESERVED_PREFIX)]
-    known = {name for name, _ in ours}
-    parts = cut_headers("value", value or b"") | {"truncated": "", "withheld": "1"}
-    said = [(DEAD_LETTER_PREFIX + name, text.encode()) for name, text in parts.items() if text]
-    return key, None, ours + [(name, text) for name, text in said if name not in known]
-
-
-def with_original(letter: DeadLetter, record: KafkaRecord | None) -> DeadLetter:
-    """A dead letter that was withheld, with its original; `record`: what is there now. Without it, if it is gone."""
-    if record is None or hashlib.sha256(record.value or b"").hexdigest() != letter.value_sha256:
-        return letter
-    return replace(letter, value=record.value, headers=_original_headers(record), withheld=False)
-
-
 def read_dead_letter(record: KafkaRecord) -> DeadLetter:
     """Read any record of a dead-letter queue; what it does not say is unknown."""
 
@@ -164,8 +144,6 @@ def read_dead_letter(record: KafkaRecord) -> DeadLetter:
         value=record.value,
         headers=_original_headers(record),
         truncated=said("truncated") is not None,
-        withheld=said("withheld") is not None,
-        value_sha256=said("value_sha256"),
     )
 
 

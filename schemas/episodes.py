@@ -95,7 +95,7 @@ class EpisodeClosed(Model):
     close_reason: CloseReason
     """Reason for the end of the episode."""
     fingerprint: str
-    """SHA-256, in hexadecimal, of the core ids and contents; of the sealed contents, if they are."""
+    """SHA-256, in hexadecimal, of the core ids and contents."""
     started_at: Time
     """`sent_at` of the first core message."""
     ended_at: Time
@@ -119,17 +119,8 @@ class EpisodeClosed(Model):
     """Log position of the core messages."""
     truncated: bool = False
     """`true`: edits made it too large for a record, and the longest contents lost their middle; the archive has all."""
-    sealed: bool = False
-    """`true`: each `content` is sealed, with its user, sentiment, flows and tools; the user's key opens it."""
     topic_model: int | None = None
     """Version of the model that found, in the text of the next message, the topic shift that ended it, or null."""
-
-
-class OpenedEpisode(EpisodeClosed):
-    """A closed episode that was sealed, readable again. It is in memory only."""
-
-    unreadable: frozenset[str] = frozenset()
-    """Ids of its messages whose key was destroyed; they are empty."""
 
 
 class EpisodeAmended(Model):
@@ -217,20 +208,3 @@ def unique(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
 def variance(numbers: Sequence[float], mean: float) -> float:
     """Variance of the population."""
     return fsum((n - mean) ** 2 for n in numbers) / len(numbers)
-
-
-def sealed_part(event: EpisodeClosed, left: EpisodeClosed) -> EpisodeClosed:
-    """The sealed event of what is left of it. `left`: opened, without some of its messages."""
-    ids = {message.id for message in (*left.messages, *left.overlap)}
-    kept = ("message_count", "turn_count", "token_count", "started_at", "ended_at")
-    return event.model_copy(
-        update={
-            **{name: getattr(left, name) for name in kept},
-            "messages": _of(event.messages, ids),
-            "overlap": _of(event.overlap, ids),
-        }
-    )
-
-
-def _of(messages: Sequence[EpisodeMessage], ids: set[str]) -> tuple[EpisodeMessage, ...]:
-    return tuple(message for message in messages if message.id in ids)

@@ -131,8 +131,6 @@ class SummaryCreated(Model):
     """Time of closing the episode."""
     created_at: Time
     """Time of making the summary."""
-    sealed_texts: str | None = None
-    """Texts, user and metrics, sealed under the keys of all whose words are in them; null: they are not sealed."""
 
     @property
     def made_from(self) -> int:

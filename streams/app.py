@@ -1,9 +1,5 @@
 """Composition root of the segmenter, and the Faust app that segmenter and summarizer share."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
-
 from opentelemetry.trace import Tracer
 
 from afterword.streams.errors import ConfigurationError
@@ -17,10 +13,6 @@ from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, run
 from afterword.streams.settings import HEARTBEAT_SECONDS, Llm, Settings, variable
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
-
-if TYPE_CHECKING:
-    from afterword.streams.sealing.opening import SealingWithKeys
-
 
 LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 16, 64
 """Episodes of a partition, by default."""
@@ -107,29 +99,13 @@ def configured_snapshots(settings: Settings) -> SnapshotStore | None:
         raise ConfigurationError(setting=setting, problem=str(error)) from error
 
 
-def segmenter_app(
-    settings: Settings, metrics: Metrics, tracer: Tracer, sealing: "SealingWithKeys | None" = None
-) -> App:
+def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
     from afterword.streams.segmenter.agent import attach_segmenter  # here: the other workers need none of it
 
     snapshots = configured_snapshots(settings)
     app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, snapshots=snapshots, tracer=tracer)
-    attach_segmenter(app, settings, metrics, tracer, sealing)
+    attach_segmenter(app, settings, metrics, tracer)
     return app
-
-
-@asynccontextmanager
-async def configured_sealing(
-    settings: Settings, readiness: Readiness | None = None
-) -> "AsyncIterator[SealingWithKeys | None]":
-    """Open what seals, and opens what is sealed; None where there is no key."""
-    if not settings.crypto.key:  # then neither its library nor that of MongoDB is imported
-        yield None
-        return
-    from afterword.streams.sealing.opening import open_sealing
-
-    async with open_sealing(settings, readiness) as sealing:
-        yield sealing
 
 
 async def run_segmenter(settings: Settings) -> None:
@@ -144,6 +120,5 @@ async def run_segmenter(settings: Settings) -> None:
     async with (
         worker_telemetry("segmenter", settings, readiness, settings.episodes.idle_seconds) as telemetry,
         HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views),
-        configured_sealing(settings, readiness) as sealing,
     ):
-        await run(segmenter_app(settings, telemetry.metrics, telemetry.tracer, sealing), readiness)
+        await run(segmenter_app(settings, telemetry.metrics, telemetry.tracer), readiness)

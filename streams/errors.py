@@ -49,14 +49,6 @@ class RequestRefused(BrokerUnavailable):
     """Kafka at {servers} refused a request: {problem}"""
 
 
-class SealBroken(AfterwordError):
-    """a sealed text was changed, moved to another place, or is none"""
-
-
-class SealedWithoutKey(AfterwordError):
-    """{what} is sealed, and AFTERWORD_CRYPTO__KEY is not set here"""
-
-
 class WorkerFailed(AfterwordError):
     """the worker cannot continue: {problem}"""
 

@@ -953,57 +953,6 @@ class Logs(Section):
     format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON")
 
 
-class Crypto(Section):
-    seal: Literal["off", "on"] = Field(
-        "off", description="seal contents in our topics, changelogs and state with a key per user"
-    )
-    key: SecretStr | None = Field(
-        None,
-        description="key that wraps the users' keys: 32 random bytes in base64; several, separated by commas, to "
-        "rotate: the first wraps, all unwrap",
-    )
-    cache_seconds: float = Field(
-        15.0,
-        ge=1,
-        le=300,
-        description="time for which a process uses a user's key that it has read; an erasure waits as long",
-    )
-
-    @field_validator("key")
-    @classmethod
-    def are_keys(cls, key: SecretStr | None) -> SecretStr | None:
-        if key is not None:
-            _wrapping_keys(key.get_secret_value())
-        return key
-
-    @model_validator(mode="after")
-    def has_key(self) -> Self:
-        if self.seal == "on" and self.key is None:
-            raise ValueError("sealing needs AFTERWORD_CRYPTO__KEY")
-        return self
-
-    @property
-    def is_on(self) -> bool:
-        return self.seal == "on"
-
-    @property
-    def wrapping_keys(self) -> list[bytes]:
-        return _wrapping_keys(self.key.get_secret_value()) if self.key else []
-
-
-def _wrapping_keys(text: str) -> list[bytes]:
-    """Raises: ValueError, which does not quote what is wrong."""
-    keys = []
-    for part in text.split(","):
-        try:
-            keys.append(b64decode(part.strip(), altchars="-_" if {"-", "_"} & set(part) else None, validate=True))
-        except ValueError:
-            raise ValueError("is not base64") from None
-        if len(keys[-1]) != WRAPPING_KEY_BYTES:
-            raise ValueError(f"a key has {len(keys[-1])} bytes, {WRAPPING_KEY_BYTES} are needed")
-    return keys
-
-
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -1041,7 +990,6 @@ class Settings(BaseSettings):
     budget: Budget = Budget()
     redaction: Redaction = Redaction()
     retention: Retention = Retention()
-    crypto: Crypto = Crypto()
     health: Health = Health()
     serve: Serve = Serve()
     webhooks: Webhooks = Webhooks()

@@ -80,12 +80,6 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
         models = asyncio.create_task(asyncio.to_thread(load_models))  # while servers are waited for
-        sealing = None
-        if settings.crypto.key:
-            from afterword.streams.sealing.opening import SealingWithKeys
-
-            sealing = SealingWithKeys(settings.crypto, stores.user_keys, readiness)
-            await sealing.verify()
         app = summarizer_app(settings, metrics, tracer)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
@@ -101,7 +95,6 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             steps=steps,
             rules=rules,
             replies=stores.replies,
-            sealing=sealing,
             retention=settings.retention,
         )
         amendments = Amendments(
@@ -114,7 +107,6 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             expect=expect_outputs,
             steps=steps,
             rules=rules,
-            sealing=sealing,
             replies=stores.replies,
             maker=maker_of(settings),
         )
@@ -130,7 +122,6 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             metrics,
             tracer,
             group,
-            seals=settings.crypto.is_on,
         )
         hold = RetryHold(summaries, settings.retry, now).hold
         lanes = summarizer.attach_summarizer(app, kafka, handler, hold)

@@ -248,7 +248,7 @@ class Closed(NamedTuple):
     """Position of its first core message in `messages`."""
     last_offset: int = -1
     truncated: bool = False
-    """Its contents are not compared: edits made it too large, and they were cut, or they are sealed."""
+    """Its contents are not compared: edits made it too large, and they were cut."""
 
     @property
     def conversations(self) -> tuple[str, ...]:
@@ -678,7 +678,7 @@ def closed(where: Position, episode: EpisodeClosed) -> Closed:
         message_ids=digest_of_all(m.id for m in episode.messages),
         first_offset=episode.source.first_offset,
         last_offset=episode.source.last_offset,
-        truncated=episode.truncated or episode.sealed,
+        truncated=episode.truncated,
     )
 
 
@@ -694,7 +694,7 @@ def take_summary(snapshot: Snapshot, record: ConsumerRecord) -> None:
             event_id=event.event_id,
             episode_id=event.episode_id,
             revision=event.revision,
-            event=digest(event.model_copy(update={"sealed_texts": None}).model_dump_json()),  # of its users then
+            event=digest(event.model_dump_json()),
             message_ids=digest_of_all(event.message_ids),
             episode_revision=event.episode_revision,
             supersedes=event.supersedes,

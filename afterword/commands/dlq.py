@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 PAGE = 500
 """Dead letters of one table."""
 COLUMNS = ("address", "failed", "stage", "type", "conversation", "problem")
-EXPIRED = "(the dead letter does not hold the original, and the topic it came from does not have it any more)"
 
 app = typer.Typer(help="List, show, replay or discard dead letters.", no_args_is_help=True)
 
@@ -191,7 +190,6 @@ def _report(found: "dict[str, DeadLetterCounts]", done: str, as_json: bool) -> N
         types = ", ".join(f"{shown(kind)} {number:,}" for kind, number in counts.by_type.most_common())
         foreign = f"; {counts.not_ours:,} not written by Afterword, skipped" if counts.not_ours else ""
         foreign += f"; {counts.truncated:,} too large to be kept whole, skipped" if counts.truncated else ""
-        foreign += f"; {counts.expired:,} whose original has expired, skipped" if counts.expired else ""
         foreign += f"; {counts.archive:,} of the archiver alone, skipped" if counts.archive else ""
         typer.echo(f"{name}: {counts.resolved:,} {done}{f' ({types})' if types else ''}{foreign}")
 
@@ -234,7 +232,6 @@ def _content(found: "DeadLetter") -> dict[str, Any]:
     return {
         "headers": [[name, _text(value)] for name, value in found.headers],
         "value": _text(found.value),
-        "expired": found.withheld,
     }
 
 
@@ -243,8 +240,7 @@ def _page(found: "DeadLetter") -> str:
     lines = [f"{name:<16} {'–' if value is None else value}" for name, value in row.items()]
     lines += [f"{'header':<16} {name}: {_text(value)}" for name, value in found.headers]
     # the value may have lines, for nothing comes after it
-    value = EXPIRED if found.withheld else printable(_text(found.value) or "")
-    return "\n".join([*map(shown, lines), "", value])
+    return "\n".join([*map(shown, lines), "", printable(_text(found.value) or "")])
 
 
 def _text(value: bytes | None) -> str | None:

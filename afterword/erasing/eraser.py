@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from afterword.audit.log import Log, open_log
 from afterword.dlq import DeadLetterQueue, Filters, open_queue, queue_topics
 from afterword.erasing.receipt import Receipt, TopicDate, gone_by, salted_digest
-from afterword.erasing.remains import Person, Selector, edited_id, holds, person_of, remaining
+from afterword.erasing.remains import Person, edited_id, holds, person_of
 from afterword.producer import Producer
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
@@ -34,7 +34,6 @@ from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode, sco
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.streams.stores.user_keys import KeyOwner
 from afterword.streams.summarizer.retries import waits_for_archive
 from afterword.streams.visible import many
 from afterword.topics import read_configs
@@ -45,7 +44,6 @@ PAGE = 20
 PAGE_EPISODES = 50
 ROUND = 20
 """Episodes that change before the workers are waited for: live ones wait behind so many, not behind all."""
-SEALED = "nothing in it can be read without a key that is destroyed"
 FIRST_POLL_SECONDS = 0.02
 LONGEST_POLL_SECONDS = 1.0
 LONGEST_ROUND_POLL_SECONDS = 0.04
@@ -185,10 +183,8 @@ class Eraser:
         self._round, self._changing = [], 0
         run = await self._begin(fresh_erasure(person, asked_by, receipt_id), person, Waiting(timeout_seconds, progress))
         await self._delete_everything(run)
-        await self._stores.erasures.add_keys(run.erasure, await self._retire_keys(run))
         await self._tidy(run)
-        receipt = await self._sealed_dates(run, await self._receipt(run))
-        await self._stores.user_keys.destroy([bytes.fromhex(key) for key in receipt.keys])
+        receipt = await self._receipt(run)
         if (kept := keep(receipt)) is not None:
             await kept
         await self._stores.erasures.end(run.erasure)
@@ -236,24 +232,6 @@ class Eraser:
             await self._until_derived(run)
             has_deleted = True
         return has_deleted
-
-    async def _retire_keys(self, run: "Run") -> list[bytes]:
-        """Retire the person's keys, until all that was deleted is sealed under retired ones, and nothing else is.
-
-        A worker uses a key that it has read for as long as is set. What it seals with it meanwhile is deleted, too;
-        what the person writes afterwards has another key, and stays.
-        """
-        if not destroys_keys(self._settings, run.person):
-            return []
-        from afterword.streams.sealing.codec import digest_of_owner  # here: its library is in an extra
-
-        owner = digest_of_owner(KeyOwner(run.person.tenant_id, run.person.user_id))
-        while keys := await self._stores.user_keys.retire(owner):
-            run.waiting.report("seconds until no worker uses the key", round(self._settings.crypto.cache_seconds))
-            await asyncio.sleep(self._settings.crypto.cache_seconds)
-            if not await self._delete_everything(run):
-                return keys
-        return []
 
     async def _delete_messages(self, run: "Run") -> bool:
         """Delete what the archive has of the person, again and again until it has nothing; False if it had nothing."""
@@ -545,30 +523,8 @@ class Eraser:
             deleted_conversations=tuple(sorted(whole)),
             shared_conversations=tuple(sorted(shared)),
             counts={**counts, "dead_letters": 0, **erasure.counts},
-            keys_destroyed=destroys_keys(self._settings, person),
-            keys=tuple(sorted(key.hex() for key in erasure.keys)),
             topics=tuple([await self._date(name, configs, now) for name, configs in (await self._configs()).items()]),
         )
-
-    async def _sealed_dates(self, run: "Run", receipt: Receipt) -> Receipt:
-        """Date what is sealed with the moment of the receipt: without the key nobody reads it.
-
-        All records of the topics are read: what was written before sealing was on keeps its date.
-        """
-        if not receipt.keys_destroyed:
-            return receipt
-        selector, kafka = Selector(receipt, run.person), self._settings.kafka
-        dates = []
-        with broker_errors(kafka.bootstrap_servers):
-            for date in receipt.topics:
-                is_theirs = selector.of(kafka, date.topic)
-                is_open = bool(is_theirs and date.ours and await remaining(self._log, date, is_theirs))
-                # what was announced of a conversation in the moment of a deletion may be sealed for the others alone
-                summaries = date.topic in (kafka.summaries_topic, kafka.undelivered_topic)
-                may_be = summaries and receipt.shared_conversations
-                sealed = date.model_copy(update={"gone_by": receipt.finished_at, "because": SEALED})
-                dates.append(sealed if date.ours and not is_open and not may_be else date)
-        return receipt.model_copy(update={"topics": tuple(dates)})
 
     async def _configs(self) -> dict[str, dict[str, str]]:
         return await read_configs(self._settings, [self._settings.kafka.messages_topic, *own_topics(self._settings)])
@@ -644,11 +600,6 @@ class TheirDeadLetters(NamedTuple):
         is_of_theirs = dead_letter.conversation_id in self.whole and dead_letter.error_type != "tenant_mismatch"
         may_be = dead_letter.stage == WEBHOOKS and dead_letter.conversation_id in self.shared
         return is_of_theirs or may_be or dead_letter.address in self.edits or holds(dead_letter.value, self.person)
-
-
-def destroys_keys(settings: Settings, person: Person) -> bool:
-    """Tell whether an erasure destroys the person's keys: not where only one conversation is erased."""
-    return settings.crypto.key is not None and person.conversation_id is None
 
 
 def own_topics(settings: Settings) -> list[str]:

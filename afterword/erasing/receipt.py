@@ -77,10 +77,6 @@ class Receipt(Frozen):
     counts: dict[str, int]
     """Counts by place: messages, conversations, episodes of which the person was a participant, dead letters."""
     topics: tuple[TopicDate, ...]
-    keys_destroyed: bool = False
-    """All keys of the person were destroyed: what was sealed can be read by nobody."""
-    keys: tuple[str, ...] = ()
-    """Ids of the destroyed keys, in hexadecimal."""
 
     def line(self) -> str:
         """One line for people."""

@@ -14,7 +14,7 @@ from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.messages import MESSAGE_EDITED
-from afterword.streams.errors import RowUnreadable, SealBroken, StateUnreadable
+from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.arguments import require
@@ -114,29 +114,11 @@ class Selector(NamedTuple):
     def _is_episode(self, record: ConsumerRecord) -> bool:
         if not record.value or header(record.headers, CE_TYPE) in (EPISODE_AMENDED, EPISODE_REDO):
             return False
-        if self.receipt.keys_destroyed and _json(record.value).get("sealed"):
-            return False
         return self._is_whole(record.key) or (self._is_shared(record.key) and holds(record.value, self.person))
 
     def _is_summary(self, record: ConsumerRecord) -> bool:
-        """A summary of a conversation that others share may have words of the person: all of these count.
-
-        But not one that is sealed under a key that is destroyed.
-        """
-        if not record.value or not (self._is_whole(record.key) or self._is_shared(record.key)):
-            return False
-        sealed = _json(record.value).get("sealed_texts")
-        if not sealed or not self.receipt.keys_destroyed:
-            return True
-        return not self._is_whole(record.key) and self._may_be_open(str(sealed))
-
-    def _may_be_open(self, sealed: str) -> bool:
-        from afterword.streams.sealing.codec import from_text, key_ids  # here: its library is in an extra
-
-        try:
-            return not {one.hex() for one in key_ids(from_text(sealed))}.intersection(self.receipt.keys)
-        except SealBroken:
-            return True
+        """A summary of a conversation that others share may have words of the person: all of these count."""
+        return bool(record.value) and (self._is_whole(record.key) or self._is_shared(record.key))
 
     def _is_dead_letter(self, record: ConsumerRecord) -> bool:
         if resolved_offset(record) is not None:
@@ -153,11 +135,11 @@ class Selector(NamedTuple):
             body = decode_body(record.value) if record.value and key.kind == "body" else None
         except (RowUnreadable, StateUnreadable):
             return orjson.dumps(self.person.user_id) in (record.value or b"")
-        if body is None or body.is_gone or (body.encrypted and self.receipt.keys_destroyed):
+        if body is None or body.is_gone:
             return False
         of_conversation = key.scope.conversation_id.encode()
         is_meant = self._is_whole(of_conversation) or self._is_shared(of_conversation)
-        return is_meant and (body.encrypted or orjson.loads(body.json).get("user_id") == self.person.user_id)
+        return is_meant and orjson.loads(body.json).get("user_id") == self.person.user_id
 
     def _is_whole(self, key: bytes | None) -> bool:
         return self._digest(key) in self.receipt.deleted_conversations
@@ -167,12 +149,3 @@ class Selector(NamedTuple):
 
     def _digest(self, key: bytes | None) -> str:
         return salted_digest(self.receipt.salt, "conversation", (key or b"").decode(errors="replace"))
-
-
-def _json(value: bytes) -> dict[str, Any]:
-    """A JSON object; an empty one for anything else."""
-    try:
-        found = orjson.loads(value)
-    except orjson.JSONDecodeError:
-        return {}
-    return found if isinstance(found, dict) else {}

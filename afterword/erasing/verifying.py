@@ -73,7 +73,6 @@ async def verify(
             Remains("messages in the archive", await _messages(stores, receipt, person, settings), None),
             Remains("episodes", await _episodes(stores, receipt, person), None),
             Remains("deleted episodes in the index", await _indexed(stores, receipt), None),
-            Remains("keys", await _keys(stores, receipt), None),
         ]
         unbounded: list[str] = []
         selector = Selector(receipt, person)
@@ -119,12 +118,6 @@ async def _episodes(stores: Stores, receipt: Receipt, person: Person) -> int:
                 number += person.user_id in users and closed_at < receipt.finished_at
             after = page[-1].event.episode_id
     return number
-
-
-async def _keys(stores: Stores, receipt: Receipt) -> int:
-    """Count keys that were destroyed, and are there."""
-    found = await stores.user_keys.find([bytes.fromhex(key) for key in receipt.keys]) if receipt.keys else {}
-    return sum(key is not None for key in found.values())
 
 
 async def _conversations(pages: Pages, person: Person) -> AsyncIterator[str]:

@@ -269,14 +269,13 @@ class Feed:
         )
 
     def _decoded(self, record: ConsumerRecord) -> Streamed | None:
-        """Decode a record; None for one that is not streamed, or is sealed. Raises: InvalidRecord."""
+        """Decode a record; None for one that is not streamed. Raises: InvalidRecord."""
         if header(record.headers, FOR_ENDPOINT) is not None:
             return None
         if record.topic != self._kafka.episodes_topic:
-            found = decode_revision(record)
-            return None if isinstance(found, SummaryCreated) and found.sealed_texts else found
+            return decode_revision(record)
         event = decode_closed(record.key, record.value, record.headers)
-        return event if isinstance(event, EpisodeClosed) and not event.sealed else None
+        return event if isinstance(event, EpisodeClosed) else None
 
     def _is_for(self, wanted: StreamFilter, event: Published) -> bool:
         if event.kind not in wanted.kinds or wanted.conversation_id not in (None, event.conversation_id):

@@ -2,15 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import AsyncIterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 from opentelemetry.trace import SpanKind, Tracer
 
-from afterword.schemas import InvalidRecord, MessageCreated, decode_input
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import AfterwordError
@@ -21,13 +20,9 @@ from afterword.streams.segmenter.partitions import PartitionerCheck
 from afterword.streams.segmenter.processor import STAGE, Outcome, Room, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Deadlines
 from afterword.streams.settings import Settings
-from afterword.streams.stores.user_keys import KeyOwner
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, trace_in
 from afterword.streams.tokens import count_tokens
-
-if TYPE_CHECKING:  # its library is in an extra, and most workers seal nothing
-    from afterword.streams.sealing.opening import SealingWithKeys
 
 log = structlog.get_logger()
 
@@ -37,13 +32,9 @@ PIECE = Room(read=256 * 1024, write=1024 * 1024)
 Short messages lead to three or four times as many bytes as they have. With less room to write a piece would have few
 messages of each conversation, whose row is read and written once in a piece.
 """
-AHEAD = 500
-"""Records whose users' keys are fetched together, when one is missing."""
 
 
-def attach_segmenter(
-    app: App, settings: Settings, metrics: Metrics, tracer: Tracer, sealing: "SealingWithKeys | None" = None
-) -> None:
+def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:
     """Give the app its tables and its agent."""
     kafka = settings.kafka
     conversations = app.Table(
@@ -59,9 +50,8 @@ def attach_segmenter(
         count_tokens=count_tokens,
         tracer=tracer,
         redaction=settings.redaction.of_records(),
-        sealing=sealing,
     )
-    handler = EventHandler(segmenter, metrics, app, sealing)
+    handler = EventHandler(segmenter, metrics, app)
     schema = Batches(reject=handler.reject, stops=(AfterwordError,))
 
     @app.agent(app.topic(kafka.messages_topic, schema=schema), name="segmenter")  # type: ignore[untyped-decorator]
@@ -78,13 +68,10 @@ def attach_segmenter(
 class EventHandler:
     """Handles the agent's events."""
 
-    def __init__(
-        self, segmenter: Segmenter, metrics: Metrics, app: App, sealing: "SealingWithKeys | None" = None
-    ) -> None:
+    def __init__(self, segmenter: Segmenter, metrics: Metrics, app: App) -> None:
         self._segmenter = segmenter
         self._metrics = metrics
         self._app = app
-        self._sealing = sealing
         self._placement = PartitionerCheck()
         self.totals: Counter[str] = Counter()
 
@@ -101,9 +88,6 @@ class EventHandler:
             if not isinstance(work, Tick):
                 self._count_elsewhere(outcome, work[0])
             done, written = done + outcome.done, written + outcome.written
-            if outcome.needed and self._sealing:
-                ahead = frozenset[KeyOwner]() if isinstance(work, Tick) else owners_of(islice(work, done, done + AHEAD))
-                await self._sealing.fetch(outcome.needed, ahead)
             await asyncio.sleep(0)
         batch.take_first(done)
 
@@ -155,17 +139,6 @@ class EventHandler:
         partitions = self._app.consumer.topic_partitions(record.topic)
         found = self._placement.elsewhere(outcome.begun, record.topic, record.partition, partitions)
         self._metrics.elsewhere.inc(found)
-
-
-def owners_of(records: Iterable[KafkaRecord]) -> frozenset[KeyOwner]:
-    """Users of the messages among these records, whose keys are most likely needed next."""
-    found = set()
-    for record in records:
-        with suppress(InvalidRecord):
-            event = decode_input(record.key, record.value, record.headers, record.timestamp)
-            if isinstance(event, MessageCreated) and not event.skip_summarization:
-                found.add(KeyOwner(event.tenant_id, event.user_id))
-    return frozenset(found)
 
 
 COUNTED = "messages", "duplicates", "skipped", "flushes", "amendments", "forgotten"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -11,12 +11,8 @@ from afterword.schemas import EpisodeMessage, InvalidRecord, MessageCreated, Mes
 from afterword.schemas.base import EPOCH
 from afterword.schemas.episodes import CARRIED
 from afterword.schemas.headers import KafkaRecord
-from afterword.streams.errors import RowUnreadable, SealBroken, SealedWithoutKey
-from afterword.streams.sealing import seals
+from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.state import Body, State, digest_of, event_time
-
-if TYPE_CHECKING:  # its library is in an extra, and most workers seal nothing
-    from afterword.streams.sealing.records import Sealing
 
 MAX_MESSAGE_BYTES = 800_000
 """The most that one message may add to an episode; with overlap and envelope that stays below a megabyte."""
@@ -52,8 +48,6 @@ class Arrival(NamedTuple):
     """Trace id, span id and flags, as in `Body`."""
     content: str
     """The text, readable."""
-    encrypted: bool = False
-    """The message in `json` is sealed, as in `Body`."""
     topic_model: int = 0
     """Version of the model that found that it shifts; 0: none did."""
     waited_to_ms: int | None = None
@@ -82,21 +76,14 @@ def weight_of(body: Body, message: EpisodeMessage) -> Weight:
     return Weight(body.tokens, size, message.role == "user", utf8_bytes(content), len(content.strip()))
 
 
-def from_record(
-    message: MessageCreated,
-    record: KafkaRecord,
-    digest: bytes,
-    trace: bytes,
-    tokens: int,
-    sealing: "Sealing | None" = None,
-) -> Arrival:
+def from_record(message: MessageCreated, record: KafkaRecord, digest: bytes, trace: bytes, tokens: int) -> Arrival:
     """`digest`: of the message's id; `tokens`: of its content.
 
-    Raises: InvalidRecord for a message that is too large; KeysNeeded.
+    Raises: InvalidRecord for a message that is too large.
     """
     assert message.sent_at is not None  # noqa: S101 – decoding fills it in
     sent_ms = milliseconds(message.sent_at)
-    json = carried(_sealed(message, sealing))
+    json = carried(message)
     size = added_bytes(message, json)
     if size > MAX_MESSAGE_BYTES:
         raise InvalidRecord("too_large", f"takes {size} bytes of an episode, at most {MAX_MESSAGE_BYTES} fit")
@@ -117,19 +104,13 @@ def from_record(
         record.offset,
         trace,
         content,
-        seals(sealing),
     )
-
-
-def _sealed(message: MessageCreated, sealing: "Sealing | None") -> MessageCreated:
-    """Raises: KeysNeeded."""
-    return sealing.message(message, (message.tenant_id, message.conversation_id)) if seals(sealing) else message
 
 
 def from_row(row: bytes, body: Body, state: State, message: EpisodeMessage) -> Arrival:
     """A message that was pending in another scope.
 
-    `body`: the decoded row; `state`: of that scope; `message`: what is in the body, opened.
+    `body`: the decoded row; `state`: of that scope; `message`: what is in the body.
     """
     return Arrival(
         tenant_id=state.tenant_id,
@@ -147,39 +128,26 @@ def from_row(row: bytes, body: Body, state: State, message: EpisodeMessage) -> A
         offset=body.offset,
         trace=body.trace,
         content=message.content,
-        encrypted=body.encrypted,
         topic_model=body.topic_model,
         waited_to_ms=state.latest_event_ms,
     )
 
 
-def edited(
-    body: Body,
-    edit: MessageEdited,
-    offset: int,
-    count_tokens: Callable[[str], int],
-    sealing: "Sealing | None" = None,
-) -> Body:
+def edited(body: Body, edit: MessageEdited, offset: int, count_tokens: Callable[[str], int]) -> Body:
     """The row of a message after an edit: shortened where edits have made it larger than a changelog takes.
 
-    `offset`: of the edit's record. Raises: RowUnreadable, KeysNeeded.
+    `offset`: of the edit's record. Raises: RowUnreadable.
     """
     changes = edit.changes
     if changes.get("skip_summarization"):
         return deleted(body)
-    place = edit.tenant_id, edit.conversation_id
-    before = opened_message(body, place, sealing)
+    before = message_in(body)
     message = before.model_copy(update={name: changes[name] for name in changes.keys() & CARRIED} | {"changed": offset})
-    json, limit = _kept_json(message, place, sealing), MAX_MESSAGE_BYTES // 2
+    json, limit = message.to_json(), MAX_MESSAGE_BYTES // 2
     while len(json) > MAX_MESSAGE_BYTES and limit:
         message = shortened_message(message, limit)
-        json, limit = _kept_json(message, place, sealing), limit // 2
-    return body._replace(json=json, tokens=count_tokens(message.content), encrypted=seals(sealing))
-
-
-def _kept_json(message: EpisodeMessage, place: tuple[str | None, str], sealing: "Sealing | None") -> bytes:
-    """Raises: KeysNeeded."""
-    return (sealing.message(message, place) if seals(sealing) else message).to_json()
+        json, limit = message.to_json(), limit // 2
+    return body._replace(json=json, tokens=count_tokens(message.content))
 
 
 def shortened_message(message: EpisodeMessage, limit: int) -> EpisodeMessage:
@@ -194,22 +162,6 @@ def shortened_message(message: EpisodeMessage, limit: int) -> EpisodeMessage:
 def deleted(body: Body) -> Body:
     """The row of a message that is gone: boundaries around it stay."""
     return body._replace(json=b"", tokens=0, trace=b"")
-
-
-def opened_message(body: Body, place: tuple[str | None, str], sealing: "Sealing | None") -> EpisodeMessage:
-    """The message of a row, readable. `place`: tenant and conversation.
-
-    Raises: RowUnreadable, also for a sealed message that was changed; KeysNeeded; SealedWithoutKey.
-    """
-    message = message_in(body)
-    if not body.encrypted:
-        return message
-    if sealing is None:
-        raise SealedWithoutKey(what="state")
-    try:
-        return sealing.readable_message(message, place)
-    except SealBroken:
-        raise RowUnreadable(problem="a sealed message was changed") from None
 
 
 def message_in(body: Body) -> EpisodeMessage:

@@ -5,12 +5,12 @@ order in which they were last named, so that the first one has to go when there 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter import state as rows
-from afterword.streams.segmenter.arrival import Arrival, Weight, from_row, opened_message, weight_of
+from afterword.streams.segmenter.arrival import Arrival, Weight, from_row, message_in, weight_of
 from afterword.streams.segmenter.episodes import ClosedEpisode
 from afterword.streams.segmenter.rules import (
     Cut,
@@ -36,10 +36,6 @@ from afterword.streams.segmenter.rules import (
 from afterword.streams.segmenter.shifts import utterance_of
 from afterword.streams.segmenter.state import NOBODY, Body, Rows, Scope, State, decode_body, digest_of, encode_body
 from afterword.streams.settings import Episodes
-
-if TYPE_CHECKING:
-    from afterword.schemas import EpisodeMessage
-    from afterword.streams.sealing.records import Sealing
 
 Amend = Callable[[Body], Body]
 """Changes the row of a message; the row of one that is gone has no JSON."""
@@ -90,7 +86,6 @@ class Thread:
 
     `state`: None when no message was taken yet. `table`: of messages. `overlap`: messages of an episode that the next
     one carries. `window`: how many of its last messages' ids it remembers. `now_ms`: wall clock, ms since 1970.
-    `sealing`: opens sealed messages.
     """
 
     def __init__(
@@ -102,7 +97,6 @@ class Thread:
         overlap: int,
         window: int,
         now_ms: int,
-        sealing: "Sealing | None" = None,
     ) -> None:
         self.scope = scope
         self.state = state
@@ -110,7 +104,6 @@ class Thread:
         self._overlap = overlap
         self._window = window
         self._now_ms = now_ms
-        self._sealing = sealing
         self._prefix = rows.prefix(scope)
         self._first_row = state.window_first if state else 0
 
@@ -175,7 +168,6 @@ class Thread:
             after,
             says is False,
             message.trace,
-            message.encrypted,
             says is True and is_heard,
             message.topic_model,
         )
@@ -195,7 +187,7 @@ class Thread:
         if first < state.open_first:
             raise RowUnreadable(problem="a conversation's row counts more messages than it has")
         found = [self._body_row(seq) for seq in range(first, state.next_seq)]
-        said = [self._opened(body, state) for _, body in found]
+        said = [message_in(body) for _, body in found]
         unheard = [
             (body.is_continuation, body.topic_model, utterance_of(each.role == "user", each.content))
             for (_, body), each in zip(found, said, strict=True)
@@ -216,12 +208,8 @@ class Thread:
         found: list[Arrival | Weight] = []
         for seq in range(state.open_first, end):
             _, body = self._body_row(seq)
-            found.append(weight_of(body, self._opened(body, state)))
+            found.append(weight_of(body, message_in(body)))
         return weighed(state, found if last is None else [*found, last])
-
-    def _opened(self, body: Body, state: State) -> "EpisodeMessage":
-        """Raises: RowUnreadable, KeysNeeded."""
-        return opened_message(body, (state.tenant_id, self.scope.conversation_id), self._sealing)
 
     def keep_id(self, message: Arrival) -> None:
         """Number a message whose body other threads keep: here only its id is."""
@@ -387,7 +375,7 @@ class Thread:
         body = body_in(row)
         if body.is_gone:
             return None
-        return from_row(row, body, state, self._opened(body, state))
+        return from_row(row, body, state, message_in(body))
 
     def _body_row(self, seq: int) -> BodyRow:
         """Raises: RowUnreadable."""

@@ -1,8 +1,7 @@
 """An episode that is over, as rows, as an `episode.closed` event and as a span; and what becomes of it later."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from opentelemetry.trace import SpanKind, Tracer
 
@@ -22,13 +21,9 @@ from afterword.schemas.decoding import record_time
 from afterword.schemas.episodes import metrics, turns, user_of
 from afterword.schemas.headers import Headers, KafkaRecord
 from afterword.schemas.ids import episode_id
-from afterword.streams.sealing import seals
-from afterword.streams.segmenter.arrival import MILLISECOND, message_in, opened_message, shortened_message
+from afterword.streams.segmenter.arrival import MILLISECOND, message_in, shortened_message
 from afterword.streams.segmenter.state import Body, Scope
 from afterword.streams.telemetry.tracing import context_of, links, traceparent
-
-if TYPE_CHECKING:
-    from afterword.streams.sealing.records import Sealing
 
 MAX_EVENT_BYTES = 1_000_000
 """Bytes of JSON of an `episode.closed`."""
@@ -62,15 +57,12 @@ class ClosedEpisode(NamedTuple):
         return sum(len(body.json) for bodies in (self.core, self.overlap) for body in bodies)
 
 
-def event_of(
-    closed: ClosedEpisode, topic: str, partition: int, now_ms: int, sealing: "Sealing | None" = None
-) -> EpisodeClosed:
+def event_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int) -> EpisodeClosed:
     """`topic` and `partition`: where the core messages were read; `now_ms`: milliseconds since 1970.
 
-    Raises: RowUnreadable, KeysNeeded.
+    Raises: RowUnreadable.
     """
-    place = closed.tenant_id, closed.scope.conversation_id
-    core = messages(closed.core, place, sealing)
+    core = messages(closed.core)
     return EpisodeClosed(
         episode_id=closed.episode_id,
         revision=REVISION,
@@ -85,7 +77,7 @@ def event_of(
         ended_at=core[-1].sent_at,
         closed_at=EPOCH + now_ms * MILLISECOND,
         messages=core,
-        overlap=messages(closed.overlap, place, sealing),
+        overlap=messages(closed.overlap),
         message_count=len(core),
         turn_count=turns(core),
         token_count=sum(body.tokens for body in closed.core),
@@ -96,30 +88,26 @@ def event_of(
             first_offset=closed.core[0].offset,
             last_offset=closed.core[-1].offset,
         ),
-        sealed=seals(sealing),
         topic_model=closed.topic_model or None,
     )
 
 
-def fitting_json(event: EpisodeClosed, sealing: "Sealing | None" = None) -> bytes:
-    """JSON of an event, cut to MAX_EVENT_BYTES where edits made it larger: only they can. Raises: KeysNeeded."""
+def fitting_json(event: EpisodeClosed) -> bytes:
+    """JSON of an event, cut to MAX_EVENT_BYTES where edits made it larger: only they can."""
     json, limit = event.to_json(), MAX_EVENT_BYTES // 2
     while len(json) > MAX_EVENT_BYTES and limit:
-        event = shortened(event, limit, sealing)
+        event = shortened(event, limit)
         json, limit = event.to_json(), limit // 2
     return json
 
 
-def shortened(event: EpisodeClosed, limit: int, sealing: "Sealing | None" = None) -> EpisodeClosed:
+def shortened(event: EpisodeClosed, limit: int) -> EpisodeClosed:
     """The event with at most `limit` characters of each content, and bytes of each message's flows and tools."""
-    short = partial(shortened_message, limit=limit)
-    if sealing and event.sealed:
-        short = partial(_shortened_inside, limit=limit, place=(event.tenant_id, event.conversation_id), sealing=sealing)
-    core = tuple(map(short, event.messages))
+    core = tuple(shortened_message(message, limit) for message in event.messages)
     return event.model_copy(
         update={
             "messages": core,
-            "overlap": tuple(map(short, event.overlap)),
+            "overlap": tuple(shortened_message(message, limit) for message in event.overlap),
             "fingerprint": fingerprint(core),
             "metrics": metrics(core),
             "truncated": True,
@@ -127,21 +115,8 @@ def shortened(event: EpisodeClosed, limit: int, sealing: "Sealing | None" = None
     )
 
 
-def _shortened_inside(
-    sealed: EpisodeMessage, limit: int, place: tuple[str | None, str], sealing: "Sealing"
-) -> EpisodeMessage:
-    message = sealing.opened_message(sealed, place)
-    short = message and shortened_message(message, limit)
-    return sealed if short is None or short == message else sealing.message(short, place)
-
-
-def amended_event(
-    event: Amendment, record: KafkaRecord, episode: tuple[Scope, int] | None, *, with_reason: bool = True
-) -> EpisodeAmended:
-    """`episode`: scope and ordinal of the episode that has the message, where they are known.
-
-    `with_reason`: hand on the reason, which may be any text.
-    """
+def amended_event(event: Amendment, record: KafkaRecord, episode: tuple[Scope, int] | None) -> EpisodeAmended:
+    """`episode`: scope and ordinal of the episode that has the message, where they are known."""
     is_edit = isinstance(event, MessageEdited)
     known = None if episode is None else episode_id(episode[0].conversation_id, episode[1], episode[0].named_agent)
     return EpisodeAmended(
@@ -153,25 +128,13 @@ def amended_event(
         partition=record.partition,
         offset=record.offset,
         amended_at=record_time(min(max(record.timestamp, 0), LAST_MS)),  # the archiver takes it whatever its time
-        reason=event.reason if with_reason and not isinstance(event, MessageEdited) else None,
+        reason=None if isinstance(event, MessageEdited) else event.reason,
     )
 
 
-def messages(
-    bodies: Iterable[Body], place: tuple[str | None, str] = (None, ""), sealing: "Sealing | None" = None
-) -> tuple[EpisodeMessage, ...]:
-    """The messages as the event carries them, all sealed or none. `place`: tenant and conversation.
-
-    Raises: RowUnreadable, KeysNeeded, SealedWithoutKey.
-    """
-    return tuple(_carried(body, place, sealing) for body in bodies)
-
-
-def _carried(body: Body, place: tuple[str | None, str], sealing: "Sealing | None") -> EpisodeMessage:
-    if body.encrypted == seals(sealing):
-        return message_in(body)
-    message = opened_message(body, place, sealing)
-    return sealing.message(message, place) if seals(sealing) else message
+def messages(bodies: Iterable[Body]) -> tuple[EpisodeMessage, ...]:
+    """The messages as the event carries them. Raises: RowUnreadable."""
+    return tuple(map(message_in, bodies))
 
 
 def span_headers(tracer: Tracer, closed: ClosedEpisode, topic: str, event_id: str) -> Headers:

@@ -24,12 +24,11 @@ from afterword.schemas import (
     decode_input,
 )
 from afterword.schemas.base import EPOCH
-from afterword.schemas.dead_letters import DeadLetterRecord, dead_letter, withheld
+from afterword.schemas.dead_letters import DeadLetterRecord, dead_letter
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.headers import CE_ID, Headers, KafkaRecord, cloud_event
 from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
-from afterword.streams.sealing import seals
 from afterword.streams.segmenter.arrival import MILLISECOND, Arrival, deleted, edited, from_record
 from afterword.streams.segmenter.conversation import Amended, PerAgent, PerConversation, SegmentedConversation, Thread
 from afterword.streams.segmenter.episodes import (
@@ -56,12 +55,10 @@ from afterword.streams.segmenter.state import (
     scope_key,
 )
 from afterword.streams.settings import Episodes
-from afterword.streams.stores.user_keys import KeysNeeded, Needed
 from afterword.streams.telemetry.tracing import trace_in
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
     from afterword.streams.redaction.records import RecordRedaction
-    from afterword.streams.sealing.records import Sealing
 
 STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
@@ -122,8 +119,6 @@ class Outcome:
     """Records or deadlines that were handled, from the first on."""
     written: int = 0
     """Bytes of `outgoing` and of rows."""
-    needed: Needed | None = None
-    """Keys without which the next record or deadline cannot be handled: fetch them, and give it again."""
 
 
 @dataclass(slots=True)
@@ -144,8 +139,6 @@ class Segmenter:
     tracer: Tracer = NO_TRACER
     redaction: "RecordRedaction | None" = None
     """Takes personal data and secrets out of every event before anything is kept of it, and out of dead letters."""
-    sealing: "Sealing | None" = None
-    """Seals messages before anything is kept of them, and opens those that were."""
     traced: bool = field(init=False)
     rulebook: Rulebook = field(init=False)
     reported: set[bytes] = field(init=False, default_factory=set)
@@ -155,14 +148,8 @@ class Segmenter:
         self.traced = not isinstance(self.tracer, NoOpTracer)
         self.rulebook = Rulebook(self.limits)
 
-    @property
-    def seals(self) -> bool:
-        return seals(self.sealing)
-
     def safe_dead_letter(self, rejected: DeadLetterRecord) -> DeadLetterRecord:
         """The dead letter with nothing in it that is not to be kept."""
-        if self.seals:
-            return withheld(*rejected)
         return self.redaction.dead_letter(*rejected) if self.redaction else rejected
 
     @property
@@ -174,7 +161,6 @@ class Segmenter:
 
         No further record is taken when the room is used up; a flush that would empty many agents is even left undone in
         part, and goes on when it is given again.
-        Where a key of a user is not at hand, no further record is taken, and the outcome says so.
         A conversation with a damaged row is in quarantine: records that need the row are dead letters
         (`state_unreadable`), and its rows stay as they are.
 
@@ -196,8 +182,6 @@ class Segmenter:
         The processor's caches hold the code of a step, but not that of all steps: a message takes a sixth less.
         """
         events = [self._decoded(record) for record in records]
-        if self.seals:  # a key may be missing, and what is before that record is to be taken
-            return [ReadRecord(event, None) for event in events]
         told = [event if is_taken(event) else None for event in events]
         tokens = [self.count_tokens(each.content) if each else 0 for each in told]
         return [
@@ -213,16 +197,11 @@ class Segmenter:
             return without_frames(error)
 
     def _arrival(self, message: MessageCreated, record: KafkaRecord, tokens: int) -> Arrival | InvalidRecord:
-        """Raises: KeysNeeded."""
         trace = trace_in(record.headers) if self.traced else b""
         try:
-            return from_record(message, record, id_digest(message.id), trace, tokens, self.sealing)
+            return from_record(message, record, id_digest(message.id), trace, tokens)
         except InvalidRecord as error:
             return without_frames(error)
-
-    def arrived(self, message: MessageCreated, record: KafkaRecord) -> Arrival | InvalidRecord:
-        """Raises: KeysNeeded."""
-        return self._arrival(message, record, self.count_tokens(message.content))
 
     def tick(self, due: Sequence[bytes], now_ms: int, topic: str, partition: int, room: Room = ROOMY) -> Outcome:
         """Close what is pending in the scopes `due` (keys of the first table), if its deadline has passed.
@@ -233,7 +212,8 @@ class Segmenter:
         """
         batch = _Batch(self, now_ms, room)
         for key in due:
-            if not batch.expire(key, topic, partition) or batch.is_full:
+            batch.expire(key, topic, partition)
+            if batch.is_full:
                 break
         return batch.finish()
 
@@ -243,7 +223,7 @@ class ReadRecord(NamedTuple):
 
     event: InputEvent | InvalidRecord
     arrival: Arrival | InvalidRecord | None
-    """Message in the shape in which it is decided on; None where that has to be made in its turn."""
+    """The prepared message, or why it cannot be taken; None if the event is not a message, or one to skip."""
 
 
 def is_taken(event: InputEvent | InvalidRecord) -> TypeGuard[MessageCreated]:
@@ -304,9 +284,9 @@ class _Batch:
                     self._open(scope)
 
     def take(self, record: KafkaRecord, read: ReadRecord) -> bool:
-        """Return False for a flush that is to be given again, and for a record that needs keys."""
+        """Return False for a flush that is to be given again."""
         self._read += len(record.value or b"")
-        begun, is_done = len(self._outcome.begun), True
+        is_done = True
         try:
             # not raised: see `without_frames`
             if isinstance(read.event, InvalidRecord):
@@ -320,17 +300,12 @@ class _Batch:
             self._undo()
             self._report(error, record.key or b"", record.topic, record.partition)
             self._reject(record, InvalidRecord("state_unreadable", str(error)))
-        except KeysNeeded as error:
-            self._undo()
-            del self._outcome.begun[begun:]
-            self._outcome.needed, is_done = error.needed, False
         else:
             self._keep()
         self._outcome.done += is_done
         return is_done
 
-    def expire(self, key: bytes, topic: str, partition: int) -> bool:
-        """Return False for a deadline that needs keys."""
+    def expire(self, key: bytes, topic: str, partition: int) -> None:
         scope = parse_scope(key)
         try:
             thread = self._thread(scope)
@@ -344,14 +319,9 @@ class _Batch:
             self._undo()
             self._report(error, record_key(scope.conversation_id), topic, partition)
             self._give_up_deadline(scope)
-        except KeysNeeded as error:
-            self._undo()
-            self._outcome.needed = error.needed
-            return False
         else:
             self._keep()
         self._outcome.done += 1
-        return True
 
     def _let_go(self, scope: Scope, thread: Thread, state: State) -> None:
         """Forget a silent scope when its time has come, and a conversation not before its agents are silent."""
@@ -408,7 +378,7 @@ class _Batch:
     def _apply(self, event: InputEvent, arrival: Arrival | InvalidRecord | None, record: KafkaRecord) -> bool:
         """Return False for a flush that is to be given again."""
         if isinstance(event, MessageCreated):
-            if event.skip_summarization:
+            if arrival is None:
                 self._outcome.skipped += 1
             else:
                 self._add(event, arrival, record)
@@ -448,12 +418,11 @@ class _Batch:
             amended = conversation.amend(id_digest(event.id), change)
         self._send(amended.closed, record.topic, record.partition)
         if amended.is_elsewhere:
-            with_reason = not self._segmenter.seals
-            self._send_amended(amended_event(event, record, amended.episode, with_reason=with_reason))
+            self._send_amended(amended_event(event, record, amended.episode))
         self._outcome.amendments += 1
 
     def _edited(self, edit: MessageEdited, offset: int, body: Body) -> Body:
-        return edited(body, edit, offset, self._segmenter.count_tokens, self._segmenter.sealing)
+        return edited(body, edit, offset, self._segmenter.count_tokens)
 
     def _clear(self, root: Thread) -> None:
         """Let the conversation start over; ids and ordinals are not used again."""
@@ -467,14 +436,13 @@ class _Batch:
         key = record_key(event.conversation_id)
         self._put(Outgoing(self._segmenter.episodes_topic, key, event.to_json(), headers))
 
-    def _add(self, message: MessageCreated, read: Arrival | InvalidRecord | None, record: KafkaRecord) -> None:
+    def _add(self, message: MessageCreated, arrival: Arrival | InvalidRecord, record: KafkaRecord) -> None:
         root = self._thread(Scope(message.conversation_id))
         check_tenant(root, message.tenant_id)
-        if root.has(read.digest if isinstance(read, Arrival) else id_digest(message.id)):
+        if root.has(arrival.digest if isinstance(arrival, Arrival) else id_digest(message.id)):
             self._outcome.duplicates += 1
             return
         overrides = self._segmenter.rulebook.read(message.metadata, root.state.overrides if root.state else "")
-        arrival = read or self._segmenter.arrived(message, record)
         if isinstance(arrival, InvalidRecord):  # raised anew: see `without_frames`
             raise InvalidRecord(arrival.error_type, arrival.detail)
         if root.state is None:
@@ -522,21 +490,19 @@ class _Batch:
             overlap=limits.overlap,
             window=window,
             now_ms=self._now_ms,
-            sealing=self._segmenter.sealing,
         )
 
     def _send(self, episodes: Sequence[ClosedEpisode], topic: str, partition: int) -> None:
         """Send all episodes, or none: a damaged one is found before anything is sent.
 
-        Raises: RowUnreadable, KeysNeeded.
+        Raises: RowUnreadable.
         """
         if not episodes:  # most messages close none
             return
         segmenter = self._segmenter
         before, _, *after = self._headers
-        sealing = segmenter.sealing
-        events = [event_of(closed, topic, partition, self._now_ms, sealing) for closed in episodes]
-        values = [fitting_json(event, sealing) for event in events]
+        events = [event_of(closed, topic, partition, self._now_ms) for closed in episodes]
+        values = list(map(fitting_json, events))
         for closed, value in zip(episodes, values, strict=True):
             ce_id = event_id(closed.episode_id, REVISION)
             headers = [before, (CE_ID, ce_id.encode()), *after]

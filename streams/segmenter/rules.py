@@ -111,7 +111,7 @@ def waiting(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) ->
     limits = rules.limits
     opens = not state.open_messages
     hears = limits.topic_shift == "auto" if opens else bool(state.topic)
-    if not hears or message.encrypted or state.unheard >= MOST_UNHEARD:
+    if not hears or state.unheard >= MOST_UNHEARD:
         return None
     if is_silent(state, message, limits) or (not opens and is_full(state, message, limits)):
         return None
@@ -146,7 +146,7 @@ def judged(state: State, message: Arrival, limits: Episodes) -> tuple[Arrival, H
     """
     length = state.open_messages
     decides = bool(state.topic) and length > 0
-    if message.encrypted or not (decides or limits.topic_shift == "auto"):
+    if not (decides or limits.topic_shift == "auto"):
         return message, None
     listener, now = (
         shifts.TopicListener(state.topic or shifts.BEGUN),
@@ -347,7 +347,7 @@ def recounted(state: State, pending: Sequence[Arrival | None]) -> State:
 def recollected(state: State, pending: Sequence[Arrival | None]) -> bytes:
     """The topic model's row with no words but those of living messages. `pending`: as in `recounted`."""
     living = [message for message in pending[state.open_first - state.first_pending :] if message is not None]
-    if not state.topic or any(message.encrypted for message in living):
+    if not state.topic:
         return shifts.without_words(state.topic)
     return shifts.reworded(state.topic, (shifts.utterance_of(each.is_user, each.content) for each in living))
 

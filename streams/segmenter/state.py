@@ -62,8 +62,6 @@ RULES = 0b1111 << RULES_BIT
 """Bits in the byte of `sealed_before`: version of the topic model that found the shift; 0: none did."""
 TRACED = 0x80
 """Flag in the byte of `sealed_after`: a trace stands before the JSON."""
-SEALED = 0x40
-"""Flag in the byte of `sealed_after`: the message in the JSON is sealed under its user's key."""
 TRACE_BYTES = 25
 SEALS: tuple[CloseReason | None, ...] = (None, "topic_shift", "max_size")
 """Their positions are stored: append only."""
@@ -316,8 +314,6 @@ class Body(NamedTuple):
     """Its `is_continuation` is false."""
     trace: bytes = b""
     """Trace id, span id and flags of the message's record, where tracing is on and it had them. Not for the event."""
-    encrypted: bool = False
-    """The message in `json` is sealed under its user's key."""
     continues: bool = False
     """Its `is_continuation` is true; kept only where texts are looked at for topics."""
     topic_model: int = 0
@@ -336,7 +332,7 @@ def encode_body(digest: bytes, body: Body) -> bytes:
     """`digest`: of the message's id."""
     flags = (SHIFTS if body.shifts else 0) | (CONTINUES if body.continues else 0)
     before = _SEAL_NUMBERS[body.sealed_before] | flags | body.topic_model << RULES_BIT
-    after = _SEAL_NUMBERS[body.sealed_after] | (TRACED if body.trace else 0) | (SEALED if body.encrypted else 0)
+    after = _SEAL_NUMBERS[body.sealed_after] | (TRACED if body.trace else 0)
     return digest + HEADER.pack(BODY_VERSION, body.tokens, body.offset, before, after) + body.trace + body.json
 
 
@@ -348,14 +344,13 @@ def decode_body(value: bytes) -> Body | None:
     if len(value) < HEADER_END:
         raise RowUnreadable(problem="a message's row is cut off")
     _, tokens, offset, before, after = HEADER.unpack_from(value, DIGEST_BYTES)
-    seal_before, seal_after = before & ~(SHIFTS | CONTINUES | RULES), after & ~(TRACED | SEALED)
+    seal_before, seal_after = before & ~(SHIFTS | CONTINUES | RULES), after & ~TRACED
     if max(seal_before, seal_after) >= len(SEALS):
         raise RowUnreadable(problem="a message's row has an unknown seal")
     end = HEADER_END + (TRACE_BYTES if after & TRACED else 0)
     seals = SEALS[seal_before], SEALS[seal_after]
     shifts, continues, model = bool(before & SHIFTS), bool(before & CONTINUES), (before & RULES) >> RULES_BIT
-    trace, encrypted = value[HEADER_END:end], bool(after & SEALED)
-    return Body(value[end:], tokens, offset, *seals, shifts, trace, encrypted, continues, model)
+    return Body(value[end:], tokens, offset, *seals, shifts, value[HEADER_END:end], continues, model)
 
 
 def digest_of(value: bytes) -> bytes:

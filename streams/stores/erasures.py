@@ -18,8 +18,6 @@ class Erasure:
     asked_by: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     """Counts of places that keep nothing of it."""
-    keys: tuple[bytes, ...] = ()
-    """Ids of the keys that it destroys; of one that is destroyed nothing else tells whose it was."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,8 @@ class Erasures(Protocol):
         """Add to the counts of the erasure."""
         ...
 
-    async def add_keys(self, erasure: Erasure, key_ids: Sequence[bytes]) -> None:
-        """Add to the keys that the erasure destroys, each once."""
-        ...
-
     async def find(self, erasure: Erasure) -> Erasure | None:
-        """The erasure with its counts and keys; None once it has ended."""
+        """The erasure with its counts; None once it has ended."""
         ...
 
     async def put(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:

@@ -91,7 +91,6 @@ from afterword.streams.stores.messages import (
     agent_scope,
 )
 from afterword.streams.stores.replies import KeptReply, ReplyOrigin
-from afterword.streams.stores.user_keys import WrappedKey
 from afterword.streams.tls import present, trusting
 from afterword.streams.together import together
 
@@ -129,7 +128,6 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
     "deletions": ((("conversation_id", 1), ("offset", -1)),),
     "conversations": ((("tenant_id", 1), ("user_id", 1), ("updated_at", -1)),),
-    "user_keys": ((("key_id", 1),), (("owner", 1),), (("wrapped_by", 1),)),
     "erasure_requests": ((("held_until", 1),),),
 }
 """Indexes for reading a conversation, and for finding those of a user. Uniqueness rests on `_id` alone."""
@@ -969,7 +967,7 @@ class MongoErasures:
         self._conversations = database["erased_conversations"]
 
     async def begin(self, erasure: Erasure) -> Erasure:
-        fields = {name: value for name, value in vars(erasure).items() if name not in ("key", "keys")}
+        fields = {name: value for name, value in vars(erasure).items() if name != "key"}
         await _unless_duplicate(self._erasures.insert_one({**fields, "_id": erasure.key}))
         return await self.find(erasure) or erasure
 
@@ -978,17 +976,12 @@ class MongoErasures:
         with mongo_errors():
             await self._erasures.update_one({"_id": erasure.key}, change)
 
-    async def add_keys(self, erasure: Erasure, key_ids: Sequence[bytes]) -> None:
-        change = {"$addToSet": {"keys": {"$each": [key_id.hex() for key_id in key_ids]}}}
-        with mongo_errors():
-            await self._erasures.update_one({"_id": erasure.key}, change)
-
     async def find(self, erasure: Erasure) -> Erasure | None:
         found = await _find(self._erasures, erasure.key)
         if found is None:
             return None
-        fields = {name: found[name] for name in found if name not in ("_id", "keys")}
-        return Erasure(key=found["_id"], keys=tuple(map(bytes.fromhex, found.get("keys", ()))), **fields)
+        fields = {name: found[name] for name in found if name != "_id"}
+        return Erasure(key=found["_id"], **fields)
 
     async def put(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
         for batch in batches(conversations):
@@ -1075,74 +1068,6 @@ class MongoErasureRequests:
 def _request_from(document: Mapping[str, Any]) -> ErasureRequest:
     fields = {name: document[name] for name in document if name != "_id"}
     return ErasureRequest(request_id=document["_id"], **fields)
-
-
-class MongoUserKeys:
-    """UserKeys: a document for each key, under its owner while it is current, then under its own id."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._keys = database["user_keys"]
-
-    async def current(self, owners: Sequence[str]) -> dict[str, WrappedKey]:
-        require_texts(owners=owners)
-        found = {}
-        for batch in batches(owners):
-            wanted = {"_id": {"$in": [_current_id(owner) for owner in batch]}}
-            async for document in _each(self._keys.find(wanted)):
-                found[document["owner"]] = _wrapped_from(document)
-        return found
-
-    async def add(self, key: WrappedKey) -> WrappedKey:
-        await _unless_duplicate(self._keys.insert_one({**vars(key), "_id": _current_id(key.owner)}))
-        return (await self.current([key.owner])).get(key.owner) or await self.add(key)
-
-    async def find(self, key_ids: Sequence[bytes]) -> dict[bytes, WrappedKey | None]:
-        found: dict[bytes, WrappedKey | None] = {}
-        for batch in batches(key_ids):
-            async for document in _each(self._keys.find({"key_id": {"$in": list(batch)}})):
-                found[bytes(document["key_id"])] = None if "destroyed_at" in document else _wrapped_from(document)
-        return found
-
-    async def retire(self, owner: str) -> list[bytes]:
-        require(str, owner=owner)
-        with mongo_errors():
-            if (current := await _find(self._keys, _current_id(owner))) is not None:
-                retired = {**current, "_id": current["key_id"].hex()}
-                await self._keys.replace_one({"_id": retired["_id"]}, retired, upsert=True)
-                await self._keys.delete_one({"_id": current["_id"], "key_id": current["key_id"]})
-            wanted = {"owner": {"$eq": owner}, "_id": {"$ne": _current_id(owner)}}
-            return [bytes(document["key_id"]) async for document in _each(self._keys.find(wanted))]
-
-    async def destroy(self, key_ids: Sequence[bytes]) -> None:
-        for batch in batches(key_ids):
-            gone = [{"key_id": key_id, "destroyed_at": datetime.now(UTC)} for key_id in batch]
-            replaced = [ReplaceOne({"_id": one["key_id"].hex()}, one) for one in gone]
-            await bulk(self._keys, replaced)
-
-    async def rewrap(self, before: WrappedKey, after: WrappedKey) -> None:
-        wanted = {"key_id": before.key_id, "wrapped": before.wrapped}
-        change = {"$set": {"wrapped": after.wrapped, "wrapped_by": after.wrapped_by}}
-        with mongo_errors():
-            await self._keys.update_many(wanted, change)
-
-    async def wrapped_by(self) -> dict[str, int]:
-        stages = [{"$match": {"wrapped_by": {"$exists": True}}}, {"$group": {"_id": "$wrapped_by", "n": {"$sum": 1}}}]
-        with mongo_errors():
-            found: list[Mapping[str, Any]] = await self._keys.aggregate(stages).to_list(None)
-        return {document["_id"]: document["n"] for document in found}
-
-    async def wrapped_by_others(self, wrapping_id: str, limit: int) -> list[WrappedKey]:
-        require(str, wrapping_id=wrapping_id)
-        wanted = {"wrapped_by": {"$exists": True, "$ne": wrapping_id}}
-        return [_wrapped_from(document) async for document in _each(self._keys.find(wanted, limit=limit))]
-
-
-def _current_id(owner: str) -> str:
-    return f"current:{owner}"
-
-
-def _wrapped_from(document: Mapping[str, Any]) -> WrappedKey:
-    return WrappedKey(bytes(document["key_id"]), document["owner"], bytes(document["wrapped"]), document["wrapped_by"])
 
 
 @contextmanager

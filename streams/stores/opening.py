@@ -15,7 +15,6 @@ from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.replies import ReplyCache
-from afterword.streams.stores.user_keys import UserKeys
 from afterword.streams.together import together
 
 
@@ -57,10 +56,6 @@ class Stores:
     @cached_property
     def replies(self) -> ReplyCache:
         return mongo.MongoReplies(self._database)
-
-    @cached_property
-    def user_keys(self) -> UserKeys:
-        return mongo.MongoUserKeys(self._database)
 
     @cached_property
     def index(self) -> EpisodeIndex:

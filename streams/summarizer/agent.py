@@ -22,7 +22,7 @@ from afterword.schemas import (
     SummaryDeleted,
     decode_closed,
 )
-from afterword.schemas.dead_letters import UNFORESEEN, dead_letter, withheld
+from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import BrokerUnavailable, EpisodeConflict, ProviderError
@@ -202,11 +202,8 @@ class RecordHandler:
         tracer: Tracer,
         group: str,
         clock_ms: Callable[[], int] = wall_clock_ms,
-        *,
-        seals: bool = False,
     ) -> None:
-        """`group`: the consumer group, for spans. `seals`: contents are sealed."""
-        self._seals = seals
+        """`group`: the consumer group, for spans."""
         self._pipeline = pipeline
         self._amendments = amendments
         self._outputs = outputs
@@ -339,8 +336,6 @@ class RecordHandler:
         log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem)
         failure = {"stage": STAGE, "error_type": error_type, "message": problem}
         rejected = dead_letter(record, **failure, attempts=attempts, now_ms=self._clock_ms())
-        if self._seals and not is_sealed(record):
-            rejected = withheld(*rejected)
         await self._outputs.send_to_dlq(*rejected)
         self._metrics.count_dead_letters(STAGE, error_type)
         mark_failed(get_current_span(), error_type)
@@ -361,12 +356,3 @@ class RecordHandler:
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock_ms() / 1000, UTC)
-
-
-def is_sealed(record: KafkaRecord) -> bool:
-    """Tell whether all contents of a record of ours are sealed, or it has none."""
-    try:
-        event = decode_closed(record.key, record.value, record.headers)
-    except InvalidRecord:
-        return False
-    return not isinstance(event, EpisodeClosed) or event.sealed

@@ -14,10 +14,9 @@ from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeGuard
 
-from afterword.schemas import EpisodeClosed, EpisodeMessage, InvalidRecord, SummaryCreated, SummaryDeleted
-from afterword.schemas.episodes import OpenedEpisode, sealed_part
+from afterword.schemas import EpisodeClosed, EpisodeMessage, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key
-from afterword.streams.errors import EpisodeConflict, SealBroken, SealedWithoutKey
+from afterword.streams.errors import EpisodeConflict
 from afterword.streams.settings import Retention
 from afterword.streams.stores.episodes import (
     NEVER,
@@ -27,7 +26,6 @@ from afterword.streams.stores.episodes import (
     scope_of,
     stored_episode,
 )
-from afterword.streams.stores.messages import DeletedMessage
 from afterword.streams.summarizer.current import (
     ChangeOffsets,
     Current,
@@ -71,15 +69,14 @@ class Pipeline(Revisions):
         self._quick_seconds = quick_seconds
         self._retention = retention or Retention()
 
-    async def process(self, event: EpisodeClosed) -> SummaryCreated | SummaryDeleted:
+    async def process(self, episode: EpisodeClosed) -> SummaryCreated | SummaryDeleted:
         """Summarize and store the episode and announce its summary; every step is retried until it succeeds.
 
         What the archive knows by then of edits and deletions is in the summary; an episode of which no message is left
-        is deleted. So is a message whose key was destroyed.
+        is deleted.
 
         Raises: EpisodeConflict.
         """
-        episode = await self._opened(event)
         # concurrently: most episodes are new and need both
         stored, basis = await asyncio.gather(self._lookup(episode), self._read_basis(episode))
         asks, unannounced = self._asks(), None
@@ -100,12 +97,11 @@ class Pipeline(Revisions):
             await self._announce(unannounced)  # what is stored supersedes it
         return await self._announced(stored)
 
-    async def replace_fallback(self, event: EpisodeClosed) -> None:
+    async def replace_fallback(self, episode: EpisodeClosed) -> None:
         """Replace the episode's fallback by the LLM's summary; does nothing if there is no such fallback any more.
 
         Raises: ProviderError, and nothing has changed; EpisodeConflict.
         """
-        episode = await self._opened(event)
         stored = await self._lookup(episode)
         if stored is not None and stored.event.revision > episode.revision:
             # an attempt that was killed may have cached an answer of before a change, after the record of the change
@@ -232,45 +228,19 @@ class Pipeline(Revisions):
     async def _read_basis(self, episode: EpisodeClosed) -> Basis:
         return Basis(*await asyncio.gather(self._read_history(episode), self._current(episode)))
 
-    async def _opened(self, event: EpisodeClosed) -> EpisodeClosed:
-        """The episode, readable; it knows its messages whose key was destroyed.
-
-        Raises: SealedWithoutKey; InvalidRecord for one that was changed.
-        """
-        sealing = self._sealing
-        if not event.sealed:
-            return event
-        if sealing is None:
-            raise SealedWithoutKey(what="an episode")
-        try:
-            return await sealing.waited(lambda: sealing.opened(event))
-        except SealBroken as error:
-            raise InvalidRecord(error.error_type, str(error)) from None
-
     async def _current(self, episode: EpisodeClosed) -> Current:
         """Lay the changes that the archive knows over the episode."""
         return laid_over(episode, await self._changed(episode))
 
     async def _changed(self, episode: EpisodeClosed, ids: Iterable[str] | None = None) -> dict[str, MessageState]:
-        """Read those messages that the archive knows to be changed, by id. `ids`: all of the episode unless given.
-
-        Those whose key was destroyed are deleted.
-        """
+        """Read those messages that the archive knows to be changed, by id. `ids`: all of the episode unless given."""
         if ids is None:
             ids = [message.id for message in (*episode.messages, *episode.overlap)]
-        unreadable = episode.unreadable if isinstance(episode, OpenedEpisode) else frozenset()
-        gone: dict[str, MessageState] = {
-            one: DeletedMessage(episode.source.last_offset) for one in ids if one in unreadable
-        }
-        return gone | (await self._read_messages(self._read_changed, episode, ids) if ids else {})
+        return await self._read_messages(self._read_changed, episode, ids) if ids else {}
 
-    async def left_of(self, event: EpisodeClosed) -> EpisodeClosed | None:
-        """The event without messages that were deleted, the same object if none was; None if no core is left."""
-        episode = await self._opened(event)
-        left = without_deleted(episode, await self._changed(episode))
-        if left is None or left is episode:
-            return left and event
-        return sealed_part(event, left) if event.sealed else left
+    async def left_of(self, episode: EpisodeClosed) -> EpisodeClosed | None:
+        """The episode without messages that were deleted, the same object if none was; None if no core is left."""
+        return without_deleted(episode, await self._changed(episode))
 
     async def _made(self, basis: Basis, ask: Ask, before: StoredEpisode | None) -> StoredEpisode:
         """Ask for the revision after `before`. Raises: what `ask` raises."""

@@ -2,14 +2,13 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from afterword.schemas import Compression, EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import Change
 from afterword.schemas.ids import event_id, message_key, revision_of
 from afterword.streams.errors import ProviderError
-from afterword.streams.sealing import seals
 from afterword.streams.stores.coalescing import Coalesced
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, EpisodeVersion, StoredEpisode, scope_of
 from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
@@ -22,9 +21,6 @@ from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.tokens import count_tokens
-
-if TYPE_CHECKING:  # imported only where it is on
-    from afterword.streams.sealing.opening import SealingWithKeys
 
 Episode = StoredEpisode | DeletedEpisode
 Ask = Callable[[SummaryRequest], Awaitable[Summary]]
@@ -55,7 +51,6 @@ class Revisions:
         rules: SummaryRules,
         replies: ReplyCache,
         clock: Clock = now,
-        sealing: "SealingWithKeys | None" = None,
     ) -> None:
         """`expect`: called when the LLM has answered, moments before an event is published."""
         self._episodes = episodes
@@ -72,7 +67,6 @@ class Revisions:
         self._rules = rules
         self._replies = replies
         self._clock = clock
-        self._sealing = sealing
 
     async def _read_history(self, episode: EpisodeClosed) -> History:
         return await self._retry_until_success("find", lambda: read_history(self._episodes, episode, self._rules))
@@ -135,18 +129,7 @@ class Revisions:
         await self._retry_until_success("index", lambda: self._index.remove(deletion.episode_id, deletion.revision))
 
     async def _announce(self, episode: Episode) -> None:
-        event = await self._as_announced(episode)
-        await self._retry_until_success(PUBLISH, lambda: self._publish(event))
-
-    async def _as_announced(self, episode: Episode) -> SummaryCreated | SummaryDeleted:
-        """Seal a summary, where that is on, under the keys of all who have spoken in its conversation."""
-        sealing = self._sealing
-        if isinstance(episode, DeletedEpisode) or not seals(sealing):
-            return episode.event
-        summary = episode.summary
-        users = await self._retry_until_success("find", lambda: self._episodes.users_of(summary.conversation_id))
-        everybody = users | set(episode.participants)
-        return await sealing.waited(lambda: sealing.summary(summary, everybody))
+        await self._retry_until_success(PUBLISH, lambda: self._publish(episode.event))
 
 
 def summary_created(

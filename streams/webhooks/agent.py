@@ -1,7 +1,7 @@
 """Delivery of events to one endpoint: each until it is taken, or is a dead letter; those of a conversation in order."""
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -9,7 +9,8 @@ from typing import Any
 import stamina
 import structlog
 
-from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
+from afterword.consumers.subscriber import decode_revision
+from afterword.schemas import InvalidRecord
 from afterword.schemas.dead_letters import UNFORESEEN, WEBHOOKS, dead_letter
 from afterword.schemas.headers import FOR_ENDPOINT, KafkaRecord, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
@@ -26,9 +27,6 @@ from afterword.streams.webhooks.message import webhook_body, webhook_id
 
 DELIVERED, DEAD_LETTER = "delivered", "dead_letter"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
-
-ReadEvent = Callable[[KafkaRecord], Awaitable[SummaryCreated | SummaryDeleted | None]]
-"""Decodes a record, readable; None for one of another type, or of which a key was destroyed. Raises: InvalidRecord."""
 
 log = structlog.get_logger()
 
@@ -94,7 +92,6 @@ class Deliveries:
     def __init__(
         self,
         endpoint: Endpoint,
-        read: ReadEvent,
         undelivered: Undelivered,
         attempts: Attempts,
         webhooks: Webhooks,
@@ -105,7 +102,6 @@ class Deliveries:
         self.name = endpoint.name
         self._since_ms = since.timestamp() * 1000 if since else 0.0
         self._endpoint = endpoint
-        self._read = read
         self._undelivered = undelivered
         self._attempts = attempts
         self._webhooks = webhooks
@@ -159,7 +155,7 @@ class Deliveries:
     async def _try(self, event: Any, record: KafkaRecord) -> None:
         async with self._endpoint.turn():
             with at_work(event):
-                found = await self._read(record)
+                found = decode_revision(record)
                 if found is not None:
                     await self._endpoint.post(webhook_id(found.event_id), webhook_body(found))
                     self._metrics.webhooks.labels(self.name, DELIVERED).inc()

@@ -1,11 +1,7 @@
 """Composition root of webhooks: for each endpoint an app of its own, with its consumer group."""
 
 from contextlib import AsyncExitStack
-from functools import partial
 
-from afterword.consumers.subscriber import SummaryOpener, decode_revision
-from afterword.schemas import SummaryCreated, SummaryDeleted
-from afterword.schemas.headers import KafkaRecord
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.kafka import require_topics
@@ -34,10 +30,7 @@ async def run_webhooks(settings: Settings) -> None:
         await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
-        opener = await closing.enter_async_context(SummaryOpener(settings))
-        apps = {
-            condition_of(name): await endpoint_app(name, settings, telemetry.metrics, opener, closing) for name in names
-        }
+        apps = {condition_of(name): await endpoint_app(name, settings, telemetry.metrics, closing) for name in names}
         await run_together(apps, readiness)
 
 
@@ -46,9 +39,7 @@ def condition_of(name: str) -> str:
     return f"{PARTITIONS}:{name}"
 
 
-async def endpoint_app(
-    name: str, settings: Settings, metrics: Metrics, opener: SummaryOpener, closing: AsyncExitStack
-) -> App:
+async def endpoint_app(name: str, settings: Settings, metrics: Metrics, closing: AsyncExitStack) -> App:
     """Make the app of an endpoint. An event may wait there for as long as it takes: no watchdog looks at that."""
     kafka, webhooks = settings.kafka, settings.webhooks
     group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{ROLE}:{name}")
@@ -57,13 +48,7 @@ async def endpoint_app(
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
     undelivered = Undelivered(app, kafka, name, metrics)
-    handler = Deliveries(endpoint, partial(read, opener), undelivered, attempts, webhooks, metrics, given.since)
+    handler = Deliveries(endpoint, undelivered, attempts, webhooks, metrics, given.since)
     lanes = attach_endpoint(app, kafka, given, webhooks.max_in_flight, handler)
     closing.push_async_callback(lanes.drain, 0)
     return app
-
-
-async def read(opener: SummaryOpener, record: KafkaRecord) -> SummaryCreated | SummaryDeleted | None:
-    """Decode a record, and open what is sealed. Raises: InvalidRecord, SealedWithoutKey."""
-    found = decode_revision(record)
-    return found and await opener.opened(found)

@@ -16,9 +16,9 @@ SAFE = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
 def webhook_body(event: SummaryCreated | SummaryDeleted) -> bytes:
-    """Encode the event as JSON: `type`, `timestamp`, and `data`, the event as it is on its topic, and readable."""
+    """Encode the event as JSON: `type`, `timestamp`, and `data`, the event as it is on its topic."""
     if isinstance(event, SummaryCreated):
-        return _enveloped(SUMMARY_CREATED, event.created_at, event.model_copy(update={"sealed_texts": None}).to_json())
+        return _enveloped(SUMMARY_CREATED, event.created_at, event.to_json())
     return _enveloped(SUMMARY_DELETED, event.deleted_at, event.to_json())
 
 

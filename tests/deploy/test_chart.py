@@ -20,7 +20,6 @@ CHART = Path(__file__).parents[2] / "helm" / "afterword"
 SECRETS = {
     "AFTERWORD_SERVE__JWT_JWKS_URL": "https://login.example/keys",
     "AFTERWORD_KAFKA__OAUTH_TOKEN_ENDPOINT": "https://login.example/token",
-    "AFTERWORD_CRYPTO__KEY": "A" * 43 + "=",
     "AFTERWORD_REDACTION__PATTERNS": '{"TICKET": "T-[0-9]+"}',
     "AFTERWORD_WEBHOOKS__ENDPOINTS": "{}",
 }

@@ -42,7 +42,6 @@ CHOICES: dict[str, dict[str, list[Any]]] = {
     },
     "embedder": {"provider": ["none", "openai", "ollama", "local"], "model": ["vectors", "", ""]},
     "retry": {"first_delay_seconds": [30, 900, 1000.5], "longest_delay_seconds": [29.5, 900, 1001]},
-    "crypto": {"seal": ["on", "on", "off"], "key": ["A" * 43 + "="]},
     "serve": {
         "auth": ["jwt", "jwt", "keys"],
         "jwt_issuer": ["https://login.example/"],
@@ -66,7 +65,7 @@ PLACES_OF_SECRETS = {"qdrant", "webhooks"}
 def cases() -> list[tuple[str, Section]]:
     """Settings of one section, at random: about half of those that can matter are given."""
     source = random.Random(17)
-    names = [*CHOICES, "serve", "crypto", *["kafka"] * 6]
+    names = [*CHOICES, "serve", *["kafka"] * 6]
     chosen = [names[n % len(names)] for n in range(CASES)]
     return [*(("kafka", given) for given in KNOWN_GOOD), *((name, _some(source, CHOICES[name])) for name in chosen)]
 
@@ -127,7 +126,6 @@ def test_every_section_whose_settings_need_each_other_has_rules() -> None:
     [
         ("settings.kafka.security_protocol=SASL_SSL", "settings.kafka.sasl_mechanism is required"),
         ("summarizer.settings.llm.provider=openai", "summarizer.settings.llm.model is required"),
-        ("settings.crypto.seal=on", "settings.crypto.key is required"),
         ("settings.episodes.trigger=zero", "trigger"),
         ("settings.redaction.entities=emails", "entities"),
         ("probes.liveness.periodSecond=5", "periodSecond"),

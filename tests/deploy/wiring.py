@@ -17,16 +17,16 @@ COMPONENT = "app.kubernetes.io/component"
 ROLES = ("segmenter", "summarizer", "archiver", "webhooks", "server")
 ARGUMENTS = {role: ["worker", role] for role in ROLES} | {"server": ["serve"], "topics": ["topics", "create"]}
 SECRETS = {
-    "segmenter": {"kafka", "crypto", "redaction"},
-    "summarizer": {"kafka", "crypto", "redaction", "mongo", "qdrant", "llm", "embedder"},
-    "archiver": {"kafka", "crypto", "redaction", "mongo"},
-    "webhooks": {"kafka", "crypto", "redaction", "mongo", "webhooks"},
-    "server": {"kafka", "crypto", "redaction", "mongo", "qdrant", "embedder", "reranker", "serve"},
-    "topics": {"kafka", "crypto", "redaction"},
-    "smoke": {"kafka", "crypto", "redaction"},
+    "segmenter": {"kafka", "redaction"},
+    "summarizer": {"kafka", "redaction", "mongo", "qdrant", "llm", "embedder"},
+    "archiver": {"kafka", "redaction", "mongo"},
+    "webhooks": {"kafka", "redaction", "webhooks"},
+    "server": {"kafka", "redaction", "mongo", "qdrant", "embedder", "reranker", "serve"},
+    "topics": {"kafka", "redaction"},
+    "smoke": {"kafka", "redaction"},
 }
-"""Sections of settings whose secrets and files each pod gets; MongoDB's are the webhooks' with sealing only, the LLM's
-the server's where that ranks what is recalled."""
+"""Sections of settings whose secrets and files each pod gets. The server also gets the LLM's where the LLM ranks
+what is recalled."""
 TOPICS_READ = {"segmenter": ("messages_topic",), "archiver": ("messages_topic",)} | {
     "summarizer": ("episodes_topic", "retry_topic")
 }
@@ -92,9 +92,8 @@ class Release:
 
     def secrets_of(self, component: str) -> set[str]:
         """Sections of which a component gets secrets and files."""
-        unsealed = component == "webhooks" and not self.values["secrets"].get("crypto", {}).get("key")
         ranks = component == "server" and self.settings_of("server").get("recall", {}).get("rerank") == "llm"
-        return SECRETS[component] - ({"mongo"} if unsealed else set()) | ({"llm"} if ranks else set())
+        return SECRETS[component] | ({"llm"} if ranks else set())
 
     def kind(self, *kinds: str) -> list[Resource]:
         return [resource for resource in self.resources if resource["kind"] in kinds]

@@ -37,7 +37,6 @@ from afterword.streams.stores.messages import (
     sort_key,
 )
 from afterword.streams.stores.replies import KeptReply
-from afterword.streams.stores.user_keys import WrappedKey
 from afterword.streams.tokens import count_tokens
 
 
@@ -590,10 +589,6 @@ class MemoryErasures:
         known = self.erasures[erasure.key]
         self.erasures[erasure.key] = replace(known, counts=dict(Counter(known.counts) + Counter(counts)))
 
-    async def add_keys(self, erasure: Erasure, key_ids: Sequence[bytes]) -> None:
-        known = self.erasures[erasure.key]
-        self.erasures[erasure.key] = replace(known, keys=tuple(dict.fromkeys((*known.keys, *key_ids))))
-
     async def find(self, erasure: Erasure) -> Erasure | None:
         return self.erasures.get(erasure.key)
 
@@ -685,44 +680,3 @@ class MemoryBudgets:
             return 0
         self.counters[key] += amount
         return self.counters[key]
-
-
-class MemoryUserKeys:
-    """UserKeys of one process."""
-
-    def __init__(self) -> None:
-        self.keys: dict[bytes, WrappedKey | None] = {}
-        self.current_ids: dict[str, bytes] = {}
-
-    async def current(self, owners: Sequence[str]) -> dict[str, WrappedKey]:
-        require_texts(owners=owners)
-        found = {owner: self.keys[self.current_ids[owner]] for owner in owners if owner in self.current_ids}
-        return {owner: key for owner, key in found.items() if key}
-
-    async def add(self, key: WrappedKey) -> WrappedKey:
-        if key.owner not in self.current_ids:
-            self.current_ids[key.owner] = key.key_id
-            self.keys[key.key_id] = key
-        return (await self.current([key.owner]))[key.owner]
-
-    async def find(self, key_ids: Sequence[bytes]) -> dict[bytes, WrappedKey | None]:
-        return {key_id: self.keys[key_id] for key_id in key_ids if key_id in self.keys}
-
-    async def retire(self, owner: str) -> list[bytes]:
-        require(str, owner=owner)
-        self.current_ids.pop(owner, None)
-        return [key.key_id for key in self.keys.values() if key and key.owner == owner]
-
-    async def destroy(self, key_ids: Sequence[bytes]) -> None:
-        retired = set(self.keys) - set(self.current_ids.values())
-        self.keys |= dict.fromkeys(retired.intersection(key_ids))
-
-    async def rewrap(self, before: WrappedKey, after: WrappedKey) -> None:
-        if self.keys.get(before.key_id) == before:
-            self.keys[before.key_id] = after
-
-    async def wrapped_by(self) -> dict[str, int]:
-        return dict(Counter(key.wrapped_by for key in self.keys.values() if key))
-
-    async def wrapped_by_others(self, wrapping_id: str, limit: int) -> list[WrappedKey]:
-        return [key for key in self.keys.values() if key and key.wrapped_by != wrapping_id][:limit]

@@ -9,7 +9,6 @@ before the last look.
 
 import asyncio
 import time
-from base64 import b64encode
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
@@ -23,7 +22,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from rocksdict import Options as RocksOptions
 from rocksdict import Rdict
 
-from afterword import Eraser, MessageCreated, Producer, SummarySubscriber
+from afterword import Eraser, MessageCreated, Producer
 from afterword.dev import ROLES
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.kafka import Access
@@ -67,18 +66,10 @@ async def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         yield started
 
 
-@pytest.fixture
-def crypto() -> dict[str, Any]:
-    return {}
-
-
 @pytest_asyncio.fixture
-async def deployment(
-    stack: EmbeddedStack, tmp_path: Path, crypto: dict[str, Any], llm_server: LlmServer
-) -> AsyncIterator[Deployment]:
+async def deployment(stack: EmbeddedStack, tmp_path: Path, llm_server: LlmServer) -> AsyncIterator[Deployment]:
     llm_server.usual = repeats
     settings = load_settings(
-        crypto=crypto,
         kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": 1},
         mongo={"uri": stack.mongo_uri, "database": "needle"},
         qdrant={"path": tmp_path / "qdrant"},
@@ -285,62 +276,6 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
     for role in ROLES:
         await deployment.stop(role)
     await asyncio.to_thread(compact, tmp_path)
-    await until_mongo_has_compacted(stack)
-    await stack.stop()
-    assert found_in(tmp_path) == []
-    assert any(CONTENT.encode() in path.read_bytes() for path in files(tmp_path) if path.parent.name == "messages-0")
-
-
-@pytest.mark.parametrize("crypto", [{"seal": "on", "key": b64encode(b"k" * 32).decode(), "cache_seconds": 2}])
-async def test_sealed_no_byte_is_readable_anywhere_and_the_date_is_now(
-    stack: EmbeddedStack, deployment: Deployment, tmp_path: Path, llm_server: LlmServer
-) -> None:
-    """No topic expires here, and no changelog is compacted: only databases write their files anew."""
-    settings, kafka = deployment.settings, deployment.settings.kafka
-    for role in ROLES:
-        deployment.start(role)
-    held_back = await send_everything(settings, llm_server)
-    report = await deployment.audit(WAIT_SECONDS)
-    assert report.clean, list(report.lines())
-    brokers = stack.directory / "kafka"
-    assert found_in(brokers) == []
-    assert found_in(tmp_path / "workers") == []
-
-    # a worker that lost its disk reads its state back from the changelog, sealed as it is there
-    deployment.kill("segmenter")
-    deployment.lose_state("segmenter")
-    deployment.start("segmenter")
-    async with Producer.from_settings(settings) as producer:
-        await producer.flush("alone", tenant_id="acme")
-        await producer.send(said("alone", 5, USER, f"Pending again: {CONTENT}."))
-    report = await deployment.audit(WAIT_SECONDS)
-    assert report.clean, list(report.lines())
-    group = {"group_id": "readers", "start_from": "earliest"}
-    async with SummarySubscriber.from_settings(settings, **group) as events, asyncio.timeout(WAIT_SECONDS):
-        summaries = [await anext(events) for _ in range(4)]
-    assert sum(CONTENT in summary.long_summary for summary in summaries) == 4
-    assert [summary.quality.source for summary in summaries].count("fallback") == 2
-    assert await is_cached(settings)
-    assert {summary.user_id for summary in summaries} == {USER, "bob"}
-
-    async with Eraser.from_settings(settings) as eraser:
-        receipt = await eraser.erase(USER, "acme", timeout_seconds=WAIT_SECONDS)
-    assert receipt.counts == {"messages": 8, "conversations": 2, "episodes": 3, "dead_letters": 1}
-    assert (receipt.keys_destroyed, len(receipt.keys)) == (True, 1)
-    later = [topic.topic for topic in receipt.topics if topic.ours and topic.gone_by != receipt.finished_at]
-    assert later == [kafka.summaries_topic, kafka.undelivered_topic]  # somebody else has written in one
-    verified = await verify(settings, receipt, USER, "acme")
-    assert {found.place for found in verified.findings} <= {kafka.summaries_topic}
-    assert not verified.late
-    await let_go(settings, llm_server, held_back)
-    report = await deployment.audit(WAIT_SECONDS)
-    assert report.clean, list(report.lines())
-
-    for role in ROLES:
-        await deployment.stop(role)
-    async with SummarySubscriber.from_settings(settings, group_id="later") as events, asyncio.timeout(WAIT_SECONDS):
-        left = await anext(events)
-    assert (left.user_id, left.revision, CONTENT in repr(left)) == ("bob", 2, False)
     await until_mongo_has_compacted(stack)
     await stack.stop()
     assert found_in(tmp_path) == []

@@ -221,8 +221,7 @@ qdrant llm embedder reranker serve webhooks
 {{- $everybodys := dig "recall" "rerank" "" .root.Values.settings -}}
 {{ if ne (dig "settings" "recall" "rerank" $everybodys .root.Values.server) "llm" }}llm {{ end }}webhooks
 {{- else if eq .component "webhooks" -}}
-{{- /* sealed summaries are opened with the users' keys, which are in MongoDB */ -}}
-{{ if not (dig "crypto" "key" false .root.Values.secrets) }}mongo {{ end }}qdrant llm embedder reranker serve
+mongo qdrant llm embedder reranker serve
 {{- else -}}
 mongo qdrant llm embedder reranker serve webhooks
 {{- end -}}

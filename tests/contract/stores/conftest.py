@@ -24,12 +24,10 @@ from afterword.streams.stores.mongo import (
     MongoKeys,
     MongoMessages,
     MongoReplies,
-    MongoUserKeys,
 )
 from afterword.streams.stores.qdrant import QdrantIndex, connect_qdrant
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.stores.sqlite_index import SqliteIndex
-from afterword.streams.stores.user_keys import UserKeys
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import (
     MemoryBudgets,
@@ -39,7 +37,6 @@ from tests.doubles.stores import (
     MemoryKeys,
     MemoryMessages,
     MemoryReplies,
-    MemoryUserKeys,
 )
 from tests.qdrant_server import QdrantServer
 
@@ -83,11 +80,6 @@ def erasure_requests(request: pytest.FixtureRequest) -> ErasureRequests:
 @pytest.fixture(params=["memory", "mongo"])
 def keys(request: pytest.FixtureRequest) -> ApiKeys:
     return MemoryKeys() if request.param == "memory" else MongoKeys(request.getfixturevalue("database"))
-
-
-@pytest.fixture(params=["memory", "mongo"])
-def user_keys(request: pytest.FixtureRequest) -> UserKeys:
-    return MemoryUserKeys() if request.param == "memory" else MongoUserKeys(request.getfixturevalue("database"))
 
 
 @pytest.fixture(params=["memory", "mongo"])

@@ -20,14 +20,6 @@ async def test_counts_are_added_up(erasures: Erasures) -> None:
     assert await erasures.find(ERASURE) == replace(ERASURE, counts={"replies": 3, "dead_letters": 4})
 
 
-async def test_keys_are_added_each_once(erasures: Erasures) -> None:
-    await erasures.begin(ERASURE)
-    for key_ids in ([b"a" * 16, b"b" * 16], [], [b"b" * 16, b"c" * 16]):
-        await erasures.add_keys(ERASURE, key_ids)
-    found = await erasures.begin(replace(ERASURE, receipt_id="other"))
-    assert found == replace(ERASURE, keys=(b"a" * 16, b"b" * 16, b"c" * 16))
-
-
 async def test_conversations_are_kept_replaced_and_read_page_by_page(erasures: Erasures) -> None:
     await erasures.begin(ERASURE)
     names = sorted(["c1", "a:b", "ü", "", "{}", ";"], key=str.encode)

@@ -130,7 +130,6 @@ async def test_check_is_content_with_a_complete_deployment(settings):
             "commits",
             "mongodb",
             "qdrant",
-            "sealing",
             "llm",
             "reranker",
             "webhooks",

@@ -73,8 +73,6 @@ def with_password(authority: Authority) -> dict[str, str]:
         "AFTERWORD_RECALL__RERANK": "endpoint",
         "AFTERWORD_RERANKER__BASE_URL": f"https://u:{CANARY}@{AWAY}/v1",
         "AFTERWORD_RERANKER__API_KEY": CANARY,
-        "AFTERWORD_CRYPTO__SEAL": "on",
-        "AFTERWORD_CRYPTO__KEY": CANARY + "A" * (43 - len(CANARY)) + "=",
     }
 
 

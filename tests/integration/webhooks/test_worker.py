@@ -1,8 +1,7 @@
 """The webhooks worker as a process: events on Kafka, endpoints that take them, or do not, and what is left."""
 
 import asyncio
-from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,7 @@ from afterword.schemas.dead_letters import DeadLetter
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.kafka import running_producer
-from afterword.streams.sealing.codec import digest_of_owner
-from afterword.streams.sealing.opening import SealingWithKeys, open_sealing
 from afterword.streams.settings import Settings
-from afterword.streams.stores.opening import open_stores
-from afterword.streams.stores.user_keys import KeyOwner
 from tests.doubles.receiver import SECRET, Receiver, receiving, until
 from tests.e2e.deployment import Deployment, deployed
 from tests.integration.consumers.test_subscriber import event
@@ -49,10 +44,10 @@ def deleted(conversation: str) -> SummaryDeleted:
     )
 
 
-async def announce(settings: Settings, first: int, last: int) -> None:
+async def announce(settings: Settings, first: int, last: int, conversations: Sequence[str] = CONVERSATIONS) -> None:
     async with running_producer(settings.kafka) as producer:
         for number in range(first, last + 1):
-            for conversation in CONVERSATIONS:
+            for conversation in conversations:
                 made = event(number, conversation)
                 headers = cloud_event(SUMMARY_CREATED, made.event_id, "test", NOW)
                 topic = settings.kafka.summaries_topic
@@ -186,41 +181,22 @@ async def test_what_is_not_taken_in_time_is_a_dead_letter_and_its_replay_goes_to
             assert await deployment.stop(ROLE) == 0
 
 
-async def test_sealed_summaries_arrive_readable_and_a_new_endpoint_may_begin_with_those_from_a_time_on(
+async def test_a_new_endpoint_may_begin_with_events_from_a_time_on(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    """A summary of a user whose key is destroyed is passed over, and holds up nothing."""
-    key = {"seal": "on", "key": b64encode(b"k" * 32).decode(), "cache_seconds": 1}
     async with receiving() as everything, receiving() as later:
         kafka = {"partitions": 1, "session_timeout_seconds": 6}
-        settings = make_settings(kafka=kafka, crypto=key)
-        async with deployed(settings, tmp_path), open_sealing(settings) as sealing, open_stores(settings) as stores:
-            await announce_sealed(settings, sealing, "c1", "forgotten", 1)
-            await announce_sealed(settings, sealing, "c1", "u", 2)
-            whose = digest_of_owner(KeyOwner(None, "forgotten"))
-            await stores.user_keys.destroy(await stores.user_keys.retire(whose))
+        settings = make_settings(kafka=kafka)
+        async with deployed(settings, tmp_path):
+            await announce(settings, 1, 2, ["c1"])
         since = datetime.now(UTC)
         webhooks = {
             "endpoints": {"everything": endpoint(everything), "later": endpoint(later, since=since.isoformat())},
             "private_hosts": "127.0.0.1",
         }
-        settings = make_settings(kafka=kafka, crypto=key, webhooks=webhooks, drain_seconds=10)
-        async with deployed(settings, tmp_path) as deployment, open_sealing(settings) as sealing:
+        settings = make_settings(kafka=kafka, webhooks=webhooks, drain_seconds=10)
+        async with deployed(settings, tmp_path) as deployment:
             deployment.start(ROLE)
-            await announce_sealed(settings, sealing, "c1", "u", 3)
-            await until(lambda: everything.ids() == ["c1:2:1", "c1:3:1"] and later.ids() == ["c1:3:1"])
-            texts = [(one.event["data"]["user_id"], one.event["data"]["title"]) for one in everything.taken]
-            assert texts == [("u", "title 2"), ("u", "title 3")]
+            await announce(settings, 3, 3, ["c1"])
+            await until(lambda: everything.ids() == ["c1:1:1", "c1:2:1", "c1:3:1"] and later.ids() == ["c1:3:1"])
             assert await deployment.stop(ROLE) == 0
-
-
-async def announce_sealed(
-    settings: Settings, sealing: SealingWithKeys, conversation: str, user: str, number: int
-) -> None:
-    made = event(number, conversation).model_copy(update={"user_id": user})
-    sealed = await sealing.waited(lambda: sealing.summary(made, [user]))
-    assert sealed.title == ""
-    headers = cloud_event(SUMMARY_CREATED, made.event_id, "test", NOW)
-    async with running_producer(settings.kafka) as producer:
-        topic = settings.kafka.summaries_topic
-        await producer.send_and_wait(topic, sealed.to_json(), key=conversation.encode(), headers=headers)

@@ -102,7 +102,6 @@ def test_check_has_a_line_for_each_and_exits_1_when_something_is_away(tmp_path):
         ["FAIL", "commits"],
         ["FAIL", "mongodb"],
         ["OK", "qdrant"],
-        ["OK", "sealing"],
         ["OK", "llm"],
         ["OK", "reranker"],
         ["OK", "webhooks"],

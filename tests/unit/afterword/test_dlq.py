@@ -21,8 +21,6 @@ from afterword.schemas.dead_letters import (
     Origin,
     dead_letter,
     read_dead_letter,
-    with_original,
-    withheld,
 )
 from afterword.schemas.headers import REPLACED, Headers
 from afterword.schemas.replacements import replacement_header
@@ -140,18 +138,6 @@ def test_a_replacement_cannot_be_replayed() -> None:
 def test_a_record_that_pretends_to_be_a_replacement_can_be_replayed() -> None:
     pretending = Record(headers=[(REPLACED, b'{"error_type": "too_large", "detail": "3000000 bytes"}')])
     assert not read_dead_letter(dead_letter_of(pretending)).truncated
-
-
-def test_a_withheld_dead_letter_is_whole_while_its_original_is_there() -> None:
-    original = Record(value=b"{content}", headers=[("about", b"it")])
-    rejected = dead_letter_of(original)
-    key, value, headers = withheld(rejected.key, rejected.value, rejected.headers)
-    found = read_dead_letter(Record("messages.dlq", 3, 7, NOON_MS, key, value, headers))
-    assert (found.key, found.value, found.headers, found.withheld, found.truncated) == (b"c1", None, [], True, False)
-    whole = with_original(found, original)
-    assert (whole.value, whole.headers, whole.withheld) == (b"{content}", [("about", b"it")], False)
-    assert with_original(found, None) == found
-    assert with_original(found, Record(value=b"another")) == found
 
 
 def unexpected(cause: Exception) -> KafkaError:

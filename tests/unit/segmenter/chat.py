@@ -13,7 +13,6 @@ from afterword.schemas import EpisodeAmended, EpisodeClosed, decode_closed
 from afterword.schemas.base import rfc3339
 from afterword.streams.runtime.batch import Batch, _current
 from afterword.streams.runtime.store import Store
-from afterword.streams.sealing.opening import SealingWithKeys
 from afterword.streams.segmenter.arrival import EPOCH, MILLISECOND
 from afterword.streams.segmenter.processor import ROOMY, Outcome, Outgoing, Room, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of
@@ -106,7 +105,6 @@ class Chat:
     now_ms: int = NOON
     count_tokens: Callable[[str], int] = characters
     offset: int = 0
-    sealing: SealingWithKeys | None = None
 
     def hear(self, *records: Sent) -> list[EpisodeClosed]:
         return episodes(self.process(records).outgoing)
@@ -144,9 +142,7 @@ class Chat:
             batch = Batch("messages-3", self)
             _current.set(batch)
             tables = STORES[CONVERSATIONS], STORES[MESSAGES]
-            segmenter = Segmenter(
-                self.limits, EPISODES, DEAD_LETTERS, *tables, count_tokens=self.count_tokens, sealing=self.sealing
-            )
+            segmenter = Segmenter(self.limits, EPISODES, DEAD_LETTERS, *tables, count_tokens=self.count_tokens)
             return run(segmenter), batch
 
         outcome, batch = RUNNER.run(agent())

@@ -345,29 +345,3 @@ def test_an_address_of_this_machine_is_known_as_one(host: str) -> None:
 @pytest.mark.parametrize("host", ["10.0.0.7", "", None, "0.0.0.0", "localhost.example"])
 def test_any_other_is_not(host: str | None) -> None:
     assert not is_loopback(host)
-
-
-WRAPPING_KEY = "MTExMTExMTExMTExMTExMTExMTExMTExMTExMTExMTE="
-
-
-@pytest.mark.parametrize(
-    ("key", "said"),
-    [
-        ("not base64!", "is not base64"),
-        ("c2hvcnQ=", "a key has 5 bytes, 32 are needed"),
-        (f"{WRAPPING_KEY},", "a key has 0 bytes, 32 are needed"),
-    ],
-)
-def test_a_wrapping_key_is_32_bytes_in_base64_and_never_quoted(
-    monkeypatch: pytest.MonkeyPatch, key: str, said: str
-) -> None:
-    monkeypatch.setenv("AFTERWORD_CRYPTO__KEY", key)
-    assert problem() == f"AFTERWORD_CRYPTO__KEY: {said}"
-
-
-def test_sealing_needs_a_key_and_takes_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AFTERWORD_CRYPTO__SEAL", "on")
-    assert "sealing needs AFTERWORD_CRYPTO__KEY" in problem()
-    monkeypatch.setenv("AFTERWORD_CRYPTO__KEY", f"{WRAPPING_KEY}, {WRAPPING_KEY}")
-    assert load_settings().crypto.wrapping_keys == [b"1" * 32] * 2
-    assert WRAPPING_KEY not in repr(load_settings().crypto)
