@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.unit.afterword.erasing.test_destroying_keys import TENANT, ErasesWithoutBroker, World
 
 from afterword.dlq import DeadLetterCounts, Matching
 from afterword.erasing.eraser import Person, TheirDeadLetters, holds, person_of
@@ -16,6 +15,7 @@ from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
 from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
 from tests.summarizer_world import NO_FAULTS
+from tests.unit.afterword.erasing.test_interrupted import TENANT, ErasesWithoutBroker, World
 from tests.virtual_time import run_in_virtual_time
 
 ANN = Person("ann", "acme")

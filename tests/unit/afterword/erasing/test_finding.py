@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.afterword.erasing.test_destroying_keys import TENANT, ErasesWithoutBroker, World
 
 from afterword.producer import WrittenAt
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from tests.samples import a_stored_episode
 from tests.summarizer_world import NO_FAULTS
+from tests.unit.afterword.erasing.test_interrupted import TENANT, ErasesWithoutBroker, World
 
 
 class RecordingEraser(ErasesWithoutBroker):
