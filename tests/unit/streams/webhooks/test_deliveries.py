@@ -12,8 +12,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas import InvalidRecord
-from afterword.schemas.headers import FOR_ENDPOINT
+from afterword.schemas.headers import CE_TYPE, FOR_ENDPOINT
 from afterword.streams.runtime import Breaker
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.settings import Webhooks
@@ -29,7 +28,7 @@ FOREVER = 1000
 
 @dataclass
 class Record:
-    """Number of a conversation's event; its endpoint fails so often before it takes it."""
+    """A conversation's event, invalid if its number is 0; the endpoint fails `failures` times before it takes it."""
 
     conversation: str
     number: int
@@ -42,6 +41,10 @@ class Record:
     @property
     def key(self) -> bytes:
         return self.conversation.encode()
+
+    @property
+    def value(self) -> bytes:
+        return event(self.number, self.conversation).to_json() if self.number else b"{}"
 
     @property
     def id(self) -> str:
@@ -108,12 +111,6 @@ class Letters:
         self.sent.append((record.id, error_type, attempts))
 
 
-async def read(record: Record) -> Any:
-    if record.number < 0:
-        raise InvalidRecord("schema_violation", "it is none")
-    return None if record.number == 0 else event(record.number, record.conversation)
-
-
 def deliveries(
     endpoint: Taking,
     letters: Letters,
@@ -124,7 +121,7 @@ def deliveries(
     webhooks = Webhooks(retry_wait_seconds=0.001, longest_wait_seconds=0.001, retry_seconds=retry_seconds)
     attempts = Attempts(Breaker(), retries, stops=())
     metrics = Metrics("webhooks", "0")
-    return Deliveries(endpoint, read, letters, attempts, webhooks, metrics, since)  # type: ignore[arg-type]
+    return Deliveries(endpoint, letters, attempts, webhooks, metrics, since)  # type: ignore[arg-type]
 
 
 def lanes() -> tuple[Lanes[bytes], list[BaseException]]:
@@ -206,9 +203,9 @@ async def test_a_stuck_conversation_holds_up_no_other() -> None:
 
 
 async def test_what_is_no_event_is_a_dead_letter_and_what_has_nothing_to_read_is_passed_over() -> None:
-    one, endpoint, letters = await deliver(Record("c", -1))
-    assert (letters.sent, endpoint.requests, one.acknowledged) == ([("c:-1:1", "schema_violation", 1)], 0, 1)
     one, endpoint, letters = await deliver(Record("c", 0))
+    assert (letters.sent, endpoint.requests, one.acknowledged) == ([("c:0:1", "schema_violation", 1)], 0, 1)
+    one, endpoint, letters = await deliver(Record("c", 1, headers=((CE_TYPE, b"summary.other"),)))
     assert (letters.sent, endpoint.requests, one.acknowledged) == ([], 0, 1)
 
 
