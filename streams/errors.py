@@ -111,8 +111,12 @@ class ProviderRateLimited(ProviderUnavailable):
     """the LLM is rate limited; it asks to wait {retry_after} seconds"""
 
 
-class ProviderMisconfigured(ProviderError):
+class ProviderMisconfigured(ProviderUnavailable):
     """the LLM rejects this configuration: {problem}"""
+
+
+class PromptRefused(ProviderError):
+    """the LLM refuses this prompt and answers others: {problem}"""
 
 
 class ContextExceeded(ProviderError):

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import structlog
 
-from afterword.streams.errors import ProviderError, ProviderMisconfigured
+from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits, read_answer, read_plain
 from afterword.streams.summarizer.extractive import condense
@@ -136,7 +136,7 @@ class PlainQuestions:
 async def ask_for_title(request: SummaryRequest, answer: Answer, asking: Asking, llm: Llm) -> str:
     """Ask for a title of the answer's long summary; keep the answer's own where no usable one comes.
 
-    A missing title is no reason to fall back. Raises: ProviderMisconfigured.
+    A missing title is no reason to fall back.
     """
 
     def question(problem: str | None) -> ChatRequest:
@@ -147,8 +147,6 @@ async def ask_for_title(request: SummaryRequest, answer: Answer, asking: Asking,
         return await asking.until_usable(
             question, partial(read_plain, field="title", limits=Limits(request.rolling_tokens))
         )
-    except ProviderMisconfigured:
-        raise
     except ProviderError as error:
         log.warning("title_fell_back", stage=STAGE, error_type=error.error_type, problem=str(error))
         return answer.title

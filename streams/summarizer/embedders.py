@@ -13,6 +13,7 @@ from afterword.streams.settings import LOCAL_EMBEDDER, variable
 from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
 from afterword.streams.summarizer.llm.http import HttpClient
+from afterword.streams.summarizer.llm.refusals import Refusals
 from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
 
 STORE = "embedder"
@@ -36,8 +37,11 @@ class Embedder(Protocol):
 
     model: str
 
-    async def embed(self, text: str) -> Vector:
-        """Raises: StoreUnavailable, to be retried; ConfigurationError for a wrong setting."""
+    async def embed(self, text: str) -> Vector | None:
+        """Return the vector, or None if the server refuses this text and embeds others.
+
+        Raises: StoreUnavailable, to be retried; ConfigurationError for a wrong setting.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -55,14 +59,20 @@ class HttpEmbedder:
         self._http = http
         self._path = path
         self._vector_in = vector_in
+        self._refusals = Refusals(lambda: self._ask("yes"))
 
-    async def embed(self, text: str) -> Vector:
+    async def embed(self, text: str) -> Vector | None:
+        asked_at = asyncio.get_running_loop().time()
         try:
             answer = await retrying(STAGE, lambda: self._ask(text), ATTEMPTS, RetryBudget(RETRY_BUDGET_SECONDS))
         except ProviderMisconfigured as error:
+            if await self._refusals.concern_one_request(asked_at):
+                log.warning("text_not_embedded", stage=STAGE, error_type=error.error_type, problem=error.problem)
+                return None
             raise ConfigurationError(setting=variable(("embedder",)), problem=_problem(error)) from None
         except ProviderError as error:
             raise StoreUnavailable(store=STORE, problem=_problem(error)) from None
+        self._refusals.answered()
         return self._checked(answer)
 
     async def close(self) -> None:

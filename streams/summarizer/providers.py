@@ -33,7 +33,7 @@ class Provider(Protocol):
     name: str
 
     async def summarize(self, request: SummaryRequest) -> Summary:
-        """Write one summary. Raises: ProviderError, of which ProviderMisconfigured means that a retry cannot help."""
+        """Write one summary. Raises: ProviderError."""
         ...
 
     async def check(self) -> None:

@@ -12,7 +12,7 @@ import structlog
 from afterword.schemas import InvalidRecord
 from afterword.schemas.base import rfc3339
 from afterword.schemas.headers import Headers, KafkaRecord, header
-from afterword.streams.errors import BudgetExhausted, ProviderError, ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.errors import BudgetExhausted, ProviderError, ProviderUnavailable
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.providers import Provider
 
@@ -20,7 +20,7 @@ STAGE = "retry"
 PREFIX = "afterword_retry_"
 NUMBER, UNUSABLE, NOT_BEFORE = PREFIX + "number", PREFIX + "unusable", PREFIX + "not_before"
 WAITS = PREFIX + "waits"
-TRANSIENT = (ProviderUnavailable, ProviderMisconfigured, BudgetExhausted)
+TRANSIENT = (ProviderUnavailable, BudgetExhausted)
 """Errors that say nothing about the episode: the LLM did not answer at all."""
 MOST_DOUBLINGS = 30
 FIRST_WAIT_SECONDS = 0.5

@@ -15,7 +15,6 @@ from afterword.schemas import Usage
 from afterword.streams.errors import (
     BudgetExhausted,
     ProviderError,
-    ProviderMisconfigured,
     ProviderUnavailable,
     SummaryRefused,
 )
@@ -63,7 +62,7 @@ class Summarizer:
         budget: TokenBudget | None = None,
         check: SummaryCheck | None = None,
         redactor: "Redactor | None" = None,
-        waits: tuple[type[ProviderError], ...] = (ProviderMisconfigured,),
+        waits: tuple[type[ProviderError], ...] = (),
         seconds: float = inf,
     ) -> None:
         """`redactor`: what it finds is shown to the provider as placeholders. `seconds`: limit of a summary's calls.
@@ -252,8 +251,8 @@ def instructions(settings: Settings) -> str:
 
 
 def waited_for(settings: Settings) -> tuple[type[ProviderError], ...]:
-    """Errors on which an episode waits: a wrong configuration always, the others as set."""
-    kinds: list[type[ProviderError]] = [ProviderMisconfigured]
+    """Errors on which an episode waits. A request that the LLM refuses is none: waiting would not help it."""
+    kinds: list[type[ProviderError]] = []
     if settings.summarizer.on_llm_outage == "wait":
         kinds.append(ProviderUnavailable)
     if settings.budget.on_exhausted == "wait":

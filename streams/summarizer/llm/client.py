@@ -16,10 +16,18 @@ import structlog
 from opentelemetry.trace import Span, SpanKind, Tracer
 
 from afterword.schemas import Usage
-from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderUnavailable, StoreUnavailable
+from afterword.streams.errors import (
+    AnswerInvalid,
+    PromptRefused,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderUnavailable,
+    StoreUnavailable,
+)
 from afterword.streams.settings import Llm
 from afterword.streams.stores.replies import KeptReply, ReplyCache, ReplyOrigin
 from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
+from afterword.streams.summarizer.llm.refusals import Refusals
 from afterword.streams.summarizer.llm.retrying import TIME_IS_UP, RetryBudget, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import known_error_type as bounded
@@ -31,6 +39,8 @@ STAGE = "summarize"
 CACHE_STAGE = "llm_cache"
 CACHE_PAUSE_SECONDS = 30.0
 """Time without the cache after it could not be reached: each attempt may take its whole timeout."""
+
+HARMLESS_TOKENS = 64
 
 Question = Callable[[str | None], ChatRequest]
 """Makes a question, given what was wrong with the answer before."""
@@ -57,6 +67,7 @@ class LlmClient:
         self._protocol = protocol
         self.llm = llm
         self._calls = asyncio.Semaphore(llm.max_concurrency)
+        self._refusals = Refusals(self._ask_something_harmless)
         self._cache = Cache(replies, llm) if replies is not None and llm.cache_seconds else None
         self.metrics = metrics
         self._tracer = tracer
@@ -84,13 +95,29 @@ class LlmClient:
                 began = time.monotonic()
                 try:
                     async with asyncio.timeout(deadline.left):
-                        reply = await self._protocol.chat(request)
+                        reply = await self._chat(request)
                 except TimeoutError:
                     raise ProviderUnavailable(problem=TIME_IS_UP) from None
                 took = time.monotonic() - began
                 self._count(reply, span)
         asking.used += reply.usage + Usage(seconds=took, cost=self._cost(reply.usage))
         return reply, read(reply.complete_text)
+
+    async def _chat(self, request: ChatRequest) -> Reply:
+        """Ask once. Raises: ProviderError, a PromptRefused where the server answers other requests."""
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            reply = await self._protocol.chat(request)
+        except ProviderMisconfigured as error:
+            if await self._refusals.concern_one_request(asked_at):
+                raise PromptRefused(problem=error.problem) from None
+            raise
+        self._refusals.answered()
+        return reply
+
+    async def _ask_something_harmless(self) -> None:
+        question = [{"role": "user", "content": "Answer with yes."}]
+        await self._protocol.chat(ChatRequest(question, HARMLESS_TOKENS))
 
     @contextmanager
     def _traced(self, model: str | None) -> Iterator[Span]:

@@ -206,7 +206,10 @@ def _decoder(encoding: str) -> Callable[[bytes, int], bytes]:
 
 
 def failure(response: httpx.Response, body: bytes) -> ProviderError:
-    """Map a response that is no success to its error: wait and ask again, change the settings, or give up."""
+    """Map an unsuccessful response to its error.
+
+    A refusal is a ProviderMisconfigured here; whoever knows how other requests fare may find that it concerns only one.
+    """
     status = response.status_code
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return ProviderRateLimited(retry_after=_retry_after(response))
@@ -245,7 +248,8 @@ def _rejection(status: int, error: dict[str, Any]) -> ProviderError:
     if code == "model_not_found" or _text(error, "param") == "model" or unknown_model:
         return ProviderMisconfigured(problem=f"it knows no such model ({status})")
     named = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else may quote the prompt
-    return ProviderError(problem=f"it refused the request ({status}{named})", refused_parameter=_parameter(error))
+    problem = f"it refused the request ({status}{named})"
+    return ProviderMisconfigured(problem=problem, refused_parameter=_parameter(error))
 
 
 def _parameter(error: dict[str, Any]) -> str | None:

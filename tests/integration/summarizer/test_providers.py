@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from afterword.streams.errors import (
     AnswerInvalid,
     ContextExceeded,
+    PromptRefused,
     ProviderError,
     ProviderMisconfigured,
     ProviderRateLimited,
@@ -200,19 +201,20 @@ async def test_a_refusal_by_the_endpoint_is_an_invalid_answer(llm_server: LlmSer
 @pytest.mark.parametrize(
     "wrong", [llm.fails(401), llm.fails(403), llm.unknown_model(404), llm.unknown_model(400), llm.fails(302)]
 )
-async def test_a_wrong_configuration_fails_at_once(llm_server: LlmServer, protocol: str, wrong: llm.Outcome) -> None:
-    llm_server.script(wrong)
-    await failing(provider_of(llm_server, protocol), ProviderMisconfigured)
-    assert len(llm_server.requests) == 1
+async def test_a_wrong_configuration_fails(llm_server: LlmServer, protocol: str, wrong: llm.Outcome) -> None:
+    llm_server.usual = wrong
+    await failing(provider_of(llm_server, protocol, attempts=1), ProviderMisconfigured)
 
 
-@pytest.mark.parametrize("status", [400, 413, 422])
-async def test_any_other_refused_request_fails_without_a_retry(
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
+async def test_a_request_that_alone_is_refused_fails_without_a_retry(
     llm_server: LlmServer, protocol: str, status: int
 ) -> None:
     llm_server.script(llm.fails(status, {"code": "invalid_prompt", "message": f"not this: {SECRET}"}))
-    assert "invalid_prompt" in str(await failing(provider_of(llm_server, protocol), ProviderError))
-    assert len(llm_server.requests) == 1
+    await failing(provider_of(llm_server, protocol), PromptRefused)
+    asked = [request.prompt for request in llm_server.requests]
+    assert len(asked) == 2
+    assert "Answer with yes." in asked[1]
 
 
 async def test_a_prompt_that_is_too_long_for_the_model_fails_without_a_retry(
@@ -291,14 +293,15 @@ async def test_a_check_says_that_nobody_is_there(llm_server: LlmServer, protocol
         (llm.fails(500), "provider_unavailable"),
         (llm.rate_limited(retry_after="3600"), "provider_rate_limited"),
         (llm.answers("no JSON"), "answer_invalid"),
-        (llm.fails(400), "provider_error"),
+        (llm.fails(400), "provider_misconfigured"),
+        (llm.fails(401), "provider_misconfigured"),
         (llm.fails(400, {"code": 400, "type": "exceed_context_size_error"}), "context_exceeded"),
     ],
 )
 async def test_a_failed_provider_ends_in_a_marked_extractive_summary(
     llm_server: LlmServer, protocol: str, failure: llm.Outcome, reason: str
 ) -> None:
-    llm_server.script(*[failure] * 5)
+    llm_server.script(*[failure] * 10)
     provider = Summarizer(provider_of(llm_server, protocol))
     with capture_logs() as logs:
         summary = await provider.summarize(REQUEST)
@@ -308,8 +311,3 @@ async def test_a_failed_provider_ends_in_a_marked_extractive_summary(
     logged = [entry for entry in logs if entry.get("stage") == "summarize"]
     assert [entry["error_type"] for entry in logged] == [reason]
     assert SECRET not in str(logs)
-
-
-async def test_a_wrong_configuration_gets_no_fallback(llm_server: LlmServer, protocol: str) -> None:
-    llm_server.script(llm.fails(401))
-    await failing(Summarizer(provider_of(llm_server, protocol)), ProviderMisconfigured)

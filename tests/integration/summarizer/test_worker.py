@@ -198,25 +198,17 @@ async def readiness(deployment: Deployment) -> tuple[int, dict[str, str]]:
     return answer.status_code, answer.json().get("reasons", {})
 
 
-@pytest.mark.nightly
-async def test_a_refused_key_makes_it_not_ready_and_the_episode_waits_until_it_is_accepted(
-    settings, deployment, llm_server
-):
-    llm_server.scripts = {"[waiting]": deque(always(llm.fails(401)))}
-    await send(settings, episode("waiting"))
-
-    async def refused() -> bool:
-        return await readiness(deployment) == (503, {"summarize": "provider_misconfigured"})
+async def test_episodes_that_the_llm_alone_refuses_fall_back_and_stop_nobody(settings, deployment, llm_server):
+    refused = [f"flagged-{number}" for number in range(16)]
+    llm_server.scripts = {f"[{name}]": deque(always(llm.fails(403))) for name in refused}
+    await send(settings, *map(episode, refused), episode("neighbour"))
+    events = await announced_of_each(settings, 17)
+    assert {events[name].quality.reason for name in refused} == {"prompt_refused"}
+    assert events["neighbour"].quality.source == "llm"
 
     async def ready() -> bool:
         return await readiness(deployment) == (200, {})
 
-    await until(refused)
-    assert await stored(settings, "waiting:1") == {}
-    llm_server.scripts = {}
-    events = await announced_of_each(settings, 1)
-    assert events["waiting"].quality.source == "llm"
-    assert await stored(settings, "waiting:1") == events
     await until(ready)
 
 

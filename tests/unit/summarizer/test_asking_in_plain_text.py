@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from afterword.schemas import Usage
-from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.errors import AnswerInvalid, ProviderError, ProviderUnavailable
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
 from afterword.streams.summarizer.prompt import EPISODIC, PLAIN, TEMPLATES, Template
@@ -154,7 +154,7 @@ async def test_answers_that_cannot_be_used_are_bounded() -> None:
     assert tokens(raised.value.usage) == Usage(prompt_tokens=40, completion_tokens=4)
 
 
-@pytest.mark.parametrize("error", [ProviderUnavailable, ProviderMisconfigured, ProviderError])
+@pytest.mark.parametrize("error", [ProviderUnavailable, ProviderError])
 @pytest.mark.parametrize(("failing", "calls"), [("LONG", 0), ("SHORT", 1), ("ROLLING", 2)])
 async def test_an_error_carries_what_earlier_questions_used(
     failing: str, calls: int, error: type[ProviderError]
@@ -188,12 +188,6 @@ async def test_a_title_that_cannot_be_had_is_no_reason_to_fall_back(failure: Any
         plain = await provider(Model(TITLE=lambda _: failure)).summarize(REQUEST)
     assert (json.title, plain.title) == ("Its own title", "Ada cancelled order 4711.")
     assert {entry["event"] for entry in logs if entry["log_level"] == "warning"} >= {"title_fell_back"}
-
-
-async def test_a_model_for_titles_that_is_not_there_is_told_to_the_operator() -> None:
-    model = Model(TITLE=lambda _: ProviderMisconfigured(problem="no such model"))
-    with pytest.raises(ProviderMisconfigured):
-        await provider(model, EPISODIC, title_model="tiny").summarize(REQUEST)
 
 
 async def test_the_room_is_what_the_longest_prompt_leaves() -> None:

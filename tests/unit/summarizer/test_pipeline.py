@@ -161,25 +161,12 @@ async def test_a_revision_that_comes_late_changes_nothing() -> None:
     assert len(world.provider.requests) == 1
 
 
-async def test_a_misconfigured_llm_is_waited_for_and_nothing_is_stored_meanwhile() -> None:
+@pytest.mark.parametrize("outage", [ProviderUnavailable(problem="away"), ProviderMisconfigured(problem="no key")])
+async def test_an_llm_that_is_away_is_waited_for_when_that_is_set_and_nothing_is_stored_meanwhile(
+    outage: ProviderUnavailable,
+) -> None:
     world = World()
-    world.provider.outage = ProviderMisconfigured(problem="no such model")
-    seen: list[Any] = []
-
-    def repaired_at_the_third_time(failures: int, _: Exception) -> float:
-        seen.append(copy.copy(world.episodes.episodes))
-        if failures == 3:
-            world.provider.outage = None
-        return 0.0
-
-    await world.pipeline(steps=a_step_runner(backoff=repaired_at_the_third_time)).process(EPISODES[0])
-    assert seen == [{}, {}, {}]
-    assert world.topic.events[0].quality.source == "llm"
-
-
-async def test_an_llm_that_is_away_is_waited_for_when_that_is_set_and_nothing_is_stored_meanwhile() -> None:
-    world = World()
-    world.provider.outage = ProviderUnavailable(problem="away")
+    world.provider.outage = outage
     settings = Settings.model_validate({"summarizer": {"on_llm_outage": "wait"}})
     summarizer = Summarizer(world.provider, waits=waited_for(settings))
     readiness, stored = RecordedReadiness(), list[Any]()
@@ -193,7 +180,7 @@ async def test_an_llm_that_is_away_is_waited_for_when_that_is_set_and_nothing_is
     pipeline = world.pipeline(summarizer=summarizer, steps=a_step_runner(readiness, back_at_the_third_time))
     await pipeline.process(EPISODES[0])
     assert stored == [{}, {}, {}]
-    assert readiness.calls == [("not_ready", "summarize", "provider_unavailable")] * 3 + [("ready", "summarize")]
+    assert readiness.calls == [("not_ready", "summarize", outage.error_type)] * 3 + [("ready", "summarize")]
     assert [event.quality.source for event in world.topic.events] == ["llm"]
 
 

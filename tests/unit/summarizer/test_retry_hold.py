@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.errors import AnswerInvalid, ProviderUnavailable
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.agent import retries_schema
 from afterword.streams.summarizer.providers import Provider
@@ -87,7 +87,7 @@ def test_it_opens_when_the_llm_answers_and_says_once_that_it_waits() -> None:
 
 def test_what_cannot_be_checked_is_tried() -> None:
     llm = Llm()
-    llm.outage = ProviderMisconfigured(problem="it knows no such address")
+    llm.outage = AnswerInvalid(problem="its list of models is no JSON")
     assert held_seconds(llm, due_in(0)) == 0
     assert len(llm.checked_at) == 1
 

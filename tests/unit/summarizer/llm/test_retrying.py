@@ -9,6 +9,7 @@ from afterword.streams.errors import (
     AnswerInvalid,
     ConfigurationError,
     ContextExceeded,
+    PromptRefused,
     ProviderError,
     ProviderMisconfigured,
     ProviderRateLimited,
@@ -57,8 +58,8 @@ def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | No
         (403, ProviderMisconfigured),
         (404, ProviderMisconfigured),
         (301, ProviderMisconfigured),
-        (400, ProviderError),
-        (422, ProviderError),
+        (400, ProviderMisconfigured),
+        (422, ProviderMisconfigured),
     ],
 )
 def test_a_status_has_one_meaning(status: int, error: type[ProviderError]) -> None:
@@ -95,13 +96,13 @@ def test_a_prompt_that_the_models_context_does_not_hold_has_a_reason_of_its_own(
 
 @pytest.mark.parametrize("body", ["", "<html>", "[]", '"x"', '{"error": null}', '{"error": ["a"]}'])
 def test_an_error_without_a_readable_body_is_still_an_error(body: str) -> None:
-    assert type(failed(httpx.Response(400, text=body))) is ProviderError
+    assert type(failed(httpx.Response(400, text=body))) is ProviderMisconfigured
 
 
 async def test_only_what_may_pass_by_itself_is_tried_again() -> None:
     budget = RetryBudget(60)
     assert budget.wait(ProviderUnavailable(problem="x")) is True
-    for error in (ProviderMisconfigured(problem="x"), AnswerInvalid(problem="x"), ProviderError(problem="x")):
+    for error in (PromptRefused(problem="x"), AnswerInvalid(problem="x"), ProviderError(problem="x")):
         assert budget.wait(error) is False
     assert budget.wait(ValueError()) is False
 
