@@ -8,7 +8,13 @@ from typing import Any, Protocol
 
 import structlog
 
-from afterword.streams.errors import ConfigurationError, ProviderError, ProviderMisconfigured, StoreUnavailable
+from afterword.streams.errors import (
+    ConfigurationError,
+    PromptRefused,
+    ProviderError,
+    ProviderMisconfigured,
+    StoreUnavailable,
+)
 from afterword.streams.settings import LOCAL_EMBEDDER, variable
 from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
@@ -59,26 +65,35 @@ class HttpEmbedder:
         self._http = http
         self._path = path
         self._vector_in = vector_in
-        self._refusals = Refusals(lambda: self._ask("yes"))
+        self._refusals = Refusals(lambda: self._post("yes"))
 
     async def embed(self, text: str) -> Vector | None:
-        asked_at = asyncio.get_running_loop().time()
         try:
             answer = await retrying(STAGE, lambda: self._ask(text), ATTEMPTS, RetryBudget(RETRY_BUDGET_SECONDS))
+        except PromptRefused as error:
+            log.warning("text_not_embedded", stage=STAGE, error_type=error.error_type, problem=error.problem)
+            return None
         except ProviderMisconfigured as error:
-            if await self._refusals.concern_one_request(asked_at):
-                log.warning("text_not_embedded", stage=STAGE, error_type=error.error_type, problem=error.problem)
-                return None
             raise ConfigurationError(setting=variable(("embedder",)), problem=_problem(error)) from None
         except ProviderError as error:
             raise StoreUnavailable(store=STORE, problem=_problem(error)) from None
-        self._refusals.answered()
         return self._checked(answer)
 
     async def close(self) -> None:
         await self._http.close()
 
     async def _ask(self, text: str) -> dict[str, Any]:
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            answer = await self._post(text)
+        except ProviderMisconfigured as error:
+            if await self._refusals.concern_one_request(asked_at):
+                raise PromptRefused(problem=error.problem) from None
+            raise
+        self._refusals.answered()
+        return answer
+
+    async def _post(self, text: str) -> dict[str, Any]:
         return await self._http.post(self._path, {"model": self.model, "input": self._shown(text)})
 
     def _checked(self, answer: dict[str, Any]) -> Vector:

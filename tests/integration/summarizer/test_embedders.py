@@ -44,7 +44,7 @@ async def server() -> AsyncIterator[EmbeddingServer]:
     await runner.cleanup()
 
 
-async def embed(provider: str, url: str, text: str = "A flight.", **fields: Any) -> list[float]:
+async def embed(provider: str, url: str, text: str = "A flight.", **fields: Any) -> list[float] | None:
     settings = EmbedderSettings(provider=provider, base_url=url, model="m", timeout_seconds=5, **fields)
     embedder = make_embedder(settings)
     assert embedder is not None
@@ -74,9 +74,16 @@ async def test_what_passes_is_tried_again(server: EmbeddingServer, provider: str
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 async def test_a_setting_that_the_server_refuses_is_named(server: EmbeddingServer, status: int) -> None:
-    server.script.append((status, {}))
+    server.script.extend([(status, {})] * 8)  # each of four attempts, and whether another text fares better
     with pytest.raises(ConfigurationError, match=f"AFTERWORD_EMBEDDER.*{status}"):
         await embed("openai", server.url + "/v1")
+
+
+@pytest.mark.parametrize("status", [400, 403, 413])
+async def test_a_text_that_the_server_alone_refuses_gets_no_vector(server: EmbeddingServer, status: int) -> None:
+    server.script.append((status, {}))
+    assert await embed("openai", server.url + "/v1") is None
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize(
