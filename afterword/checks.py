@@ -10,7 +10,6 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed, for_code
 from opentelemetry.trace import NoOpTracer
 
-from afterword.recalling.opening import make_reranker
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import admin_client, client_options
 from afterword.streams.settings import Settings, keys_in_clear
@@ -186,10 +185,12 @@ async def check_llm(settings: Settings) -> str:
 
 async def check_reranker(settings: Settings) -> str:
     """Ask a server for reranking, where one is configured, for the order of two short texts."""
-    reranker = make_reranker(settings, None, None)
-    if reranker is None:
-        return settings.recall.rerank
+    if settings.reranker.base_url is None:
+        return "none"
+    from afterword.recalling.endpoint import RerankServer
+
+    server = RerankServer(settings.reranker)
     try:
-        return await reranker.check()
+        return await server.check()
     finally:
-        await reranker.close()
+        await server.close()

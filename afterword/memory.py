@@ -1,6 +1,5 @@
 """`Memory`: what an agent reads of its conversations. Typed, asynchronous and read-only."""
 
-import asyncio
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,22 +14,19 @@ import structlog
 from pydantic import ConfigDict
 
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
-from afterword.recalling.opening import open_third_stage
-from afterword.recalling.reranking import CANDIDATES, EpisodeTexts, Ranking, reranked, together_with
-from afterword.recalling.third_stage import ThirdStage
-from afterword.recalling.times import AskedTime, asked_time
-from afterword.schemas import MessageCreated, SummaryCreated
+from afterword.recalling.reranking import Reranking, open_reranking
+from afterword.recalling.search import EpisodeSearch, Search, utc_now
+from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH, Time
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
 from afterword.schemas.messages import INT64_MAX
 from afterword.streams.errors import AfterwordError, OwnerMissing
-from afterword.streams.settings import EmbedderSettings, Rerank, Settings, load_settings
+from afterword.streams.settings import EmbedderSettings, Settings, load_settings
 from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, StoredEpisode, agent_of_scope, scope_of
-from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Query, Recalled
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Match, Query, Recalled
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.streams.together import together
 from afterword.withheld import Withheld, read_withheld
 
 if TYPE_CHECKING:
@@ -45,6 +41,7 @@ __all__ = [
     "ConversationPage",
     "CursorInvalid",
     "EpisodePage",
+    "Match",
     "Memory",
     "MessagePage",
     "OwnerMissing",
@@ -65,11 +62,6 @@ MOST_FOUND_MESSAGES = 1000
 log = structlog.get_logger(__name__)
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-Search = Callable[[Query], Awaitable[list[Recalled]]]
 Close = Callable[[], Awaitable[None]]
 
 
@@ -155,10 +147,10 @@ class MessagePage:
 class Memory:
     """Reads conversations and their episodes, and searches them; to be closed, or used with `async with`.
 
-    `keep_recent`: the number of last messages that `context` returns by default. `rerank`: `none` for no second stage
-    of `recall`. `third_stage`: what comes after that. `zone`, `now`: of the days that words such as "yesterday" in a
-    query mean. All methods raise StoreUnavailable, and for an argument from a request's JSON that is of another type,
-    TypeError, or out of bounds, ValueError.
+    `keep_recent`: the number of last messages that `context` returns by default. `reranking`: the last stage of
+    `recall`, if any. `zone`, `now`: of the days that words such as "yesterday" in a query mean. All methods raise
+    StoreUnavailable, and for an argument from a request's JSON that is of another type, TypeError, or out of bounds,
+    ValueError.
     """
 
     def __init__(
@@ -168,20 +160,14 @@ class Memory:
         search: Search,
         *,
         keep_recent: int = KEEP_RECENT,
-        rerank: Rerank = "passages",
-        third_stage: ThirdStage | None = None,
+        reranking: Reranking | None = None,
         zone: tzinfo = UTC,
-        now: Callable[[], datetime] = _now,
+        now: Callable[[], datetime] = utc_now,
         closing: tuple[Close, ...] = (),
     ) -> None:
         self._episodes = episodes
         self._messages = messages
-        self._search = search
-        self._rerank = rerank
-        self._third_stage = third_stage
-        self._texts = EpisodeTexts(messages)
-        self._zone = zone
-        self._now = now
+        self._search = EpisodeSearch(episodes, messages, search, reranking, zone, now)
         self._keep_recent = keep_recent
         self._closing = closing
 
@@ -192,16 +178,15 @@ class Memory:
         `metrics`: None counts nothing.
         """
         stores, embed = open_stores(settings), QueryEmbedder(settings.embedder)
-        third_stage = open_third_stage(settings, stores, metrics)
+        reranking = open_reranking(settings, metrics)
         return cls(
             stores.episodes,
             stores.messages,
             partial(_search, stores, embed),
             keep_recent=settings.episodes.preset.keep_recent,
-            rerank=settings.recall.rerank,
-            third_stage=third_stage,
+            reranking=reranking,
             zone=settings.summarizer.zone,
-            closing=(embed.close, *([third_stage.close] if third_stage else []), stores.close),
+            closing=(embed.close, *([reranking.close] if reranking else []), stores.close),
         )
 
     @classmethod
@@ -468,7 +453,7 @@ class Memory:
         ended_before: datetime | None = None,
         explain: bool = False,
     ) -> list[Recalled]:
-        """The user's episodes that match the query best, best first.
+        """The user's episodes that match the query best, best first, with the messages that match.
 
         Only the first MOST_QUERY_CHARACTERS (2,000) of the query are searched for; that a longer one was cut is logged.
         What has expired, or lost a message a moment ago, is left out: there may be fewer than `k` hits.
@@ -496,41 +481,7 @@ class Memory:
             ended_before=ended_before,
             explain=explain,
         )
-        found, asked = await self._candidates(wanted)
-        # before the episodes are read: what is settled meanwhile has its next revision then
-        withholding = read_withheld(self._messages, list({hit.conversation_id for hit in found}))
-        ranking, withheld = await together(self._ranked(wanted, found, asked), withholding)
-        hits = ranking.hits if ranking else found
-        stored = await self._episodes.find_many([hit.episode_id for hit in hits])
-        known = [(hit, stored[hit.episode_id]) for hit in hits if hit.episode_id in stored]
-        shown = [
-            _as_stored(hit, episode)
-            for hit, episode in known
-            if wanted.allows(episode.summary) and not withheld.hides(episode)
-        ]
-        if ranking and self._third_stage is not None:
-            shown = await self._third_stage.reordered(wanted, shown, ranking.kept)
-        return shown[:k]
-
-    async def _candidates(self, query: Query) -> tuple[list[Recalled], AskedTime | None]:
-        """The best episodes by the first stage, as many as the second one ranks; and the time that the query names."""
-        if self._rerank == "none":
-            return await self._search(query), None
-        hits = await self._search(query.model_copy(update={"k": max(query.k, CANDIDATES)}))
-        # in a thread: the words of a language are loaded with its first question
-        asked = await asyncio.to_thread(asked_time, query.text, self._now(), self._zone)
-        if asked:
-            hits = together_with(
-                hits, await self._search(query.within(asked.begin, asked.end).model_copy(update={"k": CANDIDATES}))
-            )
-        return hits, asked
-
-    async def _ranked(self, query: Query, hits: Sequence[Recalled], asked: AskedTime | None) -> Ranking | None:
-        """The best `k` of these; where a third stage follows, as many as that is shown. None: they stay as they are."""
-        if self._rerank == "none":
-            return None
-        shown = self._third_stage.candidates if self._third_stage is not None else 0
-        return await reranked(self._texts, query, hits, max(query.k, shown), asked)
+        return await self._search.hits(wanted)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -606,17 +557,6 @@ def _from_cursor(field: str, cursor: str, kind: type[P]) -> tuple[datetime, P]:
 def _names(known: Conversation) -> tuple[str, str | None]:
     """The ids of a scope's conversation and agent."""
     return conversation_of_scope(known.conversation_id)
-
-
-def _as_stored(hit: Recalled, episode: StoredEpisode) -> Recalled:
-    """The hit with the texts and messages of the stored revision, if the index has an earlier one."""
-    summary = episode.summary
-    if summary.revision <= hit.revision:
-        return hit
-    names = Recalled.model_fields.keys() & SummaryCreated.model_fields.keys()
-    later = {name: getattr(summary, name) for name in names}
-    matching = tuple(message_id for message_id in hit.matching_ids if message_id in summary.message_ids)
-    return hit.model_copy(update={**later, "source": summary.quality.source, "matching_ids": matching})
 
 
 def _cut(query: str) -> str:

@@ -1,4 +1,4 @@
-"""`Memory.recall` of one user with 1,000 and 50,000 episodes of ten messages, without and with its second stage.
+"""`Memory.recall` of one user with 1,000 and 50,000 episodes of ten messages.
 
 What is said are turns of SuperDialseg's dialogues in random order, and the questions are such turns, too. The index is
 in a directory, the messages and episodes are in the embedded MongoDB.
@@ -15,7 +15,6 @@ from afterword.embedded import EmbeddedStack
 from afterword.memory import Memory
 from afterword.schemas import MessageCreated
 from afterword.schemas.ids import message_key
-from afterword.streams.settings import Rerank
 from afterword.streams.stores import mongo
 from afterword.streams.stores.documents import episode_document, message_document
 from afterword.streams.stores.index import raw_text
@@ -29,14 +28,13 @@ from benchmarks.suite import Finding, Form, Line
 from tests.samples import NOON, a_stored_episode
 
 AIMS = {1_000: 0.010, 10_000: 0.020, 50_000: 0.030, 100_000: 0.040}
-"""Seconds of a recall with its second stage, median, up to so many episodes."""
+"""Seconds of a recall, median, up to so many episodes."""
 SIZES, SHORT_SIZES = (1_000, 50_000), (1_000,)
 """Episodes; others are given with `--messages`."""
 EPISODE_MESSAGES = 10
 CALLS = 50
 BATCH = 100
 SEED = 15
-WAYS: dict[Rerank, str] = {"none": "first stage alone", "passages": "both stages"}
 
 
 async def run(form: Form, directory: Path) -> Sequence[Finding]:
@@ -45,25 +43,23 @@ async def run(form: Form, directory: Path) -> Sequence[Finding]:
     async with EmbeddedStack(directory / "stack") as stack:
         given = [messages // EPISODE_MESSAGES for messages in sorted(form.messages)]
         for size in given or (SHORT_SIZES if form.short else SIZES):
-            lines += await measured(stack.mongo_uri, directory / f"index-{size}", size, turns)
+            lines.append(await measured(stack.mongo_uri, directory / f"index-{size}", size, turns))
     title = f"recall: one user, {EPISODE_MESSAGES} messages an episode, {CALLS} questions one after the other"
-    return [Finding(title, lines, ("ratio: first stage alone to both stages.",))]
+    return [Finding(title, lines)]
 
 
-async def measured(uri: str, directory: Path, size: int, turns: Sequence[str]) -> list[Line]:
+async def measured(uri: str, directory: Path, size: int, turns: Sequence[str]) -> Line:
     random, index = Random(SEED), SqliteIndex(directory, "episodes")
     questions = random.sample([turn for turn in turns if len(turn.split()) >= LEAST_WORDS], CALLS + 1)
     try:
         async with connected(uri, f"recall-{size}", Traffic()) as database:
             await fill(database, index, size, turns, random)
             episodes, messages = MongoEpisodes(database), MongoMessages(database)
-            took = {}
-            for rerank in WAYS:
-                memory = Memory(episodes, messages, index.search, rerank=rerank)
-                took[rerank] = [await timed(memory, question) for question in questions][1:]
+            memory = Memory(episodes, messages, index.search)
+            seconds = [await timed(memory, question) for question in questions][1:]
     finally:
         await index.close()
-    return [line(size, rerank, seconds, took["none"]) for rerank, seconds in took.items()]
+    return line(size, seconds)
 
 
 async def fill(
@@ -103,12 +99,9 @@ async def timed(memory: Memory, question: str) -> float:
     return time.monotonic() - began
 
 
-def line(size: int, rerank: Rerank, seconds: Sequence[float], first_stage: Sequence[float]) -> Line:
+def line(size: int, seconds: Sequence[float]) -> Line:
     half = quantile(seconds, 0.5)
     figures = {f"p{share * 100:.0f}": f"{quantile(seconds, share) * 1000:.1f} ms" for share in (0.5, 0.99)}
-    name = f"{size:,} episodes, {WAYS[rerank]}"
-    if rerank == "none":
-        return Line(name, figures)
     most = next((seconds for episodes, seconds in AIMS.items() if size <= episodes), None)
     aim, met = (f"p50 ≤ {most * 1000:.0f} ms", half <= most) if most else ("", None)
-    return Line(name, figures, quantile(first_stage, 0.5) / half, aim, met)
+    return Line(f"{size:,} episodes", figures, aim=aim, met=met)

@@ -77,7 +77,6 @@ DAY_MS = 24 * 60 * 60 * 1000
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 EpisodeScope = Literal["conversation", "agent"]
-Rerank = Literal["passages", "endpoint", "llm", "none"]
 TopicShift = Literal["flags", "auto", "off"]
 
 
@@ -516,22 +515,13 @@ class EmbedderSettings(Section):
         return self.model if self.provider != "none" else None
 
 
-class RecallSettings(Section):
-    rerank: Rerank = Field(
-        "passages",
-        description="stages of recall after the first: passages: the best 50 episodes are ranked anew by passages of "
-        "three messages; endpoint: after that, by a server for reranking; llm: after that, the best ten by the LLM; "
-        "none: no further stage, and hits do not say which messages match",
-    )
-
-
 MOST_RERANKED = 50
 
 
 class RerankerSettings(Section):
-    """Server of `recall.rerank = endpoint`, and bounds of what it, or the LLM, is shown."""
+    """Server that puts the best hits of `recall` in order, and bounds of what it is shown."""
 
-    base_url: str | None = Field(None, description="address of the server before `/rerank`; required for endpoint")
+    base_url: str | None = Field(None, description="address of the server before `/rerank`; default: no reranking")
     api: Literal["cohere", "tei"] = Field(
         "cohere",
         description="names in requests: cohere: as Cohere, Jina and vLLM have them; tei: Text Embeddings Inference",
@@ -540,12 +530,9 @@ class RerankerSettings(Section):
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
     ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
     timeout_seconds: Seconds = Field(2.0, description="time for the server's answer; then the order of passages holds")
-    llm_timeout_seconds: Seconds = Field(10.0, description="the same for the LLM's answer, with llm")
-    candidates: int = Field(
-        MOST_RERANKED, ge=2, le=MOST_RERANKED, description="episodes that the server is shown; with llm, at most ten"
-    )
+    candidates: int = Field(MOST_RERANKED, ge=2, le=MOST_RERANKED, description="episodes that the server is shown")
     document_characters: int = Field(
-        2000, ge=200, le=20_000, description="most characters that are shown of an episode: passage, then summary"
+        2000, ge=200, le=20_000, description="most characters that are shown of an episode: messages, then summary"
     )
 
 
@@ -981,7 +968,6 @@ class Settings(BaseSettings):
     qdrant: Qdrant = Qdrant()
     llm: Llm = Llm()
     embedder: EmbedderSettings = EmbedderSettings()
-    recall: RecallSettings = RecallSettings()
     reranker: RerankerSettings = RerankerSettings()
     summarizer: SummarizerSettings = SummarizerSettings()
     rolling: Rolling = Rolling()

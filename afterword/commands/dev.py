@@ -165,7 +165,9 @@ class Story:
             self._screen.row(
                 "recalled", f"{hit.ended_at:%Y-%m-%d}, {shown(hit.conversation_id)}, score {hit.score:.2f}"
             )
-            self._screen.row("", shown(hit.short_summary), "bold")
+            for match in hit.matches[:1]:
+                self._screen.row(match.role, shown(match.content), "bold")
+            self._screen.row("", shown(hit.short_summary))
 
     def _counted(self, summarised: int, messages: int, summaries: int) -> None:
         text = f"{summarised} of {messages} messages are in {summaries} summaries"

@@ -53,7 +53,7 @@ EndedBefore = Annotated[
 ]
 InConversation = Annotated[str | None, typer.Option("--conversation", help="Only episodes of this conversation.")]
 
-HIT_COLUMNS = ("score", "episode", "ended", "short summary", "messages that match")
+HIT_COLUMNS = ("score", "episode", "ended", "messages that match", "title and short summary")
 EPISODE_COLUMNS = ("no.", "ended", "messages", "tokens", "saved", "made by", "title", "short summary")
 
 
@@ -218,7 +218,10 @@ async def _search(
 
 
 def _hit_row(hit: "Recalled") -> tuple[str, ...]:
+    said = "\n".join(
+        shown_lines(f"{match.sent_at:%Y-%m-%d}, {match.role}: {match.content} ({shown(match.message_id)})")
+        for match in hit.matches
+    )
     fallback = " (fallback)" if hit.source == "fallback" else ""
-    matching = "matches: " + ", ".join(hit.matching_ids) if hit.matching_ids else ""
     ended = f"{hit.ended_at:%Y-%m-%d %H:%M}"
-    return f"{hit.score:.2f}", hit.episode_id, ended, hit.short_summary + fallback, matching
+    return f"{hit.score:.2f}", hit.episode_id, ended, said, f"{shown(hit.title)}: {hit.short_summary}{fallback}"

@@ -5,6 +5,7 @@ from typing import NoReturn
 from afterword.extras import extra_required
 from afterword.integrations.asynchronous import AsyncOnly
 from afterword.memory import Memory, Recalled
+from afterword.recalling.matches import hit_lines
 
 with extra_required("langchain", __name__):
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -19,7 +20,8 @@ class AfterwordRetriever(BaseRetriever):
         documents = await retriever.ainvoke("which lamp is missing?")
 
     User and tenant are those of this object, whatever a model asks for; `tenant_id` None means episodes without a
-    tenant. A document's text is the short summary, its id the episode's, and its metadata all else of the hit.
+    tenant. A document's text is what was said, then the short summary; its id is the episode's, and its metadata the
+    hit.
     Asynchronous only. Calls raise as `Memory.recall`.
     """
 
@@ -52,5 +54,4 @@ class AfterwordRetriever(BaseRetriever):
 
 
 def _document(hit: Recalled) -> Document:
-    metadata = hit.model_dump(mode="json", exclude={"short_summary"})
-    return Document(id=hit.episode_id, page_content=hit.short_summary, metadata=metadata)
+    return Document(id=hit.episode_id, page_content="\n".join(hit_lines(hit)), metadata=hit.model_dump(mode="json"))

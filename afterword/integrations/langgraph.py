@@ -101,9 +101,9 @@ class AfterwordStore(BaseStore):
     Namespaces are `(user_id,)`, all conversations of a user, and `(user_id, conversation_id)`. The tenant is this
     object's. Whoever calls the store chooses the user: let a model choose the query, not the namespace.
 
-    A search with a query ranks as `Memory.recall`, within its first 100 hits; without one, it lists episodes, those
-    of the conversation that was summarized last first. `aget` also has the title and the long summary. Asynchronous
-    only. Calls raise as those of `Memory`, and StoreReadOnly, NamespaceUnknown, FilterUnknown.
+    A search with a query ranks as `Memory.recall`, within its first 100 hits, and each value has the `matches`; without
+    one, it lists episodes, those of the conversation that was summarized last first. `aget` also has the long summary.
+    Asynchronous only. Calls raise as those of `Memory`, and StoreReadOnly, NamespaceUnknown, FilterUnknown.
     """
 
     def __init__(self, memory: Memory, *, tenant_id: str | None) -> None:
@@ -244,7 +244,7 @@ def _filters(wanted: dict[str, Any] | None) -> tuple[str | None, str | None]:
     return given.get("agent_id"), given.get("conversation_id")
 
 
-SHOWN = {"conversation_id", "agent_id", "ordinal", "short_summary", "message_ids", "started_at", "ended_at"}
+SHOWN = {"conversation_id", "agent_id", "ordinal", "title", "short_summary", "message_ids", "started_at", "ended_at"}
 """Fields of an item's value, of a hit as of an episode."""
 
 
@@ -252,7 +252,7 @@ def _found(user_id: str, hit: Recalled) -> SearchItem:
     return SearchItem(
         namespace=(user_id, hit.conversation_id),
         key=hit.episode_id,
-        value=hit.model_dump(mode="json", include=SHOWN),
+        value=hit.model_dump(mode="json", include={*SHOWN, "matches"}),
         created_at=hit.ended_at,
         updated_at=hit.ended_at,
         score=hit.score,
@@ -271,4 +271,4 @@ def _listed_item(user_id: str, episode: StoredEpisode) -> SearchItem:
 
 
 def _whole(episode: StoredEpisode) -> dict[str, Any]:
-    return episode.summary.model_dump(mode="json", include={*SHOWN, "title", "long_summary"})
+    return episode.summary.model_dump(mode="json", include={*SHOWN, "long_summary"})

@@ -1,54 +1,45 @@
-"""Reranking on a server with `POST /rerank`, as Cohere, Jina, vLLM and Text Embeddings Inference have it."""
+"""A server with `POST /rerank`, as Cohere, Jina, vLLM and Text Embeddings Inference have it."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from afterword.recalling.third_stage import RankedDocument, RankingQuestion, checked_places
-from afterword.streams.errors import AnswerInvalid, ConfigurationError
-from afterword.streams.settings import MOST_RERANKED, RerankerSettings, variable
+from afterword.streams.errors import AnswerInvalid
+from afterword.streams.settings import MOST_RERANKED, RerankerSettings
 from afterword.streams.summarizer.llm.http import CALLS_AT_A_TIME, HttpClient
 
 PATH = "/rerank"
 
 
-class EndpointReranker:
-    """Asks the server for the relevance of each document."""
+class RerankServer:
+    """Asks the server for the relevance of each text."""
 
     def __init__(self, settings: RerankerSettings) -> None:
         """Connect to nothing yet. Raises: ConfigurationError."""
-        if not settings.base_url:
-            needed = f"is required with {variable(('recall', 'rerank'))}=endpoint"
-            raise ConfigurationError(setting=variable(("reranker", "base_url")), problem=needed)
-        self.candidates = settings.candidates
-        self.timeout_seconds = settings.timeout_seconds
         self._settings = settings
-        self._http = HttpClient(settings, "reranker", settings.base_url, CALLS_AT_A_TIME)
+        self._http = HttpClient(settings, "reranker", settings.base_url or "", CALLS_AT_A_TIME)
 
-    async def order(self, question: RankingQuestion) -> list[int]:
+    async def order(self, query: str, texts: Sequence[str]) -> list[int]:
         """Raises: ProviderError."""
-        body = request_body(self._settings, question)
-        return places_in(await self._http.post_for_bytes(PATH, body), len(question.documents))
+        body = request_body(self._settings, query, texts)
+        return places_in(await self._http.post_for_bytes(PATH, body), len(texts))
 
     async def check(self) -> str:
-        """Ask for the order of two short documents. Raises: ProviderError."""
-        documents = [RankedDocument(text, datetime.now(UTC)) for text in ("The sky is blue.", "Two and two are four.")]
-        await self.order(RankingQuestion("Which color has the sky?", documents))
-        return " ".join(part for part in ("endpoint", self._http.address, self._settings.model) if part)
+        """Ask for the order of two short texts, and say what the server is. Raises: ProviderError."""
+        await self.order("Which color has the sky?", ["The sky is blue.", "Two and two are four."])
+        return " ".join(part for part in (self._http.address, self._settings.model) if part)
 
     async def close(self) -> None:
         await self._http.close()
 
 
-def request_body(settings: RerankerSettings, question: RankingQuestion) -> dict[str, Any]:
+def request_body(settings: RerankerSettings, query: str, texts: Sequence[str]) -> dict[str, Any]:
     """Make the JSON of a request, in the names of the server's API."""
-    texts = [document.text for document in question.documents]
     if settings.api == "tei":
-        return {"query": question.query, "texts": texts, "truncate": True}
+        return {"query": query, "texts": texts, "truncate": True}
     model = {"model": settings.model} if settings.model else {}
-    return {**model, "query": question.query, "documents": texts, "top_n": len(texts)}
+    return {**model, "query": query, "documents": texts, "top_n": len(texts)}
 
 
 class _Relevance(BaseModel):
@@ -81,4 +72,7 @@ def places_in(content: bytes, count: int) -> list[int]:
         found = _Ranking.model_validate_json(content).results
     except ValidationError:  # its text quotes what was sent
         raise AnswerInvalid(problem="the response was not a ranking") from None
-    return checked_places([one.index for one in sorted(found, key=lambda one: -one.score)], count)
+    places = [one.index for one in sorted(found, key=lambda one: -one.score)]
+    if not places or len(set(places)) < len(places) or not all(0 <= place < count for place in places):
+        raise AnswerInvalid(problem="it named no document, one twice, or one that was not there")
+    return places

@@ -1,233 +1,170 @@
-"""Second stage of a search: the messages of the best episodes are read, and the episodes ranked anew."""
+"""Reranking: a server is asked for the order of a search's best hits.
+
+One call a search, and no second one. Where it fails, the search answers all the same, in the order it had before.
+"""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from itertools import accumulate, chain
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from afterword.recalling.passages import (
-    MESSAGE_CHARACTERS,
-    EpisodeWords,
-    FirstRanked,
-    Passage,
-    Precedence,
-    best_passages,
-    fused_ranks,
-    matching_words,
+import structlog
+
+from afterword.recalling.matches import READ_CHARACTERS, excerpt
+from afterword.recalling.passages import QueryWords
+from afterword.streams.errors import (
+    ConfigurationError,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderUnavailable,
 )
-from afterword.recalling.times import AskedTime
-from afterword.schemas.ids import message_key
-from afterword.streams.stores.index import Query, RankingScores, Recalled
-from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.together import together
+from afterword.streams.settings import Redaction, RerankerSettings, Settings, variable
 
-CANDIDATES = 50
-"""Episodes that are ranked anew."""
-MOST_MESSAGES = 2000
-"""Messages that are read for one search; of longer episodes, fewer are ranked anew."""
+if TYPE_CHECKING:  # an agent with the extra `memory` has no metrics
+    from afterword.streams.telemetry import Metrics
 
-MOST_BYTES = 32_000_000
-"""Bytes of episodes that are kept for later searches, about."""
-EPISODE_BYTES, WORD_BYTES, ID_BYTES = 900, 72, 60
-"""Bytes that an episode takes, a word of it, and the id of a message."""
-READS_AT_ONCE = 2
-"""Queries for the messages of a search: words of some episodes are read while the server looks for others."""
+PAUSE_SECONDS = 5.0
+"""Time for which a server that was away, slow or misconfigured is not asked again: each search waited for it."""
+LONGEST_PAUSE_SECONDS = 60.0
+MARGIN_CHARACTERS = 4000
+"""Characters at the end of a message that was cut when it was read. The server is not shown them, because redaction
+would miss half an address."""
 
-_Key = tuple[str | None, str]
-"""Tenant and episode id."""
+log = structlog.get_logger(__name__)
+
+Mask = Callable[[str], str]
+MakeMask = Callable[[], Mask]
+"""Makes what a server is shown of the texts of one search: the same value has the same placeholder in all of them."""
 
 
-class ReadEpisode(NamedTuple):
-    """Messages that are compared with queries."""
+class Document(NamedTuple):
+    """An episode that a server is to rank: the messages that match, each up to READ_CHARACTERS, and its summary."""
 
-    ids: tuple[str, ...]
-    words: EpisodeWords
-
-    @property
-    def size_bytes(self) -> int:
-        return EPISODE_BYTES + WORD_BYTES * len(self.words.said) + ID_BYTES * len(self.ids)
+    messages: Sequence[str]
+    summary: str
 
 
-class _Kept(NamedTuple):
-    """An episode as of a revision."""
+class Reranker(Protocol):
+    """Ranks texts; may be asked by several searches at a time."""
 
-    revision: int
-    episode: ReadEpisode
+    async def order(self, query: str, texts: Sequence[str]) -> list[int]:
+        """Ask once for the places of the texts, best first; some may be missing, none is there twice.
+
+        Raises: ProviderError.
+        """
+        ...
+
+    async def close(self) -> None: ...
 
 
-class EpisodeTexts:
-    """Words of the episodes that searches have read lately: most candidates of a user are candidates again.
+class Reranking:
+    """Asks for the order of a search's best hits."""
 
-    An edit or a deletion makes another revision of the episode, which is read anew; of an earlier one nothing is kept
-    then. An episode is kept once all of its messages are in the archive.
-    """
-
-    def __init__(self, archive: MessageArchive, most_bytes: int = MOST_BYTES) -> None:
-        self._archive = archive
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
-
-    async def read(self, query: Query, hits: Sequence[Recalled]) -> list[ReadEpisode]:
-        """Messages of each hit, those of the query's tenant alone. Raises: StoreUnavailable."""
-        found = {hit.episode_id: known for hit in hits if (known := self._known(query, hit)) is not None}
-        unknown = [hit for hit in hits if hit.episode_id not in found]
-        shares = (unknown[start::READS_AT_ONCE] for start in range(READS_AT_ONCE))
-        for read in await together(*[self._read(query, share) for share in shares if share]):
-            found |= read
-        for hit in unknown:
-            if len(found[hit.episode_id].ids) == len(hit.message_ids):
-                self._keep(query, hit, found[hit.episode_id])
-        return [found[hit.episode_id] for hit in hits]
-
-    async def _read(self, query: Query, hits: Sequence[Recalled]) -> dict[str, ReadEpisode]:
-        keys = {
-            hit.episode_id: [(one, message_key(hit.conversation_id, one, query.tenant_id)) for one in hit.message_ids]
-            for hit in hits
-        }
-        texts = await self._archive.contents([key for each in keys.values() for _, key in each], MESSAGE_CHARACTERS)
-        # in a thread: it computes
-        return await asyncio.to_thread(lambda: {name: _episode(its, texts) for name, its in keys.items()})
-
-    async def at_time(
+    def __init__(
         self,
-        asked: AskedTime,
-        query: Query,
-        hits: Sequence[Recalled],
-        episodes: Sequence[ReadEpisode],
-        passages: Sequence[Passage | None],
-    ) -> set[str]:
-        """Ids of the episodes that were at this time, or whose matching messages name it. Raises: StoreUnavailable.
+        reranker: Reranker,
+        settings: RerankerSettings,
+        make_mask: MakeMask | None = None,
+        metrics: "Metrics | None" = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`make_mask`: None shows texts as they are. `clock`: seconds, comparable with each other only."""
+        self.candidates = settings.candidates
+        self._reranker = reranker
+        self._settings = settings
+        self._make_mask = make_mask
+        self._metrics = metrics
+        self._clock = clock
+        self._paused_until = -inf
 
-        Messages are read for it, as of an episode only its words are kept: those that match, of the other episodes.
+    async def order(self, query: str, documents: Sequence[Document], words: QueryWords) -> list[int]:
+        """Return the places of the documents, best first; some may be missing, and all are if the server fails.
+
+        A failure is logged and counted. `words`: those of the query, which decide what is shown of a long message.
         """
-        found = {hit.episode_id for hit in hits if asked.meets(hit.started_at, hit.ended_at)}
-        keys = {
-            hit.episode_id: [
-                message_key(hit.conversation_id, episode.ids[place], query.tenant_id) for place in passage.matching
-            ]
-            for hit, episode, passage in zip(hits, episodes, passages, strict=True)
-            if passage is not None and hit.episode_id not in found
-        }
-        every = list(chain.from_iterable(keys.values()))
-        texts = await self._archive.contents(every, MESSAGE_CHARACTERS) if every else {}
-        said_at = {hit.episode_id: hit.ended_at for hit in hits}
+        if len(documents) < 2:
+            return []
+        if self._clock() < self._paused_until:
+            self._count("paused")
+            return []
+        # in a thread, because it computes
+        question, texts = await asyncio.to_thread(self._question, query, documents, words)
+        began = self._clock()
+        try:
+            order = await self._in_time(question, texts)
+        except ProviderError as error:
+            self._pause_after(error)
+            self._count(error.error_type, self._clock() - began)
+            problem = error.problem or error.error_type
+            log.warning("reranking_failed", stage="recall", error_type=error.error_type, problem=problem)
+            return []
+        self._count("ok", self._clock() - began)
+        return order
 
-        def name_it() -> set[str]:
-            return {
-                episode_id
-                for episode_id, its in keys.items()
-                if any(asked.is_named(texts[key], said_at[episode_id]) for key in its if key in texts)
-            }
+    async def close(self) -> None:
+        await self._reranker.close()
 
-        return found | await asyncio.to_thread(name_it)  # which computes
+    def _question(self, query: str, documents: Sequence[Document], words: QueryWords) -> tuple[str, list[str]]:
+        mask = self._make_mask() if self._make_mask else str
+        texts = []
+        for document in documents:
+            shown = [excerpt(_without_margin(message, mask), words) for message in document.messages]
+            texts.append("\n".join([*shown, mask(document.summary)])[: self._settings.document_characters])
+        return mask(query), texts
 
-    def _known(self, query: Query, hit: Recalled) -> ReadEpisode | None:
-        key = query.tenant_id, hit.episode_id
-        kept = self._kept.get(key)
-        if kept is None or kept.revision != hit.revision:
-            return None
-        self._kept.move_to_end(key)
-        return kept.episode
+    async def _in_time(self, query: str, texts: Sequence[str]) -> list[int]:
+        seconds = self._settings.timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._reranker.order(query, texts)
+        except TimeoutError:
+            raise ProviderUnavailable(problem=f"it did not answer in {seconds:g} s") from None
 
-    def _keep(self, query: Query, hit: Recalled, episode: ReadEpisode) -> None:
-        key = query.tenant_id, hit.episode_id
-        self._forget(key)
-        self._kept[key] = _Kept(hit.revision, episode)
-        self._bytes += episode.size_bytes
-        while self._bytes > self._most_bytes:
-            self._forget(next(iter(self._kept)))
+    def _pause_after(self, error: ProviderError) -> None:
+        if isinstance(error, ProviderUnavailable | ProviderMisconfigured):
+            asked = error.retry_after if isinstance(error, ProviderUnavailable) else 0.0
+            self._paused_until = self._clock() + min(max(asked, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
 
-    def _forget(self, key: _Key) -> None:
-        if (gone := self._kept.pop(key, None)) is not None:
-            self._bytes -= gone.episode.size_bytes
-
-
-def _episode(keys: Sequence[tuple[str, str]], texts: Mapping[str, str]) -> ReadEpisode:
-    """Make an episode of whose messages some may not be there. `keys`: id and key in the archive of each message."""
-    there = [(one, texts[key]) for one, key in keys if key in texts]
-    return ReadEpisode(tuple(one for one, _ in there), EpisodeWords([text for _, text in there]))
-
-
-class Ranking(NamedTuple):
-    """Episodes as the second stage has put them in order, and what it knows of them."""
-
-    hits: list[Recalled]
-    precedence: Precedence
-    places: Mapping[str, int]
-    """Places of the episodes in it, by their ids; those that were not read have none."""
-
-    def kept(self, before: Sequence[Recalled], after: Sequence[Recalled]) -> list[Recalled]:
-        """The order `after` with what `before` had of times and changes; what was not read keeps its rank in `after`.
-
-        `before`, `after`: the same of these hits.
-        """
-        by_place = {self.places[hit.episode_id]: hit for hit in after if hit.episode_id in self.places}
-        read = [self.places[hit.episode_id] for hit in before if hit.episode_id in self.places]
-        places = iter(self.precedence.kept(read, list(by_place)))
-        return [by_place[next(places)] if hit.episode_id in self.places else hit for hit in after]
+    def _count(self, outcome: str, seconds: float | None = None) -> None:
+        if self._metrics is not None:
+            self._metrics.rerankings.labels(outcome).inc()
+            if seconds is not None:
+                self._metrics.reranking_seconds.observe(seconds)
 
 
-async def reranked(
-    texts: EpisodeTexts, query: Query, hits: Sequence[Recalled], most: int, asked: AskedTime | None = None
-) -> Ranking:
-    """Rank the first CANDIDATES hits anew by their best passages, and name the messages that match; keep the `most`
-    best.
+def _without_margin(message: str, mask: Mask) -> str:
+    masked = mask(message)
+    return masked[:-MARGIN_CHARACTERS] if len(message) >= READ_CHARACTERS else masked
 
-    `asked`: the time that the query names; episodes of it come forward. Raises: StoreUnavailable.
+
+def open_reranking(settings: Settings, metrics: "Metrics | None" = None) -> Reranking | None:
+    """Make the reranking of these settings; None without a server. It connects with its first question.
+
+    Raises: ConfigurationError.
     """
-    read = hits[: _readable(hits)]
-    episodes = await texts.read(query, read)
-    said = asked.rest if asked else query.text  # what names the time is no subject of the passage
-    words = [each.words for each in episodes]
-    matching, passages = await asyncio.to_thread(_compared, said, words)
-    at_asked_time = await texts.at_time(asked, query, read, episodes, passages) if asked else set()
-    ranked = [
-        FirstRanked(
-            passage,
-            hit.ended_at,
-            hit.episode_id in at_asked_time,
-            passage is not None and episode.tells_change(passage.matching),
-        )
-        for hit, episode, passage in zip(read, words, passages, strict=True)
-    ]
-    precedence = Precedence(ranked, words, matching, asks_for_past=asked is not None and asked.is_over)
-    ranks = fused_ranks(ranked)
-    order = precedence.changes_first([place for place, _ in ranks])
-    best = [
-        _matched(query, score, read[at], episodes[at].ids, passages[at])
-        for at, (_, score) in zip(order[:most], ranks, strict=False)
-    ]
-    places = {hit.episode_id: place for place, hit in enumerate(read)}
-    return Ranking([*best, *hits[len(read) :]][:most], precedence, places)
+    if settings.reranker.base_url is None:
+        return None
+    from afterword.recalling.endpoint import RerankServer  # imported here because its client is slow to load
+
+    return Reranking(RerankServer(settings.reranker), settings.reranker, mask_of(settings.redaction), metrics)
 
 
-def _compared(said: str, episodes: Sequence[EpisodeWords]) -> tuple[Mapping[str, str], list[Passage | None]]:
-    matching = matching_words(said, episodes)
-    return matching, best_passages(matching, episodes)
+def mask_of(redaction: Redaction) -> MakeMask | None:
+    """Make the masks of a deployment that redacts: numbered placeholders, or those that the stores have; else None.
 
+    Raises: ConfigurationError.
+    """
+    if redaction.where == "off":
+        return None
+    try:
+        # imported here because the extra `memory` has none of its libraries
+        from afterword.streams.summarizer.masking import Masking
 
-def together_with(hits: Sequence[Recalled], others: Sequence[Recalled]) -> list[Recalled]:
-    """The hits, and those of the others that are not among them, so that both have their share of the candidates."""
-    known = {hit.episode_id for hit in hits}
-    more = [hit for hit in others if hit.episode_id not in known]
-    kept = max(CANDIDATES - len(more), CANDIDATES // 2)
-    return [*hits[:kept], *more, *hits[kept:]]
-
-
-def _readable(hits: Sequence[Recalled]) -> int:
-    """Number of hits whose messages are read."""
-    so_far = accumulate(len(hit.message_ids) for hit in hits[:CANDIDATES])
-    return sum(count <= MOST_MESSAGES for count in so_far)
-
-
-def _matched(query: Query, score: float, hit: Recalled, ids: Sequence[str], passage: Passage | None) -> Recalled:
-    """The hit with its score, the ids of the messages that match, and the passage's score if that was asked for."""
-    update: dict[str, object] = {"score": score}
-    if passage is not None:
-        update["matching_ids"] = tuple(ids[place] for place in passage.matching)
-        if query.explain:
-            scores = hit.scores or RankingScores()
-            update["scores"] = scores.model_copy(update={"passages": passage.score})
-    return hit.model_copy(update=update)
+        redactor = redaction.redactor()
+    except ModuleNotFoundError:
+        problem = "redaction of what a reranker is shown needs: pip install 'afterword[worker]'"
+        raise ConfigurationError(setting=variable(("redaction", "where")), problem=problem) from None
+    if redaction.where == "everywhere":
+        return lambda: redactor.redacted
+    return lambda: Masking(redactor).masked

@@ -7,9 +7,10 @@ They come back as data: in structured content, and quoted between fences in the 
 import inspect
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -23,6 +24,7 @@ from afterword.memory import (
     ConversationPage,
     Memory,
 )
+from afterword.recalling.matches import hit_lines
 from afterword.schemas import MessageDeleted
 from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role
@@ -151,9 +153,9 @@ class Toolbox:
         return self.principal.owner._asdict()
 
     async def recall(self, given: RecallArguments) -> ToolAnswer:
-        """Search the episodes of earlier conversations with this user, best match first.
+        """Search what was said in earlier conversations with this user, best match first.
 
-        Use it whenever something may have been said before. `get_episode` has more of a hit.
+        Use it whenever something may have been said before. `get_episode` has more about the episode of a hit.
         """
         hits = await self.memory.recall(
             given.query,
@@ -163,7 +165,7 @@ class Toolbox:
             started_after=given.since,
             ended_before=given.until,
         )
-        return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(map(_hit_line, hits)), len(hits))
+        return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(chain.from_iterable(map(_hit_lines, hits))), len(hits))
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
         """Load a conversation to continue it: its summary and its last messages, in at most `max_tokens` tokens."""
@@ -320,7 +322,11 @@ def quoted(lines: Iterable[str]) -> str:
 
 def said(text: str) -> str:
     """A foreign text in a line of ours: no further line begins like one, and nothing in it is hidden."""
-    return indented(printable(cleaned(text)))
+    return indented(_visible(text))
+
+
+def _visible(text: str) -> str:
+    return printable(cleaned(text))
 
 
 def id_shown(name: str) -> str:
@@ -333,10 +339,11 @@ def _episode_line(episode_id: str, started_at: datetime, ended_at: datetime, *te
     return f"episode {id_shown(episode_id)} ({times}): {said('. '.join(text for text in texts if text))}"
 
 
-def _hit_line(hit: Recalled) -> str:
-    line = _episode_line(hit.episode_id, hit.started_at, hit.ended_at, hit.short_summary)
-    matching = ", ".join(map(id_shown, hit.matching_ids))
-    return f"{line} (messages that match: {matching})" if matching else line
+def _hit_lines(hit: Recalled) -> Iterator[str]:
+    """The hit as every model is shown it, and the ids that other tools take."""
+    yield from hit_lines(hit, _visible)
+    ids = [f"episode {id_shown(hit.episode_id)}", *(f"message {id_shown(match.message_id)}" for match in hit.matches)]
+    yield f"  ids: {', '.join(ids)}"
 
 
 def _context_lines(found: Context) -> Iterable[str]:

@@ -1,32 +1,28 @@
-"""Prints what recall finds, without and with its second stage: python -m benchmarks.recall
+"""Prints what recall finds: python -m benchmarks.recall
 
 By `Memory.recall` itself, with an index in a directory and the other stores in memory, of episodes that were
 summarized without an LLM; the vectors are those of the embedder that needs no server. A reranker that the environment
-configures (AFTERWORD_RECALL__RERANK) has rows of its own; --encoder starts one with a real model.
+configures (AFTERWORD_RERANKER__BASE_URL) has rows of its own.
 """
 
 import argparse
 import asyncio
 import logging
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from afterword.recalling.reranking import open_reranking
+from afterword.recalling.search import Search
 from rich.console import Console
 from rich.table import Table
 
-from afterword.memory import Memory, Search
-from afterword.recalling.opening import make_reranker
-from afterword.recalling.third_stage import ThirdStage
+from afterword.memory import Memory
 from afterword.schemas import EpisodeClosed, MessageCreated
-from afterword.streams.settings import Rerank, load_settings
+from afterword.streams.settings import load_settings
 from afterword.streams.stores.episodes import stored_episode
 from afterword.streams.stores.index import Query, Recalled, raw_text, summary_text
 from afterword.streams.stores.messages import ArchivedMessage
@@ -52,15 +48,10 @@ class Way(NamedTuple):
     """A way to search."""
 
     name: str
-    rerank: Rerank
     vectors: bool = False
 
 
-WAYS = (
-    Way("first stage alone", "none"),
-    Way("both stages", "passages"),
-    Way("both stages, and vectors", "passages", vectors=True),
-)
+WAYS = (Way("words"), Way("words and vectors", vectors=True))
 
 
 class Figures(NamedTuple):
@@ -89,8 +80,7 @@ async def measured(corpus: Corpus, directory: Path) -> Mapping[Way, Mapping[str,
         found: dict[Way, Mapping[str, Figures]] = {}
         for way in WAYS:
             search = partial(with_vectors, index, embedder) if way.vectors else index.search
-            memory = partial(Memory, episodes, messages, search, rerank=way.rerank)
-            found[way] = await figures_of(corpus, memory)
+            found[way] = await figures_of(corpus, partial(Memory, episodes, messages, search))
         return {**found, **await with_reranker(corpus, episodes, messages, index.search)}
     finally:
         await index.close()
@@ -109,17 +99,15 @@ async def with_vectors(index: SqliteIndex, embedder: LocalEmbedder, query: Query
 async def with_reranker(
     corpus: Corpus, episodes: MemoryEpisodes, messages: MemoryMessages, search: Search
 ) -> Mapping[Way, Mapping[str, Figures]]:
-    """Figures with the reranker that the environment configures, if any. Raises: ProviderError if it does not work."""
+    """Figures with the reranker that the environment configures, if any."""
     settings, metrics = load_settings(), Metrics("benchmark", "")
-    reranker = make_reranker(settings, None, metrics)
-    if reranker is None:
+    reranking = open_reranking(settings, metrics)
+    if reranking is None:
         return {}
-    name = await reranker.check()
-    third_stage = ThirdStage(reranker, messages, settings.reranker.document_characters, metrics=metrics)
-    figures = await figures_of(corpus, partial(Memory, episodes, messages, search, third_stage=third_stage))
-    await reranker.close()
+    figures = await figures_of(corpus, partial(Memory, episodes, messages, search, reranking=reranking))
+    await reranking.close()
     ordered = metrics.registry.get_sample_value("afterword_rerankings_total", {"outcome": "ok"}) or 0
-    return {Way(f"{name}, which ordered {ordered:.0f}", settings.recall.rerank): figures}
+    return {Way(f"{settings.reranker.model}, which ordered {ordered:.0f}"): figures}
 
 
 async def figures_of(corpus: Corpus, make_memory: Callable[..., Memory]) -> Mapping[str, Figures]:
@@ -175,39 +163,12 @@ def show(corpora: Iterable[Corpus], console: Console) -> None:
     console.print(f"  Aims, set on other data: {aims}")
 
 
-@contextmanager
-def reranking(encoder: Path) -> Iterator[None]:
-    """Run a server with the model in `encoder`, as the reranker that the environment configures.
-
-    It shows ten documents of some 150 tokens: a processor takes a tenth of a second for each, and 1,600 questions wait.
-    """
-    command = [sys.executable, "-m", "benchmarks.recall.reranker", str(encoder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        os.environ |= {
-            "AFTERWORD_RECALL__RERANK": "endpoint",
-            "AFTERWORD_RERANKER__BASE_URL": server.stdout.readline().strip(),
-            "AFTERWORD_RERANKER__MODEL": encoder.parent.name,
-            "AFTERWORD_RERANKER__CANDIDATES": "10",
-            "AFTERWORD_RERANKER__DOCUMENT_CHARACTERS": "600",
-            "AFTERWORD_RERANKER__TIMEOUT_SECONDS": "60",
-        }
-        try:
-            yield
-        finally:
-            server.stdin.close()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description=__doc__)
-    parser.add_argument("--encoder", type=Path, metavar="DIRECTORY", help="of a sentence encoder that reranks")
     parser.add_argument("--seed", type=int, default=SEED, help="of the histories; those of the docs have 15")
     given = parser.parse_args()
-    encoder = given.encoder
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it tells each of 1,600 questions to a reranker
-    with reranking(encoder) if encoder else nullcontext():
-        show((histories(given.seed), sessions(), meetings(), dialogues()), Console(width=120))
+    show((histories(given.seed), sessions(), meetings(), dialogues()), Console(width=120))
 
 
 if __name__ == "__main__":

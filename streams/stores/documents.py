@@ -17,7 +17,7 @@ from afterword.streams.stores.episodes import (
     RollingRow,
     StoredEpisode,
 )
-from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageRef, PendingDeletion
+from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageRef, MessageText, PendingDeletion
 from afterword.streams.tokens import count_tokens
 
 Document = dict[str, Any]
@@ -34,7 +34,7 @@ MESSAGE_NAME_FIELDS = (
     *("conversation_id", "id", "tenant_id", "source", "episode_id", "agent_scopes"),
     *("deleted", "offset"),
 )
-CONTENT_FIELDS = ("tenant_id", "source")
+TEXT_FIELDS = ("tenant_id", "source", "role", "sent_at")
 MESSAGE_REF_FIELDS = (*MESSAGE_NAME_FIELDS, "skip_summarization", "content")
 
 VERSION = "key_version"
@@ -185,6 +185,10 @@ def message_from(document: StoredDocument) -> ArchivedMessage:
         offset=document["source"]["offset"],
         changed=document.get("offset", NEVER),
     )
+
+
+def text_from(document: StoredDocument) -> MessageText:
+    return MessageText(document["content"], document["role"], document["sent_at"])
 
 
 def any_message_from(document: StoredDocument) -> ArchivedMessage | DeletedMessage:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from afterword.schemas import SummaryCreated
 from afterword.schemas.base import Time
+from afterword.schemas.messages import Role
 
 Dense = Sequence[float]
 Embed = Callable[[str], Awaitable[Dense | None]]
@@ -97,6 +98,20 @@ class RankingScores(BaseModel):
     """BM25 of the query's words in the best passage of a few messages; among the candidates of the second stage."""
 
 
+class Match(BaseModel):
+    """A message that matches a query."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    message_id: str
+    role: Role
+    sent_at: Time
+    content: str
+    """Its text as the archive has it now; of a long one, the sentences around the words of the query."""
+    score: float
+    """Weight of the query's words that it has; comparable within one hit only."""
+
+
 class Recalled(BaseModel):
     """A hit of a search."""
 
@@ -110,14 +125,16 @@ class Recalled(BaseModel):
     conversation_id: str
     agent_id: str | None
     ordinal: int
+    title: str = ""
+    """Title of the episode, which is not in the index: `Memory.recall` takes it from the stored episode."""
     short_summary: str
     message_ids: tuple[str, ...]
     started_at: Time
     ended_at: Time
     source: Literal["llm", "fallback"]
     """The summary's `quality.source`."""
-    matching_ids: tuple[str, ...] = ()
-    """Ids of the messages that match: those of the best passage that have words of the query, in their order."""
+    matches: tuple[Match, ...] = ()
+    """What was said: the messages of the best passage that have words of the query, best first."""
     scores: RankingScores | None = None
     """Scores of the rankings that `score` was fused from; null unless they were asked for."""
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
+from afterword.schemas.messages import Role
 from afterword.streams.stores.arguments import require
 
 NEVER = -1
@@ -21,6 +22,14 @@ class ArchivedMessage:
     offset: int
     changed: int = NEVER
     """Offset of the last edit that it has."""
+
+
+class MessageText(NamedTuple):
+    """What was said in a message: the beginning of its content, by whom, and when."""
+
+    content: str
+    role: Role
+    sent_at: datetime
 
 
 @dataclass(frozen=True)
@@ -187,8 +196,8 @@ class MessageArchive(MessageWriter, Protocol):
         """Archived messages by their `message_key`; those that are not archived, or another tenant's, are left out."""
         ...
 
-    async def contents(self, keys: Sequence[str], characters: int) -> dict[str, str]:
-        """Get the contents, to so many characters, of the messages that `get_many` gets."""
+    async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
+        """Get the texts of the messages that `get_many` gets, each up to this number of characters."""
         ...
 
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:

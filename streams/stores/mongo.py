@@ -34,12 +34,12 @@ from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.coalescing import Coalesced
 from afterword.streams.stores.documents import (
-    CONTENT_FIELDS,
     EPISODE_SCAN_FIELDS,
     EPISODE_VERSION_FIELDS,
     KEY_VERSION,
     MESSAGE_NAME_FIELDS,
     MESSAGE_REF_FIELDS,
+    TEXT_FIELDS,
     VERSION,
     any_episode_from,
     any_message_from,
@@ -61,6 +61,7 @@ from afterword.streams.stores.documents import (
     row_document,
     row_from,
     stored_key,
+    text_from,
     version_from,
 )
 from afterword.streams.stores.episodes import (
@@ -86,6 +87,7 @@ from afterword.streams.stores.messages import (
     Counted,
     DeletedMessage,
     MessageRef,
+    MessageText,
     PendingDeletion,
     Selection,
     agent_scope,
@@ -678,24 +680,24 @@ class MongoMessages:
                     found[key] = message_from(document)
         return found
 
-    async def contents(self, keys: Sequence[str], characters: int) -> dict[str, str]:
+    async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         require_texts(keys=keys)
         wanted = set(keys)
-        found = await self._contents(keys, characters)
+        found = await self._texts(keys, characters)
         missing = (key for key in keys if key not in found)
-        earlier = await self._contents([name for key in missing if (name := earlier_message_key(key))], characters)
+        earlier = await self._texts([name for key in missing if (name := earlier_message_key(key))], characters)
         return {key: text for key, text in (earlier | found).items() if key in wanted}
 
-    async def _contents(self, names: Sequence[str], characters: int) -> dict[str, str]:
-        """Contents of the documents of these names, by the keys of their messages."""
+    async def _texts(self, names: Sequence[str], characters: int) -> dict[str, MessageText]:
+        """Texts of the documents of these names, by the keys of their messages."""
         beginning = {"$substrCP": ["$content", 0, characters]}  # on the server: then a reply can hold all
-        fields = {**dict.fromkeys(CONTENT_FIELDS, 1), "content": beginning}
-        found: dict[str, str] = {}
+        fields = {**dict.fromkeys(TEXT_FIELDS, 1), "content": beginning}
+        found: dict[str, MessageText] = {}
         for batch in batches(names):
             with mongo_errors():
                 stages = [{"$match": {"_id": {"$in": list(batch)}}}, {"$project": fields}]
                 documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
-            found.update((stored_key(document), document["content"]) for document in documents if is_archived(document))
+            found.update((stored_key(one), text_from(one)) for one in documents if is_archived(one))
         return found
 
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:

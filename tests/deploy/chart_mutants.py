@@ -309,8 +309,8 @@ MUTANTS = (
     Mutant(
         "the server has no key of the reranker",
         "_helpers.tpl",
-        '"llm" }}llm {{ end }}webhooks',
-        '"llm" }}llm {{ end }}reranker webhooks',
+        "\nllm webhooks\n",
+        "\nllm reranker webhooks\n",
     ),
     Mutant(
         "the summarizer is given the reranker's key",
@@ -323,12 +323,6 @@ MUTANTS = (
         "_helpers.tpl",
         "mongo qdrant llm embedder reranker serve webhooks\n{{- end -}}",
         "mongo qdrant llm embedder serve webhooks\n{{- end -}}",
-    ),
-    Mutant(
-        "the server is always given the LLM's key",
-        "_helpers.tpl",
-        '"llm" }}llm {{ end }}webhooks',
-        '"llm" }}{{ end }}webhooks',
     ),
     Mutant(
         "a server that ranks with the LLM has no key of it",

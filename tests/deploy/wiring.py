@@ -92,8 +92,7 @@ class Release:
 
     def secrets_of(self, component: str) -> set[str]:
         """Sections of which a component gets secrets and files."""
-        ranks = component == "server" and self.settings_of("server").get("recall", {}).get("rerank") == "llm"
-        return SECRETS[component] | ({"llm"} if ranks else set())
+        return SECRETS[component]
 
     def kind(self, *kinds: str) -> list[Resource]:
         return [resource for resource in self.resources if resource["kind"] in kinds]

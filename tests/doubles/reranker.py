@@ -5,11 +5,10 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from aiohttp import web
 
-from afterword.recalling.third_stage import RankingQuestion
 from afterword.streams.errors import ProviderError
 
 Form = Literal["cohere_v1", "cohere_v2", "jina", "vllm", "voyage", "tei"]
@@ -24,30 +23,30 @@ def shared_words(query: str, document: str) -> float:
     return len(wanted & words) / len(wanted) if wanted else 0.0
 
 
-class ScriptedReranker:
-    """Gives the next order of its script, or raises it; after the last one the documents' own order reversed."""
+class AskedOrder(NamedTuple):
+    query: str
+    texts: Sequence[str]
 
-    def __init__(self, script: Sequence[list[int] | ProviderError] = (), candidates: int = 50) -> None:
+
+class ScriptedReranker:
+    """Gives the next order of its script, or raises it; after the last one the texts' own order reversed."""
+
+    def __init__(self, script: Sequence[list[int] | ProviderError] = ()) -> None:
         self.script = deque(script)
-        self.candidates = candidates
-        self.timeout_seconds = 5.0
         self.delay_seconds = 0.0
-        self.questions: list[RankingQuestion] = []
+        self.questions: list[AskedOrder] = []
         self.asked = asyncio.Event()
         self.closed = False
 
-    async def order(self, question: RankingQuestion) -> list[int]:
+    async def order(self, query: str, texts: Sequence[str]) -> list[int]:
         """Raises: the ProviderError that is next in the script."""
-        self.questions.append(question)
+        self.questions.append(AskedOrder(query, texts))
         self.asked.set()
         await asyncio.sleep(self.delay_seconds)
-        step = self.script.popleft() if self.script else [*reversed(range(len(question.documents)))]
+        step = self.script.popleft() if self.script else [*reversed(range(len(texts)))]
         if isinstance(step, ProviderError):
             raise step
         return step
-
-    async def check(self) -> str:
-        return "scripted"
 
     async def close(self) -> None:
         self.closed = True

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from afterword.schemas import ConversationDeleted, MessageDeleted, SummaryCreated, SummaryDeleted
+from afterword.schemas.base import EPOCH
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.documents import archived_key, deletion_key
@@ -31,6 +32,7 @@ from afterword.streams.stores.messages import (
     Counted,
     DeletedMessage,
     MessageRef,
+    MessageText,
     PendingDeletion,
     Selection,
     agent_scope,
@@ -461,8 +463,9 @@ class MemoryMessages:
         require_texts(keys=keys)
         return {key: self.messages[key] for key in keys if key in self.messages}
 
-    async def contents(self, keys: Sequence[str], characters: int) -> dict[str, str]:
-        return {key: found.message.content[:characters] for key, found in (await self.get_many(keys)).items()}
+    async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
+        found = {key: archived.message for key, archived in (await self.get_many(keys)).items()}
+        return {key: MessageText(m.content[:characters], m.role, m.sent_at or EPOCH) for key, m in found.items()}
 
     async def missing(self, keys: Sequence[str]) -> set[str]:
         require_texts(keys=keys)

@@ -34,9 +34,7 @@ async def test_recall_is_in_the_order_of_the_server_and_of_passages_without_it(
 ) -> None:
     async with reranking() as reranker:
         given = {"base_url": reranker.url, "model": MODEL, "api_key": KEY, "timeout_seconds": 20}
-        settings = make_settings(
-            recall={"rerank": "endpoint"}, reranker=given, redaction={"where": "llm"}, kafka={"partitions": 2}
-        )
+        settings = make_settings(reranker=given, redaction={"where": "llm"}, kafka={"partitions": 2})
         async with deployed(settings, tmp_path) as deployment:
             for role in ROLES:
                 deployment.start(role)
@@ -48,7 +46,7 @@ async def test_recall_is_in_the_order_of_the_server_and_of_passages_without_it(
                     assert answer.status_code == 200
                     await asyncio.sleep(0.1)
                 assert conversations(answer) == BY_SERVER
-                assert all(hit["matching_ids"] for hit in answer.json()["hits"])
+                assert all(hit["matches"] for hit in answer.json()["hits"])
                 async with Memory.from_settings(settings) as memory:
                     hits = await memory.recall(QUERY, **OWNER)
                 assert [hit.conversation_id for hit in hits] == BY_SERVER

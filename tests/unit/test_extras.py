@@ -67,37 +67,24 @@ def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
 
 
 RERANKING = """
-import sys
-from afterword.recalling.opening import make_reranker
-from afterword.recalling.third_stage import mask_of
+from afterword.recalling.reranking import mask_of, open_reranking
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Redaction, Settings
-llm = {"provider": "openai", "model": "m"}
-reranker = {"base_url": "http://127.0.0.1:1"}
-assert make_reranker(Settings(recall={"rerank": "endpoint"}, reranker=reranker), None, None) is not None
+assert open_reranking(Settings(reranker={"base_url": "http://127.0.0.1:1"})) is not None
 assert mask_of(Redaction()) is None
-for attempt in (
-    lambda: make_reranker(Settings(recall={"rerank": "llm"}, llm=llm), None, None),
-    lambda: mask_of(Redaction(where="llm")),
-):
-    try:
-        assert attempt() is not None
-        print("made")
-    except ConfigurationError as error:
-        print(error)
+try:
+    assert mask_of(Redaction(where="llm")) is not None
+    print("made")
+except ConfigurationError as error:
+    print(error)
 """
 
 
-def test_a_reranker_needs_no_more_than_agents_have_and_another_one_names_what_it_needs() -> None:
-    redaction = (
-        "AFTERWORD_REDACTION__WHERE: redaction of what a reranker is shown needs: pip install 'afterword[worker]'"
-    )
+def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted() -> None:
+    needed = "AFTERWORD_REDACTION__WHERE: redaction of what a reranker is shown needs: pip install 'afterword[worker]'"
     without = run_with("memory", RERANKING)
-    assert without.stdout.splitlines() == [
-        "AFTERWORD_RECALL__RERANK: llm needs: pip install 'afterword[worker]'",
-        redaction,
-    ], said(without)
-    assert run_with("worker", RERANKING).stdout.splitlines() == ["made", "made"]
+    assert without.stdout.splitlines() == [needed], said(without)
+    assert run_with("worker", RERANKING).stdout.splitlines() == ["made"]
 
 
 SNAPSHOTS = """

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -11,15 +10,13 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from afterword.context import ANYONE
-from afterword.memory import MOST_FOUND_MESSAGES
-from afterword.schemas import MessageCreated
 from afterword.serving.page.conversation import choices
-from afterword.serving.page.marking import FindWords, excerpt, with_words, word_finder
+from afterword.serving.page.marking import FindWords, with_words, word_finder
 from afterword.serving.page.rendering import PageRoute, html_page
 from afterword.serving.page.visitor import ReadingVisitor, Submitted, field
 from afterword.serving.principal import Principal
 from afterword.serving.services import Services
-from afterword.streams.stores.index import DENSE, MOST_QUERY_CHARACTERS, SUMMARY, TEXT, Recalled
+from afterword.streams.stores.index import DENSE, MOST_QUERY_CHARACTERS, SUMMARY, TEXT, Match, Recalled
 
 HITS = 10
 RANKINGS = {
@@ -28,8 +25,6 @@ RANKINGS = {
     SUMMARY: "words in summary",
     DENSE: "vector",
 }
-EXCERPTS = 3
-"""Messages of a hit that are shown."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -40,8 +35,8 @@ class ShownHit:
 
     hit: Recalled
     summary: Markup
-    excerpts: list[tuple[str, Markup]]
-    """Ids of messages that match, each with the place."""
+    said: list[tuple[Match, Markup]]
+    """The messages that match, each with its text."""
     scores: list[tuple[str, float]]
     """Label and score of each ranking that has the episode."""
 
@@ -72,23 +67,17 @@ async def _found(
     hits = await services.memory.recall(
         query, k=HITS, user_id=principal.user(user_id), tenant_id=principal.tenant(tenant_id), explain=True
     )
-    found: list[tuple[Recalled, Sequence[MessageCreated]]] = []
-    for hit in hits:
-        wanted = hit.matching_ids or hit.message_ids[:MOST_FOUND_MESSAGES]  # without a second stage, any may match
-        messages = await services.memory.find_messages(hit.conversation_id, wanted, **principal.owner._asdict())
-        found.append((hit, messages))
-    # in a thread: to stem each word computes, up to half a second for long messages
-    return await asyncio.to_thread(_marked, query, found)
+    # in a thread: to stem each word computes, up to half a second for long texts
+    return await asyncio.to_thread(_marked, query, hits)
 
 
-def _marked(query: str, found: Sequence[tuple[Recalled, Sequence[MessageCreated]]]) -> list[ShownHit]:
+def _marked(query: str, hits: Sequence[Recalled]) -> list[ShownHit]:
     find = word_finder(query)
-    return [_shown(hit, messages, find) for hit, messages in found]
+    return [_shown(hit, find) for hit in hits]
 
 
-def _shown(hit: Recalled, messages: Sequence[MessageCreated], find: FindWords) -> ShownHit:
-    parts = ((message.id, excerpt(message.content, find)) for message in messages)
-    excerpts = list(islice(((message_id, part) for message_id, part in parts if part is not None), EXCERPTS))
+def _shown(hit: Recalled, find: FindWords) -> ShownHit:
+    said = [(match, with_words(match.content, find)) for match in hit.matches]
     rankings = hit.scores.model_dump() if hit.scores else {}
     scores = [(label, rankings[name]) for name, label in RANKINGS.items() if rankings.get(name) is not None]
-    return ShownHit(hit, with_words(hit.short_summary, find), excerpts, scores)
+    return ShownHit(hit, with_words(hit.short_summary, find), said, scores)

@@ -18,8 +18,6 @@ READ_CHARACTERS = 100_000
 """Characters of a message in which figures are looked for."""
 MARKED_CHARACTERS = 4000
 """Characters of a text in which words are marked."""
-EXCERPT_CHARACTERS = 240
-"""Characters that an excerpt shows around the first word that was found."""
 
 FindWords = Callable[[str], list[tuple[int, int]]]
 """Finds where a text has words: first character, and the one after the last."""
@@ -95,17 +93,6 @@ def with_words(text: str, find: FindWords) -> Markup:
     """Mark the words that were searched for."""
     text = cut_off(text, MARKED_CHARACTERS)
     return _with(text, [(start, end, "<mark>", "</mark>") for start, end in find(text)])
-
-
-def excerpt(text: str, find: FindWords) -> Markup | None:
-    """Show the part of a text around the first word that was searched for; None if it has none."""
-    found = find(text)
-    if not found:
-        return None
-    begin = max(0, found[0][0] - EXCERPT_CHARACTERS // 4)
-    part = text[begin : begin + EXCERPT_CHARACTERS]
-    before, after = "…" if begin else "", "…" if len(text) > begin + EXCERPT_CHARACTERS else ""
-    return Markup.escape(before) + with_words(part, find) + after
 
 
 def _with(text: str, spans: Iterable[_Span]) -> Markup:

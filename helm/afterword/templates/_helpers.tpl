@@ -71,7 +71,6 @@ annotations:
 {{- $settings := mergeOverwrite (deepCopy .root.Values.settings) (deepCopy $own) -}}
 {{- if eq .component "server" -}}
 {{- include "afterword.requireAuth" $settings -}}
-{{- include "afterword.requireReranker" (merge (dict "settings" $settings) .) -}}
 {{- end -}}
 {{- include "afterword.crossFields" (merge (dict "settings" $settings) .) -}}
 {{- toYaml $settings -}}
@@ -81,19 +80,6 @@ annotations:
 {{- define "afterword.requireAuth" -}}
 {{- if eq (dig "serve" "auth" "none" .) "none" -}}
 {{- fail "server.settings.serve.auth must be keys or jwt: in a cluster the server does not start with none" -}}
-{{- end -}}
-{{- end }}
-
-{{/* Refuse a reranker without its server, or its LLM, as afterword/recalling/opening.py does: .root, .component, .settings. */}}
-{{- define "afterword.requireReranker" -}}
-{{- $rerank := dig "recall" "rerank" "" .settings -}}
-{{- $address := or (dig "reranker" "base_url" "" .settings) (hasKey (include "afterword.elsewhere" (merge (dict "section" "reranker") .) | fromYaml) "base_url") -}}
-{{- if and (eq $rerank "endpoint") (not $address) -}}
-{{- fail "server.settings.reranker.base_url is required with recall.rerank = endpoint (a value, or from secrets.reranker)" -}}
-{{- end -}}
-{{- $isElsewhere := hasKey (include "afterword.elsewhere" (merge (dict "section" "llm") .) | fromYaml) "provider" -}}
-{{- if and (eq $rerank "llm") (eq (dig "llm" "provider" "extractive" .settings) "extractive") (not $isElsewhere) -}}
-{{- fail "server.settings.llm.provider must be openai or ollama with recall.rerank = llm" -}}
 {{- end -}}
 {{- end }}
 
@@ -217,9 +203,7 @@ reranker serve webhooks
 {{- else if eq .component "archiver" -}}
 qdrant llm embedder reranker serve webhooks
 {{- else if eq .component "server" -}}
-{{- /* it asks the LLM only where that ranks what is recalled */ -}}
-{{- $everybodys := dig "recall" "rerank" "" .root.Values.settings -}}
-{{ if ne (dig "settings" "recall" "rerank" $everybodys .root.Values.server) "llm" }}llm {{ end }}webhooks
+llm webhooks
 {{- else if eq .component "webhooks" -}}
 mongo qdrant llm embedder reranker serve
 {{- else -}}

@@ -82,7 +82,7 @@ MESSAGES: dict[str, tuple[Call, Sequence[Any]]] = {
     "authors tenant": (lambda store, x: store.authors(["c1"], "u1", x), FOREIGN),
     "first": (lambda store, x: store.first(x), NOT_EVEN_NONE),
     "get_many": (lambda store, x: store.get_many(["c1:m1", x]), NOT_EVEN_NONE),
-    "contents": (lambda store, x: store.contents(["c1:m1", x], 10), NOT_EVEN_NONE),
+    "texts": (lambda store, x: store.texts(["c1:m1", x], 10), NOT_EVEN_NONE),
     "pending_deletions": (lambda store, x: store.pending_deletions(["c1", x], 5), NOT_EVEN_NONE),
     "pending_deletions limit": (lambda store, x: store.pending_deletions(["c1"], x), NOT_EVEN_NONE),
     "missing": (lambda store, x: store.missing(["c1:m1", x]), NOT_EVEN_NONE),

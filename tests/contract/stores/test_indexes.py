@@ -61,8 +61,8 @@ async def test_a_hit_says_what_an_agent_needs(index: EpisodeIndex) -> None:
     summary = a_summary(agent_id="a1")
     await index.put(summary, "A flight to Rome, please.")
     (hit,) = await index.search(a_query("flights"))
-    copied = hit.model_dump(exclude={"score", "source", "scores", "matching_ids"})
-    assert (hit.scores, hit.matching_ids) == (None, ())
+    copied = hit.model_dump(exclude={"score", "source", "scores", "matches", "title"})
+    assert (hit.scores, hit.matches, hit.title) == (None, (), "")
     assert copied == {name: getattr(summary, name) for name in copied}
     assert hit.source == "llm"
     assert hit.score > 0

@@ -19,6 +19,7 @@ from afterword.streams.stores.messages import (
     DeletedMessage,
     MessageArchive,
     MessageRef,
+    MessageText,
     PendingDeletion,
     Selection,
 )
@@ -204,7 +205,7 @@ def names_in(value: object) -> list[str]:
     return [name for child in value for name in names_in(child)] if isinstance(value, list) else []
 
 
-async def test_contents_are_those_of_the_very_messages_up_to_a_length(messages: MessageArchive) -> None:
+async def test_texts_are_those_of_the_very_messages_up_to_a_length(messages: MessageArchive) -> None:
     theirs, ours = archived(tenant_id="b", content="Not from a."), archived(offset=1, tenant_id="a", content="From a.")
     deleted, edited = archived("m2", 2, content="Gone."), archived("m3", 3, content="Once.")
     await messages.put_many([theirs, ours, deleted, edited])
@@ -212,11 +213,11 @@ async def test_contents_are_those_of_the_very_messages_up_to_a_length(messages: 
     await messages.change(ArchiveChange(MessageDeleted(conversation_id="c1", id="m2"), 0, 4))
     await messages.change(ArchiveChange(MessageEdited(conversation_id="c1", id="m3", content="Now."), 0, 5))
     key = message_key("c1", "m1", "a")
-    assert await messages.contents([key, "c1:m1", "c1:m2", "c1:m3", "c1:m4", "c1:m5"], 4) == {
-        key: "From",
-        "c1:m3": "Now.",
+    assert await messages.texts([key, "c1:m1", "c1:m2", "c1:m3", "c1:m4", "c1:m5"], 4) == {
+        key: MessageText("From", ours.message.role, ours.message.sent_at or NOON),
+        "c1:m3": MessageText("Now.", edited.message.role, edited.message.sent_at or NOON),
     }
-    assert await messages.contents([], 4) == {}
+    assert await messages.texts([], 4) == {}
 
 
 async def test_two_tenants_with_the_same_ids_have_a_message_each(messages: MessageArchive) -> None:

@@ -1,4 +1,4 @@
-"""Recall with rerankers over HTTP: servers of every form, hostile ones, and an LLM."""
+"""Recall with rerankers over HTTP: servers of every form, and hostile ones."""
 
 import asyncio
 import gzip
@@ -15,21 +15,15 @@ from structlog.testing import capture_logs
 
 from afterword import Memory
 from afterword.checks import check_reranker
-from afterword.recalling.opening import make_reranker
-from afterword.recalling.third_stage import RankedDocument, RankingQuestion, Reranker, ThirdStage
-from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError, ProviderMisconfigured
+from afterword.recalling.endpoint import RerankServer as Endpoint
+from afterword.recalling.reranking import Reranking, open_reranking
+from afterword.streams.errors import ConfigurationError, ProviderError, ProviderMisconfigured
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.llm.http import MOST_RESPONSE_BYTES
 from afterword.streams.telemetry import Metrics
 from tests.doubles.llm import unread
 from tests.doubles.reranker import FORMS, KEY, MODEL, Answer, Form, RerankServer, reranking, says, scores
-from tests.doubles.stores import MemoryBudgets
-from tests.openai_server import COMPLETION_TOKENS, PROMPT_TOKENS, LlmServer, answers, fails, llm_server
-from tests.openai_server import MODEL as LLM_MODEL
-from tests.samples import NOON
 from tests.unit.afterword.memory.remembered import Remembered
-
-__all__ = ["llm_server"]
 
 OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1"}
 QUERY = "blue boat from the harbour"
@@ -38,29 +32,25 @@ QUERY = "blue boat from the harbour"
 def of_endpoint(server: RerankServer, **changed: Any) -> Settings:
     api = "tei" if server.form == "tei" else "cohere"
     reranker = {"base_url": server.url, "model": MODEL, "api_key": KEY, "api": api, "timeout_seconds": 5, **changed}
-    return Settings.model_validate({"recall": {"rerank": "endpoint"}, "reranker": reranker})
-
-
-def of_llm(server: LlmServer, provider: str, **changed: Any) -> Settings:
-    url = server.url + ("/v1" if provider == "openai" else "")
-    llm = {"provider": provider, "base_url": url, "model": LLM_MODEL}
-    given = {"recall": {"rerank": "llm"}, "llm": llm, "reranker": {"llm_timeout_seconds": 5, **changed}}
-    return Settings.model_validate(given)
+    return Settings.model_validate({"reranker": reranker})
 
 
 @asynccontextmanager
-async def opened(settings: Settings, metrics: Metrics | None = None) -> AsyncIterator[Reranker]:
-    reranker = make_reranker(settings, None, metrics)
-    assert reranker is not None
+async def opened(settings: Settings, metrics: Metrics | None = None) -> AsyncIterator[Reranking]:
+    reranking = open_reranking(settings, metrics)
+    assert reranking is not None
     try:
-        yield reranker
+        yield reranking
     finally:
-        await reranker.close()
+        await reranking.close()
 
 
 async def asked(settings: Settings, *texts: str) -> list[int]:
-    async with opened(settings) as reranker:
-        return await reranker.order(RankingQuestion(QUERY, [RankedDocument(text, NOON) for text in texts], "t1"))
+    server = Endpoint(settings.reranker)
+    try:
+        return await server.order(QUERY, texts)
+    finally:
+        await server.close()
 
 
 @pytest_asyncio.fixture(params=FORMS)
@@ -74,7 +64,7 @@ async def test_servers_of_every_form_put_documents_in_order(rerank_server: Reran
     settings = of_endpoint(rerank_server)
     assert await asked(settings, "A car.", "The boat from the harbour.", "A boat.") == [1, 2, 0]
     assert len(rerank_server.requests) == 1
-    assert (await check_reranker(settings)).startswith("endpoint 127.0.0.1:")
+    assert (await check_reranker(settings)).startswith("127.0.0.1:")
 
 
 @pytest_asyncio.fixture
@@ -98,15 +88,14 @@ async def test_recall_follows_the_server_which_sees_no_ids(world: Remembered, se
         hits = await recalled(world, reranker)
     assert [hit.conversation_id for hit in before] == ["c0", "c1", "c2"]
     assert [hit.conversation_id for hit in hits] == ["c1", "c0", "c2"]
-    assert all(hit.matching_ids for hit in hits)
+    assert all(hit.matches for hit in hits)
     (request,) = server.requests
     assert request.keys() == {"model", "query", "documents", "top_n"}
     assert not any(hit.conversation_id in str(request) or hit.message_ids[0] in str(request) for hit in hits)
 
 
-async def recalled(world: Remembered, reranker: Reranker, metrics: Metrics | None = None) -> list[Any]:
-    third_stage = ThirdStage(reranker, world.messages, 2000, metrics=metrics)
-    memory = Memory(world.episodes, world.messages, world.index.search, third_stage=third_stage)
+async def recalled(world: Remembered, reranking: Reranking) -> list[Any]:
+    memory = Memory(world.episodes, world.messages, world.index.search, reranking=reranking)
     return await memory.recall(QUERY, **OWNER)
 
 
@@ -164,7 +153,7 @@ async def test_whatever_a_server_answers_recall_does_too(
     try:
         with capture_logs() as logs:
             async with opened(of_endpoint(server, timeout_seconds=1)) as reranker:
-                hits = await recalled(world, reranker, metrics)
+                hits = await recalled(world, reranker)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -181,7 +170,7 @@ async def test_whatever_a_server_answers_recall_does_too(
 
 async def test_a_server_that_is_not_there_stops_nothing(world: Remembered, closed_port: int) -> None:
     before = await world.memory.recall(QUERY, **OWNER)
-    given = {"recall": {"rerank": "endpoint"}, "reranker": {"base_url": f"http://127.0.0.1:{closed_port}"}}
+    given = {"reranker": {"base_url": f"http://127.0.0.1:{closed_port}"}}
     settings = Settings.model_validate(given)
     async with opened(settings) as reranker:
         assert await recalled(world, reranker) == before
@@ -192,77 +181,6 @@ async def test_a_server_that_is_not_there_stops_nothing(world: Remembered, close
 async def test_the_check_says_what_is_wrong(server: RerankServer) -> None:
     with pytest.raises(ProviderMisconfigured, match="does not accept the API key"):
         await check_reranker(of_endpoint(server, api_key="another"))
-    assert await check_reranker(Settings()) == "passages"
-    with pytest.raises(ConfigurationError, match="AFTERWORD_LLM__PROVIDER"):
-        await check_reranker(Settings.model_validate({"recall": {"rerank": "llm"}}))
+    assert await check_reranker(Settings()) == "none"
     with pytest.raises(ConfigurationError, match="AFTERWORD_RERANKER__BASE_URL"):
-        Memory.from_settings(Settings.model_validate({"recall": {"rerank": "endpoint"}}))
-
-
-@pytest.mark.parametrize("provider", ["openai", "ollama"])
-async def test_recall_follows_the_llm_which_counts_its_tokens(
-    world: Remembered, llm_server: LlmServer, provider: str
-) -> None:
-    before = await world.memory.recall(QUERY, **OWNER)
-    llm_server.usual, metrics = answers("Sure: [3, 1]"), unread()
-    settings = of_llm(llm_server, provider)
-    async with opened(settings, metrics) as reranker:
-        hits = await recalled(world, reranker, metrics)
-    assert [hit.conversation_id for hit in hits] == [before[place].conversation_id for place in (2, 0, 1)]
-    (request,) = llm_server.requests
-    assert "A boat is here." in request.prompt
-    assert QUERY in request.prompt
-    tokens = [
-        metrics.registry.get_sample_value("afterword_llm_tokens_total", {"type": of}) for of in ("prompt", "completion")
-    ]
-    assert tokens == [PROMPT_TOKENS, COMPLETION_TOKENS]
-    assert (await check_reranker(settings)).startswith(f"llm {provider}")
-
-
-@pytest.mark.parametrize(
-    ("outcome", "error_type"),
-    [
-        (answers("I would rather not."), "answer_invalid"),
-        (answers("[1, 2", finish="length"), "answer_invalid"),
-        (answers("[" * 3_000_000), "answer_invalid"),
-        (fails(500), "provider_unavailable"),
-        (fails(429, retry_after="9"), "provider_rate_limited"),
-    ],
-)
-async def test_whatever_the_llm_answers_recall_does_too(
-    world: Remembered, llm_server: LlmServer, outcome: Any, error_type: str
-) -> None:
-    before = await world.memory.recall(QUERY, **OWNER)
-    llm_server.usual, metrics = outcome, unread()
-    async with opened(of_llm(llm_server, "openai"), metrics) as reranker:
-        assert await recalled(world, reranker, metrics) == before
-    assert len(llm_server.requests) == 1
-    assert metrics.registry.get_sample_value("afterword_rerankings_total", {"outcome": error_type}) == 1
-
-
-async def test_an_llm_that_hangs_is_left_after_its_time(world: Remembered, llm_server: LlmServer) -> None:
-    before = await world.memory.recall(QUERY, **OWNER)
-    llm_server.usual = llm_server.hangs()
-    began = time.monotonic()
-    async with opened(of_llm(llm_server, "openai", llm_timeout_seconds=0.3)) as reranker:
-        assert await recalled(world, reranker) == before
-    assert time.monotonic() - began < 20
-
-
-async def test_an_order_counts_in_the_budget_of_the_hour(llm_server: LlmServer) -> None:
-    llm_server.usual, budgets, metrics = answers("[2, 1]"), MemoryBudgets(), unread()
-    given = of_llm(llm_server, "openai").model_dump() | {"budget": {"tenant_tokens_per_hour": 300}}
-    question = RankingQuestion(QUERY, [RankedDocument("A boat.", NOON)] * 2, "t1")
-    reranker = make_reranker(Settings.model_validate(given), budgets, metrics)
-    assert reranker is not None
-    try:
-        assert await reranker.order(question) == [1, 0]
-        [(key, used)] = budgets.counters.items()
-        assert (key.endswith("/t1"), used) == (True, PROMPT_TOKENS + COMPLETION_TOKENS)
-        await reranker.order(question)
-        with pytest.raises(AfterwordError, match="budget of a tenant is used up"):
-            await reranker.order(question)
-    finally:
-        await reranker.close()
-    assert len(llm_server.requests) == 2
-    assert metrics.registry.get_sample_value("afterword_budget_refusals_total", {"budget": "tenant"}) == 1
+        Memory.from_settings(Settings.model_validate({"reranker": {"base_url": "rerank.internal"}}))

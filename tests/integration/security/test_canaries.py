@@ -70,7 +70,6 @@ def with_password(authority: Authority) -> dict[str, str]:
         "AFTERWORD_EMBEDDER__MODEL": "m",
         "AFTERWORD_EMBEDDER__BASE_URL": f"https://u:{CANARY}@{AWAY}/v1",
         "AFTERWORD_EMBEDDER__API_KEY": CANARY,
-        "AFTERWORD_RECALL__RERANK": "endpoint",
         "AFTERWORD_RERANKER__BASE_URL": f"https://u:{CANARY}@{AWAY}/v1",
         "AFTERWORD_RERANKER__API_KEY": CANARY,
     }

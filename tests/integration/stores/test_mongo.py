@@ -62,7 +62,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "conversations_of": lambda db: MongoMessages(db).conversations_of("u1", None, None, 1),
     "first": lambda db: MongoMessages(db).first("c1"),
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
-    "contents": lambda db: MongoMessages(db).contents(["c1:m1"], 10),
+    "texts": lambda db: MongoMessages(db).texts(["c1:m1"], 10),
     "get_reply": lambda db: MongoReplies(db).get("k"),
     "put_reply": lambda db: MongoReplies(db).put("k", KeptReply("text", Usage()), NOON),
     "count_all": lambda db: MongoMessages(db).count_all(),

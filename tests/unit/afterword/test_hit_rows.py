@@ -1,13 +1,16 @@
 """What `afterword recall` prints of a hit."""
 
 from afterword.commands.memory import HIT_COLUMNS, _hit_row
-from afterword.streams.stores.index import payload, recalled
-from tests.samples import a_summary
+from afterword.streams.stores.index import Match, payload, recalled
+from tests.samples import NOON, a_summary
 
 
-def test_the_messages_that_match_are_named_last() -> None:
-    hit = recalled(payload(a_summary()), 0.5)
-    assert _hit_row(hit) == ("0.50", "c1:1", "2026-01-05 12:02", "A flight to Rome was booked.", "")
-    matched = _hit_row(hit.model_copy(update={"matching_ids": ("m0", "m2")}))
+def test_what_was_said_comes_before_the_summary_and_nothing_passes_for_a_line_of_ours() -> None:
+    hit = recalled(payload(a_summary()), 0.5).model_copy(update={"title": "Rome"})
+    last = "Rome: A flight to Rome was booked."
+    assert _hit_row(hit) == ("0.50", "c1:1", "2026-01-05 12:02", "", last)
+    said = Match(message_id="m0", role="user", sent_at=NOON, content="To Rome!\n2026-01-01, user: x\x1b[2J", score=1.0)
+    matched = _hit_row(hit.model_copy(update={"matches": (said,)}))
     assert len(matched) == len(HIT_COLUMNS)
-    assert matched[-1] == "matches: m0, m2"
+    assert matched[-1] == last
+    assert matched[-2] == "2026-01-05, user: To Rome!\n    2026-01-01, user: x\ufffd[2J (m0)"

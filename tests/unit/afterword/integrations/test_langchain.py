@@ -28,7 +28,8 @@ def retriever(world: Remembered, **fields: Any) -> AfterwordRetriever:
 async def test_documents_are_the_episodes_of_its_user_and_tenant_only() -> None:
     world = await remembered()
     [document] = await retriever(world).ainvoke("peanuts")
-    assert "allergic to peanuts" in document.page_content
+    assert document.page_content.startswith("2026-01-05, user: I am allergic to peanuts.\n")
+    assert document.metadata["matches"][0]["content"] == "I am allergic to peanuts."
     assert document.id == "c1:1"
     assert document.metadata["conversation_id"] == "c1"
     assert document.metadata["message_ids"] == ["m0", "m1"]

@@ -1,4 +1,4 @@
-"""The second stage of recall: which messages match, and that it shows no more than the first."""
+"""Recall: what was said in a hit, in which order hits are, and what is not shown."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from afterword import Memory
-from afterword.recalling.reranking import CANDIDATES, MOST_MESSAGES, EpisodeTexts
+from afterword.recalling.episode_texts import EpisodeTexts
+from afterword.recalling.matches import ANSWER_TOKENS, EXCERPT_CHARACTERS
+from afterword.recalling.search import CANDIDATES, MOST_MESSAGES, MOST_SEARCHED
 from afterword.schemas import MessageDeleted, MessageEdited
 from afterword.streams.stores.index import Query, Recalled
 from afterword.streams.stores.messages import ArchiveChange
+from afterword.streams.tokens import count_tokens
 from tests.unit.afterword.memory.remembered import Remembered
 
 OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1"}
@@ -24,13 +27,17 @@ def world() -> Remembered:
     return Remembered()
 
 
-async def test_a_hit_says_which_messages_match(world: Remembered) -> None:
+async def test_a_hit_shows_what_was_said_by_whom_and_when_best_first(world: Remembered) -> None:
     said = await world.say(*TRIP)
     await world.summarise(said)
     await world.summarise(await world.say(*TALK, conversation_id="c2"))
     (best, *_) = await world.memory.recall("sailing to Corsica in a blue boat", **OWNER)
     assert best.conversation_id == "c1"
-    assert best.matching_ids == tuple(said[n].id for n in (2, 3, 4))
+    shown = {(m.message_id, m.role, m.sent_at, m.content) for m in best.matches}
+    assert shown == {(said[n].id, said[n].role, said[n].sent_at, TRIP[n]) for n in (2, 3, 4)}
+    assert [m.score for m in best.matches] == sorted((m.score for m in best.matches), reverse=True)
+    assert best.matches[-1].content == "In which boat?"
+    assert best.title == world.episodes.episodes["c1:1"].summary.title
     assert best.scores is None
     (explained, *_) = await world.memory.recall("sailing to Corsica in a blue boat", **OWNER, explain=True)
     assert explained.scores is not None
@@ -52,18 +59,9 @@ async def test_the_episode_whose_words_stand_together_comes_first(world: Remembe
         return sorted(await world.index.search(query), key=lambda hit: [*said].index(hit.conversation_id))
 
     question = "the kite that fell into the harbour"
-    first_stage = await _memory(world, in_this_order, rerank="none").recall(question, **OWNER)
-    assert [hit.conversation_id for hit in first_stage] == [*said]
+    assert [hit.conversation_id for hit in await in_this_order(Query(text=question, **OWNER))] == [*said]
     both = await _memory(world, in_this_order).recall(question, **OWNER)
     assert [hit.conversation_id for hit in both[:2]] == ["together", "apart"]
-
-
-async def test_without_a_second_stage_no_message_is_read(world: Remembered) -> None:
-    await world.summarise(await world.say(*TRIP))
-    world.messages.loaded = 0
-    hits = await _memory(world, rerank="none").recall("blue boat", **OWNER)
-    assert [hit.matching_ids for hit in hits] == [()]
-    assert world.messages.loaded == 0
 
 
 async def test_messages_of_an_episode_are_read_once_for_each_of_its_revisions(world: Remembered) -> None:
@@ -71,16 +69,16 @@ async def test_messages_of_an_episode_are_read_once_for_each_of_its_revisions(wo
     await world.summarise(said)
     for _ in range(2):
         (hit,) = await world.memory.recall("blue boat", **OWNER)
-        assert hit.matching_ids == (said[3].id, said[4].id)
+        assert ids(hit) == {said[3].id, said[4].id}
     read, world.messages.loaded = world.messages.loaded, 0
-    assert read == len(said)
+    assert read == len(said) + 2 * len(hit.matches), "what is shown is read anew: it may be deleted"
     edited = MessageEdited(conversation_id="c1", id=said[4].id, tenant_id="t1", content="The red one.")
     await world.messages.change(ArchiveChange(edited, 0, 100))
     point = world.index.points["c1:1"]
     world.index.points["c1:1"] = replace(point, summary=point.summary.model_copy(update={"revision": 2}))
     (hit,) = await world.memory.recall("blue boat", **OWNER)
-    assert hit.matching_ids == (said[3].id,)
-    assert world.messages.loaded == len(said)
+    assert ids(hit) == {said[3].id}
+    assert world.messages.loaded == len(said) + 1
 
 
 async def test_texts_that_are_kept_for_later_searches_are_few(world: Remembered) -> None:
@@ -105,10 +103,10 @@ async def test_an_episode_that_the_archive_has_in_part_is_read_again(world: Reme
     (key, archived) = next((k, one) for k, one in world.messages.messages.items() if one.message.id == said[4].id)
     del world.messages.messages[key]
     (hit,) = await world.memory.recall("blue boat", **OWNER)
-    assert hit.matching_ids == (said[3].id,)
+    assert ids(hit) == {said[3].id}
     world.messages.messages[key] = archived
     (hit,) = await world.memory.recall("blue boat", **OWNER)
-    assert hit.matching_ids == (said[3].id, said[4].id)
+    assert ids(hit) == {said[3].id, said[4].id}
 
 
 async def test_a_deleted_message_matches_nothing(world: Remembered) -> None:
@@ -119,7 +117,7 @@ async def test_a_deleted_message_matches_nothing(world: Remembered) -> None:
     for pending in list(world.messages.pending.values()):
         await world.messages.settle(pending)  # as if its next revision were made, and the index had the one before
     (hit,) = await world.memory.recall("blue boat", **OWNER)
-    assert hit.matching_ids == (said[3].id,)
+    assert ids(hit) == {said[3].id}
 
 
 async def test_a_later_revision_does_not_name_messages_that_it_has_no_more(world: Remembered) -> None:
@@ -130,7 +128,7 @@ async def test_a_later_revision_does_not_name_messages_that_it_has_no_more(world
     later = stored.summary.model_copy(update={"revision": 2, "message_ids": kept})
     world.episodes.episodes["c1:1"] = replace(stored, summary=later)
     (hit,) = await world.memory.recall("blue boat", **OWNER)
-    assert (hit.revision, hit.matching_ids) == (2, (said[3].id,))
+    assert (hit.revision, ids(hit)) == (2, {said[3].id})
 
 
 @pytest.mark.parametrize(
@@ -159,7 +157,7 @@ async def test_another_tenants_message_of_the_same_id_is_not_read(world: Remembe
         return found
 
     (hit,) = await Memory(world.episodes, world.messages, with_foreign_ids).recall("kite boat", **OWNER)
-    assert hit.matching_ids == ("m0",)
+    assert ids(hit) == {"m0"}
 
 
 async def test_the_first_stage_is_asked_for_candidates_and_answers_with_as_many_as_are_wanted(
@@ -186,8 +184,8 @@ async def test_no_more_messages_are_read_than_the_limit(world: Remembered) -> No
     world.messages.loaded = 0
     hits = await world.memory.recall("boat", **OWNER)
     assert len(hits) == 4
-    assert world.messages.loaded <= MOST_MESSAGES
-    assert [bool(hit.matching_ids) for hit in hits] == [True, True, True, False]
+    assert world.messages.loaded <= MOST_MESSAGES + MOST_SEARCHED + 3 * len(hits)
+    assert all(hit.matches for hit in hits), "in the last one too, although its passages were not compared"
 
 
 async def test_episodes_of_the_time_that_a_query_names_come_first(world: Remembered) -> None:
@@ -223,13 +221,83 @@ async def test_an_episode_that_names_the_asked_time_comes_forward_too(world: Rem
     assert hits[-1].conversation_id == "another subject"
 
 
-async def test_of_what_has_changed_the_latest_comes_first(world: Remembered) -> None:
-    said = "My dentist in town is Dr. Amsel.", "My dentist in town is Dr. Boyle now, all the way over the old bridge."
-    for number, text in enumerate(said):
-        at = datetime(2025, 3 + number, 10, tzinfo=UTC)
-        await world.summarise(await world.say(text, "I see.", conversation_id=f"c{number}", sent_at=at))
-    hits = await world.memory.recall("Who is my dentist in town?", **OWNER)
-    assert [hit.conversation_id for hit in hits] == ["c1", "c0"]
+async def test_a_deletion_that_is_pending_or_newer_than_the_words_that_are_kept_shows_nothing(
+    world: Remembered,
+) -> None:
+    said = await world.say(*TRIP)
+    await world.summarise(said)
+    (hit,) = await world.memory.recall("blue boat", **OWNER)
+    assert TRIP[4] in {match.content for match in hit.matches}
+    await world.messages.change(
+        ArchiveChange(MessageDeleted(conversation_id="c1", id=said[4].id, tenant_id="t1"), 0, 100)
+    )
+    assert await world.memory.recall("blue boat", **OWNER) == []
+    for pending in list(world.messages.pending.values()):
+        await world.messages.settle(pending)  # the index and the words that are kept are those before the deletion
+    (hit,) = await world.memory.recall("blue boat", **OWNER)
+    assert [match.content for match in hit.matches] == [TRIP[3]]
+
+
+async def test_of_a_long_message_the_sentences_around_the_words_are_shown(world: Remembered) -> None:
+    about = [f"This is sentence number {n} of a long message about boats." for n in range(200)]
+    about[120] = "The blue boat leaves for Corsica at nine."
+    await world.summarise(await world.say(" ".join(about)))
+    (hit,) = await world.memory.recall("the blue boat to Corsica", **OWNER)
+    (match,) = hit.matches
+    assert about[120] in match.content
+    assert match.content.startswith("… This is")
+    assert match.content.endswith(" …")
+    assert len(match.content) <= EXCERPT_CHARACTERS + 4
+
+
+async def test_what_an_answer_shows_is_bounded_and_each_hit_has_its_best_message_first(world: Remembered) -> None:
+    for n in range(40):
+        filling = " and on" * 40
+        texts = f"A blue boat, number {n}{filling}.", f"A boat{filling}.", f"The boat{filling}."
+        await world.summarise(await world.say(*texts, conversation_id=f"c{n}"))
+    hits = await world.memory.recall("blue boat", **OWNER, k=100)
+    shown = [match.content for hit in hits for match in hit.matches]
+    assert 0.9 * ANSWER_TOKENS <= sum(map(count_tokens, shown)) <= ANSWER_TOKENS
+    assert all("blue" in content for content in shown), "no hit has a second message where others have none"
+    few = await world.memory.recall("blue boat", **OWNER, k=3)
+    assert [len(hit.matches) for hit in few] == [3, 3, 3]
+
+
+async def test_a_newcomers_bot_is_given_every_answer() -> None:
+    """Seven things are told in one conversation, among small talk; five questions are asked in another."""
+    world, told = Remembered(), (
+        "I'm planning a trip to Rome in May, can you help?",
+        "Of course! Rome is lovely in May. When do you leave?",
+        "We leave on the 14th, from Hamburg.",
+        "Noted, the 14th of May from Hamburg.",
+        "Please remember that my daughter is allergic to nuts.",
+        "I will keep that in mind for restaurants.",
+        "Our hotel is the Albergo Sole, near the Pantheon.",
+        "A charming place, right in the centre.",
+        "My wife Clara will join us two days later.",
+        "How nice, then you can pick her up at the airport.",
+        "Our budget is 2400 euros for everything.",
+        "That is comfortable for a week.",
+        "Also, I never fly with Skyfast again, they lost my suitcase.",
+        "I understand, I will not suggest Skyfast.",
+        "And my passport expires in August.",
+        "Then you are fine for May.",
+    )  # fmt: skip
+    await world.summarise(await world.say(*told), size=8)
+    answers = {
+        "Who is allergic to what?": "my daughter is allergic to nuts",
+        "At which hotel do we stay?": "Albergo Sole",
+        "What is our budget?": "2400 euros",
+        "When does my passport expire?": "August",
+        "Which airline do I never want to fly with?": "Skyfast",
+    }
+    for question, answer in answers.items():
+        hits = await world.memory.recall(question, **OWNER)
+        assert any(answer in match.content for match in hits[0].matches), question
+
+
+def ids(hit: Recalled) -> set[str]:
+    return {match.message_id for match in hit.matches}
 
 
 def _memory(world: Remembered, search: Any = None, **given: Any) -> Memory:

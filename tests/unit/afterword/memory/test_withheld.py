@@ -264,4 +264,4 @@ async def test_reading_what_is_not_deleted_costs_one_question() -> None:
     assert calls == ["pending_deletions", "latest"]
     calls.clear()
     await memory.recall("Episode", user_id="u1", tenant_id="t1")
-    assert [name for name in calls if name != "contents"] == ["pending_deletions", "find_many"]
+    assert [name for name in calls if name != "texts"] == ["pending_deletions", "find_many"]

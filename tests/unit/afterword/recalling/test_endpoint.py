@@ -5,25 +5,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.recalling.endpoint import EndpointReranker, places_in, request_body
-from afterword.recalling.third_stage import RankedDocument, RankingQuestion
+from afterword.recalling.endpoint import RerankServer, places_in, request_body
 from afterword.streams.errors import AnswerInvalid, ConfigurationError
 from afterword.streams.settings import RerankerSettings
 from tests.doubles.reranker import scores
-from tests.samples import NOON
 
-QUESTION = RankingQuestion("Where?", [RankedDocument("Here.", NOON), RankedDocument("There.", NOON)], "t1")
+QUESTION = "Where?", ["Here.", "There."]
 
 
 def test_a_request_has_the_names_of_its_api_and_nothing_of_ids() -> None:
-    assert request_body(RerankerSettings(model="m"), QUESTION) == {
+    assert request_body(RerankerSettings(model="m"), *QUESTION) == {
         "model": "m",
         "query": "Where?",
         "documents": ["Here.", "There."],
         "top_n": 2,
     }
-    assert request_body(RerankerSettings(), QUESTION).keys() == {"query", "documents", "top_n"}
-    assert request_body(RerankerSettings(api="tei", model="m"), QUESTION) == {
+    assert request_body(RerankerSettings(), *QUESTION).keys() == {"query", "documents", "top_n"}
+    assert request_body(RerankerSettings(api="tei", model="m"), *QUESTION) == {
         "query": "Where?",
         "texts": ["Here.", "There."],
         "truncate": True,
@@ -111,7 +109,7 @@ def test_what_is_wrong_with_an_answer_quotes_nothing_of_it() -> None:
     assert raised.value.__cause__ is None
 
 
-@pytest.mark.parametrize("address", [None, "rerank.internal", "ftp://host"])
-def test_an_address_that_is_none_is_named_with_its_setting(address: str | None) -> None:
+@pytest.mark.parametrize("address", ["", "rerank.internal", "ftp://host"])
+def test_an_address_that_is_none_is_named_with_its_setting(address: str) -> None:
     with pytest.raises(ConfigurationError, match="AFTERWORD_RERANKER__BASE_URL"):
-        EndpointReranker(RerankerSettings(base_url=address))
+        RerankServer(RerankerSettings(base_url=address))

@@ -120,10 +120,9 @@ async def test_what_is_found_is_what_memory_knows() -> None:
         async with over_http(served) as client:
             hits = await client.call_tool("recall", {"query": "flight Rome", "until": "2026-01-05T12:03:00Z"})
             assert [hit["episode_id"] for hit in hits.structured_content["hits"]] == ["c1:1"]
-            assert "\nepisode c1:1 (2026-01-05 12:" in text_of(hits)
-            matching = hits.structured_content["hits"][0]["matching_ids"]
-            assert matching
-            assert f"(messages that match: {', '.join(matching)})" in text_of(hits)
+            best, *_ = hits.structured_content["hits"][0]["matches"]
+            assert f"\n2026-01-05, {best['role']}: {best['content']}\n" in text_of(hits)
+            assert f"  ids: episode c1:1, message {best['message_id']}" in text_of(hits)
             context = await client.call_tool("get_context", {"conversation_id": "c1", "max_tokens": 500})
             assert [one["id"] for one in context.structured_content["messages"]][-1] == "m5"
             assert "[m5] assistant: A flight to Rome on day 5." in text_of(context)

@@ -21,7 +21,7 @@ from afterword.serving.feed import Published, StreamFilter
 from afterword.serving.keys import new_key
 from afterword.serving.page import app as page
 from afterword.serving.page.live import RECENT_RECORDS, LiveView, recent_events, sparkline
-from afterword.serving.page.marking import excerpt, figures_in, with_evidence, with_words, word_finder
+from afterword.serving.page.marking import figures_in, with_evidence, with_words, word_finder
 from afterword.serving.page.rendering import STATIC, anchor, fragment, link, static_version, visible_text
 from afterword.serving.page.visitor import COOKIE
 from afterword.serving.principal import Principal
@@ -146,7 +146,7 @@ async def test_a_search_through_long_messages_stops_no_other_request() -> None:
         while not searching.done():
             await asyncio.sleep(0)
             longest, last = max(longest, time.thread_time() - last), time.thread_time()
-        assert (await searching).text.count("<blockquote") == 10
+        assert (await searching).text.count("<mark>zebra</mark>") >= 5
         assert longest < 0.06
 
 
@@ -382,13 +382,6 @@ def test_words_are_marked_in_every_form_that_the_search_finds(query: str, text: 
     shown = str(with_words(text, word_finder(query)))
     assert re.findall("<mark>(.*?)</mark>", shown) == marked
     assert "<Roman>" not in shown
-
-
-def test_an_excerpt_is_short_and_around_the_first_word() -> None:
-    shown = excerpt("x " * 1000 + "flight " + "y " * 1000, word_finder("flights"))
-    assert shown is not None
-    assert "<mark>flight</mark>" in shown
-    assert len(shown) < 400
 
 
 def test_marking_takes_any_text() -> None:

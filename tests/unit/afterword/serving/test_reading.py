@@ -115,7 +115,11 @@ async def test_recall_finds_within_times() -> None:
         body = {"query": "flight Rome", "user_id": "u1", "tenant_id": "t1"}
         hits = (await served.client.post("/v1/recall", json=body)).json()["hits"]
         assert {hit["ordinal"] for hit in hits} == {1, 2}
-        assert all(hit["matching_ids"] and {*hit["matching_ids"]} <= {*hit["message_ids"]} for hit in hits)
+        for hit in hits:
+            best = hit["matches"][0]
+            assert best.keys() == {"message_id", "role", "sent_at", "content", "score"}
+            assert best["message_id"] in hit["message_ids"]
+            assert "Rome" in best["content"]
         later = {**body, "started_after": "2026-01-05T12:01:30Z"}
         assert [h["ordinal"] for h in (await served.client.post("/v1/recall", json=later)).json()["hits"]] == [2]
         earlier = {**body, "ended_before": "2026-01-05T12:03:00Z"}

@@ -1,9 +1,9 @@
-"""The third stage of recall: what a reranker is shown, and that a search answers whatever it does."""
+"""Reranking in a recall: what a reranker is shown, and that a search answers whatever it does."""
 
 import asyncio
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,17 +11,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from afterword import Memory
-from afterword.recalling.third_stage import MARGIN_CHARACTERS, PAUSE_SECONDS, ThirdStage, mask_of
+from afterword.recalling.matches import READ_CHARACTERS
+from afterword.recalling.reranking import PAUSE_SECONDS, Reranking, mask_of
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import (
     AnswerInvalid,
-    BudgetExhausted,
     ProviderError,
     ProviderMisconfigured,
     ProviderRateLimited,
     ProviderUnavailable,
 )
-from afterword.streams.settings import Redaction
+from afterword.streams.settings import Redaction, RerankerSettings
 from afterword.streams.stores.index import Recalled
 from afterword.streams.stores.messages import ArchiveChange
 from afterword.streams.telemetry import Metrics
@@ -30,13 +30,11 @@ from tests.doubles.reranker import ScriptedReranker
 from tests.unit.afterword.memory.remembered import Remembered
 
 OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1"}
-CHARACTERS = 2000
 FAILURES = [
     ProviderUnavailable(problem="it answers with 503"),
     ProviderRateLimited(retry_after=1),
     ProviderMisconfigured(problem="it does not accept the API key (401)"),
     AnswerInvalid(problem="the response was not a ranking"),
-    BudgetExhausted(whose="a tenant", limit=1),
 ]
 
 
@@ -48,13 +46,14 @@ def world() -> Remembered:
 def memory_with(
     world: Remembered,
     reranker: ScriptedReranker,
-    characters: int = CHARACTERS,
     redaction: Redaction | None = None,
     metrics: Metrics | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
 ) -> Memory:
     mask = mask_of(redaction) if redaction else None
-    third_stage = ThirdStage(reranker, world.messages, characters, mask, metrics)
-    return Memory(world.episodes, world.messages, world.index.search, third_stage=third_stage)
+    reranking = Reranking(reranker, RerankerSettings(**settings), mask, metrics, clock)
+    return Memory(world.episodes, world.messages, world.index.search, reranking=reranking)
 
 
 async def boats(world: Remembered, number: int) -> None:
@@ -71,17 +70,20 @@ def names(hits: Sequence[Recalled]) -> list[str]:
     return [hit.conversation_id for hit in hits]
 
 
-async def test_hits_are_in_the_order_of_the_reranker_and_those_that_it_does_not_name_follow(world: Remembered) -> None:
+async def test_the_order_of_the_reranker_is_fused_with_that_of_passages(world: Remembered) -> None:
     await boats(world, 4)
     before = await world.memory.recall("boat", **OWNER)
-    reranker = ScriptedReranker([[2, 0]])
+    reranker = ScriptedReranker([[2, 0], [1, 0, 2, 3], [3, 2, 1, 0]])
     metrics = unread()
-    after = await memory_with(world, reranker, metrics=metrics).recall("boat", **OWNER)
-    assert names(after) == [names(before)[place] for place in (2, 0, 1, 3)]
-    assert [hit.score for hit in after] == [hit.score for hit in before], "scores stay with their places"
-    assert all(hit.matching_ids for hit in after)
+    memory = memory_with(world, reranker, metrics=metrics)
+    after = await memory.recall("boat", **OWNER)
+    assert names(after) == [names(before)[place] for place in (0, 2, 1, 3)], "two have named it"
+    assert [hit.score for hit in after] == [hit.score for hit in before], "scores stay with their ranks"
+    assert all(hit.matches for hit in after)
     assert len(reranker.questions) == 1
     assert counted(metrics, "ok") == 1
+    after = await memory.recall("boat", **OWNER)
+    assert names(after) == [names(before)[place] for place in (1, 0, 2, 3)], "in doubt the reranker is right"
 
 
 async def test_the_time_that_a_query_names_counts_whatever_the_reranker_says(world: Remembered) -> None:
@@ -92,42 +94,34 @@ async def test_the_time_that_a_query_names_counts_whatever_the_reranker_says(wor
     assert names(hits)[0] == "may"
 
 
-async def test_what_has_changed_stays_before_what_it_was_whatever_the_reranker_says(world: Remembered) -> None:
-    for n, text in enumerate(("I live in Ghent, in a flat.", "I live in Porto now, in a flat.", "The cat is well.")):
-        await world.summarise(await world.say(text, "I see.", conversation_id=f"c{n}"))
-    hits = await memory_with(world, ScriptedReranker([[1, 0]])).recall("where do I live, in which flat?", **OWNER)
-    assert names(hits)[:2] == ["c1", "c0"]
-
-
 async def test_the_reranker_chooses_among_its_candidates_not_among_the_hits_that_are_wanted(world: Remembered) -> None:
     await boats(world, 8)
     before = await world.memory.recall("boat", **OWNER, k=8)
-    reranker = ScriptedReranker(candidates=6)
-    (best,) = await memory_with(world, reranker).recall("boat", **OWNER, k=1)
+    reranker = ScriptedReranker([[5]])
+    (best,) = await memory_with(world, reranker, candidates=6).recall("boat", **OWNER, k=1)
     assert best.conversation_id == names(before)[5]
-    assert len(reranker.questions[0].documents) == 6
-    every = await memory_with(world, ScriptedReranker(candidates=6)).recall("boat", **OWNER, k=8)
-    assert names(every) == [*reversed(names(before)[:6]), *names(before)[6:]]
+    assert len(reranker.questions[0].texts) == 6
+    every = await memory_with(world, ScriptedReranker([[5]]), candidates=6).recall("boat", **OWNER, k=8)
+    assert names(every) == [names(before)[place] for place in (5, 0, 1, 2, 3, 4, 6, 7)]
 
 
-async def test_a_document_is_the_passage_and_the_summary(world: Remembered) -> None:
+async def test_a_document_is_what_was_said_and_the_summary(world: Remembered) -> None:
     await world.summarise(await world.say("Hello.", "Hi.", "We sail to Corsica.", "In which boat?", "The blue one."))
     await world.summarise(await world.say("Corsica?", "An island.", conversation_id="c2"))
     reranker = ScriptedReranker()
     hits = await memory_with(world, reranker).recall("sailing to Corsica", **OWNER)
     (question,) = reranker.questions
-    assert (question.query, question.tenant_id) == ("sailing to Corsica", "t1")
+    assert question.query == "sailing to Corsica"
     summary = next(hit.short_summary for hit in hits if hit.conversation_id == "c1")
-    texts = [document.text for document in question.documents]
-    assert f"We sail to Corsica.\nIn which boat?\nThe blue one.\n{summary}" in texts
+    assert f"We sail to Corsica.\n{summary}" in question.texts
 
 
 async def test_documents_are_bounded(world: Remembered) -> None:
     for n in range(3):
         await world.summarise(await world.say("boat " * 100_000, conversation_id=f"c{n}"))
     reranker = ScriptedReranker()
-    await memory_with(world, reranker, characters=300).recall("boat", **OWNER)
-    assert [len(document.text) for document in reranker.questions[0].documents] == [300] * 3
+    await memory_with(world, reranker, document_characters=300).recall("boat", **OWNER)
+    assert [len(text) for text in reranker.questions[0].texts] == [300] * 3
 
 
 async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(world: Remembered) -> None:
@@ -137,11 +131,11 @@ async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(wo
     reranker = ScriptedReranker()
     memory = memory_with(world, reranker)
     await memory.recall("boat", **OWNER)
-    assert any("secret" in document.text for document in reranker.questions[0].documents)
+    assert any("secret" in text for text in reranker.questions[0].texts)
     deleted = MessageDeleted(conversation_id="c1", id=said[1].id, tenant_id="t1")
     await world.messages.change(ArchiveChange(deleted, 0, 100))
     await memory.recall("boat", **OWNER)
-    texts = [document.text for document in reranker.questions[1].documents]
+    texts = reranker.questions[1].texts
     assert len(texts) == 2, "the episode is withheld while its deletion is pending"
     for pending in list(world.messages.pending.values()):
         await world.messages.settle(pending)  # as if its next revision were stored, and the index had the one before
@@ -152,8 +146,8 @@ async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(wo
         **{**vars(stored), "summary": stored.summary.model_copy(update=update)}
     )
     await memory.recall("boat", **OWNER)
-    texts = [document.text for document in reranker.questions[2].documents]
-    assert "The blue boat.\nYes.\nA blue boat." in texts
+    texts = reranker.questions[2].texts
+    assert "The blue boat.\nA blue boat." in texts
     assert not any("secret" in text for text in texts)
 
 
@@ -188,10 +182,11 @@ async def test_a_reranker_that_is_slow_is_not_waited_for(world: Remembered) -> N
     await boats(world, 3)
     before = await world.memory.recall("boat", **OWNER)
     reranker, metrics = ScriptedReranker(), unread()
-    reranker.timeout_seconds, reranker.delay_seconds = 0.1, 60.0
+    reranker.delay_seconds = 60.0
     began = time.monotonic()
     with capture_logs() as logs:
-        assert await memory_with(world, reranker, metrics=metrics).recall("boat", **OWNER) == before
+        memory = memory_with(world, reranker, metrics=metrics, timeout_seconds=0.1)
+        assert await memory.recall("boat", **OWNER) == before
     assert time.monotonic() - began < 10
     assert "did not answer in 0.1 s" in logs[0]["problem"]
     assert counted(metrics, "provider_unavailable") == 1
@@ -200,16 +195,16 @@ async def test_a_reranker_that_is_slow_is_not_waited_for(world: Remembered) -> N
 async def test_one_that_was_away_is_left_alone_for_a_while_and_asked_again(world: Remembered) -> None:
     await boats(world, 3)
     now = 0.0
-    reranker, metrics = ScriptedReranker([FAILURES[0], AnswerInvalid(problem="nonsense")]), unread()
-    third_stage = ThirdStage(reranker, world.messages, CHARACTERS, metrics=metrics, clock=lambda: now)
-    memory = Memory(world.episodes, world.messages, world.index.search, third_stage=third_stage)
+    script = [FAILURES[0], AnswerInvalid(problem="nonsense"), [2, 1, 0]]
+    reranker, metrics = ScriptedReranker(script), unread()
+    memory = memory_with(world, reranker, metrics=metrics, clock=lambda: now)
     before = await memory.recall("boat", **OWNER)
     with capture_logs() as logs:
         assert await memory.recall("boat", **OWNER) == before
     assert (len(reranker.questions), counted(metrics, "paused"), logs) == (1, 1, [])
     now += PAUSE_SECONDS + 0.1
     assert await memory.recall("boat", **OWNER) == before
-    assert names(await memory.recall("boat", **OWNER)) == [*reversed(names(before))], "nonsense is no reason to pause"
+    assert names(await memory.recall("boat", **OWNER))[0] == names(before)[2], "nonsense is no reason to pause"
     assert len(reranker.questions) == 3
 
 
@@ -235,7 +230,7 @@ async def test_where_prompts_are_redacted_a_reranker_is_shown_the_same_placehold
     (question,) = reranker.questions
     shown = str(question)
     assert "@example.com" not in shown
-    documents = {document.text.partition("\n")[0] for document in question.documents}
+    documents = {text.partition("\n")[0] for text in question.texts}
     assert documents == {f"Write about the boat to [EMAIL_{n}]." for n in (1, 2)}
     assert {"[EMAIL_1]", "[EMAIL_2]"} <= set(question.query.split())
     assert any("@example.com" in hit.short_summary for hit in hits), "hits have the originals"
@@ -249,15 +244,14 @@ async def test_where_everything_is_redacted_the_question_is_too(world: Remembere
     assert reranker.questions[0].query == "boat of [EMAIL]"
 
 
-@pytest.mark.parametrize("before", range(2 * MARGIN_CHARACTERS - 30, 2 * MARGIN_CHARACTERS, 4))
+@pytest.mark.parametrize("before", range(READ_CHARACTERS - 30, READ_CHARACTERS, 4))
 async def test_no_half_of_what_is_redacted_is_shown_where_a_message_is_cut(world: Remembered, before: int) -> None:
-    characters = MARGIN_CHARACTERS
     for n in range(2):
         long = "someone.with.a.long.address@example.com "  # its placeholder is shorter: the end moves forward
-        text = f"boat {'x' * (before % len(long))} {long * (before // len(long))}joe.miller@example.com{' boat' * 100}"
-        await world.summarise(await world.say(text, "Yes.", conversation_id=f"c{n}"))
+        text = f"{'x' * (before % len(long))} {long * (before // len(long))}joe.miller@example.com{' blue boat' * 100}"
+        await world.summarise(await world.say(f"A boat. {text}", "Yes.", conversation_id=f"c{n}"))
     reranker = ScriptedReranker()
-    memory = memory_with(world, reranker, characters=characters, redaction=Redaction(where="llm"))
+    memory = memory_with(world, reranker, document_characters=20_000, redaction=Redaction(where="llm"))
     await memory.recall("boat", **OWNER)
     shown = str(reranker.questions)
     assert "[EMAIL_1]" in shown
@@ -266,10 +260,10 @@ async def test_no_half_of_what_is_redacted_is_shown_where_a_message_is_cut(world
 
 async def test_closing_the_memory_closes_the_reranker(world: Remembered) -> None:
     reranker = ScriptedReranker()
-    third_stage = ThirdStage(reranker, world.messages, CHARACTERS)
-    closing = (third_stage.close,)
+    reranking = Reranking(reranker, RerankerSettings())
+    closing = (reranking.close,)
     async with Memory(
-        world.episodes, world.messages, world.index.search, third_stage=third_stage, closing=closing
+        world.episodes, world.messages, world.index.search, reranking=reranking, closing=closing
     ) as memory:
         assert await memory.recall("boat", **OWNER) == []
     assert reranker.closed
