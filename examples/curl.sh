@@ -30,7 +30,7 @@ echo 'Close the episode, without waiting until it is idle:'
 call POST "/v1/conversations/$chat/flush" '{}'
 
 echo 'Recall it, once it is summarized:'
-until_there '"short_summary":"[^"]*"' POST /v1/recall "{\"query\": \"May I eat peanuts?\", \"user_id\": \"$user\"}"
+until_there '"content":"[^"]*"' POST /v1/recall "{\"query\": \"May I eat peanuts?\", \"user_id\": \"$user\"}"
 
 echo 'Load what an agent needs to go on:'
 call GET "/v1/conversations/$chat/context?max_tokens=500"

@@ -73,7 +73,7 @@ async def test_a_shell_with_curl_recalls_what_it_said(server: Serving) -> None:
         pytest.skip("there is no curl")
     code, said = await run(str(EXAMPLES / "curl.sh"), directory=EXAMPLES, MEMORY_URL=server.address)
     assert code == 0, said
-    assert '"short_summary":"User: I am allergic to peanuts' in said
+    assert '"content":"I am allergic to peanuts, please remember that."' in said
     assert '"tokens":' in said.splitlines()[-1]
 
 
@@ -90,7 +90,7 @@ async def test_the_typescript_client_typechecks_and_recalls_what_it_said(server:
     code, said = await run("npm", "start", directory=program, MEMORY_URL=server.address)
     assert code == 0, said
     assert "summary: " in said
-    assert "recalled: User: I am allergic to peanuts" in said
+    assert "recalled: user: I am allergic to peanuts" in said
     assert "context: 2 messages" in said
 
 

@@ -105,4 +105,4 @@ async def test_every_command_of_the_tutorial_works(tmp_path: Path) -> None:
         assert "leave it with Grace" in await shell(tmp_path, over_http.replace(ADDRESS, address))
         copy_typescript(tmp_path)
         if shutil.which("npm") and not await npm_problem(tmp_path):
-            assert "recalled: User: I am allergic" in await shell(tmp_path, typescript.replace(ADDRESS, address))
+            assert "recalled: user: I am allergic" in await shell(tmp_path, typescript.replace(ADDRESS, address))

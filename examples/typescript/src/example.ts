@@ -31,7 +31,9 @@ await announced.return(undefined);
 
 const { hits } = await answer(memory.POST("/v1/recall", { body: { query: "May I eat peanuts?", user_id: user } }));
 for (const hit of hits) {
-  console.log(`recalled: ${hit.short_summary}`);
+  for (const match of hit.matches ?? []) {
+    console.log(`recalled: ${match.role}: ${match.content}`);
+  }
 }
 
 const context = await answer(
