@@ -39,11 +39,10 @@ SEED = 15
 
 async def run(form: Form, directory: Path) -> Sequence[Finding]:
     turns = [message.content for row in dialogue_rows() for message in expand(row["id"], row["dialogue"])]
-    lines: list[Line] = []
     async with EmbeddedStack(directory / "stack") as stack:
         given = [messages // EPISODE_MESSAGES for messages in sorted(form.messages)]
-        for size in given or (SHORT_SIZES if form.short else SIZES):
-            lines.append(await measured(stack.mongo_uri, directory / f"index-{size}", size, turns))
+        sizes = given or (SHORT_SIZES if form.short else SIZES)
+        lines = [await measured(stack.mongo_uri, directory / f"index-{size}", size, turns) for size in sizes]
     title = f"recall: one user, {EPISODE_MESSAGES} messages an episode, {CALLS} questions one after the other"
     return [Finding(title, lines)]
 

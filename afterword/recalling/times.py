@@ -58,8 +58,6 @@ class AskedTime(NamedTuple):
     end: datetime
     days: Period
     """The days that the question names, without TOLD_LATER."""
-    is_over: bool
-    """Whether these days are over. Until they are, the message sent last tells what holds."""
     rest: str
     """Question without the words for the time. It is the whole question if nothing else is left, or if the time is
     longer than a month: a year is a subject, too."""
@@ -105,7 +103,7 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
         left = words(rest := reader.without(dates, question))
         if not any(stems(left, language) for language in languages):
             rest = question
-    return AskedTime(begin, end, days, days.last < today, rest, _month_of(days, tuple(languages)))
+    return AskedTime(begin, end, days, rest, _month_of(days, tuple(languages)))
 
 
 def _best_reading(

@@ -15,12 +15,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from afterword.recalling.reranking import open_reranking
-from afterword.recalling.search import Search
 from rich.console import Console
 from rich.table import Table
 
 from afterword.memory import Memory
+from afterword.recalling.reranking import open_reranking
+from afterword.recalling.search import Search
 from afterword.schemas import EpisodeClosed, MessageCreated
 from afterword.streams.settings import load_settings
 from afterword.streams.stores.episodes import stored_episode

@@ -166,22 +166,6 @@ def test_a_time_that_is_not_clear_is_none(question: str) -> None:
     assert days(question) is None
 
 
-@pytest.mark.parametrize(
-    ("question", "is_over"),
-    [
-        ("Who came in May 2023?", True),
-        ("Who came yesterday?", True),
-        ("Who comes today?", False),
-        ("Who comes next month?", False),
-        ("What happened in 2022?", True),
-    ],
-)
-def test_a_time_is_over_when_its_last_day_is(question: str, is_over: bool) -> None:
-    asked = asked_time(question, NOW)
-    assert asked is not None
-    assert asked.is_over is is_over
-
-
 def test_the_end_of_the_calendar_is_no_error() -> None:
     assert asked_time("What is today?", datetime(9999, 12, 31, tzinfo=UTC)) is None
     assert asked_time("What did I say a year ago?", datetime(1, 1, 1, tzinfo=UTC)) is None
