@@ -152,7 +152,7 @@ async def test_whatever_a_server_answers_recall_does_too(
     tracemalloc.start()
     try:
         with capture_logs() as logs:
-            async with opened(of_endpoint(server, timeout_seconds=1)) as reranker:
+            async with opened(of_endpoint(server, timeout_seconds=1), metrics) as reranker:
                 hits = await recalled(world, reranker)
         _, peak = tracemalloc.get_traced_memory()
     finally:
