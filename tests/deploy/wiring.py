@@ -90,10 +90,6 @@ class Release:
             found[name] = {**found.get(name, {}), **own} if isinstance(own, dict) else own
         return found
 
-    def secrets_of(self, component: str) -> set[str]:
-        """Sections of which a component gets secrets and files."""
-        return SECRETS[component]
-
     def kind(self, *kinds: str) -> list[Resource]:
         return [resource for resource in self.resources if resource["kind"] in kinds]
 
@@ -361,7 +357,7 @@ def check_secrets(release: Release) -> Findings:
         keys = {(one["name"], *_secret_of(one)) for one in env if "secretKeyRef" in one.get("valueFrom", {})}
         wanted = {
             (f"AFTERWORD_{section.upper()}__{name.upper()}", given["existingSecret"], given.get("key", name))
-            for section in release.secrets_of(pod.component)
+            for section in SECRETS[pod.component]
             for name, given in (release.values["secrets"].get(section) or {}).items()
         }
         if keys != wanted:
@@ -395,7 +391,7 @@ def _files(release: Release, pod: Pod, who: str) -> Findings:
         there |= {(f"{mount}/{item['path']}", content["name"], item["key"]) for item in content["items"]}
     wanted = {
         (f"/etc/afterword/{section}/{name}", given.get("existingSecret") or given["existingConfigMap"], given["key"])
-        for section in release.secrets_of(pod.component)
+        for section in SECRETS[pod.component]
         for name, given in (release.values["files"].get(section) or {}).items()
     }
     named = {one["value"] for one in pod.container["env"] if str(one.get("value", "")).startswith("/etc/afterword")}
