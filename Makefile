@@ -139,7 +139,7 @@ $(RELEASE_STAMP): requirements-release.lock
 sizes: $(STAMP) build/uv/bin/uv ## packages and megabytes that each extra installs
 	rm -rf build/sizes
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes . ./distributions/embedded
-	@for extra in '' '[memory]' '[worker]' '[serve]' '[dev]' '[worker,snapshots]' '[worker,local-embeddings]' \
+	@for extra in '' '[memory]' '[worker]' '[serve]' '[dev]' '[worker,local-embeddings]' \
 	  '[langchain]' '[langgraph]' '[openai-agents]'; do \
 	  build/uv/bin/uv pip install --quiet --python $(BIN)/python --target "build/sizes/x$$extra" \
 	    --find-links build/sizes "$$(echo build/sizes/afterword-*.whl)$$extra" || exit 1; \
@@ -151,7 +151,7 @@ LOCK := $(COMPILE) pyproject.toml
 
 lock: build/uv/bin/uv ## renew the locks, after pyproject.toml has changed: ours, the image's part of it, what builds the image, the benchmarks' other
 	$(LOCK) --extra test -o requirements.lock
-	$(LOCK) --extra serve --extra snapshots --constraint requirements.lock --no-annotate -o requirements-image.lock
+	$(LOCK) --extra serve --constraint requirements.lock --no-annotate -o requirements-image.lock
 	$(COMPILE) --group build --constraint requirements.lock --no-annotate -o requirements-build.lock
 	$(LOCK) --extra bench --no-annotate -o requirements-bench.lock
 	$(LOCK) --extra release --no-annotate -o requirements-release.lock

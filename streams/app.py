@@ -2,15 +2,13 @@
 
 from opentelemetry.trace import Tracer
 
-from afterword.streams.errors import ConfigurationError
 from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.kafka import require_topics, security
 from afterword.streams.runtime import App, EngineMetrics, Options
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import NO_TRACER
-from afterword.streams.runtime.snapshot_stores import SnapshotStore, open_snapshot_store
 from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, run
-from afterword.streams.settings import HEARTBEAT_SECONDS, Llm, Settings, variable
+from afterword.streams.settings import HEARTBEAT_SECONDS, Llm, Settings
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 
@@ -36,7 +34,6 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
         handling_seconds=handling_seconds,
         state_memory_bytes=engine.state_memory_bytes,
         standbys=engine.standbys,
-        snapshot_seconds=engine.snapshot_seconds,
         tracer=tracer,
     )
 
@@ -58,12 +55,11 @@ def faust_app(
     metrics: EngineMetrics | None = None,
     *,
     handling_seconds: float = 0.0,
-    snapshots: SnapshotStore | None = None,
     tracer: Tracer = NO_TRACER,
 ) -> App:
     """Make a Faust app on the engine, without agents.
 
-    `handling_seconds`, `tracer`: as in `Options`; `snapshots`: as in `App`.
+    `handling_seconds`, `tracer`: as in `Options`.
     Raises: ConfigurationError.
     """
     kafka = settings.kafka
@@ -80,30 +76,13 @@ def faust_app(
         security=security(kafka),
         metrics=metrics,
         consumer_class=BoundedConsumer,
-        snapshots=snapshots,
     )
-
-
-def configured_snapshots(settings: Settings) -> SnapshotStore | None:
-    """Return the place for snapshots of the segmenter's state; None without one. Raises: ConfigurationError."""
-    url = settings.engine.snapshot_url
-    if url is None:
-        return None
-    setting = variable(("engine", "snapshot_url"))
-    try:
-        return open_snapshot_store(url)
-    except ModuleNotFoundError as error:
-        problem = "a bucket needs: pip install 'afterword[snapshots]'"
-        raise ConfigurationError(setting=setting, problem=problem) from error
-    except ValueError as error:
-        raise ConfigurationError(setting=setting, problem=str(error)) from error
 
 
 def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
     from afterword.streams.segmenter.agent import attach_segmenter  # here: the other workers need none of it
 
-    snapshots = configured_snapshots(settings)
-    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, snapshots=snapshots, tracer=tracer)
+    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, tracer=tracer)
     attach_segmenter(app, settings, metrics, tracer)
     return app
 

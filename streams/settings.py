@@ -290,10 +290,6 @@ class Qdrant(Section):
         return self
 
 
-MOST_SNAPSHOT_SECONDS = 6 * 3600.0
-"""Half of the engine's `stale_seconds`: a snapshot has to be used before it is as old as that."""
-
-
 LEAST_STATE_MEMORY_BYTES = 8 * 1024 * 1024
 """Least memory with which partitions do not write their rows into very small files, merged over and over."""
 MOST_STATE_MEMORY_BYTES = 64 * 1024 * 1024 * 1024
@@ -324,29 +320,6 @@ class Engine(Section):
     standbys: int = Field(
         0, ge=0, le=2, description="other segmenters that keep a copy of each partition's state; see docs/engine.md"
     )
-    snapshot_url: str | None = Field(
-        None,
-        min_length=1,
-        description="folder, file:///folder or s3://bucket/prefix for snapshots of the segmenter's state, from which "
-        "one without a disk starts; see docs/engine.md",
-    )
-    snapshot_seconds: float = Field(
-        10_800.0,
-        ge=1,
-        le=MOST_SNAPSHOT_SECONDS,
-        description="interval at which each partition's owner writes its snapshot",
-    )
-
-    @field_validator("snapshot_url")
-    @classmethod
-    def known_place(cls, url: str | None) -> str | None:
-        """Require a place that there is an implementation of, and no secret in its address, which may be shown."""
-        parts = urlsplit(url or "")
-        if parts.scheme not in ("", "file", "s3") or (parts.scheme == "s3") != bool(parts.netloc):
-            raise ValueError("must be a folder, file:///folder or s3://bucket/prefix")
-        if parts.username or parts.password or (parts.scheme and (parts.query or parts.fragment)):
-            raise ValueError("must name a place only: credentials and options go into variables AWS_…")
-        return url
 
 
 class Episodes(Section):

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 LOCKS: dict[str, tuple[list[str], list[str]]] = {
     "requirements.lock": (["test"], []),
     "requirements-demo.lock": (["serve"], ["demo"]),
-    "requirements-image.lock": (["serve", "snapshots"], []),
+    "requirements-image.lock": (["serve"], []),
     "requirements-bench.lock": (["bench"], []),
     "requirements-release.lock": (["release"], []),
     "requirements-site.lock": (["site"], []),

@@ -14,7 +14,6 @@ from afterword.streams.runtime.database import private_directory
 from afterword.streams.runtime.errors import StoreFailed
 from afterword.streams.runtime.metrics import EngineMetrics
 from afterword.streams.runtime.options import LIFE_CYCLE, Options
-from afterword.streams.runtime.snapshot_stores import SnapshotStore
 from afterword.streams.runtime.store import Table, TableManager
 from afterword.streams.runtime.watchdog import stalls_before
 
@@ -30,8 +29,7 @@ class App(faust.App):
 
     `brokers`: host:port, several separated by commas. `security`: aiokafka's arguments for TLS and SASL, such as
     `ssl_context`, for every client. `metrics`: by default in a registry that is not exported. `consumer_class` reads
-    the sources: a subclass may bound what it decodes. `snapshots`: where
-    copies of partitions' state are kept, if anywhere.
+    the sources: a subclass may bound what it decodes.
     """
 
     logger = LIFE_CYCLE
@@ -46,13 +44,11 @@ class App(faust.App):
         security: Mapping[str, Any] = PLAINTEXT,
         metrics: EngineMetrics | None = None,
         consumer_class: type[AIOKafkaConsumer] = AIOKafkaConsumer,
-        snapshots: SnapshotStore | None = None,
         **options: Any,
     ) -> None:
         self.engine = engine
         self.security = security
         self.consumer_class = consumer_class
-        self.snapshots = snapshots
         self.breaker = Breaker()
         """Breaker shared by all partitions of this worker."""
         self.engine_metrics = metrics or EngineMetrics(CollectorRegistry(), app_id)

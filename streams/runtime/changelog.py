@@ -20,7 +20,6 @@ from afterword.streams.runtime.sources import check_source
 
 if TYPE_CHECKING:
     from afterword.streams.runtime.batch import Headers
-    from afterword.streams.runtime.snapshots import StateSnapshot
 
 log = structlog.get_logger()
 
@@ -173,10 +172,6 @@ class Replay:
     """Id of the source topic when it was opened; empty from a broker that has none."""
     truncated: set[TopicPartition] = field(default_factory=set)
     """Changelogs of which it was told that their beginning was deleted."""
-    snapshot: "StateSnapshot | None" = None
-    """Copy from which a database without usable state is filled, before anything is replayed."""
-    filled: int = 0
-    """Rows that were read from it, also in vain: `replayed` counts on from there."""
     left: int = 0
     """Offsets up to the ends of the changelogs at the last look, those of markers among them."""
 
@@ -190,8 +185,6 @@ class Replay:
         """
         names = [changelog.topic for changelog in self.changelogs.values()]
         self.source_id = await check_changelogs(clients, names, self.topic, self.stale_seconds, layout)
-        if self.snapshot is not None:
-            self.filled = await self.snapshot.fill(self.database, self.changelogs, self.replayed, self.pace)
         self.consumer = clients.consumer(
             isolation_level="read_committed",
             enable_auto_commit=False,
@@ -218,8 +211,6 @@ class Replay:
                 raise OtherChangelog
             records, rebuilt = await self._catch_up(), False
         except OtherChangelog:
-            if self.snapshot is not None and self.filled and self.database.position.lineage:
-                self.snapshot.ignore("other_changelog")
             self.database.wipe()
             records, rebuilt = await self._catch_up(), True
         known = self.database.position
@@ -263,7 +254,7 @@ class Replay:
                 for changelog, found in fetched.items():
                     marks.update(_apply(database, tables[changelog], found, as_of_ms))
                     records += len(found)
-                    self.replayed(self.filled + records)
+                    self.replayed(records)
         if known - set(marks):  # our last bookmark is gone, although compaction always keeps one
             raise OtherChangelog
         if self.is_alone:
@@ -284,16 +275,15 @@ async def recover(
     stale_seconds: float,
     replayed: Callable[[int], None] = lambda _: None,
     layout: int = 0,
-    snapshot: "StateSnapshot | None" = None,
 ) -> Recovered:
     """Replay the changelog records that the local state lacks; the caller has fenced all other writers.
 
-    `stale_seconds`, `replayed`, `snapshot`: as of `Replay`. `layout`: as of `check_changelogs`.
+    `stale_seconds`, `replayed`: as of `Replay`. `layout`: as of `check_changelogs`.
 
     Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated,
     StoreFailed, KafkaError, TimeoutError.
     """
-    replay = Replay(database, changelogs, topic, stale_seconds, replayed, snapshot=snapshot)
+    replay = Replay(database, changelogs, topic, stale_seconds, replayed)
     async with replay.opened(clients, layout):
         return await replay.catch_up()
 

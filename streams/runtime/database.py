@@ -24,8 +24,6 @@ if TYPE_CHECKING:  # imported with the first database: a worker without any save
 
 log = structlog.get_logger()
 
-StoredRow = tuple[bytes, bytes]
-"""Key and value."""
 RowChange = tuple[bytes, bytes | None]
 """Key and new value; None deletes the row."""
 DeadlineOf = Callable[[bytes], int | None]
@@ -238,21 +236,6 @@ class Database:
             for raw, _ in self._scan(prefix):
                 yield raw[len(prefix) :]
 
-    def rows_after(self, table: str, key: bytes | None, most_bytes: int) -> list[StoredRow]:
-        """Return rows in the order of their keys, those after `key` (None: from the first): until they are so large.
-
-        Nothing is kept open in between, which would keep files that are compacted away.
-        """
-        prefix, found, size = self._prefixes[table], list[StoredRow](), 0
-        start = prefix if key is None else prefix + key + b"\0"  # the next key that there can be
-        with failures_named(self.path):
-            for raw, value in self._scan(prefix, _read_once(), start):
-                found.append((raw[len(prefix) :], value))
-                size += len(raw) + len(value)
-                if size >= most_bytes:
-                    break
-        return found
-
     def write(
         self, changes: Mapping[str, Iterable[RowChange]], position: DatabasePosition, *, as_of_ms: int | None = None
     ) -> None:
@@ -379,12 +362,9 @@ class Database:
         deadline_of = self._deadlines.get(table)
         return None if value is None or deadline_of is None else deadline_of(value)
 
-    def _scan(
-        self, prefix: bytes, options: "ReadOptions | None" = None, start: bytes = b""
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values. `start`: the first key, if it is not the prefix itself."""
+    def _scan(self, prefix: bytes, options: "ReadOptions | None" = None) -> Iterator[tuple[bytes, bytes]]:
         iterator = self._db.iter(options)
-        iterator.seek(start or prefix)
+        iterator.seek(prefix)
         while iterator.valid() and (key := iterator.key()).startswith(prefix):
             yield key, iterator.value()
             iterator.next()

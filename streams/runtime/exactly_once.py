@@ -228,7 +228,6 @@ class ExactlyOncePartition:
                 self._options.stale_seconds,
                 self._note_replayed,
                 session.layout,
-                self._consumer.snapshot(self._source),
             )
             for _ in chain(session.database.reindex(), session.database.count_scheduled()):
                 await asyncio.sleep(0)

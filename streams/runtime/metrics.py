@@ -108,17 +108,6 @@ class EngineMetrics:
             "1 while a source has more partitions than its state was made with, and is not read, or only in part.",
             *("role", "topic"),
         )
-        self._snapshots = families.counter(
-            "snapshots_total",
-            "Snapshots of partitions' state that were to be written. `result`: written, failed.",
-            *("role", "result"),
-        )
-        self._restores = families.counter(
-            "snapshot_restores_total",
-            "Partitions without local state for which a snapshot was looked for. `result`: restored; missing; ignored, "
-            "as it cannot be used or its store does not answer: the changelogs are replayed from their beginning.",
-            *("role", "result"),
-        )
         for counter in (self._stalls, self._expired):
             counter.labels(role)  # 0 from the start: Prometheus sees an increase only after it saw 0
 
@@ -138,14 +127,6 @@ class EngineMetrics:
     def expired(self, count: int) -> None:
         """Count offsets of a source that were deleted before they were read."""
         self._expired.labels(self._role).inc(count)
-
-    def snapshot_taken(self, is_written: bool) -> None:
-        """Count a snapshot that was written, or failed."""
-        self._snapshots.labels(self._role, "written" if is_written else "failed").inc()
-
-    def snapshot_read(self, result: str) -> None:
-        """Count a partition without local state. `result`: restored, missing, ignored."""
-        self._restores.labels(self._role, result).inc()
 
     def grown(self, topic: str, is_grown: bool) -> None:
         """Show whether a source has more partitions than its state was made with."""

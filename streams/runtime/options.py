@@ -85,9 +85,6 @@ class Options:
     """It is kept for so long after its last use, and at least for a session timeout: the partition may come back."""
     standbys: int = 0
     """Workers beside the owner that keep a partition's state up to date."""
-    snapshot_seconds: float = 3 * 3600.0
-    """Interval at which the owner copies a partition's state, if there is a place for it; at most half of
-    `stale_seconds`."""
     clock: Callable[[], int] = wall_clock_ms
     tracer: Tracer = NO_TRACER
     """Gets a span for each commit of outputs that carry a trace."""

@@ -106,7 +106,6 @@ class Standby:
                 options.stale_seconds,
                 pace=self._consumer.pace,
                 is_alone=False,
-                snapshot=self._consumer.snapshot(source),
             )
             async with replay.opened(clients, layout.partitions, FETCH_WAIT_MS):
                 done = await replay.catch_up()

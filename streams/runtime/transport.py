@@ -27,7 +27,6 @@ from afterword.streams.runtime.exactly_once import ExactlyOncePartition
 from afterword.streams.runtime.layouts import GROWN, Layouts
 from afterword.streams.runtime.options import LIFE_CYCLE, Clients
 from afterword.streams.runtime.rebalance import KeptPositions, RebalanceListener
-from afterword.streams.runtime.snapshots import SILENT_SECONDS, StateSnapshot
 from afterword.streams.runtime.standby import MOST_RECORDS, SHARE, Standby
 
 log = structlog.get_logger()
@@ -208,22 +207,9 @@ class Consumer(base.Consumer):
             clock=engine.clock,
         )
 
-    def snapshot(self, source: TopicPartition) -> StateSnapshot | None:
-        """Return the snapshot of a partition; None if there are none."""
-        store, engine = self.app.snapshots, self.app.engine
-        if store is None:
-            return None
-        key = f"{self.app.conf.id}/{source.topic}/{source.partition}"
-        silent_seconds = min(SILENT_SECONDS, engine.watchdog_seconds / 4)
-        return StateSnapshot(store, key, engine.stale_seconds, self.app.engine_metrics, silent_seconds)
-
-    def sessions(self) -> dict[TopicPartition, Any]:
-        """Return the sessions of the open partitions."""
-        return {source: one.session for source, one in self.partitions.items() if one.session is not None}
-
     def databases(self) -> Iterator[Database]:
         """Yield the databases of the open partitions."""
-        yield from (session.database for session in self.sessions().values())
+        yield from (one.session.database for one in self.partitions.values() if one.session is not None)
 
     @property
     def joined(self) -> bool:

@@ -17,7 +17,6 @@ from afterword.streams.runtime.errors import Stalled
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.lag import standings
 from afterword.streams.runtime.moved import remove_regularly
-from afterword.streams.runtime.snapshots import take_regularly
 from afterword.streams.runtime.sources import watch_sources
 from afterword.streams.runtime.watchdog import Watchdog, remember_stall
 
@@ -90,7 +89,7 @@ class _Run:
                 spare_the_collector()
                 return_freed_memory()
                 watches = (self._show(), self._guard(), _measure(app))
-                others = (watch_sources(app), remove_regularly(app), take_regularly(app))
+                others = (watch_sources(app), remove_regularly(app))
                 watchers = [asyncio.create_task(w) for w in (*watches, *others)]
                 watchers.append(asyncio.create_task(crash_with(app, tuple(watchers))))
                 try:

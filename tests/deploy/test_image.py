@@ -21,7 +21,7 @@ START_SECONDS = 240.0
 STOP_SECONDS = 40
 POLL_SECONDS = 0.5
 OURS_BYTES = 330_000_000
-"""Size limit of what the image adds to its base: 324 MB today, 29 MB of them zstandard and lz4, 16 MB obstore."""
+"""Size limit of what the image adds to its base: 308 MB today, 29 MB of them zstandard and lz4."""
 HARDENED = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--network", "host")
 
 

@@ -71,17 +71,6 @@ class MemoryDatabase:
     def keys(self, table: str) -> Iterator[bytes]:
         return iter(sorted(key for name, key in self._files.rows if name == table))
 
-    def rows_after(self, table: str, key: bytes | None, most_bytes: int) -> list[tuple[bytes, bytes]]:
-        """Return rows in the order of their keys, those after `key` (None: from the first): until they are so large."""
-        if not self._files.open:
-            raise StoreFailed(path=self.path, cause="closed")
-        found, size = list[tuple[bytes, bytes]](), 0
-        for one in self.keys(table):
-            if (key is None or one > key) and size < most_bytes:
-                found.append((one, self._files.rows[table, one]))
-                size += len(table) + 1 + len(one) + len(found[-1][1])
-        return found
-
     def write(
         self, changes: Mapping[str, Iterable[RowChange]], position: DatabasePosition, *, as_of_ms: int | None = None
     ) -> None:

@@ -15,14 +15,13 @@ from tests.model import mutants
 from tests.model.machine import FaultMachine
 from tests.model.profiles import EXAMPLES, profile
 from tests.model.quiet import quiet
-from tests.model.segmenter_machine import AgentsMachine, DamagedMachine, SegmenterMachine, SnapshotMachine
+from tests.model.segmenter_machine import AgentsMachine, DamagedMachine, SegmenterMachine
 from tests.model.summarizer_machine import SummarizerMachine
 
 MACHINES: dict[str, type[FaultMachine]] = {
     "segmenter": SegmenterMachine,
     "agents": AgentsMachine,
     "damaged": DamagedMachine,
-    "snapshots": SnapshotMachine,
     "summarizer": SummarizerMachine,
 }
 

@@ -28,7 +28,7 @@ class Mutant(NamedTuple):
     new: str
 
 
-SEGMENTER, SUMMARIZER, DAMAGED, SNAPSHOTS = "segmenter", "summarizer", "damaged", "snapshots"
+SEGMENTER, SUMMARIZER, DAMAGED = "segmenter", "summarizer", "damaged"
 SESSION, TRANSACTION, CHANGELOG = "runtime/session.py", "runtime/transaction.py", "runtime/changelog.py"
 POSITIONS = "runtime/positions.py"
 EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = "runtime/exactly_once.py", "runtime/at_least_once.py", "runtime/window.py"
@@ -128,14 +128,6 @@ MUTANTS = (
         CHANGELOG,
         "        return await replay.catch_up()\n",
         "        replay.stale_seconds = 1e12\n        return await replay.catch_up()\n",
-    ),
-    Mutant(
-        "the replay begins behind what changed while the snapshot was made",
-        SNAPSHOTS,
-        "runtime/snapshots.py",
-        "            self._position = block\n",
-        "            later = {table: offset + 6 for table, offset in block.bookmarks.items()}\n"
-        "            self._position = DatabasePosition(**{**vars(block), 'bookmarks': later})\n",
     ),
     Mutant(
         "what a failed agent left is committed",

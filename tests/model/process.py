@@ -73,10 +73,6 @@ class Process:
     def clients(self) -> Clients:
         return Clients(self.network, self.broker, self)
 
-    def snapshot(self, source: TopicPartition) -> Any:
-        """There is no place for snapshots."""
-        return None
-
     async def callback(self, message: Any) -> None:
         message.incref()
         self._events.put_nowait(Event(message, self))

@@ -23,7 +23,6 @@ from tests.model.segmenting import (
     DEAD_LETTERS,
     EPISODES,
     SECOND,
-    SNAPSHOT,
     SOURCE,
     Worker,
     World,
@@ -215,36 +214,6 @@ class DamagedMachine(SegmenterMachine):
             told(self.world)
         else:
             super().check(owner)
-
-
-class SnapshotMachine(SegmenterMachine):
-    """The same, while snapshots are taken at any time, by owners that are and that were, and disks are lost."""
-
-    moments = moments("getmany", "commit", "marker", SNAPSHOT, SNAPSHOT)
-
-    def new_world(self) -> World:
-        return World(WORKERS, with_snapshots=True)
-
-    @rule(when=when_it_suits_least, number=workers, more=when_it_suits_least)
-    def a_snapshot_is_taken(self, when: Moment, number: int, more: Moment) -> None:
-        self.go_on_until(when)
-        self.worker(number).copy_state(self.world.loop)
-        self.go_on_until(more)
-
-    @rule(when=when_it_suits_least, number=workers)
-    def a_disk_is_lost(self, when: Moment, number: int) -> None:
-        self.kill(when, number, "dropped")
-        self.worker(number).disk = {}
-        self.take(0, number)
-
-    @precondition(lambda self: self.world.snapshots)
-    @rule(which=st.integers(0, 5000), difference=st.integers(0, 255))
-    def a_snapshot_is_damaged(self, which: int, difference: int) -> None:
-        """Or cut short."""
-        for key, found in self.world.snapshots.items():
-            at = which % (len(found) + 1)
-            changed = bytes([found[at] ^ difference]) + found[at + 1 :] if difference and at < len(found) else b""
-            self.world.snapshots[key] = found[:at] + changed
 
 
 class AgentsMachine(SegmenterMachine):

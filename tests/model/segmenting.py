@@ -1,6 +1,5 @@
 """The segmenter's whole world in memory: its agent, its tables and the engine, as they run in production."""
 
-import contextvars
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -14,15 +13,12 @@ from opentelemetry.trace import NoOpTracer
 from afterword.streams.app import faust_app
 from afterword.streams.runtime import App, Options, Tick
 from afterword.streams.runtime.batch import current_batch, take_batch
-from afterword.streams.runtime.changelog import ReplayPace
 from afterword.streams.runtime.exactly_once import ExactlyOncePartition
-from afterword.streams.runtime.snapshots import StateSnapshot
 from afterword.streams.runtime.transport import EngineProducer
 from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.settings import Episodes, Settings, load_settings
 from afterword.streams.telemetry import Metrics
 from tests.doubles.database import Disk, MemoryDatabase
-from tests.doubles.snapshots import MemorySnapshots
 from tests.model.broker import Broker, Record
 from tests.model.loop import Loop
 from tests.model.network import Network
@@ -33,8 +29,6 @@ SOURCE = TopicPartition("messages", 0)
 EPISODES = TopicPartition("episode.closed", 0)
 DEAD_LETTERS = TopicPartition("messages.dlq", 0)
 SECOND = 1000
-SNAPSHOT, PIECE_BYTES = "snapshot", 150
-"""Calls of the place for snapshots, and what one of them carries."""
 LIMITS = Episodes(
     trigger=5,
     min_episode_size=2,
@@ -128,26 +122,6 @@ class Worker(Process):
     def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
         return MemoryDatabase(Path(where), deadlines, disk=self.disk, clock=self.clock)
 
-    def snapshot(self, source: TopicPartition) -> StateSnapshot | None:
-        """Every piece of it takes its time, small as they are."""
-        if self.world.snapshots is None:
-            return None
-        store = MemorySnapshots(PIECE_BYTES, lambda: self.network.call(self, SNAPSHOT, _nothing), self.world.snapshots)
-        engine, metrics = self.app.engine, self.app.engine_metrics
-        return StateSnapshot(
-            store, str(source), engine.stale_seconds, metrics, part_bytes=PIECE_BYTES, pace=ReplayPace()
-        )
-
-    def copy_state(self, loop: Loop) -> None:
-        """Begin to take a snapshot, if the partition is open."""
-        session = self.partition.session if self.partition is not None and not self.dead else None
-        if session is not None:
-            with loop.running():
-                context = contextvars.copy_context()
-                context.run(RUNNING_IN.set, self)
-                loop.create_task(self.snapshot(SOURCE).take(session.database, session.tables), context=context)
-            loop.run_ready()
-
     def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
         return ExactlyOncePartition(self, source)
 
@@ -170,9 +144,8 @@ class Worker(Process):
 class World:
     """Everything that there is."""
 
-    def __init__(self, workers: int, limits: Episodes = LIMITS, *, with_snapshots: bool = False) -> None:
+    def __init__(self, workers: int, limits: Episodes = LIMITS) -> None:
         self.limits = limits
-        self.snapshots: dict[str, bytes] | None = {} if with_snapshots else None
         self.loop = Loop()
         self.network = Network(self.loop)
         self.true_ms = NOON
@@ -230,10 +203,6 @@ class World:
     def close(self) -> None:
         for worker in self.workers:
             worker.kill(self.loop)
-
-
-def _nothing() -> None:
-    """A store has its piece."""
 
 
 def copied(disk: Disk) -> Disk:

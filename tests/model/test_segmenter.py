@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.profiles import profile
-from tests.model.segmenter_machine import AgentsMachine, DamagedMachine, SegmenterMachine, SnapshotMachine
+from tests.model.segmenter_machine import AgentsMachine, DamagedMachine, SegmenterMachine
 
 pytestmark = pytest.mark.timeout(1200)  # half a minute; a history that fails is made smaller for minutes
 
@@ -22,11 +22,6 @@ def test_whatever_happens_each_agents_episodes_and_state_are_those_of_the_log() 
 def test_whatever_happens_to_changelogs_no_worker_goes_on_with_other_state_than_that_of_the_log() -> None:
     """A quarter, too: after the damage a history soon ends."""
     run_state_machine_as_test(DamagedMachine, settings=settings(profile(), max_examples=profile().max_examples // 4))
-
-
-def test_whatever_happens_a_state_that_began_with_a_snapshot_is_that_of_the_log() -> None:
-    """A quarter, too."""
-    run_state_machine_as_test(SnapshotMachine, settings=settings(profile(), max_examples=profile().max_examples // 4))
 
 
 def test_a_stop_among_the_records_of_a_batch_meets_no_deadline_that_those_left_would_have_moved() -> None:

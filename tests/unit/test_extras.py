@@ -87,26 +87,6 @@ def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted(
     assert run_with("worker", RERANKING).stdout.splitlines() == ["made"]
 
 
-SNAPSHOTS = """
-from afterword.streams.app import configured_snapshots
-from afterword.streams.errors import ConfigurationError
-from afterword.streams.settings import Settings
-for url in (None, "/folder", "file:///folder", "s3://bucket/prefix"):
-    try:
-        found = configured_snapshots(Settings(engine={"snapshot_url": url}))
-        print(type(found).__name__)
-    except ConfigurationError as error:
-        print(error)
-"""
-
-
-def test_snapshots_in_a_folder_need_no_extra_and_those_in_a_bucket_name_theirs() -> None:
-    missing = "AFTERWORD_ENGINE__SNAPSHOT_URL: a bucket needs: pip install 'afterword[snapshots]'"
-    places = ["NoneType", "FolderStore", "FolderStore"]
-    assert run_with("worker", SNAPSHOTS).stdout.splitlines() == [*places, missing]
-    assert run_with("snapshots", SNAPSHOTS).stdout.splitlines() == [*places, "BucketStore"]
-
-
 @pytest.mark.parametrize(
     ("extra", "code", "message"),
     [

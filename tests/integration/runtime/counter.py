@@ -20,7 +20,6 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from afterword.streams import logs
 from afterword.streams.runtime import App, AtLeastOnce, Batches, Options, Output, Tick, failing_batch
 from afterword.streams.runtime.batch import current_batch, expect_outputs
-from afterword.streams.runtime.snapshot_stores import open_snapshot_store
 from afterword.streams.runtime.worker import run
 from afterword.streams.settings import Logs
 
@@ -50,8 +49,6 @@ class Told:
     """It takes part in its group as versions before the claims do."""
     lingers: bool = False
     """Something keeps the process when the worker has stopped."""
-    snapshots: str = ""
-    """Place of its snapshots; empty: none."""
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -80,7 +77,6 @@ def make_app(told: Told) -> App:
         broker_request_timeout=10.0,
         consumer_group_instance_id=told.instance,
         consumer_class=ByTurns if told.by_turns else AIOKafkaConsumer,
-        snapshots=open_snapshot_store(told.snapshots) if told.snapshots else None,
     )
 
 

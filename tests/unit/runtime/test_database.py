@@ -113,10 +113,6 @@ class DatabaseMachine(RuleBasedStateMachine):
         for table in TABLES:
             found = {(table, key) for key in self.database.keys(table)}
             assert found == {row for row in self.model if row[0] == table}
-            rows = sorted((key, encode(deadline)) for (name, key), deadline in self.model.items() if name == table)
-            assert self.database.rows_after(table, None, 1000) == rows
-            for number, (key, _) in enumerate(rows):
-                assert self.database.rows_after(table, key, 1) == rows[number + 1 : number + 2]
         for (table, key), deadline in self.model.items():
             assert self.database.get(table, key) == encode(deadline)
         assert replace(self.database.position, written_ms=0) == self.position

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from afterword.streams.app import engine_options, faust_app
 from afterword.streams.runtime.at_least_once import LAST_COMMIT_SECONDS
-from afterword.streams.settings import HEARTBEAT_SECONDS, MOST_SNAPSHOT_SECONDS, Settings
+from afterword.streams.settings import HEARTBEAT_SECONDS, Settings
 
 ENGINE = {
     "max_batch": 7,
@@ -18,7 +18,6 @@ ENGINE = {
     "tick_seconds": 0.25,
     "commit_interval_seconds": 0.75,
     "state_memory_bytes": 123_456_789,
-    "snapshot_seconds": 600.0,
 }
 
 
@@ -26,14 +25,6 @@ ENGINE = {
 def test_a_setting_of_the_engine_is_the_option_of_that_name(name: str) -> None:
     options = engine_options(Settings(engine={name: ENGINE[name]}))  # type: ignore[arg-type] – validated by pydantic
     assert getattr(options, name) == ENGINE[name]
-
-
-def test_a_snapshot_comes_twice_at_least_before_it_would_be_too_old() -> None:
-    options = engine_options(Settings())
-    assert options.stale_seconds >= 2 * MOST_SNAPSHOT_SECONDS
-    assert options.snapshot_seconds <= MOST_SNAPSHOT_SECONDS / 2
-    with pytest.raises(ValidationError, match="snapshot_seconds"):
-        Settings(engine={"snapshot_seconds": MOST_SNAPSHOT_SECONDS + 1})  # type: ignore[arg-type] – validated by pydantic
 
 
 def test_a_revoke_drains_no_longer_than_half_of_what_the_group_waits() -> None:

@@ -131,15 +131,6 @@ def test_a_prompt_in_a_file_is_checked_like_one_that_is_written_out(
         ("AFTERWORD_BUDGET__TOKENS_PER_HOUR", "0", "greater than or equal to 1"),
         ("AFTERWORD_RETRY__ATTEMPTS", "-1", "greater than or equal to 0"),
         ("AFTERWORD_RETRY__UNUSABLE_ANSWERS", "0", "greater than or equal to 1"),
-        (
-            "AFTERWORD_ENGINE__SNAPSHOT_URL",
-            "gs://bucket/prefix",
-            "must be a folder, file:///folder or s3://bucket/prefix",
-        ),
-        ("AFTERWORD_ENGINE__SNAPSHOT_URL", "file://folder", "must be a folder, file:///folder or s3://bucket/prefix"),
-        ("AFTERWORD_ENGINE__SNAPSHOT_URL", "s3:///prefix", "must be a folder, file:///folder or s3://bucket/prefix"),
-        ("AFTERWORD_ENGINE__SNAPSHOT_SECONDS", "0.5", "greater than or equal to 1"),
-        ("AFTERWORD_ENGINE__SNAPSHOT_SECONDS", "43200", "less than or equal to 21600"),
         ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", "64", "greater than or equal to 8388608"),
         ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", "64MB", "valid integer"),
         ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", str(2**40), "less than or equal to 68719476736"),
@@ -152,21 +143,6 @@ def test_what_cannot_be_meant_stops_the_start_and_is_named(
     with pytest.raises(ConfigurationError, match=said) as raised:
         load_settings()
     assert str(raised.value).startswith(f"{name}:")
-
-
-@pytest.mark.parametrize("url", ["s3://canary:canary@bucket/prefix", "s3://bucket/prefix?key=canary", "s3://b#canary"])
-def test_an_address_for_snapshots_holds_no_credentials_and_is_not_quoted(
-    monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
-    monkeypatch.setenv("AFTERWORD_ENGINE__SNAPSHOT_URL", url)
-    assert "AFTERWORD_ENGINE__SNAPSHOT_URL: must name a place only" in problem()
-    assert "canary" not in problem()
-
-
-@pytest.mark.parametrize("url", ["kept", "/mnt/a folder#1", "file:///mnt/kept", "s3://bucket", "s3://bucket/a/b"])
-def test_snapshots_go_to_a_folder_or_a_bucket(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    monkeypatch.setenv("AFTERWORD_ENGINE__SNAPSHOT_URL", url)
-    assert load_settings().engine.snapshot_url == url
 
 
 def test_a_first_delay_longer_than_the_longest_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
