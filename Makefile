@@ -16,7 +16,6 @@ INSTALL = PYTHON=$(PYTHON) tools/install.sh
 
 MINUTES ?= 20
 SEED ?= 1
-STANDBYS ?= 0
 THREADS ?= 1
 
 .PHONY: help venv demo test test-deploy test-cluster test-llm faults hostile soak unit model mutants quality bench bench-check lint format docs language-model diagrams site lock release sizes clean
@@ -52,8 +51,8 @@ test-all: lint site ## everything but make test-deploy, long forms and faults in
 	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/unit tests/model tests/deploy && exit $$servers
 	$(MAKE) model mutants faults hostile
 
-faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which, STANDBYS=1
-	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED) --standbys $(STANDBYS)
+faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which
+	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED)
 
 hostile: $(STAMP) ## hostile input of every kind under load, and a table; MINUTES= and SEED= choose how long and which
 	$(BIN)/python -m tests.e2e.faults --hostile --minutes $(MINUTES) --seed $(SEED)

@@ -33,7 +33,6 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
         watchdog_seconds=engine.watchdog_seconds,
         handling_seconds=handling_seconds,
         state_memory_bytes=engine.state_memory_bytes,
-        standbys=engine.standbys,
         tracer=tracer,
     )
 

@@ -317,9 +317,6 @@ class Engine(Section):
         description="memory of RocksDB for all partitions of a segmenter together: its cache, and in it the rows that "
         "are in no file yet; see docs/scaling.md",
     )
-    standbys: int = Field(
-        0, ge=0, le=2, description="other segmenters that keep a copy of each partition's state; see docs/engine.md"
-    )
 
 
 class Episodes(Section):

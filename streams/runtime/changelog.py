@@ -1,9 +1,7 @@
 """Changelogs: the bookmark that ends each transaction in one, and the replay that recovers local state from them."""
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -29,6 +27,7 @@ LINK_HEADER = "eos.link"
 SOURCE_HEADER = "eos.source"
 """Header of a bookmark: id of the source topic."""
 POLL_MS = 200
+FETCH_WAIT_MS = 50
 FETCH_BYTES = 1 << 20
 MAX_RECORDS = 5000
 """Most records in one poll. Decoded they take some 500 bytes each, in each of the partitions that recover together,
@@ -128,76 +127,22 @@ class Recovered:
     """The local state was discarded and rebuilt."""
 
 
-class ReplayPace:
-    """Share of the event loop that the replays of one worker may take together, and the most records of one poll.
-
-    With a share below 1 they take turns, so that the share is that of all of them.
-    """
-
-    def __init__(self, most_records: int = MAX_RECORDS, share: float = 1.0) -> None:
-        self.most_records = most_records
-        self._rest = 1 / share - 1
-        self._turn = asyncio.Lock()
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Apply records within it; it ends after the rest that their time costs."""
-        if not self._rest:
-            yield
-            return
-        async with self._turn:
-            began = time.perf_counter()
-            yield
-            await asyncio.sleep((time.perf_counter() - began) * self._rest)
-
-
 @dataclass
 class Replay:
-    """Replay of the changelogs of one source partition into its database.
+    """Replay of the changelogs of one source partition into its database; all earlier writers are fenced.
 
-    `changelogs`: by table. `topic`: the source. State older than `stale_seconds` is rebuilt: compaction may have
-    removed tombstones that it has not seen. `replayed` is given the number of records so far. `is_alone`: all other
-    writers are fenced; else the end of one changelog may be of a later transaction than that of another.
+    `changelogs`: by table. `topic`: the source; `source_id`: its id, empty from a broker that has none.
+    `stale_seconds`: older state is rebuilt, because compaction may have removed tombstones that it has not seen.
+    `replayed` is given the number of records so far.
     """
 
     database: Database
     changelogs: Mapping[str, TopicPartition]
     topic: str
+    source_id: str
     stale_seconds: float
-    replayed: Callable[[int], None] = lambda _: None
-    pace: ReplayPace = field(default_factory=ReplayPace)
-    is_alone: bool = True
-    consumer: Any = None
-    source_id: str = ""
-    """Id of the source topic when it was opened; empty from a broker that has none."""
-    truncated: set[TopicPartition] = field(default_factory=set)
-    """Changelogs of which it was told that their beginning was deleted."""
-    left: int = 0
-    """Offsets up to the ends of the changelogs at the last look, those of markers among them."""
-
-    @asynccontextmanager
-    async def opened(self, clients: Clients, layout: int = 0, fetch_wait_ms: int = 50) -> AsyncIterator[None]:
-        """Check the changelogs, and read them within the block.
-
-        `layout`: as of `check_changelogs`. `fetch_wait_ms`: longest wait of a request for records that are not there.
-
-        Raises: ChangelogMismatch, ChangelogDeletes, KafkaError.
-        """
-        names = [changelog.topic for changelog in self.changelogs.values()]
-        self.source_id = await check_changelogs(clients, names, self.topic, self.stale_seconds, layout)
-        self.consumer = clients.consumer(
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="none",  # what is deleted during the replay must not be passed over
-            fetch_max_wait_ms=fetch_wait_ms,
-            max_partition_fetch_bytes=FETCH_BYTES,
-        )
-        await self.consumer.start()
-        try:
-            self.consumer.assign(list(self.changelogs.values()))
-            yield
-        finally:
-            await self.consumer.stop()
+    replayed: Callable[[int], None]
+    consumer: Any
 
     async def catch_up(self) -> Recovered:
         """Replay the records that the local state lacks, up to the present end; rebuild it if it cannot be completed.
@@ -242,29 +187,27 @@ class Replay:
             bookmark = database.position.bookmarks.get(table, -1)
             if bookmark >= end[changelog]:
                 raise OtherChangelog
-            if _is_truncated(changelog, first[changelog], bookmark) and changelog not in self.truncated:
-                self.truncated.add(changelog)
+            if _is_truncated(changelog, first[changelog], bookmark):
                 where = {"topic": changelog.topic, "partition": changelog.partition, "first": first[changelog]}
                 log.error("changelog_truncated", stage="recover", error_type="changelog_truncated", **where)
             consumer.seek(changelog, max(bookmark, first[changelog]))
         known, marks, records = set(database.position.bookmarks), dict[str, Bookmark](), 0
         while await self._is_behind(end):
-            fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=self.pace.most_records)
-            async with self.pace.turn():
-                for changelog, found in fetched.items():
-                    marks.update(_apply(database, tables[changelog], found, as_of_ms))
-                    records += len(found)
-                    self.replayed(records)
+            fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=MAX_RECORDS)
+            for changelog, found in fetched.items():
+                marks.update(_apply(database, tables[changelog], found, as_of_ms))
+                records += len(found)
+                self.replayed(records)
         if known - set(marks):  # our last bookmark is gone, although compaction always keeps one
             raise OtherChangelog
-        if self.is_alone:
-            _check_bookmarks(marks, self.changelogs)
+        _check_bookmarks(marks, self.changelogs)
         return records
 
     async def _is_behind(self, end: Mapping[TopicPartition, int]) -> bool:
-        left = [end[changelog] - await self.consumer.position(changelog) for changelog in self.changelogs.values()]
-        self.left = sum(max(0, offsets) for offsets in left)
-        return self.left > 0
+        for changelog in self.changelogs.values():
+            if await self.consumer.position(changelog) < end[changelog]:
+                return True
+        return False
 
 
 async def recover(
@@ -278,14 +221,26 @@ async def recover(
 ) -> Recovered:
     """Replay the changelog records that the local state lacks; the caller has fenced all other writers.
 
-    `stale_seconds`, `replayed`: as of `Replay`. `layout`: as of `check_changelogs`.
+    `changelogs`, `topic`, `stale_seconds`, `replayed`: as of `Replay`. `layout`: as of `check_changelogs`.
 
     Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated,
     StoreFailed, KafkaError, TimeoutError.
     """
-    replay = Replay(database, changelogs, topic, stale_seconds, replayed)
-    async with replay.opened(clients, layout):
-        return await replay.catch_up()
+    names = [changelog.topic for changelog in changelogs.values()]
+    source_id = await check_changelogs(clients, names, topic, stale_seconds, layout)
+    consumer = clients.consumer(
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="none",  # what is deleted during the replay must not be passed over
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+        max_partition_fetch_bytes=FETCH_BYTES,
+    )
+    await consumer.start()
+    try:
+        consumer.assign(list(changelogs.values()))
+        return await Replay(database, changelogs, topic, source_id, stale_seconds, replayed, consumer).catch_up()
+    finally:
+        await consumer.stop()
 
 
 def _is_truncated(changelog: TopicPartition, first: int, bookmark: int) -> bool:

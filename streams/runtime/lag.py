@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError, KafkaError
@@ -30,17 +30,6 @@ class Standing:
     """Rows in the index of deadlines."""
     next_deadline_ms: int | None = None
     """Earliest deadline in that index, in milliseconds since 1970."""
-
-
-class Following(NamedTuple):
-    """Lag and state of a standby at one look."""
-
-    topic: str
-    partition: int
-    lag_records: int
-    """Offsets that it has not read in the changelogs; markers of transactions count."""
-    state_bytes: int
-    """Size of its state on disk."""
 
 
 @dataclass(frozen=True, slots=True)

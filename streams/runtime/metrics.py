@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from afterword.streams.runtime.lag import Following, Standing
+from afterword.streams.runtime.lag import Standing
 
 MOVE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
@@ -73,12 +73,6 @@ class EngineMetrics:
         self._state_bytes = families.gauge(
             "state_bytes", "Size on disk of a source partition's local state.", "partition"
         )
-        self._standby_lag = families.gauge(
-            "standby_lag_records",
-            "Changelog records that a standby has not read, as of its last look: markers of transactions count.",
-            *source,
-        )
-        self._standby_bytes = families.gauge("standby_state_bytes", "Size on disk of a standby's state.", *source)
         self._recovery_seconds = families.histogram(
             "recovery_duration_seconds", "Time to bring one partition's state up to date.", MOVE_SECONDS, "role"
         )
@@ -138,8 +132,8 @@ class EngineMetrics:
         vars(other).update(_role=role, _shown=set(), standings=())
         return other
 
-    def show(self, standings: Sequence[Standing], standbys: Sequence[Following] = ()) -> None:
-        """Replace lag and state of the partitions that were assigned before by those of `standings` and `standbys`."""
+    def show(self, standings: Sequence[Standing]) -> None:
+        """Replace lag and state of the partitions that were assigned before by those of `standings`."""
         self.standings = standings
         for gauge, labels in self._shown:
             gauge.remove(*labels)  # a partition that has moved is reported by its new owner
@@ -151,10 +145,6 @@ class EngineMetrics:
                 self._set(self._lag_seconds, labels, found.lag_seconds)
             if found.state_bytes is not None:
                 self._set(self._state_bytes, labels[2:], found.state_bytes)
-        for standby in standbys:
-            labels = self._role, standby.topic, str(standby.partition)
-            self._set(self._standby_lag, labels, standby.lag_records)
-            self._set(self._standby_bytes, labels, standby.state_bytes)
 
     def _set(self, gauge: Gauge, labels: tuple[str, ...], value: float) -> None:
         gauge.labels(*labels).set(value)

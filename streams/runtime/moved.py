@@ -46,8 +46,8 @@ def superseded(
 ) -> list[Kept]:
     """Select the state that may go.
 
-    This worker has neither its partition nor a standby of it; the group has committed beyond it, as another owner does;
-    and it was not in use during the grace time, so that a partition that comes back soon need not be rebuilt.
+    This worker does not have its partition; the group has committed beyond it, as another owner does; and it was not in
+    use during the grace time, so that a partition that comes back soon need not be rebuilt.
     """
     return [
         state
@@ -73,13 +73,12 @@ async def remove_moved(app: Any) -> None:
     consumer, directory = app.consumer, app.conf.tabledir
     await asyncio.to_thread(_clear, directory)  # what an earlier look has left
     sources = {topic for table in app.tables.values() for topic in consumer.kafka.subscription() if table.takes(topic)}
-    used = {*consumer.kafka.assignment(), *consumer.standbys}
-    kept = await asyncio.to_thread(_kept, directory, sources, used)
+    kept = await asyncio.to_thread(_kept, directory, sources, consumer.kafka.assignment())
     committed = {state.source: int(await consumer.kafka.committed(state.source) or -1) for state in kept}
     grace_seconds = max(app.engine.moved_grace_seconds, app.conf.broker_session_timeout)
     # From here to the renaming nothing is awaited: no partition can be assigned, and opened, in between
     if consumer.joined:
-        assigned = {*consumer.kafka.assignment(), *consumer.partitions, *consumer.standbys}
+        assigned = {*consumer.kafka.assignment(), *consumer.partitions}
         for state in superseded(kept, assigned, committed, app.engine.clock(), int(grace_seconds * 1000)):
             state.path.rename(state.path.with_name(state.path.name + REMOVED))
             where = {"topic": state.source.topic, "partition": state.source.partition}

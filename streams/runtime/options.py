@@ -83,8 +83,6 @@ class Options:
     """Interval at which a worker looks for state of partitions that have moved to others."""
     moved_grace_seconds: float = 3600.0
     """It is kept for so long after its last use, and at least for a session timeout: the partition may come back."""
-    standbys: int = 0
-    """Workers beside the owner that keep a partition's state up to date."""
     clock: Callable[[], int] = wall_clock_ms
     tracer: Tracer = NO_TRACER
     """Gets a span for each commit of outputs that carry a trace."""

@@ -13,12 +13,27 @@ from typing import Any
 import structlog
 from aiokafka import ConsumerRebalanceListener, TopicPartition
 from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from faust.types.tuples import TP
 
 log = structlog.get_logger()
 
 HANDOVER_SECONDS = 1.0
 """Time to close a partition that may have another owner: a begun batch is seldom finished then, as that one ends it."""
+
+
+NO_GENERATION = -1
+
+
+def assignor_of_its_own(*, sticky: bool) -> type[AbstractPartitionAssignor]:
+    """Return the assignor of one consumer: a class of its own, because aiokafka keeps a member's claims on the class.
+
+    Partitions with state stay with their worker as far as balance allows. Without state they are shared out by turns:
+    the sticky assignor balances all topics together, and would give one of two workers all of the first topic.
+    """
+    return type("Assignor", (StickyPartitionAssignor if sticky else RoundRobinPartitionAssignor,), {})
 
 
 class KeptPositions(SubscriptionState):
@@ -47,6 +62,7 @@ class RebalanceListener(ConsumerRebalanceListener):
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
         self._began = time.monotonic()
+        self._generation = NO_GENERATION
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Prepare for a rebalance: any partition may move in it."""
@@ -68,10 +84,9 @@ class RebalanceListener(ConsumerRebalanceListener):
         """Take up the new assignment."""
         consumer, app = self._consumer, self._consumer.app
         sources = set(assigned)
-        kept = consumer.partitions.keys() & sources if consumer.assignor.unbroken else set()
+        kept = consumer.partitions.keys() & sources if self._follows_the_last_generation() else set()
         left, new = consumer.partitions.keys() - kept, sources - kept
         consumer.kafka.pause(*new)
-        await consumer.stop_standbys(but=consumer.assignor.standbys)
         if left:
             await consumer.release(left, min(HANDOVER_SECONDS, app.engine.revoke_drain_seconds))
             await app.on_partitions_revoked.send({TP(*source) for source in left})
@@ -85,3 +100,11 @@ class RebalanceListener(ConsumerRebalanceListener):
         app.engine_metrics.rebalanced(seconds)
         numbers = {"kept": len(kept), "opened": len(new), "closed": len(left)}
         log.info("rebalanced", app=app.conf.id, seconds=round(seconds, 3), **numbers)
+
+    def _follows_the_last_generation(self) -> bool:
+        """Note the group's generation; return whether no generation was missed, in which others had our partitions."""
+        consumer, before = self._consumer, self._generation
+        self._generation = int(consumer.kafka._coordinator.generation)  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
+        if issubclass(consumer.assignor, StickyPartitionAssignor):
+            consumer.assignor.on_generation_assignment(self._generation)  # aiokafka itself never calls it
+        return before != NO_GENERATION and self._generation == before + 1

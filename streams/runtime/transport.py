@@ -4,7 +4,7 @@ Membership of the group and callbacks into the app are Faust's; fetching and com
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -17,17 +17,14 @@ from faust.transport import base
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP, RecordMetadata
 
-from afterword.streams.runtime.assignor import StickyAssignor
 from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
 from afterword.streams.runtime.batch import Batch, Batches, Headers, Output, current_batch
-from afterword.streams.runtime.changelog import ReplayPace
 from afterword.streams.runtime.database import Database, DeadlineOf, StateMemory
 from afterword.streams.runtime.errors import AgentFailed, described
 from afterword.streams.runtime.exactly_once import ExactlyOncePartition
 from afterword.streams.runtime.layouts import GROWN, Layouts
 from afterword.streams.runtime.options import LIFE_CYCLE, Clients
-from afterword.streams.runtime.rebalance import KeptPositions, RebalanceListener
-from afterword.streams.runtime.standby import MOST_RECORDS, SHARE, Standby
+from afterword.streams.runtime.rebalance import KeptPositions, RebalanceListener, assignor_of_its_own
 
 log = structlog.get_logger()
 
@@ -52,18 +49,7 @@ class Consumer(base.Consumer):
         """Partitions whose owner of an earlier version was fenced: see `ExactlyOncePartition`."""
         self.layouts = Layouts(self.app.engine_metrics)
         self._was_assigned = False
-        self.assignor = StickyAssignor(
-            lambda: self.kafka._coordinator.generation,  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
-            self.app.engine.standbys if self.app.tables else 0,
-            lambda: {source: standby.offset for source, standby in self.standbys.items() if not standby.task.done()},
-            self.held,
-        )
-        self.standbys: dict[TopicPartition, Standby] = {}
-        self._inherited: set[TopicPartition] = set()
-        """Partitions of its own whose standby had caught up when it took them."""
-        self._asked_to_rejoin = False
-        self.pace = ReplayPace(MOST_RECORDS, SHARE)
-        """Pace of the standbys, which they share."""
+        self.assignor = assignor_of_its_own(sticky=bool(self.app.tables))
         self.in_group = asyncio.Event()
         """Set while the worker is in its group and no rebalance is under way."""
         self.handled = 0
@@ -97,7 +83,6 @@ class Consumer(base.Consumer):
         await self.release(self.partitions, self.app.engine.drain_seconds)
 
     async def on_stop(self) -> None:
-        await self.stop_standbys()
         await self.release(self.partitions, 0)
         if self.kafka is not None:
             await self.kafka.stop()
@@ -107,47 +92,13 @@ class Consumer(base.Consumer):
         partitions = [self.partitions.pop(source) for source in list(sources)]
         await asyncio.gather(*[partition.stop(within_seconds) for partition in partitions])
 
-    async def stop_standbys(self, but: Collection[TopicPartition] = ()) -> None:
-        """Close the standbys, except those of `but` that are at work."""
-        over = [source for source, standby in self.standbys.items() if source not in but or standby.task.done()]
-        self._inherited.update(source for source in over if self.standbys[source].has_caught_up)
-        await asyncio.gather(*[self.standbys.pop(source).stop() for source in over])
-
     def take(self, sources: Iterable[TopicPartition]) -> None:
-        """Open the partitions; each recovers in its own task, so that none delays the rebalance. Then the standbys."""
+        """Open the partitions; each recovers in its own task, so that none delays the rebalance."""
         self._was_assigned = True
         self.in_group.set()
         if not self.app.should_stop:
             for source in sources:
                 self.partitions[source] = self._new_partition(source)
-            for source in self.assignor.standbys - self.standbys.keys():
-                if any(table.takes(source.topic) for table in self.app.tables.values()):
-                    self.standbys[source] = Standby(self, source)
-            self._inherited &= self.partitions.keys()
-            self._asked_to_rejoin = False
-            self.rejoin_when_warm()
-
-    def held(self) -> set[TopicPartition]:
-        """Return its partitions whose state it has: those that are open, and those of which only the tail is left."""
-        return {source for source, partition in self.partitions.items() if partition.ready} | self._inherited
-
-    def rejoin_when_warm(self) -> None:
-        """Ask for a rebalance, once, when the standbys that are to be owners have caught up; those that failed wait."""
-        warm = [standby for standby in self._coming if standby.has_caught_up]
-        if warm and not self._is_warming and self.joined and not self._asked_to_rejoin:
-            self._asked_to_rejoin = True
-            log.info("standbys_ready", app=self.app.conf.id, partitions=len(warm))
-            self.kafka._coordinator.request_rejoin()  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
-
-    @property
-    def _is_warming(self) -> bool:
-        """True while some standby that is to be an owner has not caught up."""
-        return any(not standby.has_caught_up and not standby.task.done() for standby in self._coming)
-
-    @property
-    def _coming(self) -> list[Standby]:
-        """Standbys that are to be owners."""
-        return [self.standbys[source] for source in self.assignor.warming & self.standbys.keys()]
 
     def _new_partition(self, source: TopicPartition) -> Partition:
         schemas = [topic.schema for topic in self.app.topics if source.topic in topic.topics]
@@ -222,11 +173,8 @@ class Consumer(base.Consumer):
 
     @property
     def ready(self) -> bool:
-        """True when the worker is in its group and every assigned partition is open; it may have none.
-
-        Those that it is to have when its standbys have caught up count as assigned: a rollout waits for them.
-        """
-        if self.layouts.grown or self._is_warming:
+        """True when the worker is in its group and every assigned partition is open; it may have none."""
+        if self.layouts.grown:
             return False
         return self._was_assigned and all(partition.ready for partition in self.partitions.values())
 

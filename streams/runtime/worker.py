@@ -210,5 +210,4 @@ async def crash_with(app: Any, watchers: Sequence[asyncio.Task[None]]) -> None:
 
 async def _measure(app: Any) -> None:
     async for found in standings(app):
-        standbys = [standby.standing() for standby in app.consumer.standbys.values()]
-        app.engine_metrics.show(found, [standing for standing in standbys if standing is not None])
+        app.engine_metrics.show(found)

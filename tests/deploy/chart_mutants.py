@@ -283,7 +283,7 @@ MUTANTS = (
     Mutant("sidecars are lost", "_pod.tpl", "{{- with $values.sidecars }}", "{{- with list }}"),
     # settings and secrets of one role
     Mutant(
-        "a role's settings are lost, as the segmenter's standbys",
+        "a role's settings are lost, as the segmenter's batch size",
         "_helpers.tpl",
         "mergeOverwrite (deepCopy .root.Values.settings) (deepCopy $own)",
         "deepCopy .root.Values.settings",
@@ -295,16 +295,16 @@ MUTANTS = (
         'mergeOverwrite (dict "drain_seconds" .root.Values.settings.drain_seconds) (deepCopy $own)',
     ),
     Mutant(
-        "every role has standbys",
+        "every role has the segmenter's batch size",
         "_helpers.tpl",
         '$own := dig .component "settings" dict',
         '$own := dig (ternary .component "segmenter" (eq .component "server")) "settings" dict',
     ),
     Mutant(
-        "standbys are not in the ConfigMap",
+        "the batch size is not in the ConfigMap",
         "_helpers.tpl",
         "{{- range $key, $inner := $value }}",
-        '{{- range $key, $inner := omit $value "standbys" }}',
+        '{{- range $key, $inner := omit $value "max_batch" }}',
     ),
     Mutant(
         "the server has no key of the reranker",

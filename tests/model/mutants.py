@@ -126,8 +126,8 @@ MUTANTS = (
         "state that is older than compaction's memory is used",
         SEGMENTER,
         CHANGELOG,
-        "        return await replay.catch_up()\n",
-        "        replay.stale_seconds = 1e12\n        return await replay.catch_up()\n",
+        "topic, source_id, stale_seconds, replayed, consumer)",
+        "topic, source_id, 1e12, replayed, consumer)",
     ),
     Mutant(
         "what a failed agent left is committed",

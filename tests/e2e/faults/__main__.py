@@ -49,7 +49,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", metavar="WORD", default="", help="kinds whose name has this word in it")
     parser.add_argument("--from", dest="first", metavar="WORD", default="", help="go on with the first such kind")
     parser.add_argument("--rate", type=float, help=f"records a second; {RATE:g}, of hostile input {HOSTILE_RATE:g}")
-    parser.add_argument("--standbys", type=int, default=0, help="of each partition, where segmenters are several")
     parser.add_argument("--short", action="store_true", help="the short form of each kind, as the tests run it")
     return parser.parse_args()
 
@@ -79,7 +78,7 @@ async def run_faults(directory: Path, given: argparse.Namespace) -> list[Result]
         async with serving(directory / f"stack-{brokers}", brokers) as servers:
             for kind in some:
                 seconds = None if given.short else 60 * given.minutes * kind.share / total
-                form = Form(given.seed, given.rate or RATE, seconds, standbys=given.standbys)
+                form = Form(given.seed, given.rate or RATE, seconds)
                 place = directory / kind.__name__.lower()
                 place.mkdir()
                 began = time.monotonic()

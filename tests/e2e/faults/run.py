@@ -45,7 +45,6 @@ class Form:
     seconds: float | None = None
     static: bool = False
     """Workers are static members of their groups, as those of a StatefulSet are."""
-    standbys: int = 0
     """Segmenters beside the owner that keep a partition's state."""
     hostile: bool = False
     """Real dialogues are the load; event loops and the groups of all roles are measured."""
@@ -77,7 +76,7 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
     """Injects these kinds, all of them into one deployment, and judges it in the end."""
     faults = [kind() for kind in kinds]
     result = Result(faults)
-    settings = settings_for(servers, directory, kinds, changed(kinds, form), form.standbys)
+    settings = settings_for(servers, directory, kinds, changed(kinds, form))
     kafka = settings.kafka
     chance = random.Random(form.seed)
     has_changes = changed(kinds, form)
@@ -289,9 +288,7 @@ def _count(report: Report, kind: Any) -> int:
     return report.findings[kind].count if kind in report.findings else 0
 
 
-def settings_for(
-    servers: Servers, directory: Path, kinds: Sequence[type[Fault]], has_changes: bool, standbys: int = 0
-) -> Settings:
+def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], has_changes: bool) -> Settings:
     """Settings with Kafka's shortest timeouts, so that failures are noticed early; names are those of the directory."""
     name = directory.name
     ours: dict[str, dict[str, Any]] = {
@@ -309,7 +306,7 @@ def settings_for(
             "summarizer_id": f"summarizer-{name}",
             "archiver_id": f"archiver-{name}",
         },
-        "engine": {"tick_seconds": 0.2, "standbys": standbys},
+        "engine": {"tick_seconds": 0.2},
         "episodes": {"idle_seconds": NEVER_IDLE_SECONDS},
         "mongo": {"uri": servers.mongo.uri, "database": f"test-{name}"},
         "qdrant": {"path": directory / "qdrant"},

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from aiokafka import AIOKafkaConsumer
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 
 from afterword.streams import logs
 from afterword.streams.runtime import App, AtLeastOnce, Batches, Options, Output, Tick, failing_batch
@@ -45,8 +43,6 @@ class Told:
     two_tables: bool = False
     rejects: bool = False
     """A record that keeps failing is a dead letter, on the output topic."""
-    by_turns: bool = False
-    """It takes part in its group as versions before the claims do."""
     lingers: bool = False
     """Something keeps the process when the worker has stopped."""
     options: dict[str, Any] = field(default_factory=dict)
@@ -76,15 +72,7 @@ def make_app(told: Told) -> App:
         broker_rebalance_timeout=15.0,
         broker_request_timeout=10.0,
         consumer_group_instance_id=told.instance,
-        consumer_class=ByTurns if told.by_turns else AIOKafkaConsumer,
     )
-
-
-class ByTurns(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is not typed
-    """A member that says nothing of what it has, and shares out by turns if it leads."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{**options, "partition_assignment_strategy": [RoundRobinPartitionAssignor]})
 
 
 def due_of(value: bytes) -> int | None:

@@ -10,7 +10,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer
 
 from afterword.embedded.process import Process
-from afterword.streams.runtime.assignor import StickyAssignor
+from afterword.streams.runtime.rebalance import assignor_of_its_own
 from tests.integration.runtime.lab import Lab, laboratory, said, until
 from tests.stack import Stack
 
@@ -72,7 +72,7 @@ async def one_more_member(lab: Lab) -> AsyncIterator["asyncio.Task[None]"]:
         bootstrap_servers=lab.brokers,
         group_id=lab.app_id,
         enable_auto_commit=False,
-        partition_assignment_strategy=[StickyAssignor(lambda: member._coordinator.generation)],
+        partition_assignment_strategy=[assignor_of_its_own(sticky=True)],
     )
     joining = asyncio.create_task(member.start())
     try:
@@ -80,24 +80,6 @@ async def one_more_member(lab: Lab) -> AsyncIterator["asyncio.Task[None]"]:
     finally:
         await asyncio.wait([joining])
         await member.stop()
-
-
-async def test_workers_are_upgraded_one_after_the_other(wide: Lab) -> None:
-    """Whichever version leads, everything is assigned, and counted once."""
-    async with wide.loaded(per_second=100):
-        old = [wide.worker("a", by_turns=True), wide.worker("b", by_turns=True)]
-        await until(lambda: owned(wide) == {worker.pid: 3 for worker in old}, watching=wide)
-        new = [wide.worker("c")]
-        await until(lambda: owned(wide) == {worker.pid: 2 for worker in (*old, *new)}, watching=wide)
-        await wide.stop(old.pop(0))
-        new.append(wide.worker("d"))
-        await until(lambda: owned(wide) == {worker.pid: 2 for worker in (*old, *new)}, watching=wide)
-        await wide.stop(old.pop(0))
-        await until(lambda: owned(wide) == {worker.pid: 3 for worker in new}, watching=wide)
-        new.append(wide.worker("another"))
-        await until(lambda: owned(wide) == {worker.pid: 2 for worker in new}, watching=wide)
-        assert last(new[0])["kept"] == last(new[1])["kept"] == 2
-    await wide.all_counted()
 
 
 def owned(lab: Lab) -> dict[int, int]:

@@ -1,7 +1,5 @@
 """The record that ends each transaction in a changelog."""
 
-import asyncio
-import time
 from contextlib import nullcontext
 
 import pytest
@@ -15,7 +13,6 @@ from afterword.streams.runtime.changelog import (
     LINK_HEADER,
     Bookmark,
     Link,
-    ReplayPace,
     changelog_key,
     decode_bookmark,
     decode_link,
@@ -107,24 +104,6 @@ def test_tombstones_that_go_before_old_state_is_rebuilt_are_warned_of() -> None:
     [warning] = logs
     assert (warning["event"], warning["topic"]) == ("changelog_retention_too_short", "rows")
     assert (warning["delete_retention_ms"], warning["should_exceed_ms"]) == (3_600_000, 43_200_000)
-
-
-async def test_replays_at_a_share_take_turns_and_leave_the_rest_of_the_time_to_others() -> None:
-    pace, inside, most = ReplayPace(share=0.5), 0, 0
-    began, worked = time.perf_counter(), 0.0
-
-    async def replay() -> None:
-        nonlocal inside, most, worked
-        async with pace.turn():
-            inside, at = inside + 1, time.perf_counter()
-            most = max(most, inside)
-            await asyncio.sleep(0.02)
-            worked += time.perf_counter() - at
-            inside -= 1
-
-    await asyncio.gather(*[replay() for _ in range(3)])
-    assert most == 1
-    assert time.perf_counter() - began >= 2 * worked * 0.95
 
 
 def test_no_two_changelogs_have_the_same_lineage() -> None:

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from afterword.streams.runtime import EngineMetrics
-from afterword.streams.runtime.lag import Following, Standing
+from afterword.streams.runtime.lag import Standing
 
 ROLE = {"role": "counter"}
 
@@ -39,20 +39,6 @@ def test_a_partition_that_has_moved_has_no_series_any_more(metrics: EngineMetric
     metrics.show([standing(1)])
     assert lag(registry, 0) is None
     assert lag(registry, 1) == 7
-
-
-def test_a_standby_has_its_lag_and_its_size_until_it_is_over(
-    metrics: EngineMetrics, registry: CollectorRegistry
-) -> None:
-    labels = {**ROLE, "topic": "orders", "partition": "2"}
-
-    def shown() -> list[float | None]:
-        return [registry.get_sample_value(f"engine_standby_{name}", labels) for name in ("lag_records", "state_bytes")]
-
-    metrics.show([standing(0)], [Following("orders", 2, lag_records=3, state_bytes=100)])
-    assert shown() == [3, 100]
-    metrics.show([standing(0)])
-    assert shown() == [None, None]
 
 
 def test_groups_of_one_process_have_their_own_series_and_one_count(

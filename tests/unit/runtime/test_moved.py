@@ -52,7 +52,7 @@ def test_nothing_else_ever_goes(states: list[Kept], assigned: set[TopicPartition
         assert (one in gone) == (not is_needed and one.written_ms < NOW - GRACE)
 
 
-def a_worker(directory: Path, *, joined: bool = True, late: TopicPartition | None = None, standbys: Any = ()) -> Any:
+def a_worker(directory: Path, *, joined: bool = True, late: TopicPartition | None = None) -> Any:
     """One that has partition 0; the group gives it `late` while it asks for offsets."""
     assigned = {ORDERS[0]}
 
@@ -65,7 +65,7 @@ def a_worker(directory: Path, *, joined: bool = True, late: TopicPartition | Non
         subscription=lambda: {"orders"}, assignment=lambda: frozenset(assigned), committed=committed
     )
     return SimpleNamespace(
-        consumer=SimpleNamespace(kafka=kafka, joined=joined, partitions={}, standbys=standbys),
+        consumer=SimpleNamespace(kafka=kafka, joined=joined, partitions={}),
         conf=SimpleNamespace(tabledir=directory, broker_session_timeout=30.0),
         tables={"rows": SimpleNamespace(takes=lambda _: True)},
         engine=SimpleNamespace(moved_grace_seconds=GRACE / 1000, clock=lambda: NOW),
@@ -115,26 +115,6 @@ async def test_a_removal_that_was_cut_short_is_finished_though_the_broker_does_n
 async def test_a_partition_that_comes_back_meanwhile_keeps_its_state(tmp_path: Path) -> None:
     put_state(tmp_path, "orders-1", "orders-2")
     await remove_moved(a_worker(tmp_path, late=ORDERS[1]))
-    assert names_in(tmp_path) == {"orders-1"}
-
-
-async def test_the_state_of_a_standby_stays(tmp_path: Path) -> None:
-    put_state(tmp_path, "orders-1", "orders-2")
-    await remove_moved(a_worker(tmp_path, standbys=[ORDERS[1]]))
-    assert names_in(tmp_path) == {"orders-1"}
-
-
-async def test_so_does_that_of_a_partition_that_becomes_one_meanwhile(tmp_path: Path) -> None:
-    put_state(tmp_path, "orders-1", "orders-2")
-    standbys: set[TopicPartition] = set()
-    worker = a_worker(tmp_path, standbys=standbys)
-
-    async def committed(source: TopicPartition) -> int:
-        standbys.add(ORDERS[1])
-        return 9
-
-    worker.consumer.kafka.committed = committed
-    await remove_moved(worker)
     assert names_in(tmp_path) == {"orders-1"}
 
 

@@ -1,15 +1,22 @@
 """What a worker does with its partitions in a rebalance, and what aiokafka remembers of them."""
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import IllegalStateError
 
-from afterword.streams.runtime.rebalance import HANDOVER_SECONDS, KeptPositions, RebalanceListener
+from afterword.streams.runtime.rebalance import (
+    HANDOVER_SECONDS,
+    KeptPositions,
+    RebalanceListener,
+    assignor_of_its_own,
+)
 
 DRAIN_SECONDS = 10.0
 A, B, C = (TopicPartition("in", number) for number in range(3))
@@ -40,12 +47,11 @@ async def test_positions_are_kept_over_a_rebalance_and_records_given_out_during_
 
 
 async def test_open_partitions_are_left_at_work_and_others_wait_for_the_assignment() -> None:
-    consumer = Worker({A: True, B: False})
-    listener = RebalanceListener(consumer)
+    consumer, listener = await a_member({A: True, B: False})
     await listener.on_partitions_revoked({A, B})
     assert not consumer.in_group.is_set()
     assert consumer.released == [({B}, HANDOVER_SECONDS)]
-    await listener.on_partitions_assigned({A, B})
+    await consumer.assigned(listener, {A, B})
     assert consumer.released == [({B}, HANDOVER_SECONDS)]
     assert consumer.taken == [{B}]
     assert consumer.paused == {B}
@@ -54,8 +60,8 @@ async def test_open_partitions_are_left_at_work_and_others_wait_for_the_assignme
 
 
 async def test_what_is_given_away_is_closed_before_anything_is_opened() -> None:
-    consumer = Worker({A: True, B: True}, flowing=True)
-    await RebalanceListener(consumer).on_partitions_assigned({B, C})
+    consumer, listener = await a_member({A: True, B: True}, flowing=True)
+    await consumer.assigned(listener, {B, C})
     assert consumer.released == [({A}, HANDOVER_SECONDS)]
     assert consumer.told == [{A}], "the app is told of it"
     assert consumer.taken == [{C}]
@@ -63,24 +69,81 @@ async def test_what_is_given_away_is_closed_before_anything_is_opened() -> None:
 
 
 async def test_after_a_missed_generation_every_partition_is_opened_again() -> None:
-    consumer = Worker({A: True, B: True}, flowing=True)
-    consumer.assignor.unbroken = False
-    await RebalanceListener(consumer).on_partitions_assigned({A, B})
+    consumer, listener = await a_member({A: True, B: True}, flowing=True)
+    await consumer.assigned(listener, {A, B}, generations=2)
     assert consumer.released == [({A, B}, HANDOVER_SECONDS)]
     assert consumer.taken == [{A, B}]
 
 
 async def test_records_that_would_be_handled_twice_are_finished_before_a_rebalance() -> None:
-    consumer = Worker({A: True, B: True}, flowing=True)
+    consumer, listener = await a_member({A: True, B: True}, flowing=True)
     consumer.works_on = False
-    listener = RebalanceListener(consumer)
     await listener.on_partitions_revoked({A, B})
     assert consumer.released == [({A, B}, DRAIN_SECONDS)]
     assert consumer.revoked == [{A, B}]
     assert consumer.app.consumer_generation_id == 1
-    await listener.on_partitions_assigned({A, C})
+    await consumer.assigned(listener, {A, C})
     assert consumer.taken == [{A, C}]
     assert consumer.told == []
+
+
+async def test_partitions_with_state_stay_with_their_worker_and_the_later_of_two_claims_counts() -> None:
+    consumer, listener = await a_member({A: True, B: True}, flowing=True)
+    stale = assignor_of_its_own(sticky=True)
+    stale.on_assignment(assignment_of(A, B, C))
+    stale.on_generation_assignment(1)
+    consumer.assignor.on_assignment(assignment_of(B, C))
+    await consumer.assigned(listener, {B, C}, generations=2)
+    members = {"a": stale.metadata(["in"]), "b": consumer.assignor.metadata(["in"])}
+    shared = consumer.assignor.assign(Cluster({"in": 3}), members)
+    assert {name: shared[name].partitions() for name in members} == {"a": [A], "b": [B, C]}
+
+
+async def test_workers_without_state_have_equal_shares_of_each_topic() -> None:
+    """The sticky assignor would move all of one topic to the second member."""
+    first, second = assignor_of_its_own(sticky=False), assignor_of_its_own(sticky=False)
+    topics = ["closed", "retry"]
+    alone = first.assign(Cluster(dict.fromkeys(topics, 4)), {"a": first.metadata(topics)})
+    first.on_assignment(alone["a"])
+    members = {"a": first.metadata(topics), "b": second.metadata(topics)}
+    shared = first.assign(Cluster(dict.fromkeys(topics, 4)), members)
+    for name in members:
+        assert Counter(source.topic for source in shared[name].partitions()) == {"closed": 2, "retry": 2}
+
+
+def test_two_consumers_of_a_process_do_not_share_what_they_were_assigned() -> None:
+    first, second = assignor_of_its_own(sticky=True), assignor_of_its_own(sticky=True)
+    first.on_assignment(assignment_of(A))
+    assert first.metadata(["in"]).user_data
+    assert not second.metadata(["in"]).user_data
+
+
+def assignment_of(*sources: TopicPartition) -> ConsumerProtocolMemberAssignment:
+    return ConsumerProtocolMemberAssignment(0, [("in", [source.partition for source in sources])], b"")
+
+
+class Cluster:
+    """aiokafka's metadata, as assignors use it. `topics`: numbers of partitions."""
+
+    def __init__(self, topics: dict[str, int]) -> None:
+        self._topics = topics
+
+    def topics(self) -> set[str]:
+        return set(self._topics)
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        return set(range(self._topics[topic]))
+
+
+async def a_member(
+    partitions: dict[TopicPartition, bool], *, flowing: bool = False
+) -> "tuple[Worker, RebalanceListener]":
+    """Return a worker that has these partitions since the last generation, and its listener."""
+    consumer = Worker({}, flowing=True)
+    listener = RebalanceListener(consumer)
+    await listener.on_partitions_assigned(partitions)
+    consumer.start_over(partitions, flowing)
+    return consumer, listener
 
 
 class Worker:
@@ -90,14 +153,27 @@ class Worker:
         self.partitions = {source: SimpleNamespace(ready=ready) for source, ready in partitions.items()}
         self.in_group = asyncio.Event()
         self.works_on = True
-        self.assignor = SimpleNamespace(unbroken=True, standbys=frozenset())
+        self.assignor = assignor_of_its_own(sticky=True)
         self.paused: set[TopicPartition] = set()
         self.released: list[tuple[set[TopicPartition], float]] = []
         self.taken: list[set[TopicPartition]] = []
         self.revoked: list[set[Any]] = []
         self.told: list[set[Any]] = []
-        self.kafka = SimpleNamespace(pause=lambda *sources: self.paused.update(sources))
+        self.coordinator = SimpleNamespace(generation=1)
+        self.kafka = SimpleNamespace(pause=lambda *sources: self.paused.update(sources), _coordinator=self.coordinator)
         self.app = App(self, flowing)
+
+    def start_over(self, partitions: dict[TopicPartition, bool], flowing: bool) -> None:
+        """Forget what has happened. `partitions`: as of the constructor."""
+        self.partitions = {source: SimpleNamespace(ready=ready) for source, ready in partitions.items()}
+        self.app = App(self, flowing)
+        self.paused.clear()
+        self.taken.clear()
+
+    async def assigned(self, listener: RebalanceListener, sources: set[TopicPartition], generations: int = 1) -> None:
+        """The group has gone on by so many generations, of which the worker sees the last."""
+        self.coordinator.generation += generations
+        await listener.on_partitions_assigned(sources)
 
     async def release(self, sources: Iterable[TopicPartition], within_seconds: float) -> None:
         gone = set(sources)
@@ -105,10 +181,6 @@ class Worker:
             self.released.append((gone, within_seconds))
         for source in gone:
             del self.partitions[source]
-
-    async def stop_standbys(self, but: Collection[TopicPartition]) -> None:
-        assert but is self.assignor.standbys
-        assert not self.taken, "what is to be opened may be open as a standby"
 
     async def on_partitions_revoked(self, revoked: set[Any]) -> None:
         self.revoked.append(revoked)

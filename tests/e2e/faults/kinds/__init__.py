@@ -26,7 +26,6 @@ from tests.e2e.faults.kinds.workers import (
     Kill,
     Membership,
     Sigterm,
-    StandbyTakesOver,
     StateLost,
     SummarizersMembership,
 )
@@ -34,7 +33,6 @@ from tests.e2e.faults.kinds.workers import (
 FAULTS: tuple[type[Fault], ...] = (
     Kill,
     StateLost,
-    StandbyTakesOver,
     Membership,
     SummarizersMembership,
     ArchiversMembership,

@@ -22,10 +22,6 @@ WORKERS, MEMBERS, WITH_QDRANT = "workers", "members", "qdrant"
 MARGIN_SECONDS = 5.0
 AT_WORK = 0.8
 """Share of kills."""
-TAKEN = 2
-"""Partitions of each of two segmenters."""
-TOLD = ("recovered", "standby_caught_up")
-"""Events that say what a worker is for a partition."""
 MORE = 2
 """Segmenters that join, and leave, at most."""
 
@@ -97,55 +93,6 @@ class StateLost(Fault):
         self.notes.append(f"{len(found)} recoveries of partitions, {rebuilt} of them from nothing")
         self.notes.append(f"each of at most {records:,} records in {seconds:.1f} s")
         assert rebuilt >= self.injected // 3, "state from the future was kept"
-
-
-class StandbyTakesOver(Fault):
-    name = "kill -9 and lost disk of one of two segmenters that have standbys"
-    outcome = "audit clean, the other replays the tail only"
-    settings: ClassVar = {"engine": {"standbys": 1}}
-    share = 60.0
-    at_least = 5
-    pause_seconds = (1.0, 3.0)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._replayed: list[int] = []
-        self._pauses: list[float] = []
-
-    async def inject(self, world: World, chance: random.Random) -> None:
-        names = ["segmenter", "segmenter-2"]
-        for name in names:
-            if name not in world.running("segmenter"):
-                world.start("segmenter", name)
-        await until(lambda: all(stands_by(world.said(name)) for name in names), "no standby catches up")
-        for name in names:
-            await world.ready(name)
-        gone, heir = chance.sample(names, 2)
-        recovered = len(events(world.said(heir), "recovered"))
-        world.stalls.lap()
-        world.deployment.workers.pop(gone).kill()
-        world.deployment.lose_state(gone)
-        await until(
-            lambda: len(events(world.said(heir), "recovered")) >= recovered + TAKEN, f"{heir} takes nothing over"
-        )
-        self._replayed += [one["records"] for one in events(world.said(heir), "recovered")[recovered:]]
-        await world.progress()
-        self._pauses.append(world.stalls.lap())
-
-    async def check(self, world: World) -> None:
-        self.notes.append(
-            f"{len(self._replayed)} partitions taken over, each after {max(self._replayed)} records at most"
-        )
-        self.notes.append(f"longest pause {max(self._pauses):.1f} s, with a session of {SESSION_SECONDS:.0f} s")
-
-
-def stands_by(said: bytes) -> bool:
-    """Return whether it has its half of the partitions, and is a standby of the others, where two share them."""
-    rebalances = events(said, "rebalanced")
-    told = sorted((one["timestamp"], name, one["partition"]) for name in TOLD for one in events(said, name))
-    last = {partition: name for _, name, partition in told}
-    has_half = bool(rebalances) and rebalances[-1]["kept"] + rebalances[-1]["opened"] == TAKEN
-    return has_half and list(last.values()).count("standby_caught_up") >= TAKEN
 
 
 def events(said: bytes, name: str) -> list[dict[str, Any]]:
