@@ -40,11 +40,16 @@ from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
-from afterword.topics import layouts_of_messages
+from afterword.topics import read_with
 
 OPTIONS = Options(transaction_timeout_seconds=300)
 ASKED_AT_ONCE = 1000
 """Messages in one question to the archive."""
+
+
+class MessagesGrown(AfterwordError):
+    """{topic} has {found} partitions, and the segmenter has read it with {before}: nothing was changed. See
+    docs/how-to/grow-partitions.md"""
 
 
 class SegmenterCameBack(AfterwordError):
@@ -215,23 +220,22 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
     """Rebuild the state of all partitions whose changelogs are empty, one transaction for each.
 
     The segmenter reads `messages` again from the first record; what is in an episode already is passed over.
-    Raises: SegmenterCameBack, BrokerUnavailable, StoreUnavailable, TopicMissing.
+    Raises: SegmenterCameBack, BrokerUnavailable, StoreUnavailable, TopicMissing, MessagesGrown.
     """
     kafka = settings.kafka
     async with _log(kafka) as log:
         async with log.reader(kafka.messages_topic, isolation_level="read_committed") as consumer:
             starts = await consumer.beginning_offsets(list(consumer.assignment()))
         seeds = _by_partition((await last_episodes(log, settings)).seeds())
-        layout = await _layout(kafka)
+        partitions = await _partitions(kafka)
         return [
-            await _rebuilt(log, kafka, source, start, layout, seeds[source.partition])
+            await _rebuilt(log, kafka, source, start, partitions, seeds[source.partition])
             for source, start in sorted(starts.items())
-            if source.partition < layout
         ]
 
 
 async def _rebuilt(
-    log: Log, kafka: Kafka, source: TopicPartition, start: int, layout: int, seeds: Sequence[Seed]
+    log: Log, kafka: Kafka, source: TopicPartition, start: int, partitions: int, seeds: Sequence[Seed]
 ) -> RebuiltPartition:
     left = RebuiltPartition(source.partition, 0, start, left=True)
     if await _has_state(log, kafka, source.partition):  # its segmenter is not fenced for nothing
@@ -239,7 +243,7 @@ async def _rebuilt(
     async with owned(kafka, source.partition) as producer:
         if await _has_state(log, kafka, source.partition):  # another rebuild was faster
             return left
-        await _commit(producer, kafka, source, layout, start, seeds)
+        await _commit(producer, kafka, source, partitions, start, seeds)
     return RebuiltPartition(source.partition, len({seed.scope.conversation_id for seed in seeds}), start)
 
 
@@ -255,17 +259,22 @@ async def _has_state(log: Log, kafka: Kafka, partition: int) -> bool:
     return False
 
 
-async def _layout(kafka: Kafka) -> int:
-    """Number of partitions of `messages` of which the state was made, also where there are more now."""
+async def _partitions(kafka: Kafka) -> int:
+    """Return the number of partitions of `messages`. Raises: MessagesGrown if the segmenter has read it with fewer."""
+    topic = kafka.messages_topic
     async with admin_client(kafka) as admin:
-        return (await layouts_of_messages(admin, kafka))[kafka.segmenter_id].partitions
+        [described] = await admin.describe_topics([topic])
+        found, before = len(described["partitions"]), await read_with(admin, kafka.segmenter_id, topic)
+    if before is not None and before < found:
+        raise MessagesGrown(topic=topic, found=found, before=before)
+    return found
 
 
 async def _commit(
     producer: TransactionalProducer,
     kafka: Kafka,
     source: TopicPartition,
-    layout: int,
+    partitions: int,
     start: int,
     seeds: Sequence[Seed],
 ) -> None:
@@ -275,7 +284,7 @@ async def _commit(
     rows = {changelogs[CONVERSATIONS]: states, changelogs[MESSAGES]: []}
     bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
     marks = {changelog: Link(-1, len(rows[changelog]) + 1) for changelog in rows}
-    await producer.commit([], rows, bookmark, source, kafka.segmenter_id, marks, layout=layout)
+    await producer.commit([], rows, bookmark, source, kafka.segmenter_id, marks, partitions=partitions)
 
 
 def _by_partition(seeds: Iterable[Seed]) -> dict[int, list[Seed]]:

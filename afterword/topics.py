@@ -23,11 +23,11 @@ from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable, TopicMissing
 from afterword.streams.kafka import admin_client, broker_errors, require_topics
 from afterword.streams.runtime.committed import committed_offsets
-from afterword.streams.runtime.layouts import Layout, layout_of
+from afterword.streams.runtime.sources import least_partitions
 from afterword.streams.segmenter.state import TABLES
-from afterword.streams.settings import DAY_MS, Kafka, Settings
+from afterword.streams.settings import DAY_MS, Settings
 
-__all__ = ["TopicReport", "await_topics", "check_topics", "ensure_topics", "layouts_of_messages"]
+__all__ = ["TopicReport", "await_topics", "check_topics", "ensure_topics", "read_with"]
 
 POLL_SECONDS = 0.05
 CONFIGS_SECONDS = 20.0
@@ -210,7 +210,7 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
         refused = await _create_missing(admin, wanted, seconds)
         # one request: the next broker that answers may not know a new topic yet
         existing = await _until_visible(admin, {topic.name for topic in wanted} - set(refused), seconds)
-        reports = await _with_layout(admin, settings, existing, await _compare_all(admin, wanted, existing))
+        reports = await _with_growth(admin, settings, existing, await _compare_all(admin, wanted, existing))
     return [_outcome(report, report.name in before, refused.get(report.name)) for report in reports]
 
 
@@ -219,7 +219,7 @@ async def check_topics(settings: Settings) -> list[TopicReport]:
     async with _admin(settings) as admin:
         existing = await _existing(admin)
         reports = await _compare_all(admin, _wanted(settings, existing), existing)
-        return await _with_layout(admin, settings, existing, reports)
+        return await _with_growth(admin, settings, existing, reports)
 
 
 async def await_topics(settings: Settings, seconds: float, tell: Callable[[str], None]) -> int:
@@ -246,52 +246,39 @@ async def await_topics(settings: Settings, seconds: float, tell: Callable[[str],
         await asyncio.sleep(AWAIT_SECONDS)
 
 
-async def _with_layout(
+async def _with_growth(
     admin: AIOKafkaAdminClient,
     settings: Settings,
     existing: Mapping[str, FoundTopic],
     reports: Sequence[TopicReport],
 ) -> list[TopicReport]:
-    """Report the topic of messages as different if it has more partitions than what reads it has state for."""
-    name = settings.kafka.messages_topic
-    if name not in existing:
+    """Report the topic of messages as different if it has more partitions than its readers have read it with."""
+    kafka = settings.kafka
+    if (found := existing.get(kafka.messages_topic)) is None:
         return list(reports)
-    found = await layouts_of_messages(admin, settings.kafka)
-    problem = "; ".join(_grown(group, layout) for group, layout in found.items() if layout.grown)
-    if not problem:
+    problems = [
+        f"it has {found.partitions} partitions, and {group} has read it with {before}: it reads no more; see "
+        "docs/how-to/grow-partitions.md"
+        for group in (kafka.segmenter_id, kafka.archiver_id)
+        if (before := await read_with(admin, group, kafka.messages_topic)) is not None and before < found.partitions
+    ]
+    if not problems:
         return list(reports)
     return [
-        replace(report, status="different", detail="; ".join(filter(None, (report.detail, problem))))
-        if report.name == name
+        replace(report, status="different", detail="; ".join(filter(None, (report.detail, *problems))))
+        if report.name == kafka.messages_topic
         else report
         for report in reports
     ]
 
 
-def _grown(group: str, layout: Layout) -> str:
-    """Say what a topic that got more partitions means for a group of ours, and what to do."""
-    return (
-        f"it has {layout.found} partitions, and {group} has read it with {layout.partitions}: conversations have moved "
-        "away from their state, and are not read; see docs/how-to/grow-partitions.md"
-    )
-
-
-async def layouts_of_messages(admin: AIOKafkaAdminClient, kafka: Kafka) -> dict[str, Layout]:
-    """Ask for the layouts by which segmenter and archiver read the topic of messages, by group. Raises: KafkaError."""
-    topic = kafka.messages_topic
-    [described] = await admin.describe_topics([topic])
-    if not (partitions := len(described["partitions"])):
-        raise TopicMissing(topic=topic)
-    return {group: await _layout(admin, group, topic, partitions) for group in (kafka.segmenter_id, kafka.archiver_id)}
-
-
-async def _layout(admin: AIOKafkaAdminClient, group: str, topic: str, partitions: int) -> Layout:
-    """Ask for the layout by which the group reads the topic. What a user may not ask, or nobody knows, names none."""
+async def read_with(admin: AIOKafkaAdminClient, group: str, topic: str) -> int | None:
+    """Return how many partitions the topic had when the group read it; None if nobody knows, or we may not ask."""
     try:
         offsets = await committed_offsets(admin, group)
     except (GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
-        offsets = {}
-    return layout_of((found.metadata for source, found in offsets.items() if source.topic == topic), partitions)
+        return None
+    return least_partitions(found.metadata for source, found in offsets.items() if source.topic == topic)
 
 
 def _wanted(settings: Settings, existing: Mapping[str, FoundTopic]) -> list[Topic]:

@@ -26,7 +26,7 @@ from aiokafka.errors import (
 )
 from opentelemetry.trace import SpanKind, Tracer
 
-from afterword.consumers.admission import Admission
+from afterword.consumers.growth import GrowthGuard
 from afterword.schemas import ConversationFlush, InvalidRecord, MessageCreated, decode_input
 from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, DeadLetterRecord, dead_letter
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, StoreUnavailable
@@ -81,14 +81,14 @@ SendDeadLetters = Callable[[Sequence[DeadLetterRecord]], Awaitable[None]]
 async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) -> None:
     """Run until SIGTERM or SIGINT, or until `stop` is set; then finish the write in flight.
 
-    Raises: BrokerUnavailable, TopicMissing, SourceReplaced, OSError (health port).
+    Raises: BrokerUnavailable, TopicMissing, SourceReplaced, SourceGrown, OSError (health port).
     """
     stop = stop or stop_signal(settings)
     readiness, kafka = Readiness(*CONDITIONS), settings.kafka
     async with worker_telemetry("archiver", settings, readiness) as telemetry:
         metrics, tracer = telemetry.metrics, telemetry.tracer
-        admission = Admission(Clients(client_options(kafka)), kafka.archiver_id, kafka.messages_topic, metrics.engine)
-        listener = RebalanceTimer(metrics.engine, admission)
+        guard = GrowthGuard(Clients(client_options(kafka)), kafka.archiver_id, kafka.messages_topic)
+        listener = RebalanceTimer(metrics.engine)
         async with (
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views),
             connected_archive(settings, readiness) as archive,
@@ -106,16 +106,13 @@ async def run_archiver(settings: Settings, stop: asyncio.Event | None = None) ->
                 attempts,
                 queue,
                 settings.redaction.of_records(),
-                admission=admission,
+                guard=guard,
             )
-            admission.attach(consumer)
-            beside = [report_lag(consumer, archiver, metrics.engine), admission.watch()]
-            tasks = [asyncio.create_task(one) for one in beside]
+            reporting = asyncio.create_task(report_lag(consumer, archiver, metrics.engine))
             try:
                 await until_stopped(archiver, stop, settings.drain_seconds)
             finally:
-                for task in tasks:
-                    task.cancel()
+                reporting.cancel()
             log.info("archiver_stopped", **archiver.counts)
 
 
@@ -138,11 +135,11 @@ class Archiver:
         reject: SendDeadLetters,
         redaction: "RecordRedaction | None" = None,
         *,
-        admission: Admission | None = None,
+        guard: GrowthGuard | None = None,
     ) -> None:
         """`redaction`: takes personal data and secrets out of what is archived, and out of dead letters.
 
-        `admission`: says which partitions are read; None: all.
+        `guard`: stops it when the source gets more partitions.
         """
         self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """Records since the start, by outcome."""
@@ -156,7 +153,7 @@ class Archiver:
         self._attempts = attempts
         self._reject = reject
         self._redaction = redaction
-        self._admission = admission
+        self._guard = guard
         self._span_name = f"process {kafka.messages_topic}"
         self._span_attributes = {
             "messaging.system": "kafka",
@@ -170,6 +167,8 @@ class Archiver:
         """Archive batches until `stop` is set; when cancelled, leave the batch in flight uncommitted."""
         while not stop.is_set():
             batch = await self._fetched()
+            if self._guard:
+                await self._guard.check(self._consumer)
             self._note_assignment()
             if batch:
                 await self.handle(batch)
@@ -194,8 +193,7 @@ class Archiver:
         try:
             start = await readable(self._consumer, source, position, self._metrics.engine)
             self._consumer.seek(source, start)
-            if self._admission is None or self._admission.admits(source):  # else it waits there, and has no layout yet
-                await self._commit({source: start})
+            await self._commit({source: start})
         except FATAL:
             raise
         except TRANSIENT as error:  # no broker, or a rebalance: the next fetch raises again
@@ -291,7 +289,7 @@ class Archiver:
 
     async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
         try:
-            await self._consumer.commit(self._admission.commits(offsets) if self._admission else offsets)
+            await self._consumer.commit(self._guard.commits(offsets) if self._guard else offsets)
         except (CommitFailedError, IllegalStateError):
             # a rebalance came first: the new owner writes the same messages again, without effect
             log.info("commit_overtaken", stage=STAGE)
@@ -299,9 +297,7 @@ class Archiver:
     def _note_assignment(self) -> None:
         assigned = self._consumer.assignment()
         self._work = {source: work for source, work in self._work.items() if source in assigned}
-        if self._admission and (reason := self._admission.unready_reason):
-            self._readiness.not_ready(PARTITIONS, reason)
-        elif assigned:
+        if assigned:
             self._readiness.ready(PARTITIONS)
         else:
             self._readiness.not_ready(PARTITIONS, "none_assigned")
@@ -448,22 +444,16 @@ def group_options(kafka: Kafka) -> dict[str, object]:
 
 
 class RebalanceTimer(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is not typed
-    """Measures each rebalance, as the engine does for the other roles; the first assignment counts from the start.
+    """Measures each rebalance, as the engine does for the other roles; the first assignment counts from the start."""
 
-    `admission`: holds what is assigned until it is known to be admitted.
-    """
-
-    def __init__(self, metrics: EngineMetrics, admission: Admission | None = None) -> None:
+    def __init__(self, metrics: EngineMetrics) -> None:
         self._metrics = metrics
-        self._admission = admission
         self._began = time.monotonic()
 
     def on_partitions_revoked(self, _revoked: Iterable[TopicPartition]) -> None:
         self._began = time.monotonic()
 
-    def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        if self._admission:
-            self._admission.hold(assigned)
+    def on_partitions_assigned(self, _assigned: Iterable[TopicPartition]) -> None:
         self._metrics.rebalanced(time.monotonic() - self._began)
 
 

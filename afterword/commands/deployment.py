@@ -33,7 +33,6 @@ Wait = Annotated[
     ),
 ]
 AtMost = Annotated[float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait; then exit 1.")]
-Follow = Annotated[bool, typer.Option("--follow", help="Go on with what comes later, until interrupted.")]
 After = Annotated[str | None, typer.Option("--after", metavar="EPISODE", help="Start after this episode id.")]
 All = Annotated[bool, typer.Option("--all", help="Write episodes that are already indexed, too.")]
 
@@ -76,25 +75,6 @@ def wait_for_topics(timeout: AtMost = 240) -> None:
     settings = start_command()
     count = asyncio.run(await_topics(settings, timeout, lambda reason: typer.echo(shown(f"waiting: {reason}"))))
     typer.echo(f"all {count} topics exist")
-
-
-@topics.command("return")
-def return_messages(follow: Follow = False) -> None:
-    """Move what has gone to new partitions of the messages' topic back to the old ones, after the topic was enlarged.
-
-    A record is deleted from its new partition when the old one has it. Can be repeated; exit 1 if there is nothing to
-    return, or no multiple of the partitions before.
-    """
-    from afterword.returning import bring_back
-
-    def tell(new: int, old: int, count: int) -> None:
-        typer.echo(f"{count} records of partition {new} to partition {old}")
-
-    try:
-        total = asyncio.run(bring_back(start_command().kafka, tell, follow))
-    except KeyboardInterrupt:
-        raise typer.Exit from None
-    typer.echo(f"{total} records in all")
 
 
 @config.command("show")

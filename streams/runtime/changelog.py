@@ -217,17 +217,16 @@ async def recover(
     topic: str,
     stale_seconds: float,
     replayed: Callable[[int], None] = lambda _: None,
-    layout: int = 0,
 ) -> Recovered:
     """Replay the changelog records that the local state lacks; the caller has fenced all other writers.
 
-    `changelogs`, `topic`, `stale_seconds`, `replayed`: as of `Replay`. `layout`: as of `check_changelogs`.
+    `changelogs`, `topic`, `stale_seconds`, `replayed`: as of `Replay`.
 
     Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated,
     StoreFailed, KafkaError, TimeoutError.
     """
     names = [changelog.topic for changelog in changelogs.values()]
-    source_id = await check_changelogs(clients, names, topic, stale_seconds, layout)
+    source_id = await check_changelogs(clients, names, topic, stale_seconds)
     consumer = clients.consumer(
         isolation_level="read_committed",
         enable_auto_commit=False,

@@ -16,12 +16,9 @@ POLICY, RETENTION = "cleanup.policy", "delete.retention.ms"
 CONFIGS: dict[str, Any] = {POLICY: None, RETENTION: None}
 
 
-async def check_changelogs(
-    clients: Clients, changelogs: Sequence[str], topic: str, stale_seconds: float, layout: int = 0
-) -> str:
+async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: str, stale_seconds: float) -> str:
     """Check partition counts and configuration of the changelogs of a source topic.
 
-    `layout`: the number of partitions that the state belongs to, if it is known.
     Returns the id of the source topic, empty from a broker that has none.
     The admin client answers this: a consumer's metadata lacks topics that it has not read.
 
@@ -36,7 +33,7 @@ async def check_changelogs(
         ids: dict[str, str] = await admin.topic_ids([topic])
     finally:
         await admin.close()
-    check_counts(changelogs, topic, {found["topic"]: len(found["partitions"]) for found in described}, layout)
+    check_counts(changelogs, topic, {found["topic"]: len(found["partitions"]) for found in described})
     for code, _, _, changelog, entries in [found for response in responses for found in response.resources]:
         if code == 0:
             check_configs(changelog, {entry[0]: entry[1] for entry in entries}, stale_seconds)
@@ -46,14 +43,13 @@ async def check_changelogs(
     return ids.get(topic, "")
 
 
-def check_counts(changelogs: Sequence[str], topic: str, counts: Mapping[str, int], layout: int = 0) -> None:
+def check_counts(changelogs: Sequence[str], topic: str, counts: Mapping[str, int]) -> None:
     """Compare partition counts: a row must be in the partition of its records' number, or state is lost silently.
 
-    A changelog may still have as many as the `layout`, while the source has more already.
     Raises: ChangelogMismatch.
     """
     for changelog in changelogs:
-        if counts[changelog] not in (counts[topic], layout):
+        if counts[changelog] != counts[topic]:
             raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
 
 

@@ -56,7 +56,7 @@ class EngineError(Exception):
     """the engine cannot continue"""
 
     def __init__(self, **values: Any) -> None:
-        super().__init__((type(self).__doc__ or "").format(**values))
+        super().__init__(" ".join((type(self).__doc__ or "").format(**values).split()))
         self.__dict__.update(values)
 
     @property
@@ -106,8 +106,8 @@ class SourceRecreated(EngineError):
 
 
 class SourceGrown(EngineError):
-    """{topic} has {found} partitions, its state was made with {expected}: keys have moved away from their state. New
-    partitions are not read, and none at all unless {found} is a multiple of {expected}. See
+    """{topic} has {found} partitions, and was read while it had {expected}: keys have moved to other partitions, away
+    from what came before. Nothing more is read. Move to a new topic with {found} partitions: see
     docs/how-to/grow-partitions.md"""
 
 

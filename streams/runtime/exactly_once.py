@@ -14,17 +14,11 @@ from afterword.streams.runtime.changelog import recover
 from afterword.streams.runtime.errors import FATAL, TRANSIENT, AgentFailed, ChangelogLost, StateLost, restart_seconds
 from afterword.streams.runtime.isolation import Isolation
 from afterword.streams.runtime.lag import Work
-from afterword.streams.runtime.layouts import Layout, read_layout
 from afterword.streams.runtime.options import Clients
 from afterword.streams.runtime.positions import readable
 from afterword.streams.runtime.session import Delivery, Session
-from afterword.streams.runtime.transaction import (
-    TransactionalProducer,
-    earlier_transactional_id,
-    fence,
-    require_outputs,
-    transactional_id,
-)
+from afterword.streams.runtime.sources import check_partitions
+from afterword.streams.runtime.transaction import TransactionalProducer, require_outputs, transactional_id
 from afterword.streams.runtime.watchdog import Mark
 
 log = structlog.get_logger()
@@ -53,10 +47,6 @@ class ExactlyOncePartition:
         self._start = 0
         """Source offset at which it was opened last."""
         self._written: set[str] = set()
-        self._is_refused = False
-        """The source's layout does not admit this partition."""
-        self._reopens = False
-        """The layout has changed: the open session ends."""
         self.last_error = ""
         """Class of the error that it started over for; empty after the next commit."""
         self.session: Session | None = None
@@ -76,8 +66,6 @@ class ExactlyOncePartition:
     async def to_do(self, end: int) -> dict[str, Mark]:
         """Return the marks of unfinished work, for the watchdog. `end`: where the source ends."""
         session = self.session
-        if self._is_refused:
-            return {}
         if session is not None:
             position = session.database.position
             saved = position.source, position.bookmarks
@@ -110,7 +98,7 @@ class ExactlyOncePartition:
         while not self._draining:
             await self._consumer.in_group.wait()  # the rebalance that is under way may give it to another worker
             try:
-                async with self._opened(await self._admitted()) as session:
+                async with self._opened() as session:
                     failures = 0
                     await self._work(session)
             except FATAL:
@@ -125,32 +113,9 @@ class ExactlyOncePartition:
                 failures += 1
                 await asyncio.sleep(restart_seconds(self._app.conf.broker_heartbeat_interval, failures))
 
-    async def _admitted(self) -> int:
-        """Wait until the layout of the source admits the partition; return that layout, 0 for an app without tables.
-
-        Raises: KafkaError, OSError, TimeoutError.
-        """
-        self._reopens = False
-        while self._tables:
-            consumer, topic = self._consumer, self._source.topic
-            layout = await read_layout(consumer.clients(), consumer.kafka, self._app.conf.id, topic)
-            consumer.layouts.note(topic, layout)
-            self._is_refused = not layout.admits(self._source.partition)
-            if not self._is_refused:
-                return layout.partitions
-            await asyncio.sleep(self._options.source_look_seconds)
-        return 0
-
-    def follow(self, layout: Layout) -> None:
-        """End the open session if its layout is not that of the source any more."""
-        session = self.session
-        if session is not None:
-            admitted = layout.admits(self._source.partition) and layout.partitions == session.layout
-            self._reopens = not admitted
-
     async def _work(self, session: Session) -> None:
         loop, horizon, looked, more = asyncio.get_running_loop(), None, 0.0, False
-        while not self._draining and not self._reopens:
+        while not self._draining:
             await session.poll(wait=not more)
             if horizon is None and loop.time() - looked >= self._options.tick_seconds:
                 horizon, looked = await session.horizon(), loop.time()
@@ -159,21 +124,19 @@ class ExactlyOncePartition:
                 horizon = horizon if more else None  # keys that are due together share one horizon
 
     @asynccontextmanager
-    async def _opened(self, layout: int) -> AsyncIterator[Session]:
-        clients = self._consumer.clients()
+    async def _opened(self) -> AsyncIterator[Session]:
+        clients, group = self._consumer.clients(), self._app.conf.id
+        partitions = await check_partitions(clients, self._consumer.kafka, group, self._source.topic)
         async with AsyncExitStack() as closing:
-            ours = transactional_id(self._app.conf.id, self._source)
-            producer = TransactionalProducer(ours, clients, self._options)
+            producer = TransactionalProducer(transactional_id(group, self._source), clients, self._options)
             closing.push_async_callback(producer.close)
             await producer.open(self._options.start_timeout_seconds)
-            if (earlier := earlier_transactional_id(self._app.conf.id, self._source)) != ours:
-                await self._fence_once(earlier, clients)
             deadlines = {name: table.deadline for name, table in self._tables.items()}
             database = self._consumer.open_database(self._where, deadlines)
             closing.callback(database.close)
             session = Session(
                 source=self._source,
-                group=self._app.conf.id,
+                group=group,
                 kafka=self._consumer.kafka,
                 tables=self._tables,
                 producer=producer,
@@ -182,7 +145,7 @@ class ExactlyOncePartition:
                 options=self._options,
                 written=self._written,
                 isolation=self._isolation,
-                layout=layout,
+                partitions=partitions,
             )
             if self.last_error and self._written:  # the failure may be a topic that was deleted
                 await require_outputs(clients, self._written)
@@ -193,16 +156,6 @@ class ExactlyOncePartition:
                 yield session
             finally:
                 self.session = None
-
-    async def _fence_once(self, earlier: str, clients: Clients) -> None:
-        """Fence a worker of a version before 0.1.0, once in this process: another application may use that id now.
-
-        To be removed after 0.1. TxnOffsetCommit as aiokafka sends it carries no group generation, so only fencing stops
-        a worker of that version.
-        """
-        if self._source not in self._consumer.fenced:
-            await fence(earlier, clients, self._options)
-            self._consumer.fenced.add(self._source)
 
     async def _recovered(self, session: Session, clients: Clients) -> int:
         """Return the source offset to begin at.
@@ -227,7 +180,6 @@ class ExactlyOncePartition:
                 self._source.topic,
                 self._options.stale_seconds,
                 self._note_replayed,
-                session.layout,
             )
             for _ in chain(session.database.reindex(), session.database.count_scheduled()):
                 await asyncio.sleep(0)

@@ -97,11 +97,6 @@ class EngineMetrics:
             "Markers of transactions count.",
             "role",
         )
-        self._grown = families.gauge(
-            "source_grown",
-            "1 while a source has more partitions than its state was made with, and is not read, or only in part.",
-            *("role", "topic"),
-        )
         for counter in (self._stalls, self._expired):
             counter.labels(role)  # 0 from the start: Prometheus sees an increase only after it saw 0
 
@@ -121,10 +116,6 @@ class EngineMetrics:
     def expired(self, count: int) -> None:
         """Count offsets of a source that were deleted before they were read."""
         self._expired.labels(self._role).inc(count)
-
-    def grown(self, topic: str, is_grown: bool) -> None:
-        """Show whether a source has more partitions than its state was made with."""
-        self._grown.labels(self._role, topic).set(is_grown)
 
     def of_group(self, role: str) -> "EngineMetrics":
         """Return the same families for one more consumer group of this process, under this role."""

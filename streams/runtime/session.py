@@ -58,8 +58,8 @@ class Session:
     written: set[str]
     """Topics that the agent has sent to; kept by the partition, so that its next session knows them."""
     isolation: Isolation
-    layout: int = 0
-    """Number of the source's partitions that the state belongs to; 0: not known."""
+    partitions: int
+    """Number of the source's partitions, which each commit names."""
     rejected: list[Output] = field(default_factory=list)
     """Dead letters that are not committed yet: of the records before the next slice."""
 
@@ -198,7 +198,7 @@ class Session:
         rows = {changelogs[name]: changed for name, changed in changes.items()}
         links = {changelogs[name]: Link(before.bookmarks.get(name, -1), len(changes[name]) + 1) for name in changes}
         marks = await self.producer.commit(
-            outputs, rows, bookmark, self.source, self.group, links, before.source_id, self.layout
+            outputs, rows, bookmark, self.source, self.group, links, before.source_id, self.partitions
         )
         for changelog, link in links.items():
             link.check(changelog, marks[changelog])

@@ -1,16 +1,31 @@
-"""Identity of a source topic: whether it is the one that made the state, as a recreated topic has the same name."""
+"""A source topic: whether it is still the one that the state was made from, with the partitions that it had then.
+
+A topic that was deleted and recreated has the same name and another id. In one that got more partitions, keys have
+moved away from their state. So each bookmark has the topic's id, and each commit's metadata its number of partitions.
+"""
 
 import asyncio
+import re
+from collections.abc import Iterable
 from typing import Any
 
-import structlog
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from afterword.streams.runtime.database import DatabasePosition
-from afterword.streams.runtime.errors import SourceRecreated
-from afterword.streams.runtime.layouts import look_at_layouts
+from afterword.streams.runtime.errors import SourceGrown, SourceRecreated
+from afterword.streams.runtime.options import Clients
 
-log = structlog.get_logger()
+METADATA = re.compile(r"partitions=([1-9]\d{0,8})")
+
+
+def encode_partitions(partitions: int) -> str:
+    """Return the metadata of a commit."""
+    return f"partitions={partitions}"
+
+
+def least_partitions(metadata: Iterable[str]) -> int | None:
+    """Return the smallest number of partitions that the metadata of commits names; None if none does."""
+    return min((int(found[1]) for one in metadata if (found := METADATA.fullmatch(one))), default=None)
 
 
 def check_source(topic: str, known: DatabasePosition, found: str) -> None:
@@ -19,33 +34,60 @@ def check_source(topic: str, known: DatabasePosition, found: str) -> None:
         raise SourceRecreated(topic=topic, expected=known.source_id, found=found)
 
 
-async def watch_sources(app: Any) -> None:
-    """Look every `source_look_seconds` at ids and layouts of the sources; stop the worker when one was recreated.
+async def check_partitions(clients: Clients, kafka: Any, group: str, topic: str) -> int:
+    """Return the topic's number of partitions. `kafka`: the group's aiokafka consumer.
 
-    aiokafka goes on in the new topic without a word, if that reaches beyond the position.
+    Raises: SourceGrown if the group has committed while there were fewer; KafkaError, OSError, TimeoutError.
+    """
+    admin = clients.admin()
+    await admin.start()
+    try:
+        described = await admin.describe_topics([topic])
+    finally:
+        await admin.close()
+    partitions = len(described[0]["partitions"])
+    if not partitions:
+        raise UnknownTopicOrPartitionError(topic)
+    before = least_partitions(await clients.metadata(kafka, group, topic, partitions))
+    if before is not None and before < partitions:
+        raise SourceGrown(topic=topic, found=partitions, expected=before)
+    return partitions
+
+
+async def watch_sources(app: Any) -> None:
+    """Look at the sources every `source_look_seconds`; stop the worker when one was recreated or got more partitions.
+
+    aiokafka goes on in either without a word.
     """
     while True:
         await asyncio.sleep(app.engine.source_look_seconds)
-        for look in (look_at_ids, look_at_layouts):
-            try:
-                await look(app)
-            except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker, or one that names none yet
-                continue
-            except SourceRecreated as error:
-                app.consumer.stop_worker(error)
-                return
+        try:
+            await look_at_sources(app)
+        except (SourceRecreated, SourceGrown) as error:
+            app.consumer.stop_worker(error)
+            return
+        except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker, or one that names none yet
+            continue
 
 
-async def look_at_ids(app: Any) -> None:
-    """Compare the ids of the sources with those of the state. Raises: SourceRecreated, KafkaError, OSError."""
-    opened = [(s.topic, p.session.database) for s, p in app.consumer.partitions.items() if p.session is not None]
+async def look_at_sources(app: Any) -> None:
+    """Compare ids and numbers of partitions with those of the state.
+
+    Raises: SourceRecreated, SourceGrown, KafkaError, OSError, TimeoutError.
+    """
+    consumer = app.consumer
+    opened = [(s.topic, p.session.database) for s, p in consumer.partitions.items() if p.session is not None]
     if not opened:
         return
-    admin = app.consumer.clients().admin()
+    topics = sorted({topic for topic, _ in opened})
+    clients = consumer.clients()
+    admin = clients.admin()
     try:
         await admin.start()
-        ids = await admin.topic_ids(sorted({topic for topic, _ in opened}))
+        ids = await admin.topic_ids(topics)
     finally:
         await admin.close()
     for topic, database in opened:
         check_source(topic, database.position, ids.get(topic, ""))
+    for topic in topics:
+        await check_partitions(clients, consumer.kafka, app.conf.id, topic)

@@ -18,9 +18,9 @@ from afterword.streams.runtime.batch import Headers, Output
 from afterword.streams.runtime.changelog import BOOKMARK_KEY, Bookmark, Link, changelog_key, marked
 from afterword.streams.runtime.database import RowChange
 from afterword.streams.runtime.errors import TRANSIENT, OutputMissing
-from afterword.streams.runtime.layouts import encode_layout
 from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.slices import Slices
+from afterword.streams.runtime.sources import encode_partitions
 from afterword.streams.runtime.tracing import commit_span
 
 log = structlog.get_logger()
@@ -46,11 +46,6 @@ def transactional_id(app_id: str, source: TopicPartition) -> str:
     with `{app_id}-`, as the rights of the app's user do.
     """
     return f"{app_id}-{source.topic.replace('-', '~')}-{source.partition}"
-
-
-def earlier_transactional_id(app_id: str, source: TopicPartition) -> str:
-    """Return the id before hyphens were replaced: app `a` with topic `b-c` and app `a-b` with topic `c` shared one."""
-    return f"{app_id}-{source.topic}-{source.partition}"
 
 
 async def fence(transactional_id: str, clients: Clients, options: Options) -> None:
@@ -186,12 +181,12 @@ class TransactionalProducer:
         group: str,
         links: Mapping[TopicPartition, Link] = MappingProxyType({}),
         source_id: str = "",
-        layout: int = 0,
+        partitions: int = 0,
     ) -> dict[TopicPartition, int]:
         """Commit all of it; return the offset of the bookmark in each changelog. Raises: KafkaError.
 
-        `links`: for the bookmarks of these changelogs. `source_id`: of the source topic, if it is known. `layout`: its
-        number of partitions that the state belongs to; 0: not known.
+        `links`: for the bookmarks of these changelogs. `source_id`: of the source topic, if it is known.
+        `partitions`: its number of partitions; 0: not known.
         """
         with commit_span(self._tracer, group, outputs):
             sent = await self._begin(outputs)
@@ -201,7 +196,8 @@ class TransactionalProducer:
                 batches = await self._send(target, _with_bookmark(changes, bookmark, marks))
                 last[target] = batches[-1]
                 sent += batches
-            await self._end(sent, {source: OffsetAndMetadata(bookmark.source, encode_layout(layout))}, group)
+            metadata = encode_partitions(partitions) if partitions else ""
+            await self._end(sent, {source: OffsetAndMetadata(bookmark.source, metadata)}, group)
         return {target: batch.last_offset() for target, batch in last.items()}
 
     async def commit_outputs(

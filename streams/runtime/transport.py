@@ -22,7 +22,6 @@ from afterword.streams.runtime.batch import Batch, Batches, Headers, Output, cur
 from afterword.streams.runtime.database import Database, DeadlineOf, StateMemory
 from afterword.streams.runtime.errors import AgentFailed, described
 from afterword.streams.runtime.exactly_once import ExactlyOncePartition
-from afterword.streams.runtime.layouts import GROWN, Layouts
 from afterword.streams.runtime.options import LIFE_CYCLE, Clients
 from afterword.streams.runtime.rebalance import KeptPositions, RebalanceListener, assignor_of_its_own
 
@@ -45,9 +44,6 @@ class Consumer(base.Consumer):
         self.partitions: dict[TopicPartition, Partition] = {}
         self.tables_ready = asyncio.Event()
         self.kafka: Any = None
-        self.fenced: set[TopicPartition] = set()
-        """Partitions whose owner of an earlier version was fenced: see `ExactlyOncePartition`."""
-        self.layouts = Layouts(self.app.engine_metrics)
         self._was_assigned = False
         self.assignor = assignor_of_its_own(sticky=bool(self.app.tables))
         self.in_group = asyncio.Event()
@@ -174,14 +170,7 @@ class Consumer(base.Consumer):
     @property
     def ready(self) -> bool:
         """True when the worker is in its group and every assigned partition is open; it may have none."""
-        if self.layouts.grown:
-            return False
         return self._was_assigned and all(partition.ready for partition in self.partitions.values())
-
-    @property
-    def unready_reason(self) -> str:
-        """Reason why it is not ready, in a word."""
-        return GROWN if self.layouts.grown else "recovering"
 
     # -- for Faust
 

@@ -125,7 +125,7 @@ class _Run:
             if self._app.consumer.ready:
                 self._readiness.ready(self._condition)
             else:
-                self._readiness.not_ready(self._condition, self._app.consumer.unready_reason)
+                self._readiness.not_ready(self._condition, "recovering")
             await asyncio.sleep(WATCH_SECONDS)
 
 

@@ -74,8 +74,8 @@ MUTANTS = (
         "earlier owners are not fenced",
         SEGMENTER,
         EXACTLY_ONCE,
-        "TransactionalProducer(ours, clients",
-        'TransactionalProducer(f"{ours}-{id(self)}", clients',
+        "TransactionalProducer(transactional_id(group, self._source), clients",
+        "TransactionalProducer(f'{group}-{id(self)}', clients",
     ),
     Mutant(
         "a tick does not wait for the horizon",
@@ -216,7 +216,7 @@ MUTANTS = (
         "one changelog may lack what the other has",
         DAMAGED,
         CHANGELOG,
-        "        if self.is_alone:\n            _check_bookmarks(marks, self.changelogs)\n        return records\n",
+        "        _check_bookmarks(marks, self.changelogs)\n        return records\n",
         "        return records\n",
     ),
     Mutant(

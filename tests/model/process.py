@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 from afterword.streams.runtime import EngineMetrics
 from afterword.streams.runtime.batch import BatchMessage
 from afterword.streams.runtime.breaker import Breaker
-from afterword.streams.runtime.layouts import Layouts
 from tests.model.broker import Broker
 from tests.model.clients import Clients, Consumer
 from tests.model.loop import Loop
@@ -61,8 +60,6 @@ class Process:
         self.dead = False
         self.frozen = False
         self.handled = 0
-        self.fenced: set[TopicPartition] = set()
-        self.layouts = Layouts(self.app.engine_metrics)
         self.releasing: asyncio.Task[None] | None = None
         self.error: BaseException | None = None
         """Error with which it stopped by itself."""

@@ -14,8 +14,8 @@ from aiokafka.structs import OffsetAndMetadata
 from afterword.checks import Advice, CheckFailed, check_wanted_topics
 from afterword.streams.errors import BrokerUnavailable, TopicMissing
 from afterword.streams.kafka import client_options
-from afterword.streams.runtime.layouts import encode_layout
 from afterword.streams.runtime.options import Clients, Options
+from afterword.streams.runtime.sources import encode_partitions
 from afterword.streams.runtime.transaction import TransactionalProducer
 from afterword.streams.settings import Settings
 from afterword.topics import TopicReport, await_topics, check_topics, ensure_topics
@@ -120,7 +120,7 @@ async def test_messages_with_more_partitions_than_they_were_read_with_fail_both_
     producer = TransactionalProducer(f"{group}-test", Clients(client_options(kafka)), Options())
     await producer.open(20)
     first = TopicPartition(kafka.messages_topic, 0)
-    await producer.commit_outputs([], {first: OffsetAndMetadata(0, encode_layout(3))}, group)
+    await producer.commit_outputs([], {first: OffsetAndMetadata(0, encode_partitions(3))}, group)
     await producer.close()
     assert by_name(await check_topics(settings))[kafka.messages_topic].status == "ok"
     for topic in (kafka.messages_topic, kafka.changelog("messages"), kafka.changelog("conversations")):

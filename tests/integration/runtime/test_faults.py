@@ -16,7 +16,7 @@ from afterword.embedded.process import until_ready
 from afterword.streams.runtime.batch import Output
 from afterword.streams.runtime.changelog import Bookmark
 from afterword.streams.runtime.options import Clients, Options
-from afterword.streams.runtime.transaction import TransactionalProducer, earlier_transactional_id, transactional_id
+from afterword.streams.runtime.transaction import TransactionalProducer
 from tests.integration.runtime.lab import Lab, laboratory, until
 from tests.stack import Stack, chosen_jars
 
@@ -98,24 +98,6 @@ async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> No
     assert not lab.outputs
     await first.close()
     await second.close()
-
-
-async def test_a_worker_of_the_version_before_the_ids_changed_is_fenced(lab: Lab) -> None:
-    """The worker was suspended in the middle of a transaction, and goes on after the upgrade."""
-    source = TopicPartition(lab.source, 0)
-    earlier_id = earlier_transactional_id(lab.app_id, source)
-    assert earlier_id != transactional_id(lab.app_id, source)
-    earlier = TransactionalProducer(earlier_id, Clients({"bootstrap_servers": lab.brokers}), Options())
-    await earlier.open(20)
-    lab.worker()
-    await lab.produce((0, {}) for _ in range(3))
-    await lab.until_committed(3)
-    with pytest.raises((KafkaError, IllegalOperation, TimeoutError)):
-        async with asyncio.timeout(5):  # as the engine does: aiokafka may never answer
-            await earlier.commit([Output(lab.output, b"", b"{}", 0, None, [])], {}, Bookmark(1, ""), source, lab.app_id)
-    await lab.all_counted()
-    assert await lab.committed() == 3
-    await earlier.close()
 
 
 async def test_a_broker_that_dies_and_comes_back_is_waited_for(

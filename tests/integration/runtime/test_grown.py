@@ -1,19 +1,11 @@
-"""The source gets more partitions: keys have moved away from their state, and nothing is read as if they had not."""
+"""The source gets more partitions: keys have moved away from their state, so the worker stops and says so."""
 
-import asyncio
-
-from aiokafka.structs import OffsetAndMetadata
-
-from afterword.streams.runtime.options import Clients, Options
-from afterword.streams.runtime.transaction import TransactionalProducer
-from tests.integration.runtime.lab import Lab, until
-
-SETTLED_SECONDS = 2.0
-"""Several looks at the source: what is going to be read has been."""
+from afterword.embedded.process import Process
+from tests.integration.runtime.lab import Lab, said, until
 
 
 async def grow(lab: Lab, partitions: int) -> None:
-    """All topics, as an operator of Kafka does: the changelog's number tells nothing any more."""
+    """All topics, as an operator of Kafka does: the number of the changelog's partitions reveals nothing then."""
     for name in (lab.source, lab.changelog, lab.output):
         await lab.add_partitions(name, partitions)
     lab.partitions = partitions
@@ -21,90 +13,39 @@ async def grow(lab: Lab, partitions: int) -> None:
         await lab.producer.client.force_metadata_update()
 
 
-async def hand_over(lab: Lab) -> None:
-    """Let the group's commits name the layout that there is, and nothing else."""
-    before = await lab.admin.list_consumer_group_offsets(lab.app_id)
-    named = {
-        source: OffsetAndMetadata(found.offset, f"partitions={lab.partitions}") for source, found in before.items()
-    }
-    options = Options(transaction_timeout_seconds=10)
-    producer = TransactionalProducer(f"{lab.app_id}-test", Clients({"bootstrap_servers": lab.brokers}), options)
-    await producer.open(20)
-    try:
-        await producer.commit_outputs([], named, lab.app_id)
-    finally:
-        await producer.close()
-
-
-async def nothing_new_is_read(lab: Lab) -> None:
-    """Look at the commits: the lab reads the outputs of old partitions only."""
-    assert [await lab.committed(partition) for partition in (2, 3)] == [-1, -1], lab.logs()
-
-
-async def test_a_running_worker_reads_no_new_partition_and_goes_on_when_the_state_was_handed_over(lab: Lab) -> None:
+async def test_a_running_worker_stops_and_the_next_one_does_not_start_with_and_without_its_disk(lab: Lab) -> None:
     await lab.produce((number, {}) for number in range(8))
     worker = lab.worker()
     await lab.all_counted()
     await grow(lab, 4)
-    await until(lambda: "source_grown" in lab.logs(), watching=lab)
-    assert f"{lab.source} has 4 partitions, its state was made with 2" in lab.logs()
-    await lab.produce((number, {}) for number in range(8))
-    await until(lambda: len(lab.counted()) == 12, watching=lab)
-    await asyncio.sleep(SETTLED_SECONDS)
-    assert len(lab.counted()) == 12
-    await nothing_new_is_read(lab)
-    await lab.stop(worker)
-    await hand_over(lab)
-    lab.worker()
-    for partition in range(4):  # from the beginning of the new partitions: nothing is passed over
-        await lab.until_committed(2, partition)
-
-
-async def test_a_restart_does_not_go_on_either_with_and_without_its_disk(lab: Lab) -> None:
-    await lab.produce((number, {}) for number in range(8))
-    worker = lab.worker()
-    await lab.all_counted()
-    await lab.stop(worker)
-    await grow(lab, 4)
-    await lab.produce((number, {}) for number in (2, 3, 2, 3))  # the new partitions
-    await stays_away(lab, "a")
+    await stops(lab, worker)
+    await lab.produce((number, {}) for number in range(4))
+    await stops(lab, lab.worker())
     lab.wipe()
-    await stays_away(lab, "b")
-
-
-async def stays_away(lab: Lab, name: str) -> None:
-    worker = lab.worker(name)
-    await until(lambda: "source_grown" in worker.tail(), watching=lab)
-    await asyncio.sleep(SETTLED_SECONDS)
+    await stops(lab, lab.worker())
     assert len(lab.counted()) == 8
-    await nothing_new_is_read(lab)
-    await lab.stop(worker)
+    assert [await lab.committed(partition) for partition in range(4)] == [4, 4, -1, -1]
 
 
-async def test_of_a_source_that_did_not_grow_to_a_multiple_nothing_is_read(lab: Lab) -> None:
-    await lab.produce((number, {}) for number in range(8))
-    lab.worker()
-    await lab.all_counted()
-    await grow(lab, 3)
-    await until(lambda: "source_grown" in lab.logs(), watching=lab)
-    await asyncio.sleep(SETTLED_SECONDS)
-    await lab.produce((number, {}) for number in range(6))
-    await asyncio.sleep(SETTLED_SECONDS)
-    assert len(lab.counted()) == 8
-    assert all(worker.running for worker in lab.workers), "it waits: a restart would change nothing"
-
-
-async def test_two_workers_read_only_the_old_partitions_whoever_has_them(lab: Lab) -> None:
+async def test_every_worker_of_the_group_stops_whatever_partitions_it_has(lab: Lab) -> None:
     async with lab.loaded():
-        lab.worker("a")
+        first = lab.worker("a")
         await until(lambda: len(lab.counted()) > 20, watching=lab)
     await lab.all_counted()
-    await grow(lab, 4)
-    lab.worker("b")
-    await until(lambda: all("source_grown" in worker.tail() for worker in lab.workers), watching=lab)
-    known = len(lab.keys)
-    await lab.produce((number, {}) for number in range(8))
-    await until(lambda: len(lab.counted()) == known + 4, watching=lab)
-    await asyncio.sleep(SETTLED_SECONDS)
-    assert len(lab.counted()) == known + 4
-    await nothing_new_is_read(lab)
+    known = len(lab.counted())
+    await lab.stop(first)
+    await grow(lab, 3)
+    await lab.produce([(2, {})])  # one worker may have the new partition alone
+    for worker in [lab.worker(name) for name in ("b", "c")]:
+        await stops(lab, worker)
+    assert len(lab.counted()) == known
+    assert await lab.committed(2) == -1
+
+
+async def stops(lab: Lab, worker: Process) -> None:
+    """Wait until the worker has stopped by itself, and has named both numbers and the page that says what to do."""
+    assert await lab.exit_code(worker) > 0
+    [error] = {line["error"] for line in said(worker, "partition_failed")}
+    assert error.startswith(f"{lab.source} has {lab.partitions} partitions, and was read while it had 2:")
+    assert error.endswith("see docs/how-to/grow-partitions.md")
+    assert "\n" not in error

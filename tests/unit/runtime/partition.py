@@ -111,6 +111,7 @@ class Partition:
             options=self.options,
             written=set(),
             isolation=self.isolation,
+            partitions=1,
         )
 
     async def process(self, records: Sequence[Any]) -> None:

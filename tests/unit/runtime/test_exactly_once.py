@@ -36,8 +36,7 @@ class Copier(Process):
 
 
 class World:
-    def __init__(self, source: TopicPartition = SOURCE) -> None:
-        self.source = source
+    def __init__(self) -> None:
         self.loop = Loop()
         self.network = Network(self.loop)
         self.broker = Broker(self.network.post, lambda: 0)
@@ -48,7 +47,7 @@ class World:
         worker = Copier(f"w{len(self.workers)}", self.network, self.broker, Options(clock=lambda: 0), {}, "copier")
         self.workers.append(worker)
         worker.start(self.loop)
-        worker.assign(self.loop, self.source)
+        worker.assign(self.loop, SOURCE)
         return worker
 
     def close(self) -> None:
@@ -56,7 +55,7 @@ class World:
             worker.kill(self.loop)
 
     def produce(self, *values: bytes) -> None:
-        self.broker.append(self.source, [(None, value, 0, ()) for value in values])
+        self.broker.append(SOURCE, [(None, value, 0, ()) for value in values])
 
     def go_on(self, steps: int = 60) -> None:
         for _ in range(steps):
@@ -83,25 +82,6 @@ def test_an_app_without_tables_begins_after_the_last_transaction_though_the_grou
     world.go_on()
     assert world.copied == [b"a", b"b", b"c"]
     assert [worker.error for worker in world.workers] == [None, None]
-    world.close()
-
-
-def test_the_id_of_an_earlier_version_is_fenced_once_however_often_the_partition_is_opened() -> None:
-    """Another application may use that id now: each time it has to begin again."""
-    world = World(TopicPartition("in-put", 0))
-    worker = world.take()
-    world.go_on()
-    earlier = world.broker.open_producer("copier-in-put-0")
-    assert earlier == 1, "it was fenced"
-    for value in (b"a", b"b"):
-        world.produce(value)
-        while (call := world.network.next_call()) is None or call.name != "commit":
-            world.network.step()
-        world.network.fail(call, KafkaConnectionError(), after=False)
-        world.go_on()
-    assert world.copied == [b"a", b"b"]
-    assert worker.error is None
-    assert world.broker.open_producer("copier-in-put-0") == earlier + 1, "it was left alone"
     world.close()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from afterword.streams.runtime.batch import Output
 from afterword.streams.runtime.options import Options
-from afterword.streams.runtime.transaction import TransactionalProducer, earlier_transactional_id, transactional_id
+from afterword.streams.runtime.transaction import TransactionalProducer, transactional_id
 from tests.model.clients import Builder
 
 topics = st.text("ab0.-_", min_size=1, max_size=8)
@@ -87,10 +87,3 @@ def test_no_two_partitions_share_a_transactional_id(
 def test_the_rights_of_an_apps_user_cover_its_transactional_ids(writer: tuple[str, TopicPartition]) -> None:
     prefix = f"{writer[0]}-"
     assert transactional_id(*writer).startswith(prefix)
-    assert earlier_transactional_id(*writer).startswith(prefix)
-
-
-@given(app=apps, topic=st.text("ab0._", min_size=1), partition=st.integers(0, 20))
-def test_a_topic_without_hyphens_keeps_the_id_of_earlier_versions(app: str, topic: str, partition: int) -> None:
-    source = TopicPartition(topic, partition)
-    assert transactional_id(app, source) == earlier_transactional_id(app, source)

@@ -1,11 +1,11 @@
 """Topics that refuse writes, are compacted hard, or have the wrong number of partitions."""
 
-import asyncio
 import random
 import time
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import ClassVar
 
-import httpx
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
@@ -15,9 +15,10 @@ from tests.e2e.faults.access import allow_again, forbid_writing
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.records import everything
 from tests.e2e.faults.load import Sent
-from tests.e2e.faults.world import LOOK_SECONDS, PATIENCE_SECONDS, World, until
+from tests.e2e.faults.world import World, until
 
 CLEANER_SECONDS = 400.0
+GROWN = "partitions, and was read while it had"
 HARD = {
     "cleanup_policy": "compact",
     "segment_ms": "500",
@@ -157,7 +158,7 @@ class OutputDeleted(Fault):
 
 class Grown(Fault):
     name = "messages grown from 4 to 8 partitions"
-    outcome = "not read, not ready, with the reason; no silent state loss"
+    outcome = "segmenter and archiver stop, with the reason; no silent state loss"
     company = "clocks"
     changes = False
     recovers = False
@@ -165,24 +166,15 @@ class Grown(Fault):
     most = 1
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        kafka = world.deployment.settings.kafka
+        kafka, workers = world.deployment.settings.kafka, world.deployment.workers
         topics = kafka.messages_topic, *map(kafka.changelog, TABLES)
-        async with world.admin() as admin:
-            await admin.create_partitions(dict.fromkeys(topics, NewPartitions(2 * kafka.partitions)))
-        readers = (*world.running("segmenter"), *world.running("archiver"))
-        for name in readers:
-            await self._until_refused(world, name)
-        for name in readers:
-            world.deployment.workers.pop(name).kill()
+        async with AsyncExitStack() as refusing:
+            for name in (*world.running("segmenter"), *world.running("archiver")):
+                refusing.callback(partial(workers.pop, name))  # it would be started again, in vain
+                await refusing.enter_async_context(world.ending(name, GROWN))
+            async with world.admin() as admin:
+                await admin.create_partitions(dict.fromkeys(topics, NewPartitions(2 * kafka.partitions)))
         again = world.start("segmenter")
-        await self._until_refused(world, again)
-        world.deployment.workers.pop(again).kill()
-
-    async def _until_refused(self, world: World, name: str) -> None:
-        """Wait until the worker names the cause, and is not ready for it."""
-        await until(lambda: b"source_grown" in world.said(name), f"{name} does not say that messages has grown")
-        await until(lambda: world.listening(name) is not None, f"{name} does not come up")
-        async with asyncio.timeout(PATIENCE_SECONDS), httpx.AsyncClient() as client:
-            address = f"http://127.0.0.1:{world.listening(name)}/readyz"
-            while "source_grown" not in (await client.get(address)).text:  # noqa: ASYNC110 – it is another process
-                await asyncio.sleep(LOOK_SECONDS)
+        async with world.ending(again, GROWN):
+            pass
+        workers.pop(again)
