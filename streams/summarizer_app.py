@@ -12,7 +12,7 @@ from opentelemetry.trace import Tracer
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import require_topics
-from afterword.streams.runtime import App, expect_outputs
+from afterword.streams.runtime import App
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.collector import loading
 from afterword.streams.runtime.health import HealthServer, Readiness
@@ -91,7 +91,6 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             summarizer=summaries,
             embedder=embedder,
             publish=outputs.publish,
-            expect=expect_outputs,
             steps=steps,
             rules=rules,
             replies=stores.replies,
@@ -104,7 +103,6 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             summarizer=summaries,
             embedder=embedder,
             publish=outputs.publish,
-            expect=expect_outputs,
             steps=steps,
             rules=rules,
             replies=stores.replies,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from afterword.streams.runtime.app import App
     from afterword.streams.runtime.at_least_once import AtLeastOnce, joining
-    from afterword.streams.runtime.batch import Batches, Output, Tick, expect_outputs, failing_batch
+    from afterword.streams.runtime.batch import Batches, Output, Tick, failing_batch
     from afterword.streams.runtime.breaker import Breaker
     from afterword.streams.runtime.metrics import EngineMetrics
     from afterword.streams.runtime.options import Options
@@ -23,7 +23,6 @@ __all__ = [
     "Options",
     "Output",
     "Tick",
-    "expect_outputs",
     "failing_batch",
     "joining",
 ]
@@ -31,7 +30,7 @@ __all__ = [
 _MODULES = {
     "App": "app",
     **dict.fromkeys(("AtLeastOnce", "joining"), "at_least_once"),
-    **dict.fromkeys(("Batches", "Output", "Tick", "expect_outputs", "failing_batch"), "batch"),
+    **dict.fromkeys(("Batches", "Output", "Tick", "failing_batch"), "batch"),
     "Breaker": "breaker",
     "EngineMetrics": "metrics",
     "Options": "options",

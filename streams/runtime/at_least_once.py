@@ -136,8 +136,6 @@ class AtLeastOncePartition:
         self._commits = 0
         self._writes = False
         """The producer is open: earlier owners are fenced."""
-        self._idle: TransactionalProducer | None = None
-        """The producer, while it has nothing to commit."""
         self._written: set[str] = set()
         self._last_ms: int | None = None
         self._refusals = Refusals(self._options.refused_seconds)
@@ -334,7 +332,7 @@ class AtLeastOncePartition:
 
     async def _deliver(self, record: Any) -> None:
         message = ConcurrentMessage(
-            Batch(self._where, None, self._consumer.stop_worker, on_expected=self._expect),
+            Batch(self._where, None, self._consumer.stop_worker),
             self._done,
             record.topic,
             record.partition,
@@ -371,9 +369,7 @@ class AtLeastOncePartition:
             try:
                 async with self._opened() as producer:
                     while True:
-                        self._idle = producer
-                        await self._something_to_commit(producer)
-                        self._idle = None
+                        await self._something_to_commit()
                         await self._commit(producer)
                         failures = 0
             except TRANSIENT as error:
@@ -397,7 +393,7 @@ class AtLeastOncePartition:
             self._writes = True
             yield producer
         finally:
-            self._writes, self._idle = False, None
+            self._writes = False
             await producer.close()
 
     async def _learn(self) -> None:
@@ -421,26 +417,15 @@ class AtLeastOncePartition:
             log.error("progress_refused", partition=self._where, stage="engine", problem=str(error))
             return Progress(offset)
 
-    def _expect(self) -> None:
-        """Begin the transaction of outputs that come in a moment, unless one is under way."""
-        if self._idle is not None:
-            self._idle.begin_ahead(self._app.conf.id)
-
-    async def _something_to_commit(self, producer: TransactionalProducer) -> None:
-        """Wait for outputs, or for the interval at which offsets without outputs are committed. Raises: KafkaError."""
-        clock, interval = asyncio.get_running_loop().time, self._options.commit_interval_seconds
-        due = clock() + interval
+    async def _something_to_commit(self) -> None:
+        """Wait for outputs, or for the interval at which offsets without outputs are committed."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(interval, producer.most_ahead_seconds)):
+                async with asyncio.timeout(self._options.commit_interval_seconds):
                     await self._something_sent.wait()
-            if self._something_sent.is_set() or clock() >= due:
-                self._something_sent.clear()
-                due = clock() + interval
-                if self._window.next >= 0 and (self._finished or self._window.progress() != self._committed):
-                    return
-            async with asyncio.timeout(self._options.commit_timeout_seconds):
-                await producer.end_idle()
+            self._something_sent.clear()
+            if self._window.next >= 0 and (self._finished or self._window.progress() != self._committed):
+                return
 
     async def _commit(self, producer: TransactionalProducer) -> None:
         """Commit what is finished by now, or as much of it as one transaction takes. Raises: KafkaError, TimeoutError.

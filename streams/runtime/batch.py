@@ -98,7 +98,7 @@ class Batch:
     """Collects an agent's table writes and sends, to be committed together or dropped whole."""
 
     __slots__ = (
-        *("abandoned", "database", "done", "most_bytes", "on_expected", "on_late_write", "open", "outputs"),
+        *("abandoned", "database", "done", "most_bytes", "on_late_write", "open", "outputs"),
         *("tables", "taken", "where"),
     )
 
@@ -108,11 +108,9 @@ class Batch:
         database: Any,
         on_late_write: Callable[[BatchClosed], None] = lambda _: None,
         most_bytes: int = sys.maxsize,
-        on_expected: Callable[[], None] = lambda: None,
     ) -> None:
         """`database`: of the tables; None for a record that is handled at least once.
 
-        `on_expected` is called when outputs come in a moment: see `expect_outputs`.
         `on_late_write` is given the error of a write after the close: maybe no one awaits the task that made it.
         """
         self.where = where
@@ -128,7 +126,6 @@ class Batch:
         self.abandoned = False
         """The partition is being released: the agent's further writes are dropped on purpose."""
         self.on_late_write = on_late_write
-        self.on_expected = on_expected
 
     def send(self, output: Output) -> None:
         """Add the output. Raises: BatchClosed."""
@@ -173,13 +170,6 @@ def current_batch() -> Batch | None:
     sends would leave the transaction unnoticed.
     """
     return _current.get()
-
-
-def expect_outputs() -> None:
-    """Tell that the outputs of what is being handled come in a moment: the engine prepares their commit meanwhile."""
-    batch = current_batch()
-    if batch is not None:
-        batch.on_expected()
 
 
 @contextmanager

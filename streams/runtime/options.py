@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from opentelemetry.trace import NoOpTracer, Tracer
 
 from afterword.streams.runtime.committed import committed, committed_metadata
-from afterword.streams.runtime.producer import RegisteringProducer
 from afterword.streams.runtime.refusals import REFUSED_SECONDS
 from afterword.streams.runtime.topic_ids import Admin
 
@@ -96,7 +95,7 @@ class Clients:
         self._settings = settings
 
     def producer(self, **settings: Any) -> Any:
-        return RegisteringProducer(**self._settings, **settings)
+        return AIOKafkaProducer(**self._settings, **settings)
 
     def consumer(self, **settings: Any) -> Any:
         return AIOKafkaConsumer(**self._settings, **settings)

@@ -30,8 +30,6 @@ STOP_SECONDS = 5.0
 CANCEL_SECONDS = 0.1
 MOST_REQUESTS = 10
 """Requests of a producer that may be under way at a time: one to its coordinator, and one to each broker."""
-MOST_AHEAD = 0.2
-"""Share of its timeout after which a transaction that was begun ahead is ended: the rest is for its commit."""
 RETRY_BACKOFF_MS = 10
 """Kafka 4 answers the first produce of a transaction with a retriable error while it verifies the transaction."""
 
@@ -97,10 +95,6 @@ class TransactionalProducer:
             max_request_size=options.max_request_bytes,
         )
         self._partitioner = DefaultPartitioner()
-        self._written: set[TopicPartition] = set()
-        """Partitions that the last transaction with outputs wrote to: most likely those of the next one."""
-        self._ahead: _Ahead | None = None
-        self.most_ahead_seconds = MOST_AHEAD * options.transaction_timeout_seconds
         self._tracer = options.tracer
 
     async def open(self, timeout_seconds: float) -> None:
@@ -113,9 +107,6 @@ class TransactionalProducer:
 
     async def close(self) -> None:
         """Close within `STOP_SECONDS`: a broker that is down must not delay a partition that moves."""
-        if self._ahead is not None:
-            self._ahead.registered.cancel()
-            await asyncio.wait([self._ahead.registered])
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self._producer.stop()
@@ -139,32 +130,6 @@ class TransactionalProducer:
         accumulator = producer._message_accumulator  # noqa: SLF001 – see above
         for batch in (*chain(*accumulator._batches.values()), *accumulator._pending_batches):  # noqa: SLF001 – see above
             batch.future.cancel()
-
-    def begin_ahead(self, group: str) -> None:
-        """Begin the next transaction while what it will commit is being made; not while another one is under way.
-
-        To register its parts takes a third of the time of a commit. If that fails, the next commit does. See
-        `end_idle`.
-        """
-        if self._ahead is None:
-            registered = asyncio.create_task(self._register(group))
-            registered.add_done_callback(_retrieved)
-            self._ahead = _Ahead(registered, asyncio.get_running_loop().time())
-
-    async def _register(self, group: str) -> None:
-        await self._producer.begin_transaction()
-        await self._producer.register(self._written, group)
-
-    async def end_idle(self) -> None:
-        """End a transaction that was begun ahead and has waited for long: the coordinator would fence the producer.
-
-        Raises: KafkaError.
-        """
-        ahead, now = self._ahead, asyncio.get_running_loop().time()
-        if ahead is not None and now - ahead.began >= self.most_ahead_seconds:
-            await ahead.registered
-            await self._producer.abort_transaction()
-            self._ahead = None
 
     async def check_owner(self, source: TopicPartition, group: str) -> None:
         """Check that no later owner has fenced this producer. Raises: KafkaError if one has."""
@@ -211,13 +176,10 @@ class TransactionalProducer:
             await self._end(sent, offsets, group)
 
     async def _begin(self, outputs: Iterable[Output]) -> list["_Sent"]:
-        ahead, self._ahead = self._ahead, None
-        await (ahead.registered if ahead else self._producer.begin_transaction())
+        await self._producer.begin_transaction()
         sent: list[_Sent] = []
-        by_partition = await self._by_partition(outputs)
-        for target, records in by_partition.items():
+        for target, records in (await self._by_partition(outputs)).items():
             sent += await self._send(target, records)
-        self._written = {*by_partition} or self._written
         return sent
 
     async def _end(
@@ -262,13 +224,6 @@ class TransactionalProducer:
             row = (key, output.value, output.timestamp_ms, output.headers)
             grouped.setdefault(TopicPartition(topic, partition), []).append(row)
         return grouped
-
-
-@dataclass(frozen=True, slots=True)
-class _Ahead:
-    registered: asyncio.Task[None]
-    began: float
-    """Seconds of the event loop's clock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,13 +46,11 @@ class Revisions:
         summarizer: Summarizer,
         embedder: Embedder | None,
         publish: Publish,
-        expect: Callable[[], None] = lambda: None,
         steps: StepRunner,
         rules: SummaryRules,
         replies: ReplyCache,
         clock: Clock = now,
     ) -> None:
-        """`expect`: called when the LLM has answered, moments before an event is published."""
         self._episodes = episodes
         self._messages = messages
         # these are read for every episode, of which many are in flight
@@ -62,7 +60,6 @@ class Revisions:
         self._summarizer = summarizer
         self._embedder = embedder
         self._publish = publish
-        self._expect = expect
         self._retry_until_success = steps.retry_until_success
         self._rules = rules
         self._replies = replies
@@ -93,9 +90,7 @@ class Revisions:
         return {one: found[name] for one, name in names.items() if name in found}
 
     async def _ask(self, request: SummaryRequest) -> Summary:
-        summary = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
-        self._expect()
-        return summary
+        return await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
 
     async def _ask_without_fallback(self, request: SummaryRequest) -> Summary:
         """Ask the LLM once. Raises: ProviderError, also if no LLM is configured any more."""

@@ -205,11 +205,6 @@ class Broker:
         self.log(where).open.setdefault(transaction, self.log(where).end)
         return self.append(where, rows, transaction)
 
-    def register(self, producer: str, epoch: int, note: Any, partitions: Iterable[TopicPartition]) -> None:
-        """Enlist partitions, and the group, before there are records or offsets."""
-        for where in (*partitions, GROUP):
-            self._enlist(producer, epoch, note, where)
-
     def add_offsets(self, producer: str, epoch: int, note: Any, offsets: dict[TopicPartition, Offset]) -> None:
         transaction = self._enlist(producer, epoch, note, GROUP)
         transaction.offsets.update(offsets)

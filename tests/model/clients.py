@@ -92,10 +92,6 @@ class Producer:
             raise IllegalOperation("in a transaction already")
         self._in_transaction, self._note, self._tasks, self._last = True, self._process.note(), [], {}
 
-    async def register(self, partitions: Iterable[TopicPartition], _group: str) -> None:
-        note, parts = self._note, tuple(partitions)
-        await self._call("register", lambda: self._broker.register(self._id, self._epoch, note, parts))
-
     def create_batch(self) -> Builder:
         return Builder()
 

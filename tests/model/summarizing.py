@@ -36,7 +36,7 @@ from afterword.schemas.headers import CE_TYPE
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.runtime import Options
 from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, joining
-from afterword.streams.runtime.batch import Output, current_batch, expect_outputs
+from afterword.streams.runtime.batch import Output, current_batch
 from afterword.streams.runtime.progress import Progress
 from afterword.streams.settings import Retry
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
@@ -252,7 +252,6 @@ class Worker(Process):
             "summarizer": summarizer,
             "embedder": None,
             "publish": self._publish,
-            "expect": expect_outputs,
             "steps": steps,
             "rules": SummaryRules(rolling_max_tokens=20),
             "replies": Remote(self.network, self, shared.replies),

@@ -17,7 +17,7 @@ import orjson
 
 from afterword.streams import logs
 from afterword.streams.runtime import App, AtLeastOnce, Batches, Options, Output, Tick, failing_batch
-from afterword.streams.runtime.batch import current_batch, expect_outputs
+from afterword.streams.runtime.batch import current_batch
 from afterword.streams.runtime.worker import run
 from afterword.streams.settings import Logs
 
@@ -209,8 +209,6 @@ class Slowness:
         record = event.value
         self._note("begun", record)
         asked = orjson.loads(record.value)
-        if "expect" in asked:
-            expect_outputs()
         await asyncio.sleep(asked.get("sleep", 0))
         if "until" in asked:
             await self._until(asked["until"])

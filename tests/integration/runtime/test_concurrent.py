@@ -4,7 +4,7 @@ import asyncio
 import random
 from dataclasses import dataclass
 
-from tests.integration.runtime.lab import Lab, said, until
+from tests.integration.runtime.lab import Lab, until
 
 
 @dataclass(frozen=True)
@@ -176,27 +176,3 @@ async def test_a_worker_whose_outputs_are_refused_for_too_long_stops_and_says_wh
     assert f"topic {lab.output}" in worker.tail()
     await lab.until_committed(1)
     assert await lab.committed() == 1
-
-
-async def test_a_transaction_that_was_begun_ahead_takes_the_outputs_and_is_ended_before_its_time_is_over(
-    lab: Lab,
-) -> None:
-    short = {"expect": True, "sleep": 0.1}
-    await lab.produce([*[(number % 2, short) for number in range(20)], (0, {"expect": True, "sleep": 5.0})])
-    worker = lab.worker(at_least_once=True, options={"transaction_timeout_seconds": 2.0})
-    await lab.until_committed(11, 0)
-    await lab.until_committed(10, 1)
-    await lab.all_told_once()
-    assert said(worker, "commit_failed") == []
-
-
-async def test_a_kill_between_the_beginning_of_a_transaction_and_its_outputs_loses_and_repeats_none(lab: Lab) -> None:
-    await lab.produce([(0, {"expect": True, "sleep": 0.05})] * 5 + [(0, {"expect": True, "until": "released"})] * 3)
-    worker = lab.worker(at_least_once=True, static=True)
-    await lab.until_committed(5)
-    await until(lambda: len(notes(lab, "begun")) == 8, watching=lab)
-    worker.kill()
-    lab.fault("released", 1)
-    lab.worker(at_least_once=True, static=True)
-    await lab.until_committed(8)
-    await lab.all_told_once()

@@ -42,9 +42,6 @@ class Broker:
         """Time after which a transaction is aborted, and its producer fenced."""
         self.before_commit: Callable[[], None] = lambda: None
         """Raises what a commit fails with."""
-        self.before_registering: Callable[[], None] = lambda: None
-        self.begun = self.registered = self.aborted = 0
-        """Transactions."""
 
     @property
     def outputs(self) -> list[int]:
@@ -102,15 +99,6 @@ class Producer:
         if self._in_transaction:
             raise IllegalOperation("in a transaction already")
         self._in_transaction, self._values = True, []
-        self._broker.begun += 1
-
-    async def register(self, *_: Any) -> None:
-        self._broker.before_registering()
-        self._broker.registered += 1
-
-    async def abort_transaction(self) -> None:
-        self._in_transaction = False
-        self._broker.aborted += 1
 
     def create_batch(self) -> Builder:
         return Builder()

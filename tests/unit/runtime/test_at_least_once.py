@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 
 from afterword.streams.runtime import AtLeastOnce
 from afterword.streams.runtime.at_least_once import ConcurrentMessage, at_work, rest
-from afterword.streams.runtime.batch import bound, expect_outputs
 from afterword.streams.runtime.progress import Progress, reach
 from afterword.streams.runtime.watchdog import Watch
 from tests.unit.runtime.concurrent import Broker, Worker
@@ -335,84 +334,3 @@ def once(error: Exception) -> Callable[[], None]:
             raise left.pop()
 
     return fail
-
-
-class Expecting:
-    """Agent that says that its outputs come, and sends them so many seconds later; each record begins after another."""
-
-    def __init__(self, seconds: float, apart_seconds: float) -> None:
-        self.seconds = seconds
-        self.apart_seconds = apart_seconds
-        self.worker: Worker
-
-    async def __call__(self, message: ConcurrentMessage) -> None:
-        await asyncio.sleep(self.apart_seconds * message.offset)
-        with bound(message.batch):
-            expect_outputs()
-        await asyncio.sleep(self.seconds)
-        await self.worker.answer(message)
-
-
-def expecting(seconds: float, broker: Broker, apart_seconds: float = 0.0, **options: Any) -> Worker:
-    agent = Expecting(seconds, apart_seconds)
-    agent.worker = Worker(broker, agent, **options)
-    return agent.worker
-
-
-def test_the_transaction_of_outputs_that_are_expected_is_begun_before_they_come() -> None:
-    async def story() -> Broker:
-        broker = Broker(1)
-        worker = expecting(0.5, broker)
-        await asyncio.sleep(0.4)
-        assert (broker.begun, broker.registered, broker.outputs) == (1, 1, [])
-        await asyncio.sleep(1.0)
-        await worker.partition.stop(0)
-        return broker
-
-    broker = run_in_virtual_time(story())
-    assert (broker.begun, broker.registered, broker.aborted, broker.outputs) == (1, 1, 0, [0])
-
-
-def test_one_that_waits_for_long_is_ended_in_time_and_the_outputs_have_their_own() -> None:
-    async def story() -> tuple[Broker, float]:
-        broker, loop, ended = Broker(1), asyncio.get_running_loop(), 0.0
-        worker = expecting(100.0, broker, transaction_timeout_seconds=15.0, commit_interval_seconds=60.0)
-        while loop.time() < 110:
-            await asyncio.sleep(0.1)
-            ended = ended or (loop.time() if broker.aborted else 0.0)
-        await worker.partition.stop(0)
-        return broker, ended
-
-    broker, ended = run_in_virtual_time(story())
-    assert ended <= 15 / 2, "nothing is left of its time for a commit"
-    assert (broker.begun, broker.aborted, broker.outputs) == (2, 1, [0])
-
-
-def test_one_that_cannot_be_registered_delays_its_outputs_and_loses_none() -> None:
-    async def story() -> Broker:
-        broker = Broker(3)
-        broker.before_registering = once(ProducerFenced())
-        worker = expecting(0.5, broker)
-        with capture_logs() as logs:
-            await asyncio.sleep(60)
-        await worker.partition.stop(0)
-        assert [entry["error_type"] for entry in logs if entry["event"] == "commit_failed"] == ["ProducerFenced"]
-        assert worker.errors == []
-        return broker
-
-    assert sorted(run_in_virtual_time(story()).outputs) == [0, 1, 2]
-
-
-def test_what_is_expected_during_a_commit_begins_no_transaction() -> None:
-    async def story() -> Broker:
-        broker = Broker(4, bytes_per_second=10)  # a commit takes a second for each record
-        worker = expecting(0.1, broker, apart_seconds=0.3)
-        with capture_logs() as logs:
-            await asyncio.sleep(30)
-        await worker.partition.stop(0)
-        assert logs == []
-        return broker
-
-    broker = run_in_virtual_time(story())
-    assert broker.outputs == [0, 1, 2, 3]
-    assert broker.begun == len(broker.commits) + broker.aborted
