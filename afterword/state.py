@@ -21,7 +21,7 @@ from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, dec
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
 from afterword.streams.kafka import admin_client, client_options, require_topics
-from afterword.streams.runtime.changelog import Bookmark, Link, new_lineage
+from afterword.streams.runtime.changelog import Bookmark, new_lineage
 from afterword.streams.runtime.database import RowChange
 from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.transaction import TransactionalProducer, transactional_id
@@ -283,8 +283,7 @@ async def _commit(
     states: list[RowChange] = [(scope_key(seed.scope), encode_state(seed.state)) for seed in seeds]
     rows = {changelogs[CONVERSATIONS]: states, changelogs[MESSAGES]: []}
     bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
-    marks = {changelog: Link(-1, len(rows[changelog]) + 1) for changelog in rows}
-    await producer.commit([], rows, bookmark, source, kafka.segmenter_id, marks, partitions=partitions)
+    await producer.commit([], rows, bookmark, source, kafka.segmenter_id, partitions=partitions)
 
 
 def _by_partition(seeds: Iterable[Seed]) -> dict[int, list[Seed]]:

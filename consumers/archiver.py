@@ -33,12 +33,11 @@ from afterword.streams.errors import AfterwordError, BrokerUnavailable, StoreUna
 from afterword.streams.kafka import client_options, running_consumer, running_producer
 from afterword.streams.runtime import Breaker, EngineMetrics
 from afterword.streams.runtime.attempts import Attempts
-from afterword.streams.runtime.errors import FATAL, TRANSIENT, place_of
+from afterword.streams.runtime.errors import FATAL, REFUSED_SECONDS, TRANSIENT, Refusals, place_of
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.lag import Lags, Standing, Work, regularly
 from afterword.streams.runtime.options import Clients, wall_clock_ms
 from afterword.streams.runtime.positions import readable
-from afterword.streams.runtime.refusals import REFUSED_SECONDS, Refusals
 from afterword.streams.runtime.session import size_of
 from afterword.streams.runtime.worker import PARTITIONS, StopTimer
 from afterword.streams.settings import Kafka, Settings

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -20,11 +19,10 @@ from aiokafka.structs import OffsetAndMetadata
 from faust.types.tuples import TP, ConsumerMessage
 
 from afterword.streams.runtime.batch import NOT_DONE, Batch, RawSchema, bound
-from afterword.streams.runtime.errors import FATAL, TRANSIENT, restart_seconds
+from afterword.streams.runtime.errors import FATAL, TRANSIENT, Refusals, restart_seconds
 from afterword.streams.runtime.lag import Work
 from afterword.streams.runtime.positions import readable, report_expired
 from afterword.streams.runtime.progress import Progress, ProgressDamaged, reach
-from afterword.streams.runtime.refusals import Refusals
 from afterword.streams.runtime.session import check_order
 from afterword.streams.runtime.slices import Slices
 from afterword.streams.runtime.transaction import TransactionalProducer, in_time, require_outputs, transactional_id
@@ -127,13 +125,12 @@ class AtLeastOncePartition:
         most_bytes = self._options.max_written_bytes
         self._slices = Slices(2 * most, most_bytes, most_bytes)
         """Sizes of transactions: finished records, of which there are so many at most, and bytes of what they send."""
-        self._due: deque[Any] = deque()
+        self._due: asyncio.Queue[Any] = asyncio.Queue()
         """Records to be handed over."""
         self._in_hand: dict[int, ConcurrentMessage] = {}
         self._finished: list[ConcurrentMessage] = []
         """Finished records that are not committed yet, in the order in which they finished."""
         self._committed: Progress | None = None
-        self._commits = 0
         self._writes = False
         """The producer is open: earlier owners are fenced."""
         self._written: set[str] = set()
@@ -142,7 +139,6 @@ class AtLeastOncePartition:
         self._known = asyncio.Event()
         """Set once the group's committed offset is known."""
         self._changed = asyncio.Event()
-        self._something_due = asyncio.Event()
         self._something_sent = asyncio.Event()
         self.last_error = ""
         """Class of the last error of a fetch or a commit; empty after the next commit."""
@@ -178,7 +174,7 @@ class AtLeastOncePartition:
             # the agent may be busy with records of other partitions
             found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
         if not self.ready or self._window.progress() != self._committed:  # commits that fail open it again and again
-            found[f"nothing is committed of {self._where}"] = Mark((self._commits, self._slices.most))
+            found[f"nothing is committed of {self._where}"] = Mark((self._committed, self._slices.most))
         if self.ready and self._may_read and self._window.next < end:
             found[f"nothing is read of {self._where}"] = Mark(self._window.next)
         return found
@@ -307,28 +303,23 @@ class AtLeastOncePartition:
     def _put(self, records: Iterable[tuple[int, Any]]) -> None:
         for _, record in records:
             if self._hold is None:
-                self._due.append(record)
+                self._due.put_nowait(record)
             else:
                 task = self._start(self._held_back(record, self._hold), "holds back a record of")
                 self._held.add(task)
                 task.add_done_callback(self._held.discard)
-        self._something_due.set()
 
     async def _held_back(self, record: Any, hold: Hold) -> None:
         await hold(record)
         if self._window.is_unfinished(record.offset):
-            self._due.append(record)
-            self._something_due.set()
+            self._due.put_nowait(record)
         else:  # another owner has finished it
             self._put(self._window.finish(record.offset))
             self._changed.set()
 
     async def _keep_handing_over(self) -> None:
         while True:
-            while self._due:
-                await self._deliver(self._due.popleft())
-            self._something_due.clear()
-            await self._something_due.wait()
+            await self._deliver(await self._due.get())
 
     async def _deliver(self, record: Any) -> None:
         message = ConcurrentMessage(
@@ -449,7 +440,6 @@ class AtLeastOncePartition:
         del self._finished[:number]
         self._window.committed(progress)
         self._committed, self.last_error = progress, ""
-        self._commits += 1
         self._refusals = Refusals(self._options.refused_seconds)
         self._changed.set()
         if rest:

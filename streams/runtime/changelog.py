@@ -1,18 +1,25 @@
 """Changelogs: the bookmark that ends each transaction in one, and the replay that recovers local state from them."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import orjson
 import structlog
 from aiokafka import TopicPartition
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import for_code
 
-from afterword.streams.runtime.changelog_topics import check_changelogs
 from afterword.streams.runtime.database import Database, DatabasePosition, RowChange
-from afterword.streams.runtime.errors import ChangelogLost, ChangelogReplaced, ChangelogTruncated
+from afterword.streams.runtime.errors import (
+    ChangelogDeletes,
+    ChangelogLost,
+    ChangelogMismatch,
+    ChangelogReplaced,
+    ChangelogTruncated,
+)
 from afterword.streams.runtime.options import Clients
 from afterword.streams.runtime.sources import check_source
 
@@ -26,6 +33,8 @@ BOOKMARK_KEY = b"\0eos.bookmark"
 LINK_HEADER = "eos.link"
 SOURCE_HEADER = "eos.source"
 """Header of a bookmark: id of the source topic."""
+POLICY, RETENTION = "cleanup.policy", "delete.retention.ms"
+CONFIGS: dict[str, Any] = {POLICY: None, RETENTION: None}
 POLL_MS = 200
 FETCH_WAIT_MS = 50
 FETCH_BYTES = 1 << 20
@@ -42,7 +51,7 @@ class Bookmark:
     """Next offset of the source partition."""
     lineage: str
     """Random id that the first transaction gave to this changelog."""
-    tables: list[str] = field(default_factory=list)
+    tables: list[str]
     """Tables whose changelogs have a bookmark of this transaction; one that has none has lost its rows."""
 
     def encode(self) -> bytes:
@@ -77,16 +86,15 @@ class Link:
         return orjson.dumps(self)
 
 
-def marked(link: Link | None, source_id: str) -> "Headers":
+def marked(link: Link, source_id: str) -> "Headers":
     """Return the headers of a bookmark."""
-    headers = [(LINK_HEADER, link.encode())] if link else []
+    headers = [(LINK_HEADER, link.encode())]
     return [*headers, (SOURCE_HEADER, source_id.encode())] if source_id else headers
 
 
-def decode_link(headers: Iterable[tuple[str, bytes]]) -> Link | None:
-    """Return the link of a bookmark; None for one that was written before there were links."""
-    found = dict(headers).get(LINK_HEADER)
-    return Link(**orjson.loads(found)) if found else None
+def decode_link(headers: Iterable[tuple[str, bytes]]) -> Link:
+    """Return the link of a bookmark."""
+    return Link(**orjson.loads(dict(headers)[LINK_HEADER]))
 
 
 def decode_source_id(headers: Iterable[tuple[str, bytes]]) -> str:
@@ -270,8 +278,7 @@ def _apply(database: Database, table: str, records: Iterable[Any], as_of_ms: int
     for record in records:
         if record.key == BOOKMARK_KEY:
             marks[table] = decode_bookmark(record.value)
-            if link := decode_link(record.headers):
-                link.check(TopicPartition(record.topic, record.partition), record.offset)
+            decode_link(record.headers).check(TopicPartition(record.topic, record.partition), record.offset)
             position = _advance(position, table, record.offset, marks[table], decode_source_id(record.headers))
         else:
             rows.append((row_key(record.key), record.value))
@@ -291,3 +298,59 @@ def _advance(
         bookmarks={**position.bookmarks, table: offset},
         source_id=source_id,
     )
+
+
+async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: str, stale_seconds: float) -> str:
+    """Check partition counts and configuration of the changelogs of a source topic.
+
+    Returns the id of the source topic, empty from a broker that has none.
+    The admin client answers this: a consumer's metadata lacks topics that it has not read.
+
+    Raises: ChangelogMismatch, ChangelogDeletes, KafkaError.
+    """
+    resources = [ConfigResource(ConfigResourceType.TOPIC, changelog, CONFIGS) for changelog in changelogs]
+    admin = clients.admin()
+    await admin.start()
+    try:
+        described = await admin.describe_topics([topic, *changelogs])
+        responses = await admin.describe_configs(resources) if resources else []
+        ids: dict[str, str] = await admin.topic_ids([topic])
+    finally:
+        await admin.close()
+    check_counts(changelogs, topic, {found["topic"]: len(found["partitions"]) for found in described})
+    for code, _, _, changelog, entries in [found for response in responses for found in response.resources]:
+        if code == 0:
+            check_configs(changelog, {entry[0]: entry[1] for entry in entries}, stale_seconds)
+        else:  # a user of Kafka who may not ask is no reason to stop
+            name = for_code(code).__name__
+            log.warning("changelog_not_checked", topic=changelog, stage="recover", error_type=name)
+    return ids.get(topic, "")
+
+
+def check_counts(changelogs: Sequence[str], topic: str, counts: Mapping[str, int]) -> None:
+    """Compare partition counts: a row must be in the partition of its records' number, or state is lost silently.
+
+    Raises: ChangelogMismatch.
+    """
+    for changelog in changelogs:
+        if counts[changelog] != counts[topic]:
+            raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
+
+
+def check_configs(changelog: str, configs: Mapping[str, str | None], stale_seconds: float) -> None:
+    """Refuse a changelog from which records are deleted by age or size, and warn of tombstones that go too early.
+
+    Raises: ChangelogDeletes.
+    """
+    policy, retention_ms = configs.get(POLICY) or "", int(configs.get(RETENTION) or 0)
+    if policy != "compact":
+        raise ChangelogDeletes(changelog=changelog, policy=policy)
+    if retention_ms <= stale_seconds * 1000:
+        log.warning(
+            "changelog_retention_too_short",
+            topic=changelog,
+            stage="recover",
+            error_type="changelog_retention_too_short",
+            delete_retention_ms=retention_ms,
+            should_exceed_ms=int(stale_seconds * 1000),
+        )

@@ -34,7 +34,7 @@ If it depends on more than the row, its attribute `rule` says on what: the index
 
 META = b"\0meta"
 COUNTED = b"\0count"
-"""Time of the write, as in the position, and the number of scheduled rows after it."""
+"""The number of scheduled rows."""
 RULES = b"\0rules"
 """The rules by which the rows were indexed: JSON, by table."""
 DUE = b"\0due\0"
@@ -48,7 +48,7 @@ OWNER_ONLY = 0o700
 AHEAD_SECONDS = 3600.0
 """A time so far in the future is from a wrong clock: the age of what it dates is not known."""
 MOST_MOVES = 10_000
-"""Early entries of the index that one look moves, and entries that are counted at once: some 50 ms."""
+"""Early entries of the index that one look moves, and rows that are indexed at once: some 50 ms."""
 
 
 class Expiry(int):
@@ -86,11 +86,6 @@ class StateMemory:
 
         self.cache = Cache(size_bytes)
         self.buffers = WriteBufferManager.new_write_buffer_manager_with_cache(size_bytes // 2, False, self.cache)
-
-    @property
-    def unflushed_bytes(self) -> int:
-        used: int = self.buffers.get_usage()
-        return used
 
 
 @contextmanager
@@ -132,7 +127,6 @@ class Database:
 
         A row counts until its removed deadline has passed.
         """
-        self._is_counted = True
         self._open()
 
     def _open(self) -> None:
@@ -145,9 +139,7 @@ class Database:
             if raw is None:
                 self._db.put(RULES, self._rules())
         self.position = DatabasePosition(**orjson.loads(raw)) if raw else DatabasePosition()
-        written_ms, self.scheduled = orjson.loads(counted) if counted else (0, 0)
-        # a version that keeps no count moves the position only
-        self._is_counted = raw is None or (counted is not None and written_ms == self.position.written_ms)
+        self.scheduled = int(counted or 0)
 
     def _rules(self) -> bytes:
         rules = {table: getattr(deadline_of, "rule", "") for table, deadline_of in self._deadlines.items()}
@@ -170,26 +162,10 @@ class Database:
                     for key in part:
                         if (value := self.get(table, key)) is not None:
                             self._schedule(entries, table, key, value)
-                    self._write(entries, self.position)
+                    self._write(entries)
                 yield
         with failures_named(self.path):
             self._db.put(RULES, self._rules())
-
-    def count_scheduled(self) -> Iterator[None]:
-        """Count the rows in the index of deadlines, unless their number was kept with them.
-
-        Reads each of them, a second for a million: yields between two parts, for others to go on.
-        """
-        if self._is_counted:
-            return
-        count = 0
-        with failures_named(self.path):
-            for number, (_, moment) in enumerate(self._scan(SCHEDULED, _read_once()), 1):
-                count += not _expires(moment)
-                if number % MOST_MOVES == 0:
-                    yield
-            self.scheduled, self._is_counted = count, True
-            self._write(_empty_batch(), self.position)
 
     def close(self) -> None:
         """Close, and only log a failure: what is not in the file, as on a full disk, is in the changelog."""
@@ -249,13 +225,12 @@ class Database:
             for table, rows in changes.items():
                 self._put_rows(batch, table, rows)
             batch.put(META, orjson.dumps(position))
-            self._write(batch, position)
+            self._write(batch)
         self.position = position
 
-    def _write(self, batch: "WriteBatch", position: DatabasePosition) -> None:
-        """Write the batch, and the number of rows that are scheduled then, if it is known."""
-        if self._is_counted:
-            batch.put(COUNTED, orjson.dumps((position.written_ms, self.scheduled)))
+    def _write(self, batch: "WriteBatch") -> None:
+        """Write the batch, and the number of rows that are scheduled then."""
+        batch.put(COUNTED, b"%d" % self.scheduled)
         self._db.write(batch)
 
     def due(self, now_ms: int, limit: int) -> list[tuple[str, bytes]] | None:
@@ -272,7 +247,7 @@ class Database:
                 found, moved = self._look(now_ms, limit, moves, left)
                 if not moved:
                     return found
-                self._write(moves, self.position)
+                self._write(moves)
             left -= moved
         return None
 

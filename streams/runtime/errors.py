@@ -23,6 +23,8 @@ FATAL = (
 TRANSIENT = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, TimeoutError)
 """Answered by starting over, unless it is in `FATAL`. A producer that was fenced in the middle of a commit raises
 IllegalOperation, which is not a KafkaError."""
+REFUSED_SECONDS = 60.0
+"""Time for which Kafka may refuse a record that no retry can make acceptable: rights that are changed take a moment."""
 LONGEST_RESTART_SECONDS, MOST_RESTART_DOUBLINGS = 2.0, 10
 """Longest wait before a partition is opened again: many partitions of many workers ask a broker that is down."""
 
@@ -148,3 +150,19 @@ class StoreFailed(EngineError):
     """the local state in {path} cannot be used: {cause}"""
 
     cause: object
+
+
+class Refusals:
+    """Decides when Kafka has refused one record for too long. Errors that may pass restart the limit."""
+
+    def __init__(self, limit_seconds: float) -> None:
+        self._limit = limit_seconds
+        self._since: float | None = None
+
+    def are_final(self, error: Exception, now: float) -> bool:
+        """Take one more failure in. `now`: seconds of a monotonic clock."""
+        if isinstance(error, FATAL):
+            self._since = now if self._since is None else self._since
+        elif not isinstance(error, kafka_errors.OutOfOrderSequenceNumber):  # that follows the refusal of another record
+            self._since = None
+        return self._since is not None and now - self._since >= self._limit

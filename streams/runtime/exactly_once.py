@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import chain
 from typing import Any
 
 import structlog
@@ -181,7 +180,7 @@ class ExactlyOncePartition:
                 self._options.stale_seconds,
                 self._note_replayed,
             )
-            for _ in chain(session.database.reindex(), session.database.count_scheduled()):
+            for _ in session.database.reindex():
                 await asyncio.sleep(0)
             self._app.engine_metrics.recovered(done.records, done.seconds)
             log.info(

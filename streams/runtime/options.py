@@ -11,7 +11,7 @@ from aiokafka.structs import OffsetAndMetadata
 from opentelemetry.trace import NoOpTracer, Tracer
 
 from afterword.streams.runtime.committed import committed, committed_metadata
-from afterword.streams.runtime.refusals import REFUSED_SECONDS
+from afterword.streams.runtime.errors import REFUSED_SECONDS
 from afterword.streams.runtime.topic_ids import Admin
 
 LIFE_CYCLE = logging.getLogger("faust.engine")

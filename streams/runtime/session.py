@@ -15,7 +15,7 @@ from faust.types.tuples import TP
 
 from afterword.streams.runtime.batch import Batch, BatchMessage, NotTaken, Output, Tick
 from afterword.streams.runtime.breaker import FAILURES
-from afterword.streams.runtime.changelog import Bookmark, Link, changelogs_of, new_lineage
+from afterword.streams.runtime.changelog import Bookmark, changelogs_of, new_lineage
 from afterword.streams.runtime.database import Database, RowChange
 from afterword.streams.runtime.errors import AgentFailed, NoAgent, place_of
 from afterword.streams.runtime.isolation import Isolation
@@ -196,12 +196,10 @@ class Session:
         changelogs, before = self.changelogs, self.database.position
         bookmark = Bookmark(next_offset, before.lineage or new_lineage(), sorted(changes))
         rows = {changelogs[name]: changed for name, changed in changes.items()}
-        links = {changelogs[name]: Link(before.bookmarks.get(name, -1), len(changes[name]) + 1) for name in changes}
+        previous = {changelogs[name]: offset for name, offset in before.bookmarks.items() if name in changes}
         marks = await self.producer.commit(
-            outputs, rows, bookmark, self.source, self.group, links, before.source_id, self.partitions
+            outputs, rows, bookmark, self.source, self.group, previous, before.source_id, self.partitions
         )
-        for changelog, link in links.items():
-            link.check(changelog, marks[changelog])
         bookmarks = {**before.bookmarks, **{name: marks[changelogs[name]] for name in changes}}
         position = replace(before, source=bookmark.source, lineage=bookmark.lineage, bookmarks=bookmarks)
         self.database.write(changes, position)

@@ -144,26 +144,29 @@ class TransactionalProducer:
         bookmark: Bookmark,
         source: TopicPartition,
         group: str,
-        links: Mapping[TopicPartition, Link] = MappingProxyType({}),
+        previous: Mapping[TopicPartition, int] = MappingProxyType({}),
         source_id: str = "",
         partitions: int = 0,
     ) -> dict[TopicPartition, int]:
-        """Commit all of it; return the offset of the bookmark in each changelog. Raises: KafkaError.
+        """Commit all of it; return the offset of the bookmark in each changelog. Raises: KafkaError, ChangelogReplaced.
 
-        `links`: for the bookmarks of these changelogs. `source_id`: of the source topic, if it is known.
-        `partitions`: its number of partitions; 0: not known.
+        `previous`: offsets of the bookmarks before. `source_id`: of the source topic, if it is known. `partitions`: the
+        source's number of partitions; 0: not known.
         """
         with commit_span(self._tracer, group, outputs):
             sent = await self._begin(outputs)
-            last = {}
+            links, last = {}, {}
             for target, changes in rows.items():
-                marks = marked(links.get(target), source_id)
-                batches = await self._send(target, _with_bookmark(changes, bookmark, marks))
+                links[target] = link = Link(previous.get(target, -1), len(changes) + 1)
+                batches = await self._send(target, _with_bookmark(changes, bookmark, marked(link, source_id)))
                 last[target] = batches[-1]
                 sent += batches
             metadata = encode_partitions(partitions) if partitions else ""
             await self._end(sent, {source: OffsetAndMetadata(bookmark.source, metadata)}, group)
-        return {target: batch.last_offset() for target, batch in last.items()}
+        marks = {target: batch.last_offset() for target, batch in last.items()}
+        for target, link in links.items():
+            link.check(target, marks[target])
+        return marks
 
     async def commit_outputs(
         self, outputs: Collection[Output], offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str

@@ -113,10 +113,6 @@ class MemoryDatabase:
         """Rows that have a deadline."""
         return len(self._scheduled())
 
-    def count_scheduled(self) -> Iterator[None]:
-        """Count nothing: the number is always exact."""
-        return iter(())
-
     def _put(self, row: Row, value: bytes | None) -> None:
         if value is None:
             self._files.rows.pop(row, None)

@@ -88,12 +88,14 @@ async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> No
     first, second = (TransactionalProducer(lab.app_id, Clients(kafka), Options()) for _ in range(2))
     source = TopicPartition(lab.source, 0)
     await first.open(20)
-    await first.commit([], {}, Bookmark(1, ""), source, lab.app_id)
+    await first.commit([], {}, Bookmark(1, "", []), source, lab.app_id)
     await second.open(20)
     with pytest.raises((KafkaError, IllegalOperation, TimeoutError)):
         async with asyncio.timeout(5):  # as the engine does: aiokafka may never answer
-            await first.commit([Output(lab.output, b"", b"{}", 0, None, [])], {}, Bookmark(2, ""), source, lab.app_id)
-    await second.commit([], {}, Bookmark(3, ""), source, lab.app_id)
+            await first.commit(
+                [Output(lab.output, b"", b"{}", 0, None, [])], {}, Bookmark(2, "", []), source, lab.app_id
+            )
+    await second.commit([], {}, Bookmark(3, "", []), source, lab.app_id)
     await lab.until_committed(3)
     assert not lab.outputs
     await first.close()

@@ -3,7 +3,7 @@
 import pytest
 from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError, OutOfOrderSequenceNumber
 
-from afterword.streams.runtime.refusals import REFUSED_SECONDS, Refusals
+from afterword.streams.runtime.errors import REFUSED_SECONDS, Refusals
 
 REFUSED, PASSES, FOLLOWS = MessageSizeTooLargeError(), KafkaTimeoutError(), OutOfOrderSequenceNumber()
 
