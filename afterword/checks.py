@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -138,17 +138,19 @@ async def check_commits(settings: Settings) -> str:
 async def _open_transactions(settings: Settings, engine: "Options", app_id: str) -> None:
     """Open a transactional producer as a worker does, by an id that no partition has: it fences nobody."""
     from afterword.streams.runtime.options import Clients  # here: the engine, as above
-    from afterword.streams.runtime.transaction import fence
+    from afterword.streams.runtime.transaction import TransactionalProducer
 
     seconds = settings.kafka.request_timeout_seconds
-    options = replace(engine, start_timeout_seconds=seconds)
+    producer = TransactionalProducer(f"{app_id}-check", Clients(client_options(settings.kafka)), engine)
     try:
-        await fence(f"{app_id}-check", Clients(client_options(settings.kafka)), options)
+        await producer.open(seconds)
     except TransactionalIdAuthorizationFailed:
         problem = f"transactional ids with the prefix {app_id}- are not permitted: the user needs Describe and Write"
         raise CheckFailed(problem=problem) from None
     except TimeoutError:
         raise CheckFailed(problem=f"no transactional producer could be opened in {seconds:g} s") from None
+    finally:
+        await producer.close()
 
 
 def metadata_limits(resources: Iterable[tuple[Any, ...]], needed: int) -> str:

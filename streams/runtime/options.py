@@ -77,7 +77,7 @@ class Options:
     stale_seconds: float = 12 * 3600.0
     """Local state older than this is rebuilt; half of Kafka's default `delete.retention.ms`."""
     source_look_seconds: float = 10.0
-    """Interval at which the ids of the source topics are compared with those of the state."""
+    """Interval at which ids and numbers of partitions of the source topics are compared with those of the state."""
     moved_look_seconds: float = 300.0
     """Interval at which a worker looks for state of partitions that have moved to others."""
     moved_grace_seconds: float = 3600.0

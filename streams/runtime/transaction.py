@@ -46,15 +46,6 @@ def transactional_id(app_id: str, source: TopicPartition) -> str:
     return f"{app_id}-{source.topic.replace('-', '~')}-{source.partition}"
 
 
-async def fence(transactional_id: str, clients: Clients, options: Options) -> None:
-    """End whatever a producer of this id has begun, and keep it from committing. Raises: KafkaError, TimeoutError."""
-    producer = TransactionalProducer(transactional_id, clients, options)
-    try:
-        await producer.open(options.start_timeout_seconds)
-    finally:
-        await producer.close()
-
-
 @asynccontextmanager
 async def in_time(
     options: Options, slices: Slices, where: str, number: int, sizes: Callable[[], tuple[int, int]]
