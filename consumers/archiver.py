@@ -166,8 +166,7 @@ class Archiver:
         """Archive batches until `stop` is set; when cancelled, leave the batch in flight uncommitted."""
         while not stop.is_set():
             batch = await self._fetched()
-            if self._guard:
-                await self._guard.check(self._consumer)
+            await self._check_growth()
             self._note_assignment()
             if batch:
                 await self.handle(batch)
@@ -180,9 +179,14 @@ class Archiver:
             positions = {error.args[0]: -1}
         except OffsetOutOfRangeError as error:
             positions = error.args[0]
+        await self._check_growth()  # nothing is committed of a new partition either
         for source, position in positions.items():
             await self._reposition(source, position)
         return {}
+
+    async def _check_growth(self) -> None:
+        if self._guard:
+            await self._guard.check(self._consumer)
 
     async def _reposition(self, source: TopicPartition, position: int) -> None:
         """Go on with the first record that is there, and count what expired unread. −1: the group has no position.
