@@ -39,7 +39,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Tokens taken from the counters for a summary, or an order of episodes, that is under way."""
+    """Tokens taken from the counters for a summary that is under way."""
 
     counters: tuple[Counter, ...]
     amount: int
@@ -70,10 +70,7 @@ class TokenBudget:
         """Take the estimate of a summary. Raises: BudgetExhausted when nothing is left."""
         if not self._budget.limited:
             return Estimate((), 0)
-        return await self.take_tokens(estimate(request), request.episode.tenant_id)
-
-    async def take_tokens(self, amount: int, tenant_id: str | None) -> Estimate:
-        """Take so many tokens, an estimate. Raises: BudgetExhausted when nothing is left."""
+        amount, tenant_id = estimate(request), request.episode.tenant_id
         now, taken = self._clock(), list[Counter]()
         try:
             for counter in self._counters(now, tenant_id):

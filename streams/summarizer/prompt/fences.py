@@ -16,8 +16,6 @@ LABELS = {
     "overlap": "OVERLAP",
     "conversation_text": "TRANSCRIPT",
     "summary": "SUMMARY",
-    "question": "QUESTION",
-    "memories": "MEMORIES",
 }
 NOTHING = "(none)"
 FENCE_CHARACTERS = 16
