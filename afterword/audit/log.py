@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError
 from aiokafka.structs import OffsetAndMetadata
 
+from afterword.audit.snapshot import Position
 from afterword.streams.errors import AfterwordError
 from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.kafka import admin_client, client_options, start_client
@@ -123,6 +124,11 @@ class Log:
             async for record in _until(consumer, behind):
                 if not done[TopicPartition(topic, record.partition)].covers(record.offset):
                     yield record
+
+    async def unfinished(self, group_id: str, topic: str, records: Set[Position]) -> set[Position]:
+        """Select the records that the group has not finished yet."""
+        found = await self._committed(group_id, topic)
+        return {one for one in records if not _progress(found.get(one.partition)).covers(one.offset)}
 
     async def left(self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]) -> int:
         """Count what the group has not committed yet before these ends. Raises: TopicStalled."""

@@ -58,11 +58,13 @@ def erase(
     """Delete all that a user wrote, wait until nothing is left, and print a receipt; --user and either --tenant or
     --no-tenant are required.
 
-    Interrupted, the same command goes on, under the same receipt. The workers must be running.
+    If it is interrupted, run the same command again: it starts again under the same id. The workers must be running.
     """
     if context.invoked_subcommand:
         return
     whose, of_tenant = _person(user, tenant, no_tenant)
+    if receipt and receipt.exists() and not dry_run:
+        raise typer.BadParameter("there is a file already", param_hint="--receipt")
     if dry_run or not yes:
         plan = asyncio.run(_plan(whose, of_tenant, conversation))
         if dry_run and as_json:
@@ -89,7 +91,7 @@ def verify(
 ) -> None:
     """Look again for what a receipt says is gone, in stores and topics. Exit 1 if something is there past its date.
 
-    The receipt names nobody: give --user and either --tenant or --no-tenant again, which are checked against it.
+    The receipt does not name the user: give --user and either --tenant or --no-tenant again; they are checked.
     """
     whose, of_tenant = _person(user, tenant, no_tenant)
     found = asyncio.run(_verify(receipt, whose, of_tenant))
@@ -129,13 +131,10 @@ async def _erase(
 ) -> "Receipt":
     from afterword.erasing.eraser import Eraser
 
-    def keep(receipt: "Receipt") -> None:
-        receipt.write(file or Path(f"erasure-{receipt.receipt_id}.json"))
-
     async with Eraser.from_settings(start_command()) as eraser:
-        return await eraser.erase(
-            user, tenant, conversation, asked_by=by, timeout_seconds=timeout, progress=_report, keep=keep
-        )
+        receipt = await eraser.erase(user, tenant, conversation, asked_by=by, timeout_seconds=timeout, progress=_report)
+    receipt.write(file or Path(f"erasure-{receipt.receipt_id}.json"))
+    return receipt
 
 
 async def _verify(file: Path, user: str, tenant: str | None) -> "Verification":
@@ -145,7 +144,7 @@ async def _verify(file: Path, user: str, tenant: str | None) -> "Verification":
     return await look_again(start_command(), Receipt.read(file), user, tenant)
 
 
-def _report(progress: "ErasureProgress") -> None:
+async def _report(progress: "ErasureProgress") -> None:
     typer.echo(shown(progress.line()), err=True)
 
 

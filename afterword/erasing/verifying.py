@@ -1,28 +1,34 @@
 """Looking again, at any time after an erasure: what is still there of the person, and whether its date has passed.
 
-Stores must have nothing. Topics keep what they had until their dates; what came after the receipt is not meant.
+Stores must have nothing. Topics keep what they had until their dates. What came after the receipt is not meant.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
+
+import orjson
+from aiokafka import ConsumerRecord
 
 from afterword.audit.log import open_log
+from afterword.dlq import queue_topics, resolved_offset
 from afterword.erasing.eraser import PAGE
-from afterword.erasing.receipt import Receipt, salted_digest
-from afterword.erasing.remains import Person, Selector, person_of, remaining
+from afterword.erasing.person import Person, edited_id, holds, person_of
+from afterword.erasing.receipt import NotTheirs, Receipt
 from afterword.schemas.base import rfc3339
+from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
+from afterword.schemas.headers import CE_TYPE, header
+from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.kafka import broker_errors
-from afterword.streams.settings import Settings
+from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
+from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
 
 Pages = Callable[[str, str | None, str | None, int], Awaitable[list[str]]]
-
-IDS = 1000
-"""Episode ids that the index is asked for at once."""
 
 
 @dataclass(frozen=True)
@@ -65,42 +71,42 @@ async def verify(
 
     Raises: NotTheirs for a receipt of somebody else; StoreUnavailable, BrokerUnavailable, TopicStalled.
     """
-    receipt.check(user_id, tenant_id)
-    person = person_of(user_id, tenant_id, None)
+    person = person_of(user_id, tenant_id, receipt.conversation_id)
+    if not receipt.is_of(person):
+        raise NotTheirs(setting="--user")
+    unbounded: list[str] = []
     async with AsyncExitStack() as opening:
         stores = await opening.enter_async_context(open_stores(settings))
         found = [
-            Remains("messages in the archive", await _messages(stores, receipt, person, settings), None),
+            Remains("messages in the archive", await _messages(stores, receipt, person, settings.kafka), None),
             Remains("episodes", await _episodes(stores, receipt, person), None),
             Remains("deleted episodes in the index", await _indexed(stores, receipt), None),
         ]
-        unbounded: list[str] = []
-        selector = Selector(receipt, person)
         with broker_errors(settings.kafka.bootstrap_servers):
             log = await opening.enter_async_context(open_log(settings.kafka))
             existing = await log.topics()
+            records = Records(settings.kafka, receipt, person)
             for date in receipt.topics:
-                is_theirs = selector.of(settings.kafka, date.topic)
-                if is_theirs and date.topic in existing:
-                    number = await remaining(log, date, is_theirs)
-                    if isinstance(date.gone_by, datetime):
-                        found.append(Remains(date.topic, number, date.gone_by))
-                    elif number:
-                        unbounded.append(date.topic)
+                if date.topic not in existing or not records.may_be_on(date.topic):
+                    continue
+                number = 0
+                async for record in log.records(date.topic):
+                    number += record.offset < date.ends.get(record.partition, 0) and records.are_theirs(record)
+                if isinstance(date.gone_by, datetime):
+                    found.append(Remains(date.topic, number, date.gone_by))
+                elif number:
+                    unbounded.append(date.topic)
     there = tuple(one for one in found if one.number)
     return Verification(there, tuple(unbounded), now or datetime.now(UTC))
 
 
-async def _messages(stores: Stores, receipt: Receipt, person: Person, settings: Settings) -> int:
+async def _messages(stores: Stores, receipt: Receipt, person: Person, kafka: Kafka) -> int:
     """Count the person's messages of before the receipt: what they wrote later is theirs to keep."""
-    [date] = [topic for topic in receipt.topics if topic.topic == settings.kafka.messages_topic]
+    [ends] = [date.ends for date in receipt.topics if date.topic == kafka.messages_topic]
     number = 0
     async for conversation in _conversations(stores.messages.conversations_of, person):
-        if _is_meant(receipt, conversation):
-            selection = Selection(conversation, person.tenant_id, user_id=person.user_id)
-            number += sum(
-                [1 async for one in stores.messages.newest(selection) if one.offset < date.ends.get(one.partition, 0)]
-            )
+        newest = stores.messages.newest(Selection(conversation, person.tenant_id, user_id=person.user_id))
+        number += sum([1 async for one in newest if one.offset < ends.get(one.partition, 0)])
     return number
 
 
@@ -108,19 +114,21 @@ async def _episodes(stores: Stores, receipt: Receipt, person: Person) -> int:
     """Count the person's episodes that ended before the receipt."""
     number = 0
     async for conversation in _conversations(stores.episodes.conversations_of, person):
-        if not _is_meant(receipt, conversation):
-            continue
         after: str | None = None
         while page := await stores.episodes.of_conversation(conversation, after, PAGE):
             for stored in page:
-                users = {*getattr(stored, "participants", ()), getattr(stored.event, "user_id", None)}
-                closed_at = getattr(stored.event, "closed_at", receipt.finished_at)
-                number += person.user_id in users and closed_at < receipt.finished_at
+                if not isinstance(stored, DeletedEpisode):
+                    is_theirs = person.user_id in {*stored.participants, stored.summary.user_id}
+                    is_of_tenant = stored.summary.tenant_id == person.tenant_id
+                    number += is_theirs and is_of_tenant and stored.summary.closed_at < receipt.finished_at
             after = page[-1].event.episode_id
     return number
 
 
 async def _conversations(pages: Pages, person: Person) -> AsyncIterator[str]:
+    if person.conversation_id is not None:
+        yield person.conversation_id
+        return
     after: str | None = None
     while page := await pages(person.user_id, person.tenant_id, after, PAGE):
         for conversation in page:
@@ -128,21 +136,54 @@ async def _conversations(pages: Pages, person: Person) -> AsyncIterator[str]:
         after = page[-1]
 
 
-def _is_meant(receipt: Receipt, conversation_id: str) -> bool:
-    """Tell whether the receipt is about a conversation; one of all conversations is about each."""
-    return receipt.conversation in (None, salted_digest(receipt.salt, "conversation", conversation_id))
-
-
 async def _indexed(stores: Stores, receipt: Receipt) -> int:
     """Count deleted episodes of the receipt's conversations that the index still has."""
-    meant = {*receipt.deleted_conversations, *receipt.shared_conversations}
-    number, ids = 0, []
-    async for gone in stores.episodes.all_episodes():
-        if not isinstance(gone, DeletedEpisode):
-            continue
-        if salted_digest(receipt.salt, "conversation", gone.deletion.conversation_id) in meant:
-            ids.append(gone.deletion.episode_id)
-        if len(ids) == IDS:
-            number += len(await stores.index.revisions(ids))
-            ids.clear()
-    return number + (len(await stores.index.revisions(ids)) if ids else 0)
+    number = 0
+    for conversation in receipt.conversations:
+        after: str | None = None
+        while page := await stores.episodes.of_conversation(conversation, after, PAGE):
+            ids = [one.event.episode_id for one in page if isinstance(one, DeletedEpisode)]
+            number += len(await stores.index.revisions(ids)) if ids else 0
+            after = page[-1].event.episode_id
+    return number
+
+
+class Records(NamedTuple):
+    """Tells which records on our topics hold something of the person."""
+
+    kafka: Kafka
+    receipt: Receipt
+    person: Person
+
+    def may_be_on(self, topic: str) -> bool:
+        """Return False for topics that hold only ids of episodes, or counters."""
+        kafka = self.kafka
+        episodes = (kafka.episodes_topic, kafka.retry_topic, kafka.summaries_topic)
+        return topic in (*episodes, *queue_topics(kafka), kafka.changelog(MESSAGES))
+
+    def are_theirs(self, record: ConsumerRecord) -> bool:
+        if not record.value or resolved_offset(record) is not None:
+            return False
+        if record.topic == self.kafka.changelog(MESSAGES):
+            return self._is_pending_message(record)
+        if header(record.headers, CE_TYPE) in (EPISODE_AMENDED, EPISODE_REDO):
+            return False
+        conversation = (record.key or b"").decode(errors="replace")
+        if self.person.conversation_id not in (None, conversation):
+            return False
+        if conversation in self.receipt.shared_conversations:
+            # a summary of a conversation that others share may have their words: all of these count
+            is_summary = record.topic in (self.kafka.summaries_topic, self.kafka.undelivered_topic)
+            is_edit = edited_id(record.value, record.headers, self.person) is not None
+            return is_summary or is_edit or holds(record.value, self.person)
+        return conversation in self.receipt.deleted_conversations or holds(record.value, self.person)
+
+    def _is_pending_message(self, record: ConsumerRecord) -> bool:
+        try:
+            key = parse_key(record.key)
+            body = decode_body(record.value) if key.kind == "body" else None
+        except (RowUnreadable, StateUnreadable):
+            return orjson.dumps(self.person.user_id) in record.value
+        if body is None or body.is_gone or key.scope.conversation_id not in self.receipt.conversations:
+            return False
+        return bool(orjson.loads(body.json).get("user_id") == self.person.user_id)

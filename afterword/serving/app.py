@@ -72,9 +72,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         closing.push_async_callback(outbox.close)
         feed = Feed(settings.kafka, metrics)
         closing.push_async_callback(_stopped, asyncio.create_task(feed.run()))
-        runner = ErasureRunner(
-            stores.erasure_requests, stores.erasures, stores.prepare_database, partial(Eraser.from_settings, settings)
-        )
+        runner = ErasureRunner(stores.erasures, stores.prepare_database, partial(Eraser.from_settings, settings))
         closing.push_async_callback(_stopped, asyncio.create_task(runner.run()))
         warming = asyncio.create_task(warm_up(memory, outbox))
         closing.push_async_callback(_stopped, warming)

@@ -1,22 +1,20 @@
 """Routes of erasures: asking for one, and looking at it until its receipt is there."""
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict, Field
 
 from afterword.context import ANYONE, Owner
-from afterword.erasing.receipt import Receipt, salted_digest
-from afterword.erasing.remains import Person
-from afterword.erasing.requests import stored_time
+from afterword.erasing.person import Person
+from afterword.erasing.receipt import Receipt
 from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.serving.bodies import body_of, described_body
 from afterword.serving.paths import ErasureId
 from afterword.serving.principal import MayErase
 from afterword.serving.problems import NotFound
 from afterword.serving.services import Services
-from afterword.streams.stores.erasures import ErasureRequest
+from afterword.streams.stores.erasures import Erasure
 
 ErasureState = Literal["waiting", "running", "done"]
 
@@ -60,9 +58,9 @@ class ErasureAnswer(Model):
     """An erasure as it is now."""
 
     erasure_id: str
-    """Its id, and that of its receipt."""
+    """The erasure's id, which is also the receipt's."""
     state: ErasureState
-    """`running`: a server is at it; `waiting`: none is now, and one will be; `done`: there is a receipt."""
+    """`running`: a server carries it out; `waiting`: it will be tried, or tried again; `done`: there is a receipt."""
     asked_at: Time
     """Time of the request."""
     asked_by: str | None
@@ -87,8 +85,8 @@ async def request_erasure(
     services: Services = request.app.state.services
     person = Person(principal.user(given.user_id), principal.tenant(given.tenant_id), given.conversation_id)
     asked = await services.erasures.ask(person, given.asked_by)
-    response.headers["Location"] = f"/v1/erasures/{asked.request_id}"
-    return shown_erasure(asked, stored_time())
+    response.headers["Location"] = f"/v1/erasures/{asked.erasure_id}"
+    return shown_erasure(asked)
 
 
 @router.get("/erasures/{erasure_id}")
@@ -98,42 +96,38 @@ async def show_erasure(request: Request, principal: MayErase, erasure_id: Erasur
     found = await services.erasures.find(erasure_id)
     if found is None or not is_of(found, principal.owner):
         raise NotFound(what="erasure")
-    return shown_erasure(found, stored_time())
+    return shown_erasure(found)
 
 
-def is_of(request: ErasureRequest, owner: Owner) -> bool:
-    """Tell whether an erasure is of the owner: once it has ended, only the receipt's digests tell."""
-    if request.user_id is not None:
-        return owner.has(request.user_id, request.tenant_id)
-    receipt = _receipt(request)
-    user, tenant = owner.user_id, owner.tenant_id
-    is_users = user is ANYONE or (isinstance(user, str) and salted_digest(receipt.salt, "user", user) == receipt.user)
-    of_tenant = salted_digest(receipt.salt, "tenant", tenant) if isinstance(tenant, str) else tenant
-    return is_users and of_tenant in (ANYONE, receipt.tenant)
+def is_of(erasure: Erasure, owner: Owner) -> bool:
+    """Return whether an erasure is the owner's; once it is done, only the receipt's digest tells the user."""
+    user = owner.user_id
+    if erasure.receipt is None or not isinstance(user, str):
+        return owner.has(erasure.user_id or "", erasure.tenant_id)
+    of_tenant = owner.tenant_id in (ANYONE, erasure.tenant_id)
+    return of_tenant and _receipt(erasure).is_of(Person(user, erasure.tenant_id))
 
 
-def shown_erasure(request: ErasureRequest, at: datetime) -> ErasureAnswer:
-    """Show an erasure as of a moment."""
-    if request.receipt is not None:
-        receipt = _receipt(request)
+def shown_erasure(erasure: Erasure) -> ErasureAnswer:
+    if erasure.receipt is not None:
+        receipt = _receipt(erasure)
         return ErasureAnswer(
-            erasure_id=request.request_id,
+            erasure_id=erasure.erasure_id,
             state="done",
             asked_at=receipt.asked_at,
             asked_by=receipt.asked_by,
             receipt=receipt,
         )
-    is_held = request.holder is not None and request.held_until is not None and request.held_until > at
-    problem = ErasureProblem(error_type=request.problem, detail=request.detail) if request.problem else None
+    problem = ErasureProblem(error_type=erasure.problem, detail=erasure.detail) if erasure.problem else None
     return ErasureAnswer(
-        erasure_id=request.request_id,
-        state="running" if is_held else "waiting",
-        asked_at=request.asked_at,
-        asked_by=request.asked_by,
-        progress=ErasureStep(stage=request.stage, left=request.left) if request.stage else None,
-        problem=None if is_held else problem,
+        erasure_id=erasure.erasure_id,
+        state="running" if erasure.is_running else "waiting",
+        asked_at=erasure.asked_at,
+        asked_by=erasure.asked_by,
+        progress=ErasureStep(stage=erasure.stage, left=erasure.left) if erasure.stage else None,
+        problem=problem,
     )
 
 
-def _receipt(request: ErasureRequest) -> Receipt:
-    return Receipt.model_validate_json(request.receipt or "")
+def _receipt(erasure: Erasure) -> Receipt:
+    return Receipt.model_validate_json(erasure.receipt or "")

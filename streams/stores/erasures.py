@@ -1,23 +1,12 @@
-"""Erasures of persons that are under way, so that one that was killed goes on; and requests that servers carry out."""
+"""Erasures of persons: those that are under way, and the receipts of those that are done."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-
-@dataclass(frozen=True)
-class Erasure:
-    """A request that has not come to its end."""
-
-    key: str
-    """Digest of what was asked: the same request goes on under the same receipt."""
-    receipt_id: str
-    salt: str
-    asked_at: datetime
-    asked_by: str | None = None
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """Counts of places that keep nothing of it."""
+import orjson
 
 
 @dataclass(frozen=True)
@@ -25,64 +14,39 @@ class ErasedConversation:
     """A conversation in which the person wrote; once that is deleted, nothing else tells."""
 
     conversation_id: str
-    whole: bool
-    """All of it was deleted: nobody else had written."""
+    alone: bool
+    """Nobody else wrote in it: all of it is deleted."""
     messages: int = 0
-    """The person's messages whose deletion is acknowledged."""
-    open_messages: int = 0
-    """Those whose deletion may not be."""
+    """The person's messages, as many as were found in it at once."""
     episodes: int = 0
     """Episodes in which the person took part."""
 
-
-class Erasures(Protocol):
-    """All methods raise StoreUnavailable."""
-
-    async def begin(self, erasure: Erasure) -> Erasure:
-        """Store the erasure, unless one with its key is under way; return the one that is."""
-        ...
-
-    async def count(self, erasure: Erasure, counts: Mapping[str, int]) -> None:
-        """Add to the counts of the erasure."""
-        ...
-
-    async def find(self, erasure: Erasure) -> Erasure | None:
-        """The erasure with its counts; None once it has ended."""
-        ...
-
-    async def put(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
-        """Store conversations in the place of what was stored of them."""
-        ...
-
-    async def known(self, erasure: Erasure, conversation_ids: Sequence[str]) -> dict[str, ErasedConversation]:
-        """Those of the conversations that are stored."""
-        ...
-
-    async def following(self, erasure: Erasure, after: str | None, limit: int) -> list[ErasedConversation]:
-        """A page of the conversations, by id, from the first one after `after` on."""
-        ...
-
-    async def end(self, erasure: Erasure) -> None:
-        """Forget the erasure and its conversations."""
-        ...
+    def merged(self, earlier: "ErasedConversation") -> "ErasedConversation":
+        """Combine what was found with what was found earlier."""
+        return ErasedConversation(
+            self.conversation_id,
+            self.alone or earlier.alone,
+            max(self.messages, earlier.messages),
+            max(self.episodes, earlier.episodes),
+        )
 
 
 @dataclass(frozen=True)
-class ErasureRequest:
-    """A request for an erasure, which any server carries out; once it has ended, only the receipt is left."""
+class Erasure:
+    """A request to erase a person; of one that is done, only the receipt and the tenant are left."""
 
-    request_id: str
-    """The id of the receipt, too."""
+    erasure_id: str
+    user_id: str | None
+    """None once it is done."""
+    tenant_id: str | None
+    conversation_id: str | None
+    """The only conversation that is asked for; None: all."""
     asked_at: datetime
-    user_id: str | None = None
-    """None once the request has ended."""
-    tenant_id: str | None = None
-    conversation_id: str | None = None
     asked_by: str | None = None
-    holder: str | None = None
-    """The one that carries it out, until `held_until`."""
-    held_until: datetime | None = None
-    """Moment before which nobody else takes it; None once the request has ended."""
+    conversations: tuple[ErasedConversation, ...] = ()
+    """Conversations found so far; one may be there several times."""
+    is_running: bool = False
+    """A server is at it, or was when it was killed."""
     stage: str | None = None
     """Things that are waited for."""
     left: int = 0
@@ -91,34 +55,37 @@ class ErasureRequest:
     """`error_type` of what ended the last attempt."""
     detail: str = ""
     receipt: str | None = None
-    """The receipt as JSON; the request ends after it is kept."""
+    """The receipt as JSON."""
+
+    @property
+    def key(self) -> str:
+        """Digest of what was asked: the same request goes on under the same id."""
+        return hashlib.sha256(orjson.dumps([self.user_id, self.tenant_id, self.conversation_id])).hexdigest()
 
 
-class ErasureRequests(Protocol):
+class Erasures(Protocol):
     """All methods raise StoreUnavailable."""
 
-    async def add(self, request: ErasureRequest) -> ErasureRequest:
-        """Store the request, unless one of its id is there; return the one that is."""
+    async def begin(self, erasure: Erasure) -> Erasure:
+        """Store the erasure, unless one of the same person is under way; return the one that is."""
         ...
 
-    async def find(self, request_id: str) -> ErasureRequest | None: ...
-
-    async def take(self, holder: str, now: datetime, until: datetime) -> ErasureRequest | None:
-        """Hold a request that nobody holds at `now` until then; None if there is none."""
+    async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
+        """Add conversations; nothing happens if the erasure is done."""
         ...
 
-    async def renew(self, request: ErasureRequest, until: datetime) -> bool:
-        """Hold on, and store `stage` and `left`; False if the request's holder has it no more."""
+    async def report(self, erasure: Erasure) -> None:
+        """Store what the erasure waits for and why it stopped; nothing happens if it is done."""
         ...
 
-    async def put_off(self, request: ErasureRequest, until: datetime) -> None:
-        """Let go of the request, with its `problem` and `detail`; nothing happens unless its holder has it."""
+    async def under_way(self) -> list[Erasure]:
+        """All erasures that are not done."""
         ...
 
-    async def keep(self, request_id: str, receipt: str) -> None:
-        """Store the receipt."""
+    async def find(self, erasure_id: str) -> Erasure | None:
+        """The erasure of this id, under way or done."""
         ...
 
-    async def end(self, request_id: str) -> None:
-        """Forget everything but the time of asking and the receipt."""
+    async def end(self, erasure: Erasure, receipt: str) -> None:
+        """Keep the receipt, and forget whom it was about; a repetition does nothing."""
         ...

@@ -77,7 +77,7 @@ from afterword.streams.stores.episodes import (
     scope_of,
     sibling_id,
 )
-from afterword.streams.stores.erasures import ErasedConversation, Erasure, ErasureRequest
+from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.keys import ApiKey
 from afterword.streams.stores.messages import (
     KEPT,
@@ -130,7 +130,6 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
     "deletions": ((("conversation_id", 1), ("offset", -1)),),
     "conversations": ((("tenant_id", 1), ("user_id", 1), ("updated_at", -1)),),
-    "erasure_requests": ((("held_until", 1),),),
 }
 """Indexes for reading a conversation, and for finding those of a user. Uniqueness rests on `_id` alone."""
 
@@ -962,114 +961,54 @@ def _key_from(document: Mapping[str, Any]) -> ApiKey:
 
 
 class MongoErasures:
-    """Erasures: a document for each that is under way, and one for each of its conversations."""
+    """Erasures: a document for each that is under way, under the digest of its person, and one for each receipt."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._erasures = database["erasures"]
-        self._conversations = database["erased_conversations"]
+        self._receipts = database["erasure_receipts"]
 
     async def begin(self, erasure: Erasure) -> Erasure:
-        fields = {name: value for name, value in vars(erasure).items() if name != "key"}
+        fields = {**vars(erasure), "conversations": [vars(one) for one in erasure.conversations]}
         await _unless_duplicate(self._erasures.insert_one({**fields, "_id": erasure.key}))
-        return await self.find(erasure) or erasure
-
-    async def count(self, erasure: Erasure, counts: Mapping[str, int]) -> None:
-        change = {"$inc": {f"counts.{name}": number for name, number in counts.items()}}
-        with mongo_errors():
-            await self._erasures.update_one({"_id": erasure.key}, change)
-
-    async def find(self, erasure: Erasure) -> Erasure | None:
         found = await _find(self._erasures, erasure.key)
-        if found is None:
-            return None
-        fields = {name: found[name] for name in found if name != "_id"}
-        return Erasure(key=found["_id"], **fields)
+        return _erasure_from(found) if found else erasure
 
-    async def put(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
-        for batch in batches(conversations):
-            rows = {_erased_id(erasure, one.conversation_id): vars(one) for one in batch}
-            await bulk(self._conversations, [ReplaceOne({"_id": key}, rows[key], upsert=True) for key in rows])
-
-    async def known(self, erasure: Erasure, conversation_ids: Sequence[str]) -> dict[str, ErasedConversation]:
-        require_texts(conversation_ids=conversation_ids)
-        found = {}
-        for batch in batches(conversation_ids):
-            keys = [_erased_id(erasure, one) for one in batch]
-            async for document in _each(self._conversations.find({"_id": {"$in": keys}})):
-                found[document["conversation_id"]] = _erased_from(document)
-        return found
-
-    async def following(self, erasure: Erasure, after: str | None, limit: int) -> list[ErasedConversation]:
-        require(str | None, after=after)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        first = _erased_id(erasure, after or "")
-        last = f"{erasure.receipt_id};"  # the character after the colon
-        wanted = {"_id": {"$gte" if after is None else "$gt": first, "$lt": last}}
-        cursor = self._conversations.find(wanted, sort=[("_id", 1)], limit=limit)
-        return [_erased_from(document) async for document in _each(cursor)]
-
-    async def end(self, erasure: Erasure) -> None:
-        own = {"_id": {"$gte": _erased_id(erasure, ""), "$lt": f"{erasure.receipt_id};"}}
+    async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
+        change = {"$push": {"conversations": {"$each": [vars(one) for one in conversations]}}}
         with mongo_errors():
-            await self._conversations.delete_many(own)
-            await self._erasures.delete_one({"_id": erasure.key})
+            await self._erasures.update_one(_own_erasure(erasure), change)
 
-
-class MongoErasureRequests:
-    """ErasureRequests: a document for each."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._requests = database["erasure_requests"]
-
-    async def add(self, request: ErasureRequest) -> ErasureRequest:
-        fields = {name: value for name, value in vars(request).items() if name != "request_id"}
-        await _unless_duplicate(self._requests.insert_one({**fields, "_id": request.request_id}))
-        return await self.find(request.request_id) or request
-
-    async def find(self, request_id: str) -> ErasureRequest | None:
-        found = await _find(self._requests, request_id)
-        return _request_from(found) if found else None
-
-    async def take(self, holder: str, now: datetime, until: datetime) -> ErasureRequest | None:
-        free, change = {"held_until": {"$lte": now}}, {"$set": {"holder": holder, "held_until": until}}
-        order = [("held_until", 1)]
+    async def report(self, erasure: Erasure) -> None:
+        names = ("is_running", "stage", "left", "problem", "detail")
+        change = {"$set": {name: getattr(erasure, name) for name in names}}
         with mongo_errors():
-            found = await self._requests.find_one_and_update(
-                free, change, sort=order, return_document=ReturnDocument.AFTER
-            )
-        return _request_from(found) if found else None
+            await self._erasures.update_one(_own_erasure(erasure), change)
 
-    async def renew(self, request: ErasureRequest, until: datetime) -> bool:
-        fields = {"held_until": until, "stage": request.stage, "left": request.left}
-        return await self._changed_by_holder(request, fields)
+    async def under_way(self) -> list[Erasure]:
+        return [_erasure_from(document) async for document in _each(self._erasures.find({}))]
 
-    async def put_off(self, request: ErasureRequest, until: datetime) -> None:
-        fields = {"holder": None, "held_until": until, "problem": request.problem, "detail": request.detail}
-        await self._changed_by_holder(request, fields)
-
-    async def keep(self, request_id: str, receipt: str) -> None:
-        require(str, request_id=request_id)
+    async def find(self, erasure_id: str) -> Erasure | None:
+        done = await _find(self._receipts, erasure_id)
+        if done is not None:
+            return Erasure(done["_id"], None, done["tenant_id"], None, done["asked_at"], receipt=done["receipt"])
         with mongo_errors():
-            await self._requests.update_one({"_id": request_id}, {"$set": {"receipt": receipt}})
+            found = await self._erasures.find_one({"erasure_id": {"$eq": erasure_id}})
+        return _erasure_from(found) if found else None
 
-    async def end(self, request_id: str) -> None:
-        found = await self.find(request_id)
-        if found is not None:
-            with mongo_errors():
-                await self._requests.replace_one(
-                    {"_id": request_id}, {"asked_at": found.asked_at, "receipt": found.receipt}
-                )
-
-    async def _changed_by_holder(self, request: ErasureRequest, fields: Mapping[str, Any]) -> bool:
-        held = {"_id": request.request_id, "holder": request.holder}
+    async def end(self, erasure: Erasure, receipt: str) -> None:
+        kept = {"tenant_id": erasure.tenant_id, "asked_at": erasure.asked_at, "receipt": receipt}
+        await _unless_duplicate(self._receipts.insert_one({**kept, "_id": erasure.erasure_id}))
         with mongo_errors():
-            return bool((await self._requests.update_one(held, {"$set": fields})).matched_count)
+            await self._erasures.delete_one(_own_erasure(erasure))
 
 
-def _request_from(document: Mapping[str, Any]) -> ErasureRequest:
-    fields = {name: document[name] for name in document if name != "_id"}
-    return ErasureRequest(request_id=document["_id"], **fields)
+def _own_erasure(erasure: Erasure) -> dict[str, str]:
+    return {"_id": erasure.key, "erasure_id": erasure.erasure_id}
+
+
+def _erasure_from(document: Mapping[str, Any]) -> Erasure:
+    fields = {name: document[name] for name in document if name not in ("_id", "conversations")}
+    return Erasure(conversations=tuple(ErasedConversation(**one) for one in document["conversations"]), **fields)
 
 
 @contextmanager
@@ -1243,14 +1182,6 @@ def _of_tenant(conversation_ids: Sequence[str], user_id: str, tenant_id: str | N
     require(str, user_id=user_id)
     require(str | None, tenant_id=tenant_id)
     return {"conversation_id": {"$in": list(conversation_ids)}, "tenant_id": {"$eq": tenant_id}}
-
-
-def _erased_id(erasure: Erasure, conversation_id: str) -> str:
-    return f"{erasure.receipt_id}:{conversation_id}"
-
-
-def _erased_from(document: Mapping[str, Any]) -> ErasedConversation:
-    return ErasedConversation(**{name: document[name] for name in document if name != "_id"})
 
 
 def _label_of(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore
-from afterword.streams.stores.erasures import ErasureRequests, Erasures
+from afterword.streams.stores.erasures import Erasures
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
@@ -44,10 +44,6 @@ class Stores:
     @cached_property
     def erasures(self) -> Erasures:
         return mongo.MongoErasures(self._database)
-
-    @cached_property
-    def erasure_requests(self) -> ErasureRequests:
-        return mongo.MongoErasureRequests(self._database)
 
     @cached_property
     def keys(self) -> ApiKeys:

@@ -1,14 +1,14 @@
 """An eraser without servers: it begins and ends as Eraser does, and goes on when it is let."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from afterword.erasing.eraser import ErasureProgress, fresh_erasure
-from afterword.erasing.receipt import Receipt, salted_digest
-from afterword.erasing.remains import person_of
+from afterword.erasing.eraser import ErasureProgress, Report, new_erasure
+from afterword.erasing.person import person_of
+from afterword.erasing.receipt import Receipt
 from afterword.schemas.base import utc_milliseconds
 from tests.doubles.stores import MemoryErasures
 
@@ -31,8 +31,6 @@ class ScriptedEraser:
         self.errors: list[Exception] = []
         self.go = asyncio.Event()
         self.go.set()
-        self.dies_before_it_ends = False
-        """Killed after the receipt is kept."""
 
     async def prepare(self) -> None:
         """Nothing to make ready."""
@@ -49,34 +47,26 @@ class ScriptedEraser:
         *,
         asked_by: str | None = None,
         timeout_seconds: float = 0,
-        progress: Callable[[ErasureProgress], None] = lambda _: None,
-        keep: Callable[[Receipt], Awaitable[None] | None] = lambda _: None,
-        receipt_id: str | None = None,
+        progress: Report,
     ) -> Receipt:
         self.calls.append(ErasedCall(user_id, tenant_id, conversation_id))
         person = person_of(user_id, tenant_id, conversation_id)
-        erasure = await self.erasures.begin(fresh_erasure(person, asked_by, receipt_id))
-        progress(ErasureProgress("records that the archiver has not taken", 7))
+        erasure = await self.erasures.begin(new_erasure(person, asked_by))
+        await progress(ErasureProgress("records that the archiver has not taken", 7))
         if self.errors:
             raise self.errors.pop(0)
         await self.go.wait()
         receipt = Receipt(
-            receipt_id=erasure.receipt_id,
+            receipt_id=erasure.erasure_id,
             asked_by=erasure.asked_by,
             asked_at=erasure.asked_at,
             finished_at=utc_milliseconds(datetime.now(UTC)),
-            salt=erasure.salt,
-            user=salted_digest(erasure.salt, "user", user_id),
-            tenant=None if tenant_id is None else salted_digest(erasure.salt, "tenant", tenant_id),
-            conversation=None,
+            person=person.digest(erasure.erasure_id),
+            conversation_id=conversation_id,
             deleted_conversations=(),
             shared_conversations=(),
             counts={"messages": 3},
             topics=(),
         )
-        if (kept := keep(receipt)) is not None:
-            await kept
-        if self.dies_before_it_ends:
-            raise ConnectionAbortedError
-        await self.erasures.end(erasure)
+        await self.erasures.end(erasure, receipt.model_dump_json())
         return receipt

@@ -1,10 +1,9 @@
 """Stores in memory, which pass the same contract tests as the real ones (tests/contract/stores)."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 from afterword.schemas import ConversationDeleted, MessageDeleted, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import EPOCH
@@ -23,7 +22,7 @@ from afterword.streams.stores.episodes import (
     id_prefix,
     scope_of,
 )
-from afterword.streams.stores.erasures import ErasedConversation, Erasure, ErasureRequest
+from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.keys import ApiKey
 from afterword.streams.stores.messages import (
     ArchiveChange,
@@ -583,83 +582,37 @@ class MemoryErasures:
 
     def __init__(self) -> None:
         self.erasures: dict[str, Erasure] = {}
-        self.conversations: dict[str, dict[str, ErasedConversation]] = {}
+        """Those under way, by the digest of the person."""
+        self.receipts: dict[str, Erasure] = {}
 
     async def begin(self, erasure: Erasure) -> Erasure:
         return self.erasures.setdefault(erasure.key, erasure)
 
-    async def count(self, erasure: Erasure, counts: Mapping[str, int]) -> None:
-        known = self.erasures[erasure.key]
-        self.erasures[erasure.key] = replace(known, counts=dict(Counter(known.counts) + Counter(counts)))
+    async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
+        if known := self._own(erasure):
+            self.erasures[erasure.key] = replace(known, conversations=(*known.conversations, *conversations))
 
-    async def find(self, erasure: Erasure) -> Erasure | None:
-        return self.erasures.get(erasure.key)
+    async def report(self, erasure: Erasure) -> None:
+        if known := self._own(erasure):
+            self.erasures[erasure.key] = replace(erasure, conversations=known.conversations)
 
-    async def put(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
-        rows = self.conversations.setdefault(erasure.receipt_id, {})
-        rows.update({one.conversation_id: one for one in conversations})
+    async def under_way(self) -> list[Erasure]:
+        return list(self.erasures.values())
 
-    async def known(self, erasure: Erasure, conversation_ids: Sequence[str]) -> dict[str, ErasedConversation]:
-        require_texts(conversation_ids=conversation_ids)
-        rows = self.conversations.get(erasure.receipt_id, {})
-        return {i: rows[i] for i in conversation_ids if i in rows}
+    async def find(self, erasure_id: str) -> Erasure | None:
+        require(str, erasure_id=erasure_id)
+        living = (one for one in self.erasures.values() if one.erasure_id == erasure_id)
+        return self.receipts.get(erasure_id) or next(living, None)
 
-    async def following(self, erasure: Erasure, after: str | None, limit: int) -> list[ErasedConversation]:
-        require(str | None, after=after)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        rows = self.conversations.get(erasure.receipt_id, {})
-        ids = sorted((i for i in rows if after is None or i.encode() > after.encode()), key=str.encode)
-        return [rows[i] for i in ids[:limit]]
+    async def end(self, erasure: Erasure, receipt: str) -> None:
+        done = Erasure(erasure.erasure_id, None, erasure.tenant_id, None, erasure.asked_at, receipt=receipt)
+        self.receipts.setdefault(erasure.erasure_id, done)
+        if self._own(erasure):
+            del self.erasures[erasure.key]
 
-    async def end(self, erasure: Erasure) -> None:
-        self.conversations.pop(erasure.receipt_id, None)
-        self.erasures.pop(erasure.key, None)
-
-
-class MemoryErasureRequests:
-    """ErasureRequests of one process."""
-
-    def __init__(self) -> None:
-        self.requests: dict[str, ErasureRequest] = {}
-
-    async def add(self, request: ErasureRequest) -> ErasureRequest:
-        return self.requests.setdefault(request.request_id, request)
-
-    async def find(self, request_id: str) -> ErasureRequest | None:
-        require(str, request_id=request_id)
-        return self.requests.get(request_id)
-
-    async def take(self, holder: str, now: datetime, until: datetime) -> ErasureRequest | None:
-        free = [(one.held_until, one) for one in self.requests.values() if one.held_until and one.held_until <= now]
-        if not free:
-            return None
-        _, found = min(free, key=lambda one: one[0])
-        self.requests[found.request_id] = taken = replace(found, holder=holder, held_until=until)
-        return taken
-
-    async def renew(self, request: ErasureRequest, until: datetime) -> bool:
-        return self._changed_by_holder(request, held_until=until, stage=request.stage, left=request.left)
-
-    async def put_off(self, request: ErasureRequest, until: datetime) -> None:
-        fields = {"holder": None, "held_until": until, "problem": request.problem, "detail": request.detail}
-        self._changed_by_holder(request, **fields)
-
-    async def keep(self, request_id: str, receipt: str) -> None:
-        if request_id in self.requests:
-            self.requests[request_id] = replace(self.requests[request_id], receipt=receipt)
-
-    async def end(self, request_id: str) -> None:
-        if request_id in self.requests:
-            known = self.requests[request_id]
-            self.requests[request_id] = ErasureRequest(request_id, known.asked_at, receipt=known.receipt)
-
-    def _changed_by_holder(self, request: ErasureRequest, **fields: Any) -> bool:
-        known = self.requests.get(request.request_id)
-        if known is None or known.holder != request.holder:
-            return False
-        self.requests[request.request_id] = replace(known, **fields)
-        return True
+    def _own(self, erasure: Erasure) -> Erasure | None:
+        known = self.erasures.get(erasure.key)
+        return known if known and known.erasure_id == erasure.erasure_id else None
 
 
 class MemoryBudgets:

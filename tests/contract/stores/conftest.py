@@ -11,7 +11,7 @@ from afterword.streams.settings import Qdrant
 from afterword.streams.stores import mongo
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeStore
-from afterword.streams.stores.erasures import ErasureRequests, Erasures
+from afterword.streams.stores.erasures import Erasures
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
@@ -19,7 +19,6 @@ from afterword.streams.stores.mongo import (
     MongoBudgets,
     MongoDatabase,
     MongoEpisodes,
-    MongoErasureRequests,
     MongoErasures,
     MongoKeys,
     MongoMessages,
@@ -32,7 +31,6 @@ from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import (
     MemoryBudgets,
     MemoryEpisodes,
-    MemoryErasureRequests,
     MemoryErasures,
     MemoryKeys,
     MemoryMessages,
@@ -68,13 +66,6 @@ def replies(request: pytest.FixtureRequest) -> ReplyCache:
 @pytest.fixture(params=["memory", "mongo"])
 def erasures(request: pytest.FixtureRequest) -> Erasures:
     return MemoryErasures() if request.param == "memory" else MongoErasures(request.getfixturevalue("database"))
-
-
-@pytest.fixture(params=["memory", "mongo"])
-def erasure_requests(request: pytest.FixtureRequest) -> ErasureRequests:
-    if request.param == "memory":
-        return MemoryErasureRequests()
-    return MongoErasureRequests(request.getfixturevalue("database"))
 
 
 @pytest.fixture(params=["memory", "mongo"])

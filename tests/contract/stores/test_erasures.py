@@ -1,47 +1,57 @@
+"""Erasures go on until they end, and of one that has ended nothing names the person."""
+
 from dataclasses import replace
 
 from afterword.streams.stores.erasures import ErasedConversation, Erasure, Erasures
 from tests.samples import NOON
 
-ERASURE = Erasure("key", "receipt", "salt", NOON, "ann")
+ERASURE = Erasure("e1", "ann", "acme", None, NOON, "the officer")
+FOUND = ErasedConversation("c.1", alone=True, messages=3, episodes=1)
 
 
 async def test_a_request_that_comes_again_goes_on_as_the_first(erasures: Erasures) -> None:
     assert await erasures.begin(ERASURE) == ERASURE
-    assert await erasures.begin(replace(ERASURE, receipt_id="other", salt="other", asked_by=None)) == ERASURE
-    other = replace(ERASURE, key="other")
-    assert await erasures.begin(other) == other
+    assert await erasures.begin(replace(ERASURE, erasure_id="e2", asked_by=None)) == ERASURE
+    for other in (
+        replace(ERASURE, erasure_id="e3", tenant_id=None),
+        replace(ERASURE, erasure_id="e4", conversation_id="c1"),
+    ):
+        assert await erasures.begin(other) == other
+    assert {one.erasure_id for one in await erasures.under_way()} == {"e1", "e3", "e4"}
 
 
-async def test_counts_are_added_up(erasures: Erasures) -> None:
+async def test_conversations_and_what_is_waited_for_are_kept(erasures: Erasures) -> None:
     await erasures.begin(ERASURE)
-    await erasures.count(ERASURE, {"replies": 2})
-    await erasures.count(ERASURE, {"replies": 1, "dead_letters": 4})
-    assert await erasures.find(ERASURE) == replace(ERASURE, counts={"replies": 3, "dead_letters": 4})
+    await erasures.add(ERASURE, [FOUND])
+    await erasures.report(replace(ERASURE, is_running=True, stage="records", left=3))
+    await erasures.add(ERASURE, [replace(FOUND, messages=1), replace(FOUND, conversation_id="$c")])
+    found = await erasures.begin(replace(ERASURE, erasure_id="e2"))
+    assert found == await erasures.find("e1")
+    assert found.conversations == (FOUND, replace(FOUND, messages=1), replace(FOUND, conversation_id="$c"))
+    assert (found.is_running, found.stage, found.left) == (True, "records", 3)
+    await erasures.report(replace(ERASURE, problem="not_erased", detail="3 records"))
+    [found] = await erasures.under_way()
+    assert (found.is_running, found.stage, found.problem, found.detail) == (False, None, "not_erased", "3 records")
 
 
-async def test_conversations_are_kept_replaced_and_read_page_by_page(erasures: Erasures) -> None:
-    await erasures.begin(ERASURE)
-    names = sorted(["c1", "a:b", "ü", "", "{}", ";"], key=str.encode)
-    await erasures.put(ERASURE, [ErasedConversation(name, whole=False, messages=1) for name in names])
-    await erasures.put(ERASURE, [ErasedConversation("c1", whole=True, messages=1, open_messages=2, episodes=3)])
-    found: list[str] = []
-    while page := await erasures.following(ERASURE, found[-1] if found else None, 2):
-        found += [one.conversation_id for one in page]
-    assert found == names
-    expected = {"c1": ErasedConversation("c1", True, 1, 2, 3)}
-    assert await erasures.known(ERASURE, ["c1", "c2"]) == expected
-
-
-async def test_nothing_is_left_of_an_erasure_that_has_ended_and_all_of_the_others(erasures: Erasures) -> None:
-    others = [replace(ERASURE, key=name, receipt_id=name) for name in ("receipt0", "r", "receipt-")]
-    for one in (ERASURE, *others):
+async def test_only_the_receipt_is_left_of_one_that_has_ended(erasures: Erasures) -> None:
+    other = replace(ERASURE, erasure_id="e2", user_id="bob")
+    for one in (ERASURE, other):
         await erasures.begin(one)
-        await erasures.put(one, [ErasedConversation("c1", whole=True)])
-    for _ in range(2):
-        await erasures.end(ERASURE)
-    assert await erasures.find(ERASURE) is None
-    assert await erasures.following(ERASURE, None, 5) == []
-    for one in others:
-        assert await erasures.find(one) == one
-        assert await erasures.known(one, ["c1"])
+        await erasures.add(one, [FOUND])
+    for receipt in ("first", "again"):
+        await erasures.end(ERASURE, receipt)
+    assert await erasures.find("e1") == Erasure("e1", None, "acme", None, NOON, receipt="first")
+    assert [one.erasure_id for one in await erasures.under_way()] == ["e2"]
+    assert await erasures.find("e9") is None
+
+
+async def test_who_comes_late_changes_nothing_of_a_new_request_of_the_same_person(erasures: Erasures) -> None:
+    await erasures.begin(ERASURE)
+    await erasures.end(ERASURE, "first")
+    new = replace(ERASURE, erasure_id="e2")
+    assert await erasures.begin(new) == new
+    await erasures.add(ERASURE, [FOUND])
+    await erasures.report(replace(ERASURE, stage="records"))
+    await erasures.end(ERASURE, "again")
+    assert await erasures.find("e2") == new

@@ -9,13 +9,12 @@ import orjson
 import pytest
 
 from afterword.dlq import DeadLetterCounts, Matching
-from afterword.erasing.eraser import Person, TheirDeadLetters, holds, person_of
+from afterword.erasing.person import Person, TheirDeadLetters, holds, person_of
 from afterword.schemas.dead_letters import WEBHOOKS, DeadLetter
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
 from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
-from tests.summarizer_world import NO_FAULTS
-from tests.unit.afterword.erasing.test_interrupted import TENANT, ErasesWithoutBroker, World
+from tests.unit.afterword.erasing.world import TENANT, ErasesWithoutBroker, World
 from tests.virtual_time import run_in_virtual_time
 
 ANN = Person("ann", "acme")
@@ -108,7 +107,7 @@ class ErasesLetters(ErasesWithoutBroker):
     """There are dead letters of `messages`; those that it discards are kept."""
 
     def __init__(self, world: World, letters: Sequence[DeadLetter]) -> None:
-        super().__init__(world, NO_FAULTS)
+        super().__init__(world)
         self._letters = letters
         self.discarded: set[str] = set()
 

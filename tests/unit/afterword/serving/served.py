@@ -18,7 +18,6 @@ from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka, Serve, Settings
 from afterword.streams.telemetry import Metrics
 from tests.doubles.eraser import ScriptedEraser
-from tests.doubles.stores import MemoryErasureRequests
 from tests.unit.afterword.memory.remembered import Remembered
 
 
@@ -68,7 +67,7 @@ async def serving(authenticator: Authenticator | None = None, **settings: Any) -
     remembered, database, broker = Remembered(), Database(), Broker()
     serve, metrics = Serve(**settings), Metrics("server", "any")
     eraser = ScriptedEraser()
-    erasures = ErasureRunner(MemoryErasureRequests(), eraser.erasures, eraser.prepare, eraser.opened)
+    erasures = ErasureRunner(eraser.erasures, eraser.prepare, eraser.opened)
     services = Services(
         settings=Settings(serve=serve),
         ping_database=database.ping,

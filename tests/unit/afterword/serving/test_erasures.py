@@ -2,10 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
-from datetime import timedelta
 from inspect import signature
 from typing import Any
 
@@ -14,23 +12,17 @@ import pytest
 
 from afterword.context import ANYONE
 from afterword.erasing.eraser import Eraser, NotErased
+from afterword.erasing.person import Person
 from afterword.erasing.receipt import Receipt
-from afterword.erasing.requests import ErasureRunner, stored_time
+from afterword.erasing.requests import ErasureRunner
 from afterword.streams.errors import BrokerUnavailable
 from tests.doubles.eraser import ErasedCall, ScriptedEraser
-from tests.doubles.stores import MemoryErasureRequests
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder
 
 PATH = "/v1/erasures"
 ERASE = frozenset({"erase"})
 ANN = {"user_id": "ann", "tenant_id": "t1"}
-
-
-def requests_of(served: Served) -> MemoryErasureRequests:
-    found = served.erasures._requests
-    assert isinstance(found, MemoryErasureRequests)
-    return found
 
 
 @asynccontextmanager
@@ -67,13 +59,6 @@ async def until(served: Served, erasure: dict[str, Any], **wanted: Any) -> dict[
     raise AssertionError(found)
 
 
-async def comes_true(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
-
-
 async def test_an_erasure_is_stored_then_carried_out_and_ends_with_its_receipt() -> None:
     async with serving() as served:
         served.eraser.go.clear()
@@ -87,16 +72,14 @@ async def test_an_erasure_is_stored_then_carried_out_and_ends_with_its_receipt()
             done = await until(served, first, state="done")
         receipt = Receipt.model_validate(done["receipt"])
         assert (receipt.receipt_id, receipt.asked_by) == (first["erasure_id"], "the officer")
-        receipt.check("ann", "t1")
+        assert receipt.is_of(Person("ann", "t1"))
         assert served.eraser.calls == [ErasedCall("ann", "t1", None)]
-        assert served.eraser.erasures.erasures == {}
-        assert "ann" not in repr(requests_of(served).requests)
+        assert "ann" not in repr(vars(served.eraser.erasures))
         again = await asked(served, **ANN)
         assert again["erasure_id"] != first["erasure_id"]
 
 
-async def test_what_is_waited_for_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("afterword.erasing.requests.RENEW_SECONDS", 0.01)
+async def test_what_is_waited_for_is_shown() -> None:
     async with serving() as served, running(served.erasures):
         served.eraser.go.clear()
         erasure = await asked(served, **ANN)
@@ -105,85 +88,48 @@ async def test_what_is_waited_for_is_shown(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_failed_attempt_is_shown_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("afterword.erasing.requests.RETRY_SECONDS", 0.1)
     async with serving() as served:
         served.eraser.errors = [
             NotErased(seconds=300.0, left=2, what="records"),
             BrokerUnavailable(servers="kafka.internal:9092", problem="NodeNotReadyError"),
             RuntimeError("kafka.internal"),
         ]
-        problems = []
+        problems: dict[str, str] = {}
         async with running(served.erasures):
             erasure = await asked(served, **ANN)
-            while len(problems) < 3:
-                found = await until(served, erasure, state="waiting")
+            while (found := await shown(served, erasure))["state"] != "done":
                 if found["problem"]:
-                    problems.append(found["problem"])
-                    requests = requests_of(served).requests
-                    requests[erasure["erasure_id"]] = replace(
-                        requests[erasure["erasure_id"]], held_until=stored_time(), problem=None
-                    )
-                served.erasures._asked.set()
-                await asyncio.sleep(0)
-            done = await until(served, erasure, state="done")
-        assert [problem["error_type"] for problem in problems] == ["not_erased", "broker_unavailable", "runtime_error"]
-        assert "not erased yet after 300 s: 2 records" in problems[0]["detail"]
+                    problems[found["problem"]["error_type"]] = found["problem"]["detail"]
+                await asyncio.sleep(0.01)
+        assert list(problems) == ["not_erased", "broker_unavailable", "runtime_error"]
+        assert "not erased yet after 300 s: 2 records" in problems["not_erased"]
         assert "internal" not in repr(problems)
-        assert done["problem"] is None
+        assert found["problem"] is None
         assert len(served.eraser.calls) == 4
 
 
-async def test_another_server_goes_on_when_the_one_that_held_it_is_gone() -> None:
-    async with serving() as served:
-        erasure = await asked(served, **ANN)
-        requests = requests_of(served)
-        assert await requests.take("a server that was killed", stored_time(), stored_time(60))
-        assert (await shown(served, erasure))["state"] == "running"
-        known = requests.requests[erasure["erasure_id"]]
-        requests.requests[known.request_id] = replace(known, held_until=stored_time() - timedelta(seconds=1))
-        assert (await shown(served, erasure))["state"] == "waiting"
-        other = ErasureRunner(requests, served.eraser.erasures, served.eraser.prepare, served.eraser.opened)
-        async with running(other):
-            done = await until(served, erasure, state="done")
-        assert done["receipt"]["receipt_id"] == erasure["erasure_id"]
-
-
-async def test_a_server_that_ends_lets_go_at_once() -> None:
+async def test_a_server_takes_up_what_was_under_way_when_another_one_ended() -> None:
     async with serving() as served:
         served.eraser.go.clear()
         async with running(served.erasures):
             erasure = await asked(served, **ANN)
             await until(served, erasure, state="running")
-        stopped = await shown(served, erasure)
-        assert (stopped["state"], stopped["problem"]) == ("waiting", None)
-        assert await requests_of(served).take("another", stored_time(), stored_time(60))
-
-
-async def test_one_that_was_killed_with_the_receipt_kept_is_forgotten_by_the_next() -> None:
-    async with serving() as served:
-        served.eraser.dies_before_it_ends = True
-        async with running(served.erasures):
-            erasure = await asked(served, **ANN)
+        served.eraser.go.set()
+        async with running(ErasureRunner(served.eraser.erasures, served.eraser.prepare, served.eraser.opened)):
             done = await until(served, erasure, state="done")
-        assert len(served.eraser.erasures.erasures) == 1
-        again = await asked(served, **ANN)  # what was written since is not in the receipt that is kept
-        assert again["erasure_id"] != erasure["erasure_id"]
-        assert await shown(served, erasure) == done
-        assert requests_of(served).requests[erasure["erasure_id"]].user_id is None
+        assert done["receipt"]["receipt_id"] == erasure["erasure_id"]
 
 
-async def test_a_request_that_is_done_and_not_forgotten_is_only_forgotten() -> None:
+async def test_an_erasure_that_another_server_has_ended_is_not_begun_again() -> None:
     async with serving() as served:
-        served.eraser.dies_before_it_ends = True
-        async with running(served.erasures):
-            erasure = await asked(served, **ANN)
+        erasure = await asked(served, **ANN)
+        other = ErasureRunner(served.eraser.erasures, served.eraser.prepare, served.eraser.opened)
+        async with running(other):
             await until(served, erasure, state="done")
-            requests = requests_of(served).requests
-            await comes_true(lambda: requests[erasure["erasure_id"]].holder is None)
-            requests[erasure["erasure_id"]] = replace(requests[erasure["erasure_id"]], held_until=stored_time())
-            served.erasures._asked.set()
-            await comes_true(lambda: requests[erasure["erasure_id"]].user_id is None)
-        assert len(served.eraser.calls) == 1
-        assert served.eraser.erasures.erasures == {}
+        async with running(served.erasures):
+            await until(served, await asked(served, user_id="bob", tenant_id="t1"), state="done")
+        assert served.eraser.calls == [ErasedCall("ann", "t1", None), ErasedCall("bob", "t1", None)]
 
 
 async def test_the_person_is_that_of_the_key() -> None:
@@ -232,7 +178,7 @@ async def test_the_key_needs_the_scope(scopes: set[str]) -> None:
             await served.client.get(f"{PATH}/1"),
         ]
         assert [answer.status_code for answer in answers] == [403, 403]
-        assert requests_of(served).requests == {}
+        assert served.eraser.erasures.erasures == {}
     async with serving(Holder(tenant_id="t1", scopes=ERASE)) as served:
         assert (await served.client.get("/v1/conversations", params={"user_id": "ann"})).status_code == 403
         assert (await served.client.delete("/v1/conversations/c1")).status_code == 403
@@ -256,7 +202,7 @@ async def test_nobody_is_erased_by_a_wrong_request(body: dict[str, Any], field: 
     async with serving() as served:
         answer = await served.client.post(PATH, json=body)
         assert (answer.status_code, answer.json()["problems"][0]["field"]) == (422, field)
-        assert requests_of(served).requests == {}
+        assert served.eraser.erasures.erasures == {}
 
 
 def test_the_double_erases_as_the_eraser_does() -> None:

@@ -1,0 +1,92 @@
+"""Which records, dead letters and conversations are a person's. Nothing here does I/O."""
+
+import hashlib
+from typing import Any, NamedTuple
+
+import orjson
+
+from afterword.schemas.dead_letters import WEBHOOKS, DeadLetter
+from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object, read_event
+from afterword.schemas.headers import CE_TYPE
+from afterword.schemas.messages import MESSAGE_EDITED
+from afterword.streams.stores.arguments import require
+
+
+class Person(NamedTuple):
+    """The user to erase: matched exactly, in one tenant, in one conversation or in all."""
+
+    user_id: str
+    tenant_id: str | None
+    """None: messages without a tenant."""
+    conversation_id: str | None = None
+
+    def digest(self, salt: str) -> str:
+        """SHA-256, in hexadecimal, by which whoever knows user and tenant can check that a receipt is theirs."""
+        return hashlib.sha256(orjson.dumps([salt, self.user_id, self.tenant_id])).hexdigest()
+
+
+def person_of(user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> Person:
+    """Raises: TypeError; ValueError for an empty user id, which producers send when they know no user."""
+    require(str, user_id=user_id)
+    require(str | None, tenant_id=tenant_id, conversation_id=conversation_id)
+    if not user_id:
+        raise ValueError("user_id is empty: that is nobody")
+    return Person(user_id, tenant_id, conversation_id)
+
+
+def holds(value: bytes | None, person: Person) -> bool:
+    """Return whether a record's value is the person's: a message, an episode or a summary; or no JSON, but with the id.
+
+    What is not JSON does not tell its tenant. It can never be processed as it is, so discarding it loses nothing.
+    """
+    try:
+        found = orjson.loads(value or b"")
+    except orjson.JSONDecodeError:
+        return orjson.dumps(person.user_id) in (value or b"")
+    events = (found, found.get("data")) if isinstance(found, dict) else ()  # a structured CloudEvent has it in `data`
+    return any(isinstance(event, dict) and _is_of(event, person) for event in events)
+
+
+def _is_of(event: dict[str, Any], person: Person) -> bool:
+    lists = [event.get(name) for name in ("messages", "overlap")]
+    messages = [message for found in lists if isinstance(found, list) for message in found]
+    users = [one.get("user_id") for one in (event, *messages) if isinstance(one, dict)]
+    return event.get("tenant_id") == person.tenant_id and person.user_id in users
+
+
+def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> str | None:
+    """Return the id of the message that a record edits in the person's tenant; empty if it cannot be read.
+
+    None for any other record. An edit holds words of whoever wrote the message, and names no user.
+    """
+    try:
+        data, event_type = read_event(value, headers)
+        event = json_object(data)
+    except InvalidRecord:  # its end is cut off, for example
+        edited = MESSAGE_EDITED.encode()
+        return "" if (CE_TYPE, edited) in headers or edited in (value or b"") else None
+    if event_type != MESSAGE_EDITED or event.get("tenant_id") != person.tenant_id:
+        return None
+    found = event.get("id")
+    return found if isinstance(found, str) else ""
+
+
+class TheirDeadLetters(NamedTuple):
+    """Selects a person's dead letters: of conversations that were theirs alone, and with something of them inside.
+
+    A summary of a conversation that they shared may have their words, and a higher revision follows it: all are theirs.
+    """
+
+    person: Person
+    alone: frozenset[str]
+    shared: frozenset[str] = frozenset()
+    edits: frozenset[str] = frozenset()
+    """Addresses of edits in the shared conversations."""
+
+    def match(self, dead_letter: DeadLetter) -> bool:
+        if self.person.conversation_id not in (None, dead_letter.conversation_id):
+            return False
+        # another tenant's record in their conversation was rejected for that alone
+        is_of_theirs = dead_letter.conversation_id in self.alone and dead_letter.error_type != "tenant_mismatch"
+        is_summary = dead_letter.stage == WEBHOOKS and dead_letter.conversation_id in self.shared
+        return is_of_theirs or is_summary or dead_letter.address in self.edits or holds(dead_letter.value, self.person)
