@@ -4,13 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from typing import Protocol
 
 import structlog
 
-from afterword.erasing.eraser import ErasureProgress, NotErased, Report, UserNotArchived, new_erasure
+from afterword.erasing.eraser import Eraser, ErasureProgress, NotErased, UserNotArchived, new_erasure
 from afterword.erasing.person import Person
-from afterword.erasing.receipt import Receipt
 from afterword.streams.errors import AfterwordError, StoreUnavailable, snake_case
 from afterword.streams.stores.erasures import Erasure, Erasures
 
@@ -23,21 +21,6 @@ RETRY_SECONDS = 30.0
 log = structlog.get_logger(__name__)
 
 
-class Erasing(Protocol):
-    """Erases persons: an Eraser."""
-
-    async def erase(
-        self,
-        user_id: str,
-        tenant_id: str | None,
-        conversation_id: str | None = None,
-        *,
-        asked_by: str | None = None,
-        timeout_seconds: float = ATTEMPT_SECONDS,
-        progress: Report,
-    ) -> Receipt: ...
-
-
 class ErasureRunner:
     """Accepts requests, and carries them out while it runs: those asked for here, and those under way at its start.
 
@@ -48,7 +31,7 @@ class ErasureRunner:
         self,
         erasures: Erasures,
         prepare: Callable[[], Awaitable[None]],
-        open_eraser: Callable[[], AbstractAsyncContextManager[Erasing]],
+        open_eraser: Callable[[], AbstractAsyncContextManager[Eraser]],
     ) -> None:
         self._erasures = erasures
         self._prepare = prepare
