@@ -65,7 +65,7 @@ def test_what_the_summarizer_has_to_do_for_the_person_is_waited_for(
         await world.say("anns", "ann")
         if is_waited_for:
             with pytest.raises(NotErased, match="1 records that the summarizer has not taken"):
-                await world.erase()
+                await world.erase(timeout_seconds=0.1)
             assert world.erasures.receipts == {}
             world.unread.clear()
         assert (await world.erase()).counts["messages"] == 1
