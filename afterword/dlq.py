@@ -16,8 +16,6 @@ from typing import Literal, Protocol
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import IllegalOperation, InvalidTxnState, KafkaError, ProducerFenced, UnknownError
 
-from afterword.audit.log import Log, open_log
-from afterword.audit.snapshot import Position, Positions, position_of
 from afterword.schemas.base import rfc3339
 from afterword.schemas.dead_letters import (
     ARCHIVE,
@@ -29,6 +27,7 @@ from afterword.schemas.dead_letters import (
 from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import broker_errors, client_options, require_topics, send_copy, start_client
+from afterword.streams.log_reader import Log, Position, Positions, open_log, position_of
 from afterword.streams.settings import Kafka
 from afterword.topics import LARGE_RECORD_BYTES
 

@@ -13,8 +13,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
-from afterword.audit.log import Log, open_log
-from afterword.audit.snapshot import Position
 from afterword.schemas import EpisodeRedo, SummaryCreated
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import EPISODE_REDO
@@ -22,6 +20,7 @@ from afterword.schemas.headers import cloud_event
 from afterword.schemas.ids import event_id, message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.kafka import IdempotentProducer, broker_errors, require_topics, running_producer
+from afterword.streams.log_reader import Log, Position, open_log
 from afterword.streams.settings import Kafka, Retry, Settings, variable
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, StoredEpisode, scope_of
 from afterword.streams.stores.messages import MessageArchive

@@ -15,12 +15,12 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
 from aiokafka.partitioner import DefaultPartitioner
 
-from afterword.audit.log import Log, open_log
-from afterword.audit.snapshot import Position, digest, position_of
+from afterword.audit.snapshot import digest
 from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, decode_input
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
 from afterword.streams.kafka import admin_client, client_options, require_topics
+from afterword.streams.log_reader import Log, Position, open_log, position_of
 from afterword.streams.runtime.changelog import Bookmark, new_lineage
 from afterword.streams.runtime.database import RowChange
 from afterword.streams.runtime.options import Clients, Options

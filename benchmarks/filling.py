@@ -17,11 +17,11 @@ from pathlib import Path
 from random import Random
 
 from afterword import MessageCreated, Producer
-from afterword.audit.log import open_log
 from afterword.audit.waiting import is_consumed
 from afterword.dev import ROLES
 from afterword.dialogues import expand
 from afterword.embedded import EmbeddedStack
+from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Settings, load_settings
 from afterword.topics import ensure_topics
 from benchmarks.processes import worker

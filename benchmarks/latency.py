@@ -17,9 +17,9 @@ from typing import NamedTuple, TypeVar
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from afterword.audit.log import open_log
 from afterword.audit.waiting import is_consumed
 from afterword.embedded import EmbeddedStack
+from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings, load_settings
 from afterword.topics import ensure_topics
 from benchmarks.llm import StandIn, chat, name_of

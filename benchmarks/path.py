@@ -22,9 +22,9 @@ from aiohttp import web
 from aiokafka import AIOKafkaProducer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from afterword.audit.log import open_log
 from afterword.audit.waiting import is_consumed
 from afterword.embedded import EmbeddedStack
+from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Kafka, load_settings
 from afterword.topics import ensure_topics
 from benchmarks.latency import (

@@ -12,13 +12,13 @@ from afterword.audit.snapshot import (
     Core,
     MessageChange,
     Pending,
-    Position,
     ProducedMessage,
     Snapshot,
     by_scope,
     latest_revisions,
     scope_name,
 )
+from afterword.streams.log_reader import Position
 from afterword.streams.segmenter.conversation import activated, deactivated, recipients
 
 CLOCKS_APART_MS = 3_600_000

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from afterword.audit.judge import judge
-from afterword.audit.log import Log, ReadProgress, SharedProgress, Take, open_log
 from afterword.audit.messages import CLOCKS_APART_MS
 from afterword.audit.parts import Parts
 from afterword.audit.report import Report
@@ -24,6 +23,7 @@ from afterword.audit.stores import IndexNotChecked, ReadIndex, indexed_episodes,
 from afterword.audit.waiting import until_summarised
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka import broker_errors
+from afterword.streams.log_reader import Log, ReadProgress, SharedProgress, Take, open_log
 from afterword.streams.runtime.collector import without_collector
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES
 from afterword.streams.settings import Kafka, Settings

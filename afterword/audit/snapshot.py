@@ -39,6 +39,7 @@ from afterword.schemas.ids import (
     tenant_message_key,
 )
 from afterword.streams.errors import RowUnreadable
+from afterword.streams.log_reader import Position, Positions, position_of
 from afterword.streams.runtime.changelog import BOOKMARK_KEY
 from afterword.streams.segmenter.arrival import milliseconds
 from afterword.streams.segmenter.state import (
@@ -57,45 +58,6 @@ if TYPE_CHECKING:  # its libraries take 100 ms to import, and most deployments r
 
 DIGEST_BYTES = 16
 """128 bits: no two of a billion messages share one by chance."""
-
-
-BITS = 4096
-"""Offsets in one integer of `Positions`."""
-
-
-class Position(NamedTuple):
-    """Partition and offset of a record; the context names the topic."""
-
-    partition: int
-    offset: int
-
-
-class Positions(MutableSet[Position]):
-    """A set of positions, one bit each, so that it is bounded by the topic's length; iterated in order."""
-
-    def __init__(self) -> None:
-        self._bits: defaultdict[tuple[int, int], int] = defaultdict(int)
-
-    def add(self, value: Position) -> None:
-        self._bits[value.partition, value.offset // BITS] |= 1 << value.offset % BITS
-
-    def discard(self, value: Position) -> None:
-        if value in self:
-            self._bits[value.partition, value.offset // BITS] ^= 1 << value.offset % BITS
-
-    def __contains__(self, value: object) -> bool:
-        if not isinstance(value, Position):
-            return False
-        return bool(self._bits.get((value.partition, value.offset // BITS), 0) >> value.offset % BITS & 1)
-
-    def __iter__(self) -> Iterator[Position]:
-        for (partition, block), bits in sorted(self._bits.items()):
-            for offset in range(block * BITS, block * BITS + bits.bit_length()):
-                if bits >> offset % BITS & 1:
-                    yield Position(partition, offset)
-
-    def __len__(self) -> int:
-        return sum(bits.bit_count() for bits in self._bits.values())
 
 
 def conversation_in(composite: str) -> str:
@@ -730,10 +692,6 @@ def take_rejected_message(snapshot: Snapshot, messages_topic: str, record: Consu
     take_dead_letter(snapshot.dead, messages_topic, record)
     if header(record.headers, DEAD_LETTER_PREFIX + "type") == "state_unreadable":
         take_dead_letter(snapshot.quarantined_records, messages_topic, record)
-
-
-def position_of(record: ConsumerRecord) -> Position:
-    return Position(record.partition, record.offset)
 
 
 def take_state(snapshot: Snapshot, table: str, record: ConsumerRecord) -> None:

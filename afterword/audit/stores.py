@@ -9,13 +9,13 @@ from afterword.audit.snapshot import (
     DeletedDocument,
     LabelDocument,
     MessageDocument,
-    Position,
     Snapshot,
     Stored,
     digest,
     digest_of_message,
 )
 from afterword.streams.errors import AfterwordError, StoreInUse
+from afterword.streams.log_reader import Position
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef
 from afterword.streams.stores.messages import MessageRef

@@ -5,13 +5,13 @@ import time
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from afterword.audit.log import POLL_MILLISECONDS, Log, ReadProgress, batches, reached
 from afterword.audit.report import EXAMPLES_NAMED, Missing
 from afterword.audit.snapshot import digest
 from afterword.schemas.dead_letters import is_offset
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.errors import TopicMissing
+from afterword.streams.log_reader import POLL_MILLISECONDS, Log, ReadProgress, batches, reached
 from afterword.streams.settings import Kafka
 
 POLL_SECONDS = 0.2

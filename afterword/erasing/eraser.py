@@ -17,8 +17,6 @@ from uuid import uuid4
 
 from aiokafka import ConsumerRecord
 
-from afterword.audit.log import Log, open_log
-from afterword.audit.snapshot import position_of
 from afterword.dlq import DeadLetterQueue, Filters, open_queue, queue_topics
 from afterword.erasing.person import Person, TheirDeadLetters, edited_id, person_of
 from afterword.erasing.receipt import Receipt, TopicDate, gone_by
@@ -28,6 +26,7 @@ from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import broker_errors
+from afterword.streams.log_reader import Log, open_log, position_of
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.stores.episodes import DeletedEpisode, scope_of

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import orjson
 from aiokafka import ConsumerRecord
 
-from afterword.audit.log import open_log
 from afterword.dlq import queue_topics, resolved_offset
 from afterword.erasing.eraser import PAGE
 from afterword.erasing.person import Person, edited_id, holds, person_of
@@ -22,6 +21,7 @@ from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.kafka import broker_errors
+from afterword.streams.log_reader import open_log
 from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import DeletedEpisode

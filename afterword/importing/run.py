@@ -13,7 +13,6 @@ from typing import Protocol
 import orjson
 from opentelemetry.trace import Tracer
 
-from afterword.audit.log import open_log
 from afterword.importing.files import Opened
 from afterword.importing.formats import FORMATS
 from afterword.importing.outcomes import ImportOptions, ImportOutcome, LeftOut, Rejected
@@ -24,6 +23,7 @@ from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import broker_errors
+from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores

@@ -16,7 +16,6 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from afterword.audit.log import open_log, reached
 from afterword.consumers.subscriber import decode_revision
 from afterword.context import Owner
 from afterword.schemas import EpisodeClosed, InvalidRecord, SummaryCreated, SummaryDeleted, decode_closed
@@ -27,6 +26,7 @@ from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.positions import position_id
 from afterword.streams.errors import BrokerUnavailable, ConfigurationError
 from afterword.streams.kafka import require_topics
+from afterword.streams.log_reader import open_log, reached
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry import Metrics
 

@@ -9,13 +9,13 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from afterword.audit.log import open_log
 from afterword.dev import ROLES
 from afterword.dlq import Filters, open_queue
 from afterword.produce import ProduceOptions, produce
 from afterword.schemas import EpisodeClosed
 from afterword.state import rebuild_state
 from afterword.streams.kafka import admin_client, running_producer
+from afterword.streams.log_reader import open_log
 from afterword.streams.segmenter.state import CONVERSATIONS, TABLES
 from afterword.streams.settings import Settings
 from afterword.topics import ensure_topics

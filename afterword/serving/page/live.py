@@ -15,7 +15,6 @@ from fastapi import APIRouter, Request
 from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse
 
-from afterword.audit.log import Log, open_log
 from afterword.dlq import DeadLetterQueue, Filters, queue_topics
 from afterword.memory import Memory
 from afterword.schemas import Usage
@@ -27,6 +26,7 @@ from afterword.serving.page.rendering import PageRoute, fragment, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor
 from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
+from afterword.streams.log_reader import Log, open_log
 from afterword.streams.settings import Kafka
 
 TICK_SECONDS = 1.0

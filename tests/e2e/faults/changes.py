@@ -19,12 +19,12 @@ from aiohttp import web
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from afterword.audit.log import open_log
 from afterword.audit.waiting import is_consumed
 from afterword.redo import CE_SOURCE, request_for
 from afterword.schemas import SummaryCreated, SummaryDeleted
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import cloud_event
+from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores import mongo
 from afterword.streams.summarizer.providers import maker_of

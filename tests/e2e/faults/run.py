@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 from aiokafka.errors import KafkaError
 
-from afterword.audit.log import open_log
 from afterword.audit.report import Report
 from afterword.audit.waiting import is_consumed
 from afterword.dev import ROLES
 from afterword.streams.errors import AfterwordError
+from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings, load_settings
 from tests.e2e.deployment import Record, deployed, fingerprints, segmented
 from tests.e2e.faults import changes

@@ -13,11 +13,11 @@ import httpx
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from afterword.audit.log import open_log
 from afterword.audit.report import Report
 from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.kafka import Access
 from afterword.schemas.dead_letters import read_dead_letter
+from afterword.streams.log_reader import open_log
 from tests.e2e.deployment import Deployment
 from tests.e2e.faults.llm import Llm
 from tests.e2e.faults.load import Load

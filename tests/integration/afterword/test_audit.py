@@ -13,7 +13,6 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
 from afterword import audit, samples
-from afterword.audit.log import open_log
 from afterword.audit.report import EXAMPLES_NAMED, Missing
 from afterword.audit.stores import indexed_episodes
 from afterword.produce import ProduceOptions, produce
@@ -23,6 +22,7 @@ from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka import running_producer
+from afterword.streams.log_reader import open_log
 from afterword.streams.runtime.progress import Progress
 from afterword.streams.segmenter.processor import Outgoing, Segmenter
 from afterword.streams.settings import Settings

@@ -8,10 +8,10 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import NewPartitions
 
-from afterword.audit.log import open_log
 from afterword.schemas.ids import episode_id
 from afterword.state import MessagesGrown, SegmenterCameBack, last_episodes, owned, rebuild_state
 from afterword.streams.kafka import admin_client, client_options
+from afterword.streams.log_reader import open_log
 from afterword.streams.runtime.changelog import Bookmark
 from afterword.streams.runtime.transaction import transactional_id
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, Scope

@@ -19,7 +19,6 @@ from aiokafka.errors import MessageSizeTooLargeError
 from opentelemetry.trace import NoOpTracer
 from structlog.testing import capture_logs
 
-from afterword.audit.log import open_log
 from afterword.consumers.archiver import (
     CONDITIONS,
     Archiver,
@@ -35,6 +34,7 @@ from afterword.schemas.ids import message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH
 from afterword.streams.errors import AfterwordError, StoreUnavailable, TopicMissing
 from afterword.streams.kafka import admin_client, running_consumer
+from afterword.streams.log_reader import open_log
 from afterword.streams.runtime import Breaker
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import Readiness

@@ -11,7 +11,6 @@ from aiokafka.admin import RecordsToDelete
 from structlog.testing import capture_logs
 
 from afterword import SummarySubscriber
-from afterword.audit.log import open_log
 from afterword.schemas import (
     Compression,
     ConversationFlush,
@@ -27,6 +26,7 @@ from afterword.schemas.headers import CE_ID, CE_TYPE
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import TopicMissing, TopicReplaced
 from afterword.streams.kafka import admin_client, running_consumer
+from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Settings
 from tests.extras import BASE, run_with
 from tests.offsets import commit_offsets

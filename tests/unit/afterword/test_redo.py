@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from afterword.audit.snapshot import Position
 from afterword.redo import (
     FieldMatch,
     Redo,
@@ -20,6 +19,7 @@ from afterword.redo import (
     summaries_to_redo,
 )
 from afterword.schemas import EpisodeRedo, MessageCreated, Quality, SummaryCreated
+from afterword.streams.log_reader import Position
 from afterword.streams.settings import Retry
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage

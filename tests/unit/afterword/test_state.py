@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.audit.snapshot import Position
 from afterword.schemas import EpisodeClosed
 from afterword.state import Last, LastEpisodes, Seed
+from afterword.streams.log_reader import Position
 from afterword.streams.segmenter.processor import Outgoing
 from afterword.streams.segmenter.state import NOBODY, Scope, State, decode_state, encode_state, scope_key
 from tests.unit.segmenter.chat import EPISODES, Chat, Sent, closed, episodes, flush, limits, say, says

@@ -8,8 +8,8 @@ import orjson
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from afterword.audit.log import Log, open_log
 from afterword.state import rebuild_state
+from afterword.streams.log_reader import Log, open_log
 from afterword.streams.segmenter.state import TABLES
 from afterword.topics import ensure_topics
 from tests.e2e.faults.fault import Fault

@@ -1,7 +1,8 @@
 """Changes of messages, as the audit looks them up."""
 
 from afterword.audit.changes import Lasting
-from afterword.audit.snapshot import Position, ProducedMessage, Snapshot
+from afterword.audit.snapshot import ProducedMessage, Snapshot
+from afterword.streams.log_reader import Position
 
 
 def test_looking_up_messages_without_changes_takes_no_memory() -> None:

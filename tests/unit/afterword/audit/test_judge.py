@@ -22,7 +22,6 @@ from afterword.audit.snapshot import (
     Damage,
     MessageChange,
     Pending,
-    Position,
     ProducedMessage,
     Snapshot,
     Stored,
@@ -32,6 +31,7 @@ from afterword.audit.snapshot import (
     take_dead_letter,
 )
 from afterword.schemas.dead_letters import dead_letter
+from afterword.streams.log_reader import Position
 
 CONVERSATION = "c"
 

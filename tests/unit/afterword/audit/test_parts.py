@@ -31,7 +31,6 @@ from afterword.audit.snapshot import (
     MessageChange,
     MessageDocument,
     PendingRow,
-    Position,
     ProducedMessage,
     Snapshot,
     StateRow,
@@ -39,6 +38,7 @@ from afterword.audit.snapshot import (
     digest_of_message,
 )
 from afterword.schemas.ids import episode_id, event_id, message_key
+from afterword.streams.log_reader import Position
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Scope, body_key, prefix, scope_key
 
 IDS = st.sampled_from(["c", "c", "d", "d", "e", "c:1", "c/x"])

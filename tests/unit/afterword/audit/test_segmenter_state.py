@@ -4,8 +4,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from afterword.audit.snapshot import Damage, Pending, Position, SegmenterState
+from afterword.audit.snapshot import Damage, Pending, SegmenterState
 from afterword.streams.errors import StateUnreadable
+from afterword.streams.log_reader import Position
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from tests.unit.segmenter.chat import Chat, limits, say, says
 

@@ -4,10 +4,11 @@ from aiokafka import ConsumerRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.audit.snapshot import Position, Positions, Snapshot, take_episode
+from afterword.audit.snapshot import Snapshot, take_episode
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import Headers, cloud_event
+from afterword.streams.log_reader import Position, Positions
 from tests.samples import NOON
 
 

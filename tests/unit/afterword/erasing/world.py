@@ -6,13 +6,13 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
-from afterword.audit.snapshot import Position
 from afterword.dlq import DeadLetterCounts
 from afterword.erasing.eraser import Eraser
 from afterword.erasing.receipt import Receipt
 from afterword.producer import WrittenAt
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.dead_letters import DeadLetter
+from afterword.streams.log_reader import Position
 from afterword.streams.settings import load_settings
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from tests.doubles.index import MemoryIndex

@@ -2,7 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    MutableSet,
+    Sequence,
+    Set,
+)
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
@@ -11,7 +22,6 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError
 from aiokafka.structs import OffsetAndMetadata
 
-from afterword.audit.snapshot import Position
 from afterword.streams.errors import AfterwordError
 from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.kafka import admin_client, client_options, start_client
@@ -32,10 +42,51 @@ FEW = 100
 """Records that are looked at one by one: behind a group's offset there may be nothing but the marks of transactions."""
 COORDINATOR_SECONDS = 20.0
 """A new cluster creates its offsets topic on the first request."""
+BITS = 4096
+"""Offsets in one integer of `Positions`."""
 
 
 class TopicStalled(AfterwordError):
     """topic {topic} cannot be read to its end: a transaction is open on it, or a partition has no leader"""
+
+
+class Position(NamedTuple):
+    """Partition and offset of a record; the context names the topic."""
+
+    partition: int
+    offset: int
+
+
+class Positions(MutableSet[Position]):
+    """A set of positions, one bit each, so that it is bounded by the topic's length; iterated in order."""
+
+    def __init__(self) -> None:
+        self._bits: defaultdict[tuple[int, int], int] = defaultdict(int)
+
+    def add(self, value: Position) -> None:
+        self._bits[value.partition, value.offset // BITS] |= 1 << value.offset % BITS
+
+    def discard(self, value: Position) -> None:
+        if value in self:
+            self._bits[value.partition, value.offset // BITS] ^= 1 << value.offset % BITS
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, Position):
+            return False
+        return bool(self._bits.get((value.partition, value.offset // BITS), 0) >> value.offset % BITS & 1)
+
+    def __iter__(self) -> Iterator[Position]:
+        for (partition, block), bits in sorted(self._bits.items()):
+            for offset in range(block * BITS, block * BITS + bits.bit_length()):
+                if bits >> offset % BITS & 1:
+                    yield Position(partition, offset)
+
+    def __len__(self) -> int:
+        return sum(bits.bit_count() for bits in self._bits.values())
+
+
+def position_of(record: ConsumerRecord) -> Position:
+    return Position(record.partition, record.offset)
 
 
 class Extent(NamedTuple):
