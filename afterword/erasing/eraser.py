@@ -256,7 +256,8 @@ class Eraser:
             deletable = [one for one in page if one.messages or one.alone]
             undeletable += [one.conversation_id for one in page if one not in deletable]
             run.note(deletable)
-            await self._stores.erasures.add(run.erasure, deletable)
+            if deletable:
+                await self._stores.erasures.add(run.erasure, deletable)
             for one in deletable:
                 await self._producer.send_all(await self._deletions(run, one))
             deleted += len(deletable)

@@ -54,13 +54,14 @@ class ErasureRunner:
         """Carry out requests until it is cancelled."""
         tasks: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._go_on())
+            group.create_task(self._resume())
             while True:
                 erasure = await self._asked.get()
-                if erasure.erasure_id not in tasks or tasks[erasure.erasure_id].done():
+                tasks = {erasure_id: task for erasure_id, task in tasks.items() if not task.done()}
+                if erasure.erasure_id not in tasks:
                     tasks[erasure.erasure_id] = group.create_task(self._carry_out(erasure))
 
-    async def _go_on(self) -> None:
+    async def _resume(self) -> None:
         """Take up what was under way when a server ended."""
         while True:
             try:

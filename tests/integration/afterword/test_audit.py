@@ -22,7 +22,7 @@ from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka import running_producer
-from afterword.streams.log_reader import open_log
+from afterword.streams.log_reader import Position, open_log
 from afterword.streams.runtime.progress import Progress
 from afterword.streams.segmenter.processor import Outgoing, Segmenter
 from afterword.streams.settings import Settings
@@ -448,3 +448,5 @@ async def test_what_a_group_has_finished_beyond_its_offset_is_not_left(deploymen
         ends = await log.ends(source.topic)
         assert [record.value async for record in log.unread("workers", source.topic, ends)] == [b"0", b"2"]
         assert await log.left("workers", source.topic, ends) == 2
+        records = {Position(0, offset) for offset in range(4)}
+        assert await log.unfinished("workers", source.topic, records) == {Position(0, 0), Position(0, 2)}
