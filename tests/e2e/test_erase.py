@@ -186,9 +186,10 @@ async def test_an_erasure_that_is_killed_at_any_moment_ends_the_same_under_the_s
 async def test_an_erasure_does_not_wait_for_episodes_of_others(
     make_settings: Callable[..., Settings], tmp_path: Path, llm_server: LlmServer
 ) -> None:
-    answered = asyncio.Event()
+    asked, answered = asyncio.Event(), asyncio.Event()
 
     async def answers_late(request: web.Request) -> web.StreamResponse:
+        asked.set()
         await answered.wait()
         return await success()(request)
 
@@ -210,12 +211,14 @@ async def test_an_erasure_does_not_wait_for_episodes_of_others(
             for conversation, user, content in (("bobs", "bob", "I stay at home."), ("anns", "ann", "I fly to Rome.")):
                 await producer.send(message(conversation, 0, user, content))
                 await producer.flush(conversation, tenant_id=TENANT)
-        report = await deployment.audit(5)
+        async with asyncio.timeout(WAIT_SECONDS):
+            await asked.wait()
+        async with Eraser.from_settings(settings) as eraser:
+            receipt = await eraser.erase("ann", TENANT, timeout_seconds=WAIT_SECONDS)
+        assert receipt.deleted_conversations == ("anns",)
+        report = await deployment.audit(1)
         assert report.missing
         assert report.missing.episodes == ["bobs:1"]
-        async with Eraser.from_settings(settings) as eraser:
-            receipt = await eraser.erase("ann", TENANT, timeout_seconds=30)
-        assert receipt.counts == {"messages": 1, "conversations": 1, "episodes": 1, "dead_letters": 0}
         answered.set()
         report = await deployment.audit(WAIT_SECONDS)
         assert report.clean, list(report.lines())
