@@ -147,7 +147,8 @@ async def test_a_record_that_is_held_back_is_overtaken_by_other_keys_only_and_th
     await lab.until_committed(1)
     await asyncio.sleep(3)  # three times what the watchdog allows
     assert worker.running
-    assert [note.offset for note in notes(lab, "done") if note.partition == 0] == [0, 5, 6, 7]
+    # the first and the sixth are of different keys: either may be done first
+    assert sorted(note.offset for note in notes(lab, "done") if note.partition == 0) == [0, 5, 6, 7]
     lab.fault("due", 1)
     await lab.until_committed(8)
     assert worker.running
