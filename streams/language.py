@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import filterfalse
 from pathlib import Path
@@ -170,6 +170,21 @@ def _stem(word: str, language: str) -> str | None:
     name = _stemmer_name(language)
     # a stemmer holds state, so each call makes its own, which takes 0.3 µs and is thread-safe
     return str(snowballstemmer.stemmer(name).stemWord(word)) if name else word
+
+
+@cache
+def date_words(language: str) -> Mapping[str, Any]:
+    """Return dateparser's words for dates by their English names: "january", "monday", "week"; empty if it has none.
+
+    Phrases such as "last week" are in `relative-type`, and patterns such as "3 days ago" in `relative-type-regex`.
+    """
+    from dateparser.languages.loader import default_loader  # imported here because few who detect languages need it
+
+    try:
+        found: dict[str, Any] = default_loader.get_locale(language).info
+    except ValueError:
+        return {}
+    return found
 
 
 @cache

@@ -12,14 +12,13 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache, lru_cache
 from threading import Lock
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from dateparser.date import DateDataParser
-from dateparser.languages.loader import default_loader
 from snowballstemmer import stemmer
 from text_to_num import alpha2digit
 
-from afterword.streams.language import NAMES, plausible, stems, words
+from afterword.streams.language import NAMES, date_words, plausible, stems, words
 
 TOLD_LATER = timedelta(days=2)
 """Time after a day in which what happened on it is often told."""
@@ -270,7 +269,7 @@ class _Vocabulary:
     """The words for dates that the library has of a language, in lower case."""
 
     def __init__(self, language: str) -> None:
-        info: dict[str, Any] = default_loader.get_locale(language).info
+        info = date_words(language)
         self._stem = stemmer(NAMES[language]).stemWord
         self._last = _LAST[language].split()
         self.months = {name.casefold(): number for number, key in enumerate(_MONTHS, 1) for name in info[key]}

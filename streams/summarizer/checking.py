@@ -125,7 +125,7 @@ def source_of(request: SummaryRequest, instructions: str) -> SourceTexts:
         by_speaker=tuple(_contents(m for m in messages if m.role == role) for role in roles),
         carried=request.previous_rolling,
         instructions=instructions,
-        messages=tuple((m.sent_at, m.content) for m in (*request.episode.overlap, *messages)),
+        sent_at=tuple(message.sent_at for message in (*request.episode.overlap, *messages)),
     )
 
 

@@ -6,7 +6,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import partial
 
 import orjson
@@ -17,7 +17,6 @@ from afterword.recalling.times import asked_time
 from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import one_line
 from afterword.schemas.decoding import InvalidRecord, decode_input
-from afterword.streams.dates import SPOKEN, named_periods
 from afterword.streams.errors import AfterwordError
 from afterword.streams.language import detect, normalized, plausible, stem_words, words
 from afterword.streams.settings import Llm, Redaction
@@ -34,11 +33,11 @@ from afterword.streams.summarizer.long_input import Planner
 from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, build_prompt, plain
 from afterword.streams.summarizer.prompt.fences import problem_line
 from afterword.streams.summarizer.quality.assess import QualityRules, SourceTexts, Texts, assess
-from afterword.streams.summarizer.quality.facts import fact_keys, facts
-from afterword.streams.summarizer.quality.figures import with_digits
+from afterword.streams.summarizer.quality.facts import facts, source_facts
 from afterword.streams.summarizer.quality.grounding import Evidence
 from afterword.streams.summarizer.quality.grounding import plain as plain_text
 from afterword.streams.summarizer.quality.names import acronyms, fold, names, words_of
+from afterword.streams.summarizer.quality.quantities import readable
 from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word, first_sentences, split_sentences
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.tokens import count_tokens, without_surrogates
@@ -141,8 +140,8 @@ READERS: dict[str, Reader] = {
     "politeness": lambda text: is_politeness(text, 1),
     "question": is_question,
     "facts": lambda text: facts(text, "en"),
-    "fact keys": lambda text: fact_keys(text, "en"),
-    "number words": lambda text: with_digits(text, "en"),
+    "facts of a source": lambda text: source_facts(text, "en"),
+    "number words": lambda text: readable(text, "en"),
     "names": lambda text: names(text, "en"),
     "German names": lambda text: names(text, "de"),
     "acronyms": lambda text: list(acronyms(text)),
@@ -150,9 +149,8 @@ READERS: dict[str, Reader] = {
     "folded": fold,
     "plain text": plain_text,
     "evidence": lambda text: Evidence(text, "en"),
-    "evidence with times": lambda text: Evidence("", "en", [(datetime.now(UTC), text)]),
+    "evidence with times": lambda text: Evidence(text, "en", [datetime.now(UTC)]),
     "time of a question": lambda text: asked_time(text, datetime.now(UTC)),
-    "dates in words": lambda text: named_periods(text, date(2023, 5, 8), SPOKEN),
     "check of a source": lambda text: assess(
         SourceTexts(text, by_speaker=(text,)), Texts("Hats", CONTENT, CONTENT), RULES
     ),

@@ -5,11 +5,11 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property, lru_cache
 
 from afterword.streams.language import UNDETERMINED, detect, plausible, stem_words, words
 from afterword.streams.summarizer.answer import is_refusal
-from afterword.streams.summarizer.quality.facts import Message
 from afterword.streams.summarizer.quality.grounding import Evidence, ground, plain
 from afterword.streams.summarizer.quality.names import ROLES
 from afterword.streams.summarizer.sentences import split_sentences
@@ -79,8 +79,8 @@ class SourceTexts:
     """The episode's contents by role: each role may have its own language."""
     instructions: str = ""
     """The prompt, which a summary must not repeat."""
-    messages: tuple[Message, ...] = ()
-    """All messages that the writer was shown, with their times: what "yesterday" means, and when it was said."""
+    sent_at: tuple[datetime, ...] = ()
+    """Times of all messages that the writer was shown."""
 
     def read(self) -> None:
         """Make the readings on which every verdict depends. A second call takes nothing."""
@@ -96,7 +96,7 @@ class SourceTexts:
 
     @cached_property
     def evidence(self) -> Evidence:
-        return Evidence(f"{self.context}\n{self.plain_episode}", self.language, self.messages)
+        return Evidence(f"{self.context}\n{self.plain_episode}", self.language, self.sent_at)
 
 
 @dataclass(frozen=True)

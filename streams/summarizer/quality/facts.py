@@ -1,185 +1,197 @@
-"""Facts that can be checked to the letter: addresses, codes, dates, times, amounts and numbers."""
+"""Facts of a summary that can be checked: addresses, codes, dates, times, amounts and numbers."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cache
 
-from afterword.streams.dates import (
-    DATE,
-    MONTH_OF_YEAR,
-    MONTHS,
-    SPOKEN,
-    DatePattern,
-    Period,
-    days_apart,
-    has_month,
-    month_of_year,
-    named_periods,
-)
-from afterword.streams.language import stem_words
-from afterword.streams.summarizer.quality.figures import (
-    AMOUNT,
+from afterword.streams.language import date_words, stem_words, words
+from afterword.streams.summarizer.quality.quantities import (
+    CLOCK,
+    DIGITS,
+    LATIN,
+    NUMBER,
     TIME,
-    amount_keys,
-    amounts,
-    claimed_date,
-    clock_keys,
-    date_keys,
-    integer,
-    month_keys,
-    period_keys,
-    time_keys,
-    time_numbers,
-    with_digits,
+    Key,
+    quantities,
+    readable,
+    spoken_keys,
+    times_of_day,
 )
-from afterword.streams.summarizer.quality.spoken import spoken_keys, with_halves
 
 COUNTED = 12
 """Largest number that may be a count made by the writer: "they compared three options"."""
-LONGEST_COUNT = 20
-"""Digits; Python reads no number of more than 4,300."""
-LEAST_PHONE_DIGITS = 7
-NATIONAL_DIGITS = 9
-"""Last digits of a telephone number that are compared: the prefix may be missing or written differently."""
-
-
-class HintedPattern:
-    """Pattern of which every match has a `hint` in it, a pattern too: a text without any is not searched."""
-
-    def __init__(self, pattern: str, hint: str) -> None:
-        self.whole = re.compile(pattern)
-        self._hint = re.compile(hint)
-
-    def finditer(self, text: str) -> Iterator[re.Match[str]]:
-        return self.whole.finditer(text) if self._hint.search(text) else iter(())
-
-    def sub(self, new: Callable[[re.Match[str]], str], text: str) -> str:
-        return self.whole.sub(new, text) if self._hint.search(text) else text
-
-
-# Codes and addresses are of ASCII letters: in scripts without spaces the words around them touch them.
-_START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
-# Lengths are bounded, by RFC 5321 and RFC 1035: otherwise each letter of a long run begins another search of all of it.
-_EMAIL = HintedPattern(rf"{_START}[A-Za-z0-9._%+-]{{1,64}}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+", hint="@")
-_DOMAINS = "com|org|net|gov|edu|io|eu|uk|de|fr|es|it|nl"
-_URL = HintedPattern(
-    r"(?i)(?:https?://|www\.)[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+"
-    rf"|{_START}(?:[a-z0-9-]{{1,63}}\.){{1,10}}(?:{_DOMAINS}){_END}(?:/[A-Za-z0-9._~/?#&=%-]*)?",
-    hint=rf"(?i)://|www\.|\.(?:{_DOMAINS})",
-)
-_DOTTED = re.compile(r"(?<![\d.,])\d{1,4}(?:\.\d{1,4}){2,5}(?!\.?\d)")
-_PHONE = re.compile(rf"(?<![A-Za-z0-9.,/-])\+?\(?\d[\d ().-]{{5,30}}\d(?![/-]){_END}")
-_IBAN = re.compile(rf"{_START}[A-Z]{{2}}\d\d(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,3}})?{_END}")
-_CODE = re.compile(
-    rf"{_START}(?<!-)(?=[A-Za-z0-9/-]{{0,40}}\d)(?=[A-Za-z0-9/-]{{0,40}}[A-Za-z])"
-    rf"[A-Za-z0-9]{{1,40}}(?:[-/][A-Za-z0-9]{{1,40}}){{0,6}}(?!-){_END}"
-)
-_MEASURE = re.compile(
-    r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e)?(?:-[A-Za-z]+)*|-?[a-z]+(?:-[A-Za-z]+)*|[KM]|[AP]M)|[a-z]+-\d+"
-    r"|\d*(?:[cdkm]?m|ft|in|yd)[23]"
-)
-"""Measures that are no codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2."""
-_WITH_POINT = re.compile(
-    r"(?<![\d.,])(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:\.\d{3})+(?:,\d+)?|\d+[.,]\d\d?)(?![.,]?\d)"
-)
-"""Numbers with decimals, or separators of thousands."""
-_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d")
-_TIMESTAMPS = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?(?![A-Za-z\d])")
-_WORD = re.compile(r"\w+")
-_NEXT_WORD = re.compile(r"\s*+(?:[-–]\s*+)?([^\W\d_]+)")
-_JOINED_WORDS = 3
+LEAST_LONG_DIGITS = 7
+COMPARED_DIGITS = 9
+"""Last digits of a long number that are compared: a telephone number's prefix may be missing or written differently."""
+NEARBY = timedelta(days=60)
+"""Days around a conversation of which it may speak in words that are not read: "next month", "on the 20th"."""
+LONGEST_AGO = 1200
+"""Months."""
+SHORT = 1000
+"""Characters of a source whose number words are read in English, too."""
 NOTHING = "-"
-"""Placeholder of the counted word where no word follows."""
+"""Stands for the counted word where no word follows."""
 
-
-Message = tuple[datetime, str]
-"""Time of a message, in the zone in which its words are meant, and its content."""
+Day = tuple[int | None, int, int | None]
+"""Year, month and day."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One checkable token. A source with any of `keys` supports it, and so does one with all of one of `together`."""
+    """One checkable token. A source with any of `keys` supports it, or one in which any of `days` may be meant."""
 
     text: str
     """The token as it was written."""
-    keys: frozenset[str]
-    together: tuple[frozenset[str], ...] = ()
+    keys: frozenset[Key | str] = frozenset()
+    days: tuple[Day, ...] = ()
     counted: str = ""
     """Stem of what a small number counts: it is checked only where the source counts the same; empty: always."""
 
 
 @dataclass(frozen=True)
-class FactKeys:
-    """Keys of a source: every reading of every fact in it."""
+class Facts:
+    """What a source supports: every reading of every fact in it."""
 
-    keys: frozenset[str]
+    keys: frozenset[Key | str]
     counted: frozenset[str]
     """Stems of the words that follow its numbers."""
+    days: frozenset[Day]
+    """Days and months that it names as dates."""
+    months: frozenset[int]
+    """Months that it names."""
+    sent_on: frozenset[date] = frozenset()
+    """Days on which its messages were sent, where they are known."""
+
+    def support(self, claim: Claim) -> bool:
+        return not claim.keys.isdisjoint(self.keys) or any(map(self.has_day, claim.days))
+
+    def has_day(self, day: Day) -> bool:
+        """Tell whether the source names a day, or has its parts, or is near it."""
+        year, month, number = day
+        if day in self.days or (year and (None, month, number) in self.days and self._has_number(year)):
+            return True
+        if year is None and any((month, number) == named[1:] for named in self.days):
+            return True
+        was_sent_then = any((sent.month, sent.day) == (month, number) for sent in self.sent_on)
+        if number and not was_sent_then and any(number == named for _, _, named in self.days):
+            return False  # the source has this day of another month or year: the writer changed it
+        if month in self.months and all(self._has_number(part) for part in (year, number) if part):
+            return True
+        return self._is_near(day)
+
+    def has_weekday(self, weekday: int) -> bool:
+        """Tell whether it is the weekday of a named day, or of one on which messages were sent, or the next to it."""
+        sent = {(day.weekday() + step) % 7 for day in self.sent_on for step in (-1, 0, 1)}
+        named = (_day(*day) for day in self.days)
+        return weekday in sent or any(day.weekday() == weekday for day in named if day)
+
+    def _is_near(self, day: Day) -> bool:
+        if not self.sent_on:
+            return False
+        year, month, number = day
+        first, last = min(self.sent_on) - NEARBY, max(self.sent_on) + NEARBY
+        for each in (year,) if year else range(first.year, last.year + 1):
+            ends = [_day(each, month, number)] if number else [_day(each, month, 1), _day(each, month, 28)]
+            if any(end and first <= end <= last for end in ends):
+                return True
+        return False
+
+    def _has_number(self, number: int) -> bool:
+        return (NUMBER, Decimal(number)) in self.keys
 
 
 def facts(text: str, language: str) -> list[Claim]:
     """Find the claims of a summary. Linear in its length."""
     found: list[Claim] = []
-    text = _apart(text)
+    text = _TIMESTAMPS.sub(r"\1 \2", text)
     for pattern, claims in EXACT:
         text = _taken(text, pattern, claims, found)
     written = frozenset(re.findall(r"\d+", text))
-    text = with_digits(text, language)
-    text = _taken(text, DATE, _date, found)
-    text = _taken(text, MONTH_OF_YEAR, _month, found)
-    text = _taken(text, TIME, _time, found)
-    return found + [_number(match, text, written, language) for match in amounts(text)]
+    text = _taken(readable(text, language), dates_in(language), _date(language), found)
+    times = list(times_of_day(text))
+    found += [Claim(time.text, time.in_summary) for time in times]
+    text = _without(text, [(time.start, time.end) for time in times])
+    for number in quantities(text, language):
+        counted, digits = "", text[number.start : number.end].strip()
+        has_unit = any(kind not in (NUMBER, CLOCK) for kind, _ in number.in_summary)
+        if digits.isdecimal() and len(digits) <= 2 and int(digits) <= COUNTED and not has_unit:
+            counted = _counted(text, number.end, language) or ("" if digits in written else NOTHING)
+        found.append(Claim(number.text, number.in_summary, counted=counted))
+    return found
 
 
-def fact_keys(text: str, language: str) -> FactKeys:
-    """Find the keys that a source supports. Linear in its length."""
-    keys = {
-        key for pattern, claims in EXACT for match in pattern.finditer(text) for c in claims(match) for key in c.keys
-    }
-    # "0.5" is neither 0 nor 5; parts of dates, codes and numbers of telephones may be named alone
-    keys.update(_joined(text), (integer(digits) for digits in re.findall(r"\d+", _WITH_POINT.sub(" ", text))))
-    text = with_digits(text, language)
-    if has_month(text):
-        keys.update(f"month {MONTHS[word]}" for word in _WORD.findall(text.casefold()) if word in MONTHS)
-    text = _apart(text)
-    keys.update(key for match in DATE.finditer(text) for key in date_keys(match))
-    months = filter(None, map(month_of_year, MONTH_OF_YEAR.finditer(text)))
-    keys.update(key for year, month in months for key in month_keys(year, month))
-    keys.update(key for match in TIME.finditer(text) for key in time_keys(match) | time_numbers(match))
-    keys.update(spoken_keys(text, language))
-    numbers = list(amounts(text))
-    halves = with_halves(text, language)
-    more = amounts(halves) if halves != text else ()
-    keys.update(key for match in (*numbers, *more) for key in amount_keys(match, source=True))
-    return FactKeys(frozenset(keys), frozenset(_counted(text, match, language) for match in numbers) - {""})
+def source_facts(text: str, language: str, sent_at: Iterable[datetime] = ()) -> Facts:
+    """Find what a source supports. Linear in its length.
 
-
-def time_keys_of(messages: Iterable[Message], language: str) -> frozenset[str]:
-    """Find the keys that a source supports by its times: days and minutes, and what its words make of them.
-
-    Linear in its length. English is read beside the source's language: people mix the two.
+    `sent_at`: times of its messages, in the zone in which the writer was shown them.
     """
-    languages = {language, "en"} & SPOKEN
-    named: set[Period] = set()
-    keys: set[str] = set()
-    for at, text in messages:
-        named |= {Period(at.date(), at.date())} | named_periods(text, at.date(), languages)
-        keys |= clock_keys(at)
-    return frozenset(keys).union(*map(period_keys, named))
+    text = _TIMESTAMPS.sub(r"\1 \2", text)
+    keys: set[Key | str] = {f"code {code}" for code in _joined(text)}
+    for pattern, claims in EXACT:
+        for match in pattern.finditer(text):
+            made = claims(match)
+            keys.update(key for claim in made for key in claim.keys)
+            # a summary may name a part of a code or of a telephone number
+            keys.update((NUMBER, Decimal(part)) for part in re.findall(r"\d+", match[0] if made else ""))
+    moments = list(sent_at)
+    days: set[Day] = set()
+    counted: set[str] = set()
+    said = frozenset(words(text))
+    # people mix languages, and the language of a short text is uncertain
+    for code in {language, "en"} if len(text) <= SHORT else {language}:
+        _read_source(readable(text, code), said, language, moments, keys, days, counted)
+    sent_on = frozenset(moment.date() for moment in moments)
+    keys.update((TIME, Decimal(moment.hour * 60 + moment.minute)) for moment in moments)
+    keys.update((NUMBER, Decimal(year)) for day in sent_on for year in (day.year - 1, day.year, day.year + 1))
+    keys.update((NUMBER, Decimal(part)) for day in days for part in day if part)
+    named = frozenset(month for name, month in months(language).items() if name in said)
+    return Facts(frozenset(keys), frozenset(counted - {""}), frozenset(days), named, sent_on)
 
 
-def _apart(text: str) -> str:
-    """Write each day by itself, and the timestamps of computers as people write them, without seconds."""
-    return days_apart(_TIMESTAMPS.sub(r"\1 \2", text))
+def _read_source(
+    text: str,
+    said: frozenset[str],
+    language: str,
+    moments: Sequence[datetime],
+    keys: set[Key | str],
+    days: set[Day],
+    counted: set[str],
+) -> None:
+    keys.update(spoken_keys(text, said))
+    may_have_dates = not said.isdisjoint(months(language)) or re.search(r"\d[./-]\d|月", text)
+    dates = list(dates_in(language).finditer(text)) if may_have_dates else []
+    days.update(day for match in dates for readings in _days(match, language) for day in readings)
+    times = list(times_of_day(text))
+    keys.update(key for time in times for key in time.in_source)
+    text = _without(text, sorted([*(match.span() for match in dates), *((time.start, time.end) for time in times)]))
+    for number in quantities(text, language):
+        keys.update(number.in_source)
+        counted.add(_counted(text, number.end, language))
+        days.update(_from_then(moments, [int(value) for kind, value in number.in_source if kind == "month"]))
+
+
+def _from_then(moments: Sequence[datetime], months: Iterable[int]) -> Iterator[Day]:
+    """Yield the months of "two years ago" and "in 18 months"."""
+    for moment in (*moments[:1], *moments[-1:]):
+        for step in (step for each in months if abs(each) <= LONGEST_AGO for step in (-each, each)):
+            year, month = divmod(moment.year * 12 + moment.month - 1 + step, 12)
+            yield year, month + 1, None
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Leave spans out of a text, in order, which may overlap."""
+    ends = [0, *(end for _, end in spans)]
+    starts = [*(start for start, _ in spans), len(text)]
+    return " , ".join(text[end:start] for end, start in zip(ends, starts, strict=True))
 
 
 Claims = Callable[[re.Match[str]], list[Claim]]
 
 
-def _taken(
-    text: str, pattern: re.Pattern[str] | DatePattern | HintedPattern, claims: Claims, found: list[Claim]
-) -> str:
+def _taken(text: str, pattern: re.Pattern[str], claims: Claims, found: list[Claim]) -> str:
     """Move claims from the text to `found`; returns the rest of the text."""
 
     def take(match: re.Match[str]) -> str:
@@ -190,6 +202,32 @@ def _taken(
     return pattern.sub(take, text)
 
 
+# Codes and addresses are of ASCII letters: in scripts without spaces the words around them touch them.
+_START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
+# Lengths are bounded, by RFC 5321 and RFC 1035: otherwise each letter of a long run begins another search of all of it.
+_EMAIL = re.compile(rf"{_START}[A-Za-z0-9._%+-]{{1,64}}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
+_DOMAINS = "com|org|net|gov|edu|io|eu|uk|de|fr|es|it|nl"
+_URL = re.compile(
+    r"(?i)(?:https?://|www\.)[A-Za-z0-9._~:/?#@!$&'*+,;=%-]+"
+    rf"|{_START}(?:[a-z0-9-]{{1,63}}\.){{1,10}}(?:{_DOMAINS}){_END}(?:/[A-Za-z0-9._~/?#&=%-]*)?"
+)
+_DOTTED = re.compile(r"(?<![\d.,])\d{1,4}(?:\.\d{1,4}){2,5}(?!\.?\d)")
+_LONG_NUMBER = re.compile(rf"(?<![A-Za-z0-9.,/-])\+?\(?\d[\d ().-]{{5,30}}\d(?![/-]){_END}")
+_IBAN = re.compile(rf"{_START}[A-Z]{{2}}\d\d(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,3}})?{_END}")
+_CODE = re.compile(
+    rf"{_START}(?<!-)(?=[A-Za-z0-9/-]{{0,40}}\d)(?=[A-Za-z0-9/-]{{0,40}}[A-Za-z])"
+    rf"[A-Za-z0-9]{{1,40}}(?:[-/][A-Za-z0-9]{{1,40}}){{0,6}}(?!-|\.\d){_END}"
+)
+_MEASURE = re.compile(
+    r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e)?(?:-[A-Za-z]+)*|-?[a-z]+(?:-[A-Za-z]+)*|[KMGT]?[KMBVWLh]|[AP]M|[KM]W?Hz|kWh?|[KMGT]B)"
+    r"|[a-z]+-\d+|\d\d?-[A-Za-z]{3,9}-\d{4}|\d*(?:[cdkm]?m|ft|in|yd)[23]"
+)
+"""Measures and dates that are no codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2, 8-May-2023."""
+_WORD = re.compile(r"\w+")
+_NEXT_WORD = re.compile(r"\s*+(?:[-–]\s*+)?([^\W\d_]+)")
+_JOINED_WORDS = 3
+
+
 def _email(match: re.Match[str]) -> list[Claim]:
     return [Claim(match[0], frozenset({f"email {match[0].casefold().rstrip('.')}"}))]
 
@@ -197,29 +235,18 @@ def _email(match: re.Match[str]) -> list[Claim]:
 def _url(match: re.Match[str]) -> list[Claim]:
     """Claim the address, and its site: a source that has a page of a site supports the site too."""
     address = re.sub(r"^(?:https?://)?(?:www\.)?", "", match[0].casefold()).rstrip(".,;:!?/")
-    return [Claim(match[0], frozenset({f"url {address}"})), *_site(address)]
-
-
-def _site(address: str) -> Iterator[Claim]:
-    if "/" in address:
-        yield Claim(address, frozenset({f"url {address.partition('/')[0]}"}))
-
-
-def _phone(match: re.Match[str]) -> list[Claim]:
-    groups = re.findall(r"\d+", match[0])
-    if len("".join(groups)) < LEAST_PHONE_DIGITS or DATE.whole.search(match[0]) or AMOUNT.fullmatch(match[0]):
-        return []
-    number = f"phone {''.join(groups)[-NATIONAL_DIGITS:]}"
-    return [Claim(match[0].strip(), frozenset({number}), (frozenset(map(integer, groups)),))]
+    site, slash, _ = address.partition("/")
+    return [
+        Claim(match[0], frozenset({f"url {address}"})),
+        *([Claim(address, frozenset({f"url {site}"}))] if slash else []),
+    ]
 
 
 def _dotted(match: re.Match[str]) -> list[Claim]:
     """Claim a version, or the number of a section: neither an amount nor a date. Longer ones are telephone numbers."""
-    number = match[0]
-    is_longer = len(number.replace(".", "")) >= LEAST_PHONE_DIGITS
-    if is_longer or AMOUNT.fullmatch(number) or DATE.whole.search(number):
-        return []
-    return [Claim(number, frozenset({f"dotted {number}"}))]
+    is_longer = len(match[0].replace(".", "")) >= LEAST_LONG_DIGITS
+    is_other = is_longer or re.fullmatch(DIGITS, match[0]) or _DATE_IN_DIGITS.search(match[0])
+    return [] if is_other else [Claim(match[0], frozenset({f"dotted {match[0]}"}))]
 
 
 def _iban(match: re.Match[str]) -> list[Claim]:
@@ -229,43 +256,35 @@ def _iban(match: re.Match[str]) -> list[Claim]:
     return _whole_code(match) if number % 97 == 1 else []
 
 
+def _long_number(match: re.Match[str]) -> list[Claim]:
+    digits = "".join(re.findall(r"\d+", match[0]))
+    if len(digits) < LEAST_LONG_DIGITS or _DATE_IN_DIGITS.search(match[0]) or re.fullmatch(DIGITS, match[0]):
+        return []
+    return [Claim(match[0].strip(), frozenset({f"digits {digits[-COMPARED_DIGITS:]}"}))]
+
+
 def _whole_code(match: re.Match[str]) -> list[Claim]:
     return [Claim(match[0], frozenset({f"code {_letters_and_digits(match[0])}"}))]
 
 
 def _code(match: re.Match[str]) -> list[Claim]:
-    if any(pattern.fullmatch(match[0]) for pattern in (_MEASURE, _TIMESTAMP, DATE.whole, TIME)):
+    if _MEASURE.fullmatch(match[0]) or any(times_of_day(match[0])):
         return []
     return _whole_code(match)
 
 
-def _date(match: re.Match[str]) -> list[Claim]:
-    keys, together = claimed_date(match)
-    return [Claim(match[0].rstrip("."), keys, together)] if keys else []
+EXACT: tuple[tuple[re.Pattern[str], Claims], ...] = (
+    (_EMAIL, _email),
+    (_URL, _url),
+    (_DOTTED, _dotted),
+    (_IBAN, _iban),
+    (_LONG_NUMBER, _long_number),
+    (_CODE, _code),
+)
 
 
-def _month(match: re.Match[str]) -> list[Claim]:
-    """Claim a month of a year. The source may have the two apart, as in "next May … in 2024"."""
-    found = month_of_year(match)
-    if found is None:
-        return []
-    year, month = found
-    return [Claim(match[0], frozenset({f"in {year}-{month}"}), (frozenset({f"month {month}", str(year)}),))]
-
-
-def _time(match: re.Match[str]) -> list[Claim]:
-    return [Claim(match[0].strip(), time_keys(match))]
-
-
-def _number(match: re.Match[str], text: str, written: frozenset[str], language: str) -> Claim:
-    digits, counted = match["digits"], ""
-    if digits.isdecimal() and len(digits) <= LONGEST_COUNT and int(digits) <= COUNTED:
-        counted = _counted(text, match, language) or ("" if digits in written else NOTHING)
-    return Claim(match[0].strip(), amount_keys(match, source=False), counted=counted)
-
-
-def _counted(text: str, number: re.Match[str], language: str) -> str:
-    after = _NEXT_WORD.match(text, number.end("digits"))
+def _counted(text: str, end: int, language: str) -> str:
+    after = _NEXT_WORD.match(text, end)
     return next(iter(stem_words(after[1], language)), "") if after else ""
 
 
@@ -279,7 +298,7 @@ def _joined(text: str) -> Iterator[str]:
         for size in range(1, _JOINED_WORDS + 1)
         for begin in range(max(0, at - size + 1), min(at, len(words) - size) + 1)
     }:
-        yield f"code {_letters_and_digits(''.join(words[begin:end]))}"
+        yield _letters_and_digits("".join(words[begin:end]))
 
 
 def _has_digit(word: str) -> bool:
@@ -291,11 +310,81 @@ def _letters_and_digits(text: str) -> str:
     return text if text.isalnum() else "".join(filter(str.isalnum, text))
 
 
-EXACT: tuple[tuple[re.Pattern[str] | HintedPattern, Claims], ...] = (
-    (_EMAIL, _email),
-    (_URL, _url),
-    (_DOTTED, _dotted),
-    (_IBAN, _iban),
-    (_PHONE, _phone),
-    (_CODE, _code),
+_MONTH_NAMES = "january february march april may june july august september october november december"
+_WEEKDAY_NAMES = "monday tuesday wednesday thursday friday saturday sunday"
+_YEAR = r"(?:1[89]|20)\d\d"
+_OF = r"(?:of|de|del|do|d[’'])"
+_NTH_DAY = r"(?:0?[1-9]|[12]\d|3[01])(?:st|nd|rd|th|er|e|\.|º)?"
+_DATE_IN_DIGITS = re.compile(
+    rf"(?<![{LATIN}\d.-])(?:{_YEAR}([-/.])\d\d?\1\d\d?|\d\d?([./-])\d\d?\2(?:{_YEAR}|(?<!-)\d\d))(?![{LATIN}\d])"
 )
+_TIMESTAMPS = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?(?![A-Za-z\d])")
+
+
+@cache
+def months(language: str) -> dict[str, int]:
+    """Return the numbers of months by their names in a language and in English."""
+    return _names(language, _MONTH_NAMES)
+
+
+@cache
+def weekdays(language: str) -> dict[str, int]:
+    """Return the names of weekdays in a language and in English. 0: Monday."""
+    return {name: number - 1 for name, number in _names(language, _WEEKDAY_NAMES).items()}
+
+
+def _names(language: str, listed: str) -> dict[str, int]:
+    return {
+        name.casefold(): number
+        for code in (language, "en")
+        for number, key in enumerate(listed.split(), 1)
+        for name in date_words(code).get(key, ())
+        if name.isalpha() and len(name) > 2
+    }
+
+
+@cache
+def dates_in(language: str) -> re.Pattern[str]:
+    """Compile the ways to write a day, with its year or without, days of one month, and a month of a year."""
+    month = "|".join(map(re.escape, sorted(months(language), key=len, reverse=True)))
+    year = rf",?\s{{1,3}}(?:{_OF}\s{{1,3}})?"
+    to = r"\s?[–—-]\s?|\s(?:and|to|through|und|bis|et|au|y|al|e|a|en|tot|og|til)\s"
+    return re.compile(
+        rf"(?i)(?<![{LATIN}\d.-])(?:(?P<y0>{_YEAR})(?P<sign>[-/.])(?P<m0>\d\d?)(?P=sign)(?P<d0>\d\d?)"
+        rf"|(?:(?P<y1>{_YEAR})年)?(?P<m1>\d\d?)月(?:(?P<d1>\d\d?)日?)?"
+        rf"|(?P<d2>\d\d?)(?P<mark>[./-])(?P<m2>\d\d?)(?P=mark)(?P<y2>{_YEAR}|(?<!-)\d\d)"
+        rf"|(?P<m3>{month})\.?\s{{1,3}}(?:the\s{{1,3}})?(?P<d3>{_NTH_DAY})(?!\d)(?:(?:{to})(?P<last>{_NTH_DAY})(?!\d))?"
+        rf"(?:{year}(?P<y3>{_YEAR}))?"
+        rf"|(?:(?P<first>{_NTH_DAY})(?:{to}))?(?P<d4>{_NTH_DAY})(?:\s{{1,3}}(?:{_OF}\s{{1,3}})?|-)(?P<m4>{month})\b\.?"
+        rf"(?:(?:{year}|-)(?P<y4>{_YEAR}))?"
+        rf"|(?P<m5>{month})\.?{year}(?P<y5>{_YEAR}))(?![{LATIN}\d])"
+    )
+
+
+def _days(match: re.Match[str], language: str) -> list[list[Day]]:
+    """Read each day of a date, in both readings where digits alone do not decide which is the month."""
+    part = match.groupdict()
+    year, month, number = (next(filter(None, (part.get(f"{each}{n}") for n in range(6))), "") for each in "ymd")
+    of_year = int(year) if year else None
+    if len(year) == 2:  # as POSIX has it
+        of_year = int(year) + (1900 if year >= "69" else 2000)
+    of_month = int(month) if month.isdecimal() else months(language).get(month.casefold(), 0)
+    numbers = [int(re.sub(r"\D", "", each)) for each in (part["first"], number, part["last"]) if each]
+    every: list[list[Day]] = [[(of_year, of_month, each)] for each in numbers] or [[(of_year, of_month, None)]]
+    if match["mark"]:
+        every[0].append((of_year, numbers[0], of_month))
+    return [[day for day in readings if 1 <= day[1] <= 12] for readings in every]
+
+
+def _date(language: str) -> Claims:
+    def claims(match: re.Match[str]) -> list[Claim]:
+        return [Claim(match[0].rstrip("."), days=tuple(days)) for days in _days(match, language) if days]
+
+    return claims
+
+
+def _day(year: int | None, month: int, number: int | None) -> date | None:
+    try:
+        return date(year, month, number) if year and number else None
+    except ValueError:
+        return None

@@ -1,13 +1,13 @@
 """Grounding: the share of a summary's checkable tokens that its source supports."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from unicodedata import numeric
 
-from afterword.streams.dates import DATE, MONTH_OF_YEAR, MONTHS, WEEKDAYS
 from afterword.streams.language import normalized, stem_words, stems, words
-from afterword.streams.summarizer.quality.facts import Claim, Message, fact_keys, facts, time_keys_of
+from afterword.streams.summarizer.quality.facts import Claim, dates_in, facts, months, source_facts, weekdays
 from afterword.streams.summarizer.quality.names import Name, acronyms, fold, names, words_of
 
 UNSUPPORTED = 20
@@ -45,12 +45,10 @@ class Grounding:
 class Evidence:
     """Everything that a source supports. Built in time linear in its length."""
 
-    def __init__(self, source: str, language: str, messages: Iterable[Message] = ()) -> None:
-        """`messages`: those of the source with their times, where they are known."""
+    def __init__(self, source: str, language: str, sent_at: Iterable[datetime] = ()) -> None:
+        """`sent_at`: times of the source's messages, where they are known."""
         source = plain(source)
-        found = fact_keys(source, language)
-        self._keys = found.keys | time_keys_of(_bounded(messages), language)
-        self._counted = found.counted
+        self._facts = source_facts(source, language, sent_at)
         self.words = words(source)
         """Words of the source, in order."""
         self.stems = frozenset(stems(self.words, language))
@@ -63,11 +61,11 @@ class Evidence:
         self._language = language
 
     def supports(self, claim: Claim) -> bool:
-        return bool(claim.keys & self._keys) or any(together <= self._keys for together in claim.together)
+        return self._facts.support(claim)
 
     def leaves_open(self, claim: Claim) -> bool:
         """Return whether the claim is a count that the writer may have made: the source counts no such thing."""
-        return bool(claim.counted) and claim.counted not in self._counted and not self.supports(claim)
+        return bool(claim.counted) and claim.counted not in self._facts.counted and not self.supports(claim)
 
     def names(self, name: Name) -> bool:
         word = name.word
@@ -81,13 +79,11 @@ class Evidence:
         return bool(shorter & self._words) or (len(word) > SHORTEST_STEM and word in self._beginnings)
 
     def _abbreviates(self, name: Name) -> bool:
-        month = MONTHS.get(name.word)
+        month, weekday = months(self._language).get(name.word), weekdays(self._language).get(name.word)
         if month:
-            return f"month {month}" in self._keys or f"in {month}" in self._keys
-        if name.word in WEEKDAYS and f"weekday {WEEKDAYS[name.word]}" in self._keys:
-            return True
-        if name.word in WEEKDAYS:
-            return any(name.word[:size] in self._words for size in (3, 4))
+            return month in self._facts.months or self._facts.has_day((None, month, None))
+        if weekday is not None:
+            return self._facts.has_weekday(weekday) or any(name.word[:size] in self._words for size in (3, 4))
         return len(name.initials) > 2 and name.initials in self._words
 
 
@@ -115,8 +111,9 @@ class _Tally:
     def read(self, text: str, ignored: Evidence | None = None) -> None:
         for claim in facts(text, self._language):
             if not (ignored and ignored.supports(claim)) and not self._evidence.leaves_open(claim):
-                self._figures[claim.text] = self._evidence.supports(claim)
-        for name in names(MONTH_OF_YEAR.sub(" ", DATE.sub(" ", text)), self._language):
+                supported = self._evidence.supports(claim)
+                self._figures[claim.text] = supported and self._figures.get(claim.text, True)
+        for name in names(dates_in(self._language).sub(" ", text), self._language):
             if not (ignored and ignored.names(name)):
                 self._names[name.text] = self._evidence.names(name)
 
@@ -131,15 +128,6 @@ def _share(tokens: Mapping[str, bool]) -> float:
     return sum(tokens.values()) / len(tokens) if tokens else 1.0
 
 
-def _bounded(messages: Iterable[Message]) -> Iterator[Message]:
-    """Yield the messages up to MAX_CHARACTERS together; the times of the others count all the same."""
-    left = MAX_CHARACTERS
-    for at, content in messages:
-        text = plain(content[:left])
-        left -= len(text)
-        yield at, text
-
-
 def plain(text: str) -> str:
     """Normalize full-width digits, ligatures and hard spaces (NFKC); bound the length of the text and of its runs."""
     text = _BARE_POINT.sub("0.", _MIXED.sub(_decimals, text[:MAX_CHARACTERS]))
@@ -147,17 +135,22 @@ def plain(text: str) -> str:
     return _LONG_RUN.sub(r"\g<0> ", normal)
 
 
-def _decimals(after_digit: re.Match[str]) -> str:
-    """Write "2½" and "2 1/2" as 2.5, and leave out exponents and the numbers of footnotes.
+def _decimals(written: re.Match[str]) -> str:
+    """Write "2½", "2 1/2" and "½" as decimals, and leave out exponents and the numbers of footnotes.
 
     NFKC makes 21⁄2 of the first, and of 10² 102.
     """
-    fraction, over, under = after_digit.group("fraction", "over", "under")
-    if over:
-        return f"{int(over) / int(under):g}"[1:] if int(over) < int(under) else after_digit[0]
-    return f"{numeric(fraction):g}"[1:] if fraction else ""
+    fraction, over, under = written.group("fraction", "over", "under")
+    if over and int(over) >= int(under):
+        return written[0]
+    share = f"{numeric(fraction) if fraction else int(over) / int(under):g}" if fraction or over else ""
+    before = written.string[: written.start()][-1:]
+    return share[1:] if before.isdigit() else share
 
 
-_MIXED = re.compile(r"(?<=\d)(?:\s?(?P<fraction>[¼½¾⅕-⅘⅛-⅞])|[²³¹⁰⁴-⁹]+|\s(?P<over>[1-9])/(?P<under>[2-9])(?![\w/]))")
+_MIXED = re.compile(
+    r"(?<=\d)[²³¹⁰⁴-⁹]+|(?:(?<=\d)\s?)?(?<![^\W\d_])(?P<fraction>[¼½¾⅐-⅞])"
+    r"|(?:(?<=\d)\s|(?<![\w/.,])(?=\d/\d\s[^\W\d]))(?P<over>[1-9])/(?P<under>[2-9])(?![\w/])"
+)
 _BARE_POINT = re.compile(r"(?<![\w.,])\.(?=\d)")
 _LONG_RUN = re.compile(rf"\S{{{LONGEST_RUN}}}(?=\S)")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from afterword.streams.language import is_common, normalized
-from afterword.streams.summarizer.quality.figures import CURRENCIES
+from afterword.streams.summarizer.quality.quantities import CURRENCIES
 from afterword.streams.tokens import token_ids
 
 NOUN_CAPITALS = frozenset({"de", "lb"})
@@ -25,7 +25,11 @@ usuário usuária assistente utente gebruiker klant
 """
 ROLES = frozenset(_ROLES.split())
 _ADDRESS = "mr mrs ms miss dr prof sir madam herr frau mme mlle sr sra srta sig"
-_NO_NAMES = frozenset(f"{_ADDRESS} ok okay id faq pdf url firstly lastly".split()) | CURRENCIES.keys() | ROLES
+_NO_NAMES = (
+    frozenset(f"{_ADDRESS} ok okay id faq pdf url firstly lastly celsius fahrenheit".split())
+    | CURRENCIES.keys()
+    | ROLES
+)
 
 _USUAL = "ly ing tion tions ment ments ness ies ed mente zione zioni ción ciones ção ung ungen"
 _ENDINGS = tuple(_USUAL.split())

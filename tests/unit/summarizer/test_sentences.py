@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.summarizer.quality.figures import WORDS_KNOWN
+from afterword.streams.summarizer.quality.quantities import WORDS_KNOWN
 from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word, split_sentences
 
 

@@ -4,15 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.dates import MONTHS
 from afterword.streams.language import detect
-from afterword.streams.summarizer.quality import spoken
-from afterword.streams.summarizer.quality.facts import EXACT, HintedPattern, fact_keys
-from afterword.streams.summarizer.quality.figures import AMOUNT, CURRENCIES, SCALES, amounts
+from afterword.streams.summarizer.quality.facts import months
 from afterword.streams.summarizer.quality.grounding import Evidence, Grounding, ground
-from afterword.streams.summarizer.quality.spoken import spoken_keys
-
-FACT_PATTERNS = [pattern for pattern, _ in EXACT if isinstance(pattern, HintedPattern)]
+from afterword.streams.summarizer.quality.quantities import CURRENCIES, MAGNITUDES
 
 
 def grounded(summary: str, source: str, language: str = "en") -> Grounding:
@@ -77,76 +72,64 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
 @pytest.mark.parametrize(
     ("language", "source", "right", "wrong"),
     [
-        ("en", "let's meet at half past five", "at 5:30", "at 6:30"),
-        ("en", "at a quarter to six", "at 17:45", "at 6:45"),
-        ("en", "quarter past twelve", "at 12:15", "at 11:45"),
-        ("en", "at noon", "at 12:00", "at 11:00"),
-        ("en", "at midnight", "at 12 am", "at 1 am"),
-        ("de", "um halb sechs", "um 17:30 Uhr", "um 18:30 Uhr"),
-        ("de", "viertel nach drei", "um 15:15 Uhr", "um 14:45 Uhr"),
-        ("fr", "à cinq heures et demie", "à 17:30", "à 18:30"),
-        ("es", "a las cinco y media", "a las 17:30", "a las 18:30"),
-        ("it", "alle cinque e mezza", "alle 17:30", "alle 18:30"),
-        ("pt", "às cinco e meia", "às 17:30", "às 18:30"),
-        ("nl", "om kwart voor zes", "om 5:45", "om 6:45"),
-        ("da", "klokken halv seks", "kl. 17.30", "kl. 18.30"),
-        ("en", "two and a half million dollars", "$2.5 million", "$3.5 million"),
+        # magnitude
+        ("en", "It costs $2 million.", "It costs $2,000,000.", "It costs $2 billion."),
+        ("en", "two and a half million dollars", "$2.5 million", "$2.5 billion"),
+        ("en", "We have 250 thousand users.", "They have 250,000 users.", "They have 250 million users."),
+        ("en", "Revenue was €37m.", "Revenue was 37 million euros.", "Revenue was €37bn."),
+        ("en", "She earns 65k a year.", "She earns 65,000 a year.", "She earns 65 a year."),
+        ("de", "Das kostet 3 Mio. Euro.", "Das kostet 3 Millionen Euro.", "Das kostet 3 Mrd. Euro."),
+        ("de", "fünf Billionen Euro", "5.000.000.000.000 Euro", "5.000.000.000 Euro"),
+        ("en", "5 lakh rupees", "500,000 rupees", "5 crore rupees"),
+        ("en", "2 crore", "20 million", "2 million"),
+        ("ja", "100万円", "1,000,000 yen", "100,000 yen"),
+        ("zh", "三百人，三万五千元", "300 people, 35,000 yuan", "3,000 people"),
+        # sign
+        ("en", "My balance is -300 euros.", "The balance is −300 euros.", "The balance is 300 euros."),
+        ("en", "It was minus five degrees.", "It was -5 °C.", "It was 5 degrees."),
+        ("en", "I am overdrawn by 300 euros.", "The balance is -300 euros.", "The balance is -200 euros."),
+        ("en", "pages 10-12", "pages 10 to 12", "pages 10 to 13"),
+        # unit
+        ("en", "Dose: 50 mcg daily", "The dose is 50 µg, or 50 micrograms.", "The dose is 50 mg."),
+        ("en", "take 0.5 g", "take 500 mg", "take 0.5 mg"),
+        ("en", "at 50 kHz", "at 0.05 MHz", "at 50 MHz"),
+        ("en", "It is 3 km away.", "It is 3 kilometres away.", "It is 3 m away."),
+        ("en", "It took 1.5 hours.", "It took 90 minutes.", "It took 1.5 days."),
+        ("de", "In drei Wochen", "In 21 Tagen", "In drei Monaten"),
+        ("en", "It was 20 °C.", "It was 20 degrees.", "It was 20 °F."),
+        ("en", "they were 20 of us", "There were 20 kg.", "There were 21 kg."),
+        ("en", "it grew by 5 per cent", "It grew by 5 %.", "It grew by 6 %."),
+        # half of the day
+        ("en", "The train leaves at 6 am.", "The train leaves at 06:00.", "The train leaves at 6 pm."),
+        ("en", "at seven in the evening", "at 7 pm", "at 7 am"),
+        ("de", "um 7 Uhr abends", "um 19 Uhr", "at 7 am"),
+        ("en", "a table at seven", "at 7 pm", "at 8 pm"),
+        ("en", "Flight at 0715.", "Flight at 7:15.", "Flight at 7:45."),
+        ("en", "we meet at 17:00", "they meet at 5", "they meet at 6.30"),
+        ("en", "12:30 am", "at 0.30", "at 1.30"),
+        # the same number in other words
+        ("en", "½ cup of flour and 1 1/2 of sugar", "0.5 cups and 1.5 of it", "2.5 cups of it"),
+        ("en", "I was born in '88.", "Born in 1988.", "Born in 1998."),
+        ("en", "in the 90s", "in the 1990s", "in the 1980s"),
+        ("en", "nineteen eighty-four", "1984", "1994"),
         ("de", "anderthalb Stunden", "1,5 Stunden", "15 Stunden"),
         ("fr", "deux et demi", "2,5", "25"),
-        ("en", "ten to nine", "at 8:50", "at 9:10"),
-        ("en", "at five past six", "at 18:05", "at 17:55"),
-        ("en", "at six forty-five", "at 6:45 pm", "at 6:35 pm"),
-        ("de", "um zehn nach neun", "um 21:10 Uhr", "um 20:50 Uhr"),
-        ("de", "um 15 Uhr 20", "um 15:20 Uhr", "um 15:40 Uhr"),
-        ("fr", "à neuf heures vingt", "à 9:20", "à 9:40"),
-        ("fr", "à neuf heures moins vingt", "à 8:40", "à 9:20"),
-        ("es", "a las seis y diez", "a las 18:10", "a las 17:50"),
-        ("it", "alle sei meno dieci", "alle 17:50", "alle 18:10"),
-        ("pt", "às seis e dez", "às 18:10", "às 17:50"),
-        ("nl", "om tien voor negen", "om 8:50", "om 9:10"),
-        ("da", "ti over ni", "kl. 21.10", "kl. 20.50"),
-        ("en", "a table at seven", "at 7 pm", "at 8 pm"),
-        ("en", "from nine to five", "from 9 am to 5 pm", "from 9 am to 6 pm"),
-        ("de", "bis fünf", "bis 17:00 Uhr", "bis 16:00 Uhr"),
-        ("en", "we meet at 17:00", "they meet at 5", "they meet at 6.30"),
-        ("en", "we meet at 5:30 pm", "they meet at 5.30", "they meet at 6.30"),
-        ("en", "12:30 am", "at 0.30", "at 1.30"),
-        ("en", "half an hour", "30 minutes", "45 minutes"),
-        ("en", "three quarters of it", "75 %", "65 %"),
-        ("en", "two thirds of us", "67 %", "76 %"),
-        ("en", "half a litre", "0.5 litres", "0.7 litres"),
-        ("en", "an hour and a half", "1.5 hours, so 90 minutes", "80 minutes"),
-        ("en", "a year and a half", "18 months", "16 months"),
-        ("en", "1 1/2 cups", "1.5 cups", "2.5 cups"),
-        ("de", "eine Viertelstunde", "15 Minuten", "25 Minuten"),
-        ("de", "eine halbe Stunde", "30 Minuten", "40 Minuten"),
-        ("fr", "une demi-heure", "30 minutes", "40 minutes"),
-        ("es", "media hora", "30 minutos", "40 minutos"),
-        ("it", "mezz'ora", "30 minuti", "40 minuti"),
-        ("pt", "meia hora", "30 minutos", "40 minutos"),
-        ("nl", "een kwartier", "15 minuten", "45 minuten"),
-        ("nl", "een half uur", "30 minuten", "40 minuten"),
-        ("de", "zwei Viertelstunden", "30 Minuten", "40 Minuten"),
-        ("da", "en halv time", "30 minutter", "40 minutter"),
-        ("en", "two dozen roses", "24 roses", "22 roses"),
-        ("de", "drei Dutzend", "36 Stück", "30 Stück"),
-        ("en", "in the nineties", "in the 1990s", "in the 1980s"),
-        ("en", "in the twenties", "in the 2020s", "in the 2030s"),
-        ("en", "the 2010s", "in the 2010s", "in the 1910s"),
-        ("de", "in den Neunzigern", "in den 1990er Jahren", "in den 1980er Jahren"),
-        ("de", "in den 90ern", "um 1990", "um 1980"),
-        ("fr", "les années quatre-vingt-dix", "les années 1990", "les années 1980"),
-        ("es", "los años noventa", "en 1990", "en 1980"),
-        ("da", "halvfemserne", "i 1990'erne", "i 1980'erne"),
-        ("en", "in the 90s", "in the 1990s", "in the 1980s"),
-        ("en", "in the 1990s", "in the 90s", "in the 80s"),
         ("en", "take 0.5 mg", "0.5 mg of it", "5 mg of it"),
-        ("en", "$1,250.50", "$1250.50", "250 dollars"),
         ("en", "IBAN DE89 3704 0044 0532 0130 00", "DE89370400440532013000", "DE89370400440532013001"),
         ("en", "IBAN DE89370400440532013000", "DE89 3704 0044 0532 0130 00", "DE89 3704 0044 0532 0130 01"),
+        # words that are read roughly: what they may mean is not judged
+        ("en", "let's meet at half past five", "at 5:30", "at 7:30"),
+        ("de", "um fünf vor halb neun", "um 8:25 Uhr", "um 6:25 Uhr"),
+        ("es", "a las cinco y media", "a las 17:30", "a las 19:30"),
+        ("en", "ten to nine", "at 8:50", "at 12:50"),
+        ("en", "at noon", "at 12:00", "at 10:00"),
+        ("en", "half an hour", "30 minutes", "45 minutes"),
+        ("en", "three quarters of it", "75 %", "65 %"),
+        ("fr", "une demi-heure", "30 minutes", "40 minutes"),
+        ("en", "two dozen roses", "24 roses", "22 roses"),
     ],
 )
-def test_times_and_numbers_in_words_are_those_in_digits(language: str, source: str, right: str, wrong: str) -> None:
+def test_the_same_quantity_is_supported_and_another_is_not(language: str, source: str, right: str, wrong: str) -> None:
     assert not grounded(right, source, language).wrong_figure
     assert grounded(wrong, source, language).wrong_figure
 
@@ -158,7 +141,7 @@ def test_times_and_numbers_in_words_are_those_in_digits(language: str, source: s
         ("It costs €50.", "it costs $50", "€50"),
         ("They own twenty-four dogs.", "we have 23 dogs", "24 "),
         ("They own five dogs.", "we have two dogs", "5 "),
-        ("It took 21 hours.", "it took 2½ hours", "21"),
+        ("It took 21 hours.", "it took 2½ hours", "21 hours"),
         ("It costs $.85.", "it's $0.75", "$0.85"),
         ("It costs ₹1,50,500.", "₹1,50,000", "₹1,50,500"),
         ("They run version 2.0.2.", "version 2.0.1", "2.0.2"),
@@ -236,24 +219,14 @@ def test_a_name_with_a_turkish_i_is_no_month_and_no_unit(date: str) -> None:
     assert grounded(f"It is due {date}.", "due 7 June").wrong_figure
 
 
-@pytest.mark.parametrize("language", sorted(spoken._SHARES))
-@given(data=st.data())
-def test_no_text_is_passed_over_in_which_a_time_or_a_share_would_be_found(language: str, data: st.DataObject) -> None:
-    pattern = data.draw(st.sampled_from([spoken._SHARES[language], spoken._SPOKEN_TIMES[language]]))
-    text = data.draw(st.from_regex(pattern, fullmatch=True).map(str.lower).filter(lambda it: it == it.casefold()))
-    assert spoken_keys(text, language) >= {*spoken._times(text, language), *spoken._shares(text, language)}
-
-
-def test_a_decade_with_a_turkish_i_is_none() -> None:
-    assert grounded("It was in the 1990s.", "in the nıneties").wrong_figure
-
-
 LOOKALIKES = str.maketrans({"i": "ı", "s": "ſ", "k": "\u212a"})
 
 
 @given(
     st.lists(
-        st.sampled_from(sorted(f"{number} {name}" for name in (*MONTHS, *SCALES, *CURRENCIES) for number in ("7", "")))
+        st.sampled_from(
+            sorted(f"{number} {name}" for name in (*months("en"), *MAGNITUDES, *CURRENCIES) for number in ("7", ""))
+        )
         .flatmap(lambda text: st.sampled_from([text, text.upper(), text.translate(LOOKALIKES), text.replace("i", "İ")]))
         .map(lambda text: f"{text} 9")
     )
@@ -302,41 +275,3 @@ def test_any_text_can_be_read(summary: str, source: str) -> None:
 def test_a_text_supports_itself(text: str) -> None:
     language = detect(text)
     assert ground([text], Evidence(text, language), language).share == 1.0
-
-
-@given(st.text() | st.lists(st.sampled_from([*SCALES, *CURRENCIES, *"0189 .,'’²٣ſ-"])).map("".join))
-def test_the_amounts_of_a_text_are_those_that_a_search_of_every_character_finds(text: str) -> None:
-    assert [found.span() for found in amounts(text)] == [found.span() for found in AMOUNT.finditer(text)]
-
-
-def test_a_text_without_a_hint_is_not_searched() -> None:
-    pattern = HintedPattern(r"\d+(?:!|\b)", hint="!")
-    assert [found[0] for text in ("1 2!", "1 2") for found in pattern.finditer(text)] == ["1", "2!"]
-    assert (pattern.sub(lambda _: "", "1 2!"), pattern.sub(lambda _: "", "1 2")) == (" ", "1 2")
-
-
-@pytest.mark.parametrize("pattern", FACT_PATTERNS)
-@given(data=st.data(), around=st.lists(st.text(max_size=5) | st.sampled_from(" .,-/"), max_size=4))
-def test_every_address_has_a_hint(pattern: HintedPattern, data: st.DataObject, around: list[str]) -> None:
-    place = data.draw(st.integers(0, len(around)))
-    text = "".join([*around[:place], data.draw(st.from_regex(pattern.whole, fullmatch=True)), *around[place:]])
-    assert [one.span() for one in pattern.finditer(text)] == [one.span() for one in pattern.whole.finditer(text)]
-
-
-@pytest.mark.parametrize("month", sorted(MONTHS))
-def test_the_name_of_a_month_is_a_key_in_any_letters(month: str) -> None:
-    for written in (month, month.upper(), f"in_{month} {month.title()}, or so"):
-        assert f"month {MONTHS[month]}" in fact_keys(written, "en").keys
-
-
-@pytest.mark.parametrize(
-    ("words", "keys"),
-    [
-        ("AB 12_34 x", {"code ab1234", "code 1234", "code 1234x", "code ab1234x"}),
-        ("a b1", {"code b1", "code ab1"}),
-        ("İ5 ß", {"code i5", "code i5ss"}),
-        ("one two", set()),
-    ],
-)
-def test_words_beside_a_digit_are_joined_to_codes(words: str, keys: set[str]) -> None:
-    assert {key for key in fact_keys(words, "und").keys if key.startswith("code ")} == keys

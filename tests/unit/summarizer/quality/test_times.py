@@ -6,7 +6,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from afterword.streams.dates import SPOKEN
 from afterword.streams.summarizer.quality.grounding import Evidence, Grounding, ground
 
 MONDAY = datetime(2023, 5, 8, 13, 56, tzinfo=UTC)
@@ -118,7 +117,7 @@ def written(formats: dict[str, tuple[str, str]], name: str, day: date) -> tuple[
 
 
 def checked(summary: str, said: str = SAID, at: datetime = MONDAY, language: str = "en") -> Grounding:
-    return ground([summary], Evidence(said, language, [(at, said)]), language)
+    return ground([summary], Evidence(said, language, [at]), language)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -133,27 +132,21 @@ def test_the_day_of_the_messages_is_evidence_however_it_is_written(name: str, da
 @pytest.mark.parametrize("name", FORMATS)
 @settings(max_examples=12)
 @given(day=days, other=days)
-def test_another_day_is_refused_however_it_is_written(name: str, day: date, other: date) -> None:
+def test_a_day_far_from_the_messages_is_refused_however_it_is_written(name: str, day: date, other: date) -> None:
+    language, form = FORMATS[name]
+    has_year = "{y}" in form or "{z}" in form
+    other = other.replace(year=other.year if has_year else day.year, day=min(other.day, 28))
+    swapped = [other] if other.day > 12 else [other, date(other.year, other.day, other.month)]
+    assume(all(abs(each.replace(year=each.year + years) - day).days > 61 for each in swapped for years in (-1, 0, 1)))
     language, summary = written(FORMATS, name, other)
-    assume((day.month, day.day) not in ((other.month, other.day), (other.day, other.month)))
-    at = MONDAY.replace(year=day.year, month=day.month, day=day.day)
-    assert checked(summary, at=at, language=language).wrong_figure
-
-
-@pytest.mark.parametrize("name", [name for name, (_, form) in FORMATS.items() if "{y}" in form or "{z}" in form])
-@settings(max_examples=12)
-@given(day=days, years=st.integers(1, 30))
-def test_the_same_day_of_another_year_is_refused(name: str, day: date, years: int) -> None:
-    assume((day.month, day.day) != (2, 29))
-    language, summary = written(FORMATS, name, day.replace(year=day.year - years))
     at = MONDAY.replace(year=day.year, month=day.month, day=day.day)
     assert checked(summary, at=at, language=language).wrong_figure
 
 
 @pytest.mark.parametrize("name", OF_MONTHS)
 @settings(max_examples=12)
-@given(day=days, months=st.integers(1, 100))
-def test_a_month_of_a_year_is_that_of_the_messages_or_refused(name: str, day: date, months: int) -> None:
+@given(day=days, months=st.integers(3, 100))
+def test_a_month_of_a_year_is_near_the_messages_or_refused(name: str, day: date, months: int) -> None:
     language, summary = written(OF_MONTHS, name, day)
     at = MONDAY.replace(year=day.year, month=day.month, day=day.day)
     assert checked(summary, at=at, language=language).unsupported == ()
@@ -165,7 +158,8 @@ def test_a_month_of_a_year_is_that_of_the_messages_or_refused(name: str, day: da
 @pytest.mark.parametrize(
     "right",
     ["In May she signed up.", "It was in 2023.", "It was a Monday.", "She wrote at 1:56 pm.", "She wrote at 1:56PM.",
-     "She wrote at 13:56.", "She wrote on 8 May.", "She wrote on Monday 8 May 2023 at 1:56 p.m."],
+     "She wrote at 13:56.", "She wrote on 8 May.", "She wrote on Monday 8 May 2023 at 1:56 p.m.",
+     "They hike on 13–14 May 2023.", "They hike on May 13-14, 2023."],
 )  # fmt: skip
 def test_parts_of_the_time_are_evidence_too(right: str) -> None:
     assert checked(right) == Grounding(1.0, (), wrong_figure=False)
@@ -173,87 +167,55 @@ def test_parts_of_the_time_are_evidence_too(right: str) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    ["In June she signed up.", "It was in 2022.", "It was a Tuesday.", "She wrote at 1:57 pm.", "She wrote at 1:56 am.",
-     "She wrote at 14:56.", "She wrote on 9 May.", "She has 8 classes in 2024."],
+    ["In November she signed up.", "It was in 2021.", "It was a Thursday.", "She wrote at 1:57 pm.",
+     "She wrote at 1:56 am.", "She wrote at 14:56.", "She wrote on 9 December.",
+     "She has 8 classes in 2025.", "They hike on 13–14 December."],
 )  # fmt: skip
 def test_other_parts_are_not(wrong: str) -> None:
     assert checked(wrong).share < 1
 
 
-RELATIVE = [
-    ("en", "I went yesterday.", "She went on 7 May 2023."),
-    ("en", "I went there last night.", "She went on 7 May (the Sunday before)."),
-    ("en", "It was the day before yesterday.", "It was on May 6th."),
-    ("en", "We leave tomorrow.", "They leave on 9 May 2023."),
-    ("en", "We leave the day after tomorrow.", "They leave on Wednesday, 10 May."),
-    ("en", "I saw her last Friday.", "She saw her on Friday, 5 May 2023."),
-    ("en", "See you on Friday.", "They meet on 12 May 2023."),
-    ("en", "See you next Friday.", "They meet on 12 May 2023."),
-    ("en", "See you next Friday.", "They meet on 19 May 2023."),
-    ("en", "Last week we hiked.", "They hiked in the week of 1 May 2023."),
-    ("en", "Last weekend we hiked.", "They hiked on 6 May 2023."),
-    ("en", "We hike this weekend.", "They hike on 13–14 May 2023."),
-    ("en", "We hike this weekend.", "They hike on May 13-14, 2023."),
-    ("en", "We move in two weeks.", "They move on 22 May 2023."),
-    ("en", "We moved three weeks ago.", "They moved on 17 April 2023."),
-    ("en", "We moved a month ago.", "They moved in April 2023."),
-    ("en", "We move next month.", "They move in June 2023."),
-    ("en", "We moved two years ago.", "They moved in 2021."),
-    ("en", "We've been here for seven years.", "They have lived there since 2016."),
-    ("en", "Last year we moved.", "They moved in 2022."),
-    ("en", "We met last summer.", "They met in the summer of 2022."),
-    ("en", "The wedding is on the 20th.", "The wedding is on 20 May 2023."),
-    ("en", "The exam was on December 15.", "The exam was on 15 December 2022."),
-    ("en", "We met in November.", "They met in November 2022."),
-    ("en", "We met last December.", "They met in December 2022."),
-    ("de", "Gestern war ich beim Arzt.", "Sie war am 7. Mai 2023 beim Arzt."),
-    ("de", "Letzten Freitag war ich beim Arzt.", "Sie war am 5. Mai 2023 beim Arzt."),
-    ("de", "In zwei Wochen ziehen wir um.", "Sie ziehen am 22. Mai 2023 um."),
-    ("de", "Vor drei Jahren sind wir umgezogen.", "Sie sind 2020 umgezogen."),
-    ("de", "Übermorgen fahre ich.", "Sie fährt am 10.05.2023."),
-    ("fr", "Hier, je suis allée chez le médecin.", "Elle est allée chez le médecin le 7 mai 2023."),
-    ("fr", "Vendredi dernier, nous avons mangé.", "Ils ont mangé le 5 mai 2023."),
-    ("fr", "Nous partons dans deux semaines.", "Ils partent le 22 mai 2023."),
-    ("fr", "La semaine prochaine, nous partons.", "Ils partent le 15 mai 2023."),
-    ("es", "Ayer fui al médico.", "Fue al médico el 7 de mayo de 2023."),
-    ("es", "El viernes pasado comimos.", "Comieron el 5 de mayo de 2023."),
-    ("es", "Nos vamos dentro de dos semanas.", "Se van el 22 de mayo de 2023."),
-    ("es", "Nos mudamos hace tres años.", "Se mudaron en 2020."),
-    ("pt", "Ontem fui ao médico.", "Ela foi ao médico em 7 de maio de 2023."),
-    ("pt", "A consulta é na próxima sexta-feira.", "A consulta é em 12 de maio de 2023."),
-    ("pt", "Mudamos há dois anos.", "Eles se mudaram em 2021."),
-    ("it", "Ieri sono andata dal medico.", "È andata dal medico il 7 maggio 2023."),
-    ("it", "Venerdì scorso abbiamo cenato.", "Hanno cenato il 5 maggio 2023."),
-    ("it", "Partiamo tra due settimane.", "Partono il 22 maggio 2023."),
-    ("nl", "Gisteren was ik bij de dokter.", "Ze was op 7 mei 2023 bij de dokter."),
-    ("nl", "Afgelopen vrijdag aten we samen.", "Ze aten samen op 5 mei 2023."),
-    ("nl", "We vertrekken over twee weken.", "Ze vertrekken op 22 mei 2023."),
-    ("da", "I går var jeg hos lægen.", "Hun var hos lægen den 7. maj 2023."),
-    ("da", "Sidste fredag spiste vi.", "De spiste den 5. maj 2023."),
-    ("da", "Vi rejser om to uger.", "De rejser den 22. maj 2023."),
-]
+@pytest.mark.parametrize(
+    ("language", "said", "summary"),
+    [
+        ("en", "We leave on the 15th of October.", "They leave on 15 May."),
+        ("en", "We leave on May 15, 2024.", "They leave on 15 May 2023."),
+        ("de", "Der Termin ist am 12. November.", "Der Termin ist am 12. Mai."),
+    ],
+)
+def test_a_day_that_the_source_has_in_another_month_was_changed(language: str, said: str, summary: str) -> None:
+    assert checked(summary, said, language=language).wrong_figure
+    assert not checked(summary, SAID, language=language).wrong_figure
 
 
-@pytest.mark.parametrize(("language", "said", "summary"), RELATIVE)
-def test_words_for_a_date_are_evidence_for_that_date(language: str, said: str, summary: str) -> None:
+@pytest.mark.parametrize(
+    ("language", "said", "summary"),
+    [
+        ("en", "I went yesterday.", "She went on 7 May 2023."),
+        ("en", "We moved two years ago.", "They moved in 2021."),
+        ("en", "We've been here for seven years.", "They have lived there since 2016."),
+        ("en", "We moved 18 months ago.", "They moved in November 2021."),
+        ("en", "Last year we moved.", "They moved in 2022."),
+        ("en", "The exam was on December 15.", "The exam was on 15 December 2022."),
+        ("en", "We met last December.", "They met in December 2022."),
+        ("de", "Vor drei Jahren sind wir umgezogen.", "Sie sind 2020 umgezogen."),
+        ("de", "Übermorgen fahre ich.", "Sie fährt am 10.05.2023."),
+        ("es", "Nos mudamos hace tres años.", "Se mudaron en 2020."),
+        ("da", "Vi rejser om to uger.", "De rejser den 22. maj 2023."),
+    ],
+)
+def test_words_for_a_date_leave_room_for_that_date(language: str, said: str, summary: str) -> None:
     assert checked(summary, said, language=language).unsupported == ()
-    assert checked(summary, SAID, language=language).unsupported != ()
-    forty_days_later = MONDAY + timedelta(days=40, weeks=200)
-    assert checked(summary, said, forty_days_later, language).unsupported != ()
+    assert checked(summary, SAID, MONDAY + timedelta(days=40, weeks=200), language).unsupported != ()
 
 
-def test_every_language_of_the_figures_has_its_words() -> None:
-    assert {language for language, _, _ in RELATIVE} == SPOKEN
-
-
-def test_a_message_counts_from_its_own_day() -> None:
-    said = [(MONDAY, "hello"), (MONDAY + timedelta(days=3), "I went yesterday")]
-    evidence = Evidence("hello\nI went yesterday", "en", said)
-    assert not ground(["She went on 10 May 2023."], evidence, "en").unsupported
-    assert ground(["She went on 7 May 2023."], evidence, "en").wrong_figure
+def test_every_message_counts_with_its_own_day() -> None:
+    evidence = Evidence("hello\nI went yesterday", "en", [MONDAY, MONDAY + timedelta(days=300)])
+    assert not ground(["She went on 2 March 2024."], evidence, "en").unsupported
+    assert ground(["She went on 7 July 2024."], evidence, "en").wrong_figure
 
 
 def test_a_time_counts_in_the_zone_that_it_carries() -> None:
     tokyo = datetime.fromisoformat("2023-05-09T01:30:00+09:00")
     assert not checked("She wrote on 9 May 2023 at 1:30 am.", at=tokyo).unsupported
-    assert checked("She wrote on 8 May 2023.", at=tokyo).wrong_figure
+    assert checked("She wrote on 9 May 2023 at 4:30 pm.", at=tokyo).wrong_figure

@@ -1,0 +1,383 @@
+"""Numbers of a text as quantities: sign, number × magnitude and unit; and times of day.
+
+Two writings of the same quantity have a key in common: "$2 million" and "2,000,000 dollars", "½ cup" and "0.5 cups",
+"1.5 h" and "90 minutes", "6 pm" and "18:00". Another sign, magnitude, unit or half of the day has another key.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from decimal import Decimal
+from functools import cache
+from math import prod
+from typing import NamedTuple
+from unicodedata import numeric
+
+from text_to_num import alpha2digit
+
+from afterword.streams.language import date_words
+
+Key = tuple[str, Decimal]
+"""A kind and a value: a dimension, currency or time of day, or one of the next three."""
+NUMBER = "number"
+"""Any number of a source, whatever its unit, which a summary may leave out."""
+BARE = "bare"
+"""A number without a unit that is known here; a summary may name the unit."""
+CLOCK = "clock"
+"""Hour of a time of day: "at 5" for 17:00."""
+TIME = "time"
+"""Minutes since midnight."""
+ABOUT = "about"
+"""Hour, modulo 12, around which a source names a time in words."""
+
+WORDS_KNOWN = frozenset({"da", "de", "en", "es", "fr", "it", "nl", "pt"})
+"""Languages whose number words text2num reads; elsewhere only digits are numbers."""
+PIECE_CHARACTERS = 2000
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s")
+_SPACE = re.compile(r"\s")
+LATIN = "A-Za-zÀ-ɏ"
+"""Latin letters. In scripts without spaces, words touch the digits."""
+
+_MAGNITUDES = {
+    3: "k tsd thousand thousands tausend mille mil mila duizend tusind 1000 千",
+    5: "lakh lakhs lac lacs 100000",
+    6: "m mn mio million millions millionen millón millones milhão milhões milione milioni miljoen millioner 1000000",
+    7: "crore crores",
+    9: "b bn mrd milliarde milliarden milliard milliards miliardo miliardi miljard milliarder 1000000000",
+    12: "trillion trillions billionen billón billones bilhões bilione bilioni biljoen billioner 1000000000000 兆",
+    4: "万 萬",
+    8: "億 亿",
+    2: "百",
+}
+MAGNITUDES = {word: 10**power for power, listed in _MAGNITUDES.items() for word in listed.split()}
+_BILLIONS = {"en": 10**9, "pt": 10**9}
+"""A billion is a million millions in most languages of Europe."""
+_CURRENCIES = {
+    "usd": "$ usd dollar dollars buck bucks dólar dólares dollari",
+    "eur": "€ eur euro euros",
+    "gbp": "£ gbp pound pounds quid pfund livres libras",
+    "jpy": "¥ jpy yen cny rmb yuan 元 円",
+    "inr": "₹ inr rs rupee rupees rupien roupies rupias",
+    "chf": "chf franken francs",
+    "kr": "kr sek nok dkk kronor kroner krone",
+}
+CURRENCIES = {word: code for code, listed in _CURRENCIES.items() for word in listed.split()}
+
+_PREFIXES = {"n": -9, "µ": -6, "μ": -6, "mc": -6, "m": -3, "c": -2, "d": -1, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12}
+_PREFIX_WORDS = {"nano": -9, "micro": -6, "mikro": -6, "milli": -3, "mili": -3, "centi": -2, "zenti": -2, "deci": -1,
+                 "kilo": 3, "quilo": 3, "mega": 6, "giga": 9, "tera": 12}  # fmt: skip
+_SYMBOL = re.compile(
+    rf"(?P<prefix>{'|'.join(sorted(_PREFIXES, key=len, reverse=True))})(?P<base>Wh|Hz|Pa|mol|cal|eq|bar|[glLmsWVABJN])"
+    r"|(?P<alone>[glLmsWV]|Hz|cal|bar)"
+)
+_NAME_OF_UNIT = re.compile(
+    rf"(?P<prefix>{'|'.join(_PREFIX_WORDS)})?"
+    r"(?P<base>gram(?!mar)|m[eèé]t(?:er|r)|lit(?:er|r)|watt|volt|byte|hertz|[ck]alor|joule)[a-zæøåéío]{0,3}"
+)
+_BASES = {"g": "g", "m": "m", "l": "l", "w": "w", "v": "v", "b": "b", "h": "hz", "c": "cal", "k": "cal", "j": "j"}
+"""Symbols of units by the first letters of their names."""
+_OTHER_UNITS = (
+    "% percent prozent procent percento pct pourcent porciento porcento percento porcien",
+    "°c celsius",
+    "°f fahrenheit",
+    "inch inches",
+    "ft foot feet",
+    "yd yard yards",
+    "mile miles mi",
+    "lb lbs",
+    "oz ounce ounces",
+    "gallon gallons gal",
+    "ton tons tonne tonnes",
+)
+_UNITS = {word: (listed.split()[0], Decimal(1)) for listed in _OTHER_UNITS for word in listed.split()}
+_UNITS |= {word: (code, Decimal(1)) for word, code in CURRENCIES.items()}
+_TIMES = {"second": ("second", 1), "minute": ("second", 60), "hour": ("second", 3600), "day": ("second", 86_400),
+          "week": ("second", 604_800), "month": ("month", 1), "year": ("month", 12)}  # fmt: skip
+LONGEST_UNIT = 20
+
+DIGITS = (
+    r"\d{1,2}(?:,\d{2})+,\d{3}(?!\d)(?:\.\d+)?"  # lakhs and crores, as India writes them
+    r"|\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)?"
+)
+_NUMBER = re.compile(rf"(?<![{LATIN}\d])(?<!\d[.,])(?:{DIGITS})")
+_LONG = "|".join(sorted(map(re.escape, MAGNITUDES.keys() - {"m", "b"}), key=len, reverse=True))
+_SIGNS = "$€£¥₹₩₺₴₫₽฿₪₦₱"
+_AFTER = re.compile(
+    rf"(?:(?P<letter>[mb])(?![{LATIN}\d])|[\s-]?(?P<magnitude>(?:{_LONG}|billions?|[百千万萬億亿兆]{{2,3}})(?![{LATIN}\d])\.?))?"
+    rf"(?:\s?(?P<sign>[%元円]|°(?:\s?[cf](?![{LATIN}]))?|[{_SIGNS}](?!\s?\d))"
+    rf"|[\s-]?(?P<unit>(?:per|pour|por)\s(?:cent|cien|cento|ciento)\b|[^\W\d_]{{1,{LONGEST_UNIT}}}(?!\w)))?",
+    re.IGNORECASE,
+)
+_BEFORE = re.compile(
+    r"(?P<minus>(?<![\w.,)%])(?:[-–]|−\s?)|\b(?:minus|moins|menos|meno|negative)\s)?"
+    rf"(?:(?P<currency>\b(?:usd|eur|gbp|chf|inr|rs|jpy)\.?|(?<!\d)(?<!\d\s)[{_SIGNS}])\s?(?P<inner>[-−])?)?$",
+    re.IGNORECASE,
+)
+LOOKED_BACK = 16
+_OWED = re.compile(
+    r"(?i)\b(?:minus|negativ\w*|below|under|debts?|ow(?:e|es|ed|ing)|overdr\w+|deficit|loss(?:es)?|los[et]|drop\w*|fell"
+    r"|decreas\w*|down|short|schuld\w*|verlust|unter|sank|dette|perte|deuda|pérdida|debito|perdita|dívida|verlies|gæld)\b"
+)
+"""Words by which a number may be negative without a sign."""
+NEAR = 40
+"""Characters around a number in which such a word counts."""
+_SMALL_FRACTION = 3
+_LATEST_SHORT_YEAR = 40
+"""A year of two digits up to this one may be of this century."""
+
+
+class Figure(NamedTuple):
+    """A number or a time of day in a text."""
+
+    start: int
+    end: int
+    """End of the digits and of the word for their magnitude."""
+    text: str
+    in_source: frozenset[Key]
+    """Keys that it supports."""
+    in_summary: frozenset[Key]
+    """Keys of which it needs one."""
+
+
+def quantities(text: str, language: str) -> Iterator[Figure]:
+    """Find the numbers of a text as `readable` returns it. Linear in its length.
+
+    A summary must not change a unit, but it may leave it out, and a source may have the number alone.
+    """
+    end = 0
+    for found in _NUMBER.finditer(text):
+        if found.start() < end:  # a magnitude of the number before: "2 1000000"
+            continue
+        before = _BEFORE.search(text, max(0, found.start() - LOOKED_BACK), found.start())
+        after = _AFTER.match(text, found.end())
+        if before is None or after is None:  # both match the empty text
+            continue
+        mark = (before["currency"] or "").strip().rstrip(".").casefold()
+        unit = (CURRENCIES.get(mark, mark), Decimal(1)) if mark else _unit(after, language)
+        signs, factors = _signs(text, before, found), _factors(after, language, unit)
+        written = (*numbers(found[0]), *_short_years(text, found))
+        values = [sign * value * factor for sign in signs for value in written for factor in factors]
+        measured = {(unit[0], value * unit[1]) for value in values} if unit else set()
+        bare, plain = ({(kind, value) for value in values} for kind in (BARE, NUMBER))
+        in_summary = measured | bare if unit else plain | {(CLOCK, value) for value in values}
+        magnitude_end = max(found.end(), after.end("letter"), after.end("magnitude"))
+        end = after.end() if unit and not mark else magnitude_end
+        shown = text[before.start() : end].strip()
+        yield Figure(before.start(), magnitude_end, shown, frozenset(plain | (measured or bare)), frozenset(in_summary))
+
+
+def _signs(text: str, before: re.Match[str], found: re.Match[str]) -> tuple[int, ...]:
+    if not (before["minus"] or before["inner"]):
+        around = text[max(0, found.start() - NEAR) : found.start()], text[found.end() : found.end() + NEAR]
+        return (1, -1) if any(map(_OWED.search, around)) else (1,)
+    left = text[max(0, before.start() - 2) : before.start()].rstrip(" ")
+    may_be_dash = not left or left[-1] == "\n" or left[-1].isdigit()  # of a list or a range
+    return (1, -1) if may_be_dash and before["minus"] in ("-", "–") else (-1,)
+
+
+def _factors(after: re.Match[str], language: str, unit: tuple[str, Decimal] | None) -> tuple[int, ...]:
+    if letter := (after["letter"] or "").casefold():  # without a currency "5m" may be metres
+        is_money = unit is not None and (unit[0] in _CURRENCIES or unit[0] in _SIGNS)
+        return (MAGNITUDES[letter],) if is_money else (MAGNITUDES[letter], 1)
+    word = (after["magnitude"] or "").rstrip(".").casefold()
+    if word.startswith("billion") and word in ("billion", "billions"):
+        return (_BILLIONS.get(language, 10**12),)
+    return (MAGNITUDES[word] if word in MAGNITUDES else prod(MAGNITUDES.get(each, 1) for each in word),)
+
+
+def _unit(after: re.Match[str], language: str) -> tuple[str, Decimal] | None:
+    word = "".join((after["sign"] or after["unit"] or "").split())
+    if not word and after["letter"] in ("m", "M"):
+        word = "m"
+    return (word, Decimal(1)) if word and word in _SIGNS and word not in CURRENCIES else unit_of(word, language)
+
+
+def unit_of(word: str, language: str) -> tuple[str, Decimal] | None:
+    """Read a unit: its dimension, and its factor to the base unit; None for any other word."""
+    small = word.casefold()
+    if found := _UNITS.get(small) or _units_of_time(language).get(small):
+        return found
+    for each in (word, small, word.upper()):
+        if symbol := _SYMBOL.fullmatch(each):
+            power = _PREFIXES[symbol["prefix"]] if symbol["prefix"] else 0
+            return (symbol["base"] or symbol["alone"]).lower(), Decimal(10) ** power
+    if name := _NAME_OF_UNIT.fullmatch(small):
+        return _BASES[name["base"][0]], Decimal(10) ** _PREFIX_WORDS.get(name["prefix"], 0)
+    return None
+
+
+@cache
+def _units_of_time(language: str) -> dict[str, tuple[str, Decimal]]:
+    return {
+        word.casefold(): (dimension, Decimal(factor))
+        for name, (dimension, factor) in _TIMES.items()
+        for code in ("en", language)
+        for word in date_words(code).get(name, ())
+        if len(word) > 1 or not word.isascii() or (name, word) == ("hour", "h")
+    }
+
+
+def numbers(digits: str) -> Iterator[Decimal]:
+    """Yield every value that the digits may have: "1.500" is 1500 in one country and 1.5 in another."""
+    plain = re.sub(r"['’\s]", "", digits)
+    found = re.fullmatch(r"([\d.,]*?)(?:[.,](\d+))?", plain)
+    whole, fraction = (found[1], found[2]) if found else (plain, None)
+    whole = re.sub(r"[.,]", "", whole)
+    if fraction is None or len(fraction) == _SMALL_FRACTION:
+        yield Decimal(whole + (fraction or ""))
+    if fraction is not None:
+        yield Decimal(f"{whole or 0}.{fraction}")
+
+
+def _short_years(text: str, found: re.Match[str]) -> Iterator[Decimal]:
+    """Yield the years of "'88" and "the 90s"."""
+    if len(found[0]) != 2:
+        return
+    before, after = text[max(0, found.start() - 2) : found.start()], text[found.end() : found.end() + 4]
+    if (before[-1:] in ("'", "’") and not before[:-1].isalnum()) or re.match(r"(?:s|er|ern)\b", after):
+        yield Decimal(1900 + int(found[0]))
+        if int(found[0]) <= _LATEST_SHORT_YEAR:
+            yield Decimal(2000 + int(found[0]))
+
+
+_MORNING = (
+    r"(?:in the|this|that|tomorrow|yesterday)\smorning|morgens|früh|du\smatin|d[ea]\s(?:la\s)?ma(?:ñana|nhã)"
+    r"|d(?:i|el)\smattin[ao]|'s\s(?:ochtends|morgens)|om\smorgenen"
+)
+_EVENING = (
+    r"(?:in the|this|that|tomorrow|yesterday)\s(?:afternoon|evening)|at\snight|nachmittags|abends|de\sl['’]après-midi"
+    r"|du\ssoir|d[ea]\s(?:la\s)?(?:tarde|noche|noite)|d(?:i|el)\s(?:pomeriggio|sera)|'s\s(?:middags|avonds)"
+    r"|om\s(?:eftermiddagen|aftenen)"
+)
+_TIME_OF_DAY = re.compile(
+    rf"(?<![{LATIN}\d.,:])(?:(?P<four>(?:[01]\d|2[0-3])[0-5]\d)(?:(?P<hours>\s?(?:h|hrs?|hours|uhr)\b)|(?!\d|[.,:]\d))"
+    r"|(?P<hour>[01]?\d|2[0-3])(?:(?P<separator>[:.h])(?P<minute>[0-5]\d)(?::[0-5]\d)?)?(?![\d:])"
+    r"(?P<clock>\s?(?:o['’]clock|uhr|uur|heures?|h)\b)?"
+    rf"(?:\s?(?P<half>[ap])\.?m\b\.?|\s(?:(?P<morning>{_MORNING})|(?P<evening>{_EVENING}))\b)?)",
+    re.IGNORECASE,
+)
+"""Also "0715" and "1830 hrs"."""
+_POINTED = re.compile(r"(?i)\b(?:kl\.?|klokken|alle|dalle|ore)\s$")
+"""Words before a time whose minutes follow a point, in Danish and Italian."""
+HALF_DAY = 720
+"""Minutes."""
+
+
+def times_of_day(text: str) -> Iterator[Figure]:
+    """Find the times of day in a text. Linear in its length. "5:30" may be in either half of the day."""
+    for found in _TIME_OF_DAY.finditer(text):
+        four = found["four"] or ""
+        half = found["half"] or ("a" if found["morning"] else "p" if found["evening"] else "")
+        pointed = found["separator"] == "." and bool(
+            found["clock"] or _POINTED.search(text, max(0, found.start() - LOOKED_BACK), found.start())
+        )
+        is_four = four.startswith("0") or found["hours"]
+        if not (is_four or half or pointed or (found["minute"] and found["separator"] != ".")):
+            continue
+        hour, minute = int(four[:2] or found["hour"]), int(four[2:] or found["minute"] or 0)
+        minutes = hour * 60 + minute
+        readings = {minutes, minutes + HALF_DAY} if hour <= 12 and not is_four else {minutes}
+        if half and 1 <= hour <= 12:
+            readings = {minutes % HALF_DAY + HALF_DAY * (half in "pP")}
+        hours = [Decimal(f"{each}.{minute:02}") for each in _hours(readings)]
+        exact = {(TIME, Decimal(each % (2 * HALF_DAY))) for each in readings}
+        in_source = exact | {(kind, each) for each in hours for kind in ((CLOCK, NUMBER) if pointed else (CLOCK,))}
+        in_summary = (
+            exact | {(NUMBER, each) for each in hours} | {(ABOUT, Decimal(each // 60 % 12)) for each in readings}
+        )
+        yield Figure(*found.span(), found[0].strip(), frozenset(in_source), frozenset(in_summary))
+
+
+def _hours(readings: Iterable[int]) -> set[int]:
+    hours = {each // 60 % 24 for each in readings}
+    return hours | {each % 12 or 12 for each in hours}
+
+
+_HALF = re.compile(
+    r"(?i)(?<=\d)\s?(?:and a half|et demie?|y medi[oa]|e mezz[oa]|e mei[oa]|(?:en )?een half|einhalb|og en halv)\b"
+)
+_ONE_AND_A_HALF = re.compile(r"(?i)\b(?:anderthalb|eineinhalb|anderhalve?|halvanden)\b")
+
+
+def readable(text: str, language: str) -> str:
+    """Write number words as digits: "twenty-three" → "23", "two and a half" → "2.5".
+
+    In pieces: the reader of number words takes time that grows with the square of the length.
+    """
+    if language not in WORDS_KNOWN:
+        return text
+    text = "".join(str(alpha2digit(piece, language, threshold=0)) for piece in _pieces(text))
+    return _ONE_AND_A_HALF.sub("1.5", _HALF.sub(".5", text))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a text where a sentence ends, else between words, else anywhere."""
+    start = 0
+    while len(text) - start > PIECE_CHARACTERS:
+        near = (start + PIECE_CHARACTERS, start + 2 * PIECE_CHARACTERS)
+        cut = _SENTENCE_END.search(text, *near) or _SPACE.search(text, *near)
+        end = cut.end() if cut else near[0]
+        yield text[start:end]
+        start = end
+    yield text[start:]
+
+
+_CHINESE = re.compile(r"[〇零一二两三四五六七八九十百千万萬億亿]{1,12}")
+_YEAR_IN_TWO = re.compile(r"(?<![\d.,])(1\d|20)\s(\d\d)(?!\d|[.,]\d)")
+_HALVES = """half halves halb halbe halben halber halbes hälfte demi demie moitié medio media mitad mezz mezzo mezza
+    metà meio meia metade halve helft halv halvt halvdelen"""
+_QUARTERS = """quarter quarters viertel viertelstunde viertelstunden quart quarts cuarto cuartos quarto quarti quartos
+    kwart kwartier kvart kvarter"""
+_THIRDS = "third thirds 3rd 3rds drittel tiers tercio tercios terzo terzi terço terços derde tredjedel"
+_DOZENS = "dozen dozens dutzend douzaine douzaines docena docenas dozzina dozzine dúzia dúzias dozijn dusin"
+_TWELVE = "noon midday mittag mittags midi mediodía mezzogiorno middag midnight mitternacht minuit medianoche midnat"
+_MEANT = {
+    word: [*map(Decimal, values.split())]
+    for words_of, values in (
+        (_HALVES, "0.5 1.5 2.5 30 50 90 6 18"),
+        (_QUARTERS, "0.25 0.75 15 45 25 75 3 9"),
+        (_THIRDS, "0.33 0.67 33 67 66 20 40"),
+        (_DOZENS, "12 24 36 48 60"),
+        (_TWELVE, "12"),
+    )
+    for word in words_of.split()
+}
+"""Numbers that a writer may make of a word: "half an hour" is 30 minutes, "three quarters" 75 %."""
+_PARTS_OF_HOUR = frozenset(f"{_HALVES} {_QUARTERS}".split())
+_BESIDE_HOUR = re.compile(
+    r"(?i)(?<!\d)(?:5|10|20|25)\s(?:minut\w*\s)?(?:to|past|before|after|vor|nach|over|voor|para\sas|i)\s\d"
+    r"|\d\s(?:heures\s)?(?:moins|menos|meno|y|e|uhr|uur|h|heures)\s(?:5|[1-5]\d)(?!\d)"
+)
+_HOUR = re.compile(r"(?<![\d.,:])(?:1\d|2[0-4]|\d)(?![\d:]|[.,](?!5\b)\d)")
+
+
+def spoken_keys(text: str, said: Collection[str]) -> Iterator[Key]:
+    """Yield keys of what a source says in words that are not read exactly, of which a summary may make a number.
+
+    `text`: the source as `readable` returns it; `said`: its words. "Five to half past eight" supports any time between
+    seven and nine.
+    """
+    for word in _MEANT.keys() & said:
+        yield from ((kind, value) for value in _MEANT[word] for kind in (NUMBER, BARE))
+    if not _PARTS_OF_HOUR.isdisjoint(said) or _BESIDE_HOUR.search(text):
+        hours = {near % 12 for hour in _HOUR.findall(text) for near in (int(hour) - 1, int(hour))}
+        yield from ((ABOUT, Decimal(hour)) for hour in hours)
+    for pair in _YEAR_IN_TWO.finditer(text):
+        yield NUMBER, Decimal(pair[1] + pair[2])
+    for run in _CHINESE.finditer(text):
+        yield from ((kind, Decimal(chinese(run[0]))) for kind in (NUMBER, BARE))
+
+
+def chinese(written: str) -> int:
+    """Read a number in Chinese numerals: 三百 is 300."""
+    total = section = digit = 0
+    for each in written:
+        value = int(numeric("二" if each == "两" else each))
+        if value < 10:
+            digit = value
+        elif value < 10_000:
+            section += (digit or 1) * value
+            digit = 0
+        else:
+            total += (section + digit or 1) * value
+            section = digit = 0
+    return total + section + digit
