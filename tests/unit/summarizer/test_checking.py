@@ -202,19 +202,19 @@ async def test_many_are_checked_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("zone", "day", "is_right"),
+    ("zone", "moment", "is_right"),
     [
-        ("UTC", "5 January 2026", True),
-        ("UTC", "6 January 2026", False),
-        ("UTC", "5 January 2025", False),
-        ("Pacific/Kiritimati", "6 January 2026", True),
-        ("Pacific/Kiritimati", "5 January 2026", False),
+        ("UTC", "on 5 January 2026 at 12:01", True),
+        ("UTC", "on 5 January 2025", False),
+        ("UTC", "on 6 January 2026 at 2:01 am", False),
+        ("Pacific/Kiritimati", "on 6 January 2026 at 2:01 am", True),
+        ("Pacific/Kiritimati", "on 5 January 2026 at 12:01", False),
     ],
 )
 async def test_the_times_of_the_messages_are_evidence_in_the_zone_of_the_request(
-    zone: str, day: str, is_right: bool
+    zone: str, moment: str, is_right: bool
 ) -> None:
-    made = replace(GOOD, short_summary=f"Maria Lopez asked on {day} for a table for four at Bella Napoli.")
+    made = replace(GOOD, short_summary=f"Maria Lopez asked {moment} for a table for four at Bella Napoli.")
     provider, _ = checked(made, made)
     asked = provider.summarize(replace(REQUEST, episode=in_zone(EPISODE, ZoneInfo(zone))))
     with capture_logs():
