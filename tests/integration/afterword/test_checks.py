@@ -15,6 +15,8 @@ from afterword.streams.settings import Settings, load_settings
 from tests.deploy.acls import allow
 from tests.stack import chosen_jars
 
+pytestmark = pytest.mark.nightly
+
 USER, PASSWORD = "memory", "a-password-of-the-test"
 SCRAM = Listener(
     "SCRAM",

@@ -11,6 +11,8 @@ from afterword.streams.settings import EmbedderSettings, Qdrant, Settings
 from afterword.streams.stores.sqlite_index import SqliteIndex, check_directory, open_directory
 from tests.samples import a_summary
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(
     params=[EmbedderSettings(), EmbedderSettings(provider="local"), EmbedderSettings(provider="ollama", model="m")],

@@ -25,6 +25,8 @@ from tests.doubles.llm import unread
 from tests.doubles.reranker import FORMS, KEY, MODEL, Answer, Form, RerankServer, reranking, says, scores
 from tests.unit.afterword.memory.remembered import Remembered
 
+pytestmark = pytest.mark.nightly
+
 OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1"}
 QUERY = "blue boat from the harbour"
 

@@ -20,6 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed, environment_of
 
+pytestmark = pytest.mark.nightly
+
 SECONDS = 60
 LISTENING = re.compile(r'"port": (\d+)[^\n]*health_server_started')
 SECRET = "hunter2"

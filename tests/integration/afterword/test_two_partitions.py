@@ -3,12 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from afterword import audit
 from afterword.streams.kafka import running_producer
 from afterword.streams.segmenter.partitions import standard_partition
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import deployed
 from tests.integration.afterword.test_telemetry import LINES, MESSAGES, Worker
+
+pytestmark = pytest.mark.nightly
 
 CONVERSATION = b"c0"
 

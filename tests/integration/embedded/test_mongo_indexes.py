@@ -18,6 +18,8 @@ from afterword.embedded.java import Java
 from afterword.embedded.mongo import MongoServer
 from tests.processes import until
 
+pytestmark = pytest.mark.nightly
+
 EARLIER = Path(__file__).parents[2] / "data" / "earlier_store.mv.gz"
 """Sixty messages in three conversations, written by an earlier launcher: no secondary indexes, Java's serialization."""
 INDEXES = (

@@ -1,8 +1,11 @@
 """Compression of records is the producer's choice: franz-go's default is snappy."""
 
+import pytest
 from aiokafka import AIOKafkaProducer
 
 from tests.integration.runtime.lab import Lab
+
+pytestmark = pytest.mark.nightly
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 RECORDS = [(number % 4, {"padding": "a" * 200}) for number in range(20)]

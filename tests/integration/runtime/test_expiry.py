@@ -11,6 +11,8 @@ from afterword.embedded.process import Process
 from tests.integration.runtime.lab import Lab, until
 from tests.integration.runtime.test_concurrent import done
 
+pytestmark = pytest.mark.nightly
+
 FETCH_ENDS_SECONDS = 0.6
 """Time after which the broker has answered the last fetch of a suspended worker."""
 

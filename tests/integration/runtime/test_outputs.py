@@ -3,10 +3,13 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, OutOfOrderSequenceNumber
 
 from afterword.streams.runtime import App, Options
 from tests.integration.runtime.lab import Lab, until
+
+pytestmark = pytest.mark.nightly
 
 
 async def test_an_output_topic_that_is_gone_stops_the_worker_and_is_named(lab: Lab) -> None:

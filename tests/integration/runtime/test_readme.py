@@ -4,8 +4,12 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from afterword.embedded.process import Process
 from tests.integration.runtime.lab import ROOT, Lab, until
+
+pytestmark = pytest.mark.nightly
 
 README = ROOT / "streams" / "runtime" / "README.md"
 

@@ -22,7 +22,7 @@ from tests.endpoints import serving
 
 # on a busy machine a client gives up in the middle of the handshake: asyncio gives the stand-in no hand on what it then
 # leaves to the garbage collector
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")]
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.samples import a_summary
 
 # the client warns that its local mode has no payload indexes, which only a server is asked for
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning"),
     pytest.mark.filterwarnings("ignore:Api key is used with an insecure connection:UserWarning"),
 ]

@@ -11,6 +11,8 @@ from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.summarizer.embedders import make_embedder
 
+pytestmark = pytest.mark.nightly
+
 ANSWERS: dict[str, dict[str, Any]] = {
     "/v1/embeddings": {"data": [{"embedding": [0.5, 1]}]},
     "/api/embed": {"embeddings": [[0.5, 1]]},

@@ -21,6 +21,8 @@ from tests.doubles.llm import a_provider
 from tests.openai_server import LlmServer
 from tests.unit.summarizer.conversations import an_episode_of
 
+pytestmark = pytest.mark.nightly
+
 CONTEXT = 6000
 FACTS = [f"Fact number {n} is that code K{n * 37} was agreed." for n in range(24)]
 
