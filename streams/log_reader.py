@@ -331,12 +331,16 @@ async def _until(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int])
 async def batches(
     consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
 ) -> AsyncIterator[list[ConsumerRecord]]:
-    """Committed records before these offsets, each batch of one partition. Raises: TopicStalled."""
+    """Committed records before these offsets, each batch of one partition; later ones are left to the next call.
+
+    Raises: TopicStalled.
+    """
     deadline = time.monotonic() + STALLED_SECONDS
     before = -1
     while left := await _not_reached(consumer, ends):
         for where, records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
             if records[-1].offset >= ends[where]:
+                consumer.seek(where, ends[where])
                 records = [record for record in records if record.offset < ends[where]]
             if records:
                 yield records

@@ -1,0 +1,37 @@
+"""Reading a topic up to offsets, again and again."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from afterword.streams.log_reader import batches
+
+PARTITION = TopicPartition("t", 0)
+
+
+class Consumer:
+    """A consumer of one partition with ten records, which it returns all at once."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    async def getmany(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        found = [SimpleNamespace(offset=offset) for offset in range(self.at, 10)]
+        self.at = 10
+        return {PARTITION: found} if found else {}
+
+    async def position(self, _: TopicPartition) -> int:
+        return self.at
+
+    def seek(self, _: TopicPartition, offset: int) -> None:
+        self.at = offset
+
+
+async def test_records_that_come_meanwhile_are_read_by_the_next_call() -> None:
+    consumer: Any = Consumer()
+    read = [
+        [record.offset async for records in batches(consumer, {PARTITION: end}) for record in records]
+        for end in (4, 4, 10)
+    ]
+    assert read == [list(range(4)), [], list(range(4, 10))]
