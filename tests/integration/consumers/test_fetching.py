@@ -92,13 +92,6 @@ async def test_records_come_one_by_one_past_a_bad_one(settings: Settings) -> Non
     assert [one.key for one in found] == [b"a", b"b", b"c"]
 
 
-async def test_aiokafka_alone_stops_there(settings: Settings) -> None:
-    await produce(settings, 0, named(1, [b"\xff"]))
-    async with consuming(settings, AIOKafkaConsumer) as consumer:
-        with pytest.raises(UnicodeDecodeError):
-            await consumer.getmany(timeout_ms=WAIT_MS)
-
-
 async def test_half_a_gigabyte_in_two_small_batches_leaves_memory_as_it_was(settings: Settings) -> None:
     value = b"x" * 600_000
     stream = zstandard.ZstdCompressor().compressobj()

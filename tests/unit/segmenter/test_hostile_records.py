@@ -4,11 +4,10 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
-from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterword.streams.fetching import DECODED_BYTES, bounded
+from afterword.streams.fetching import GuardedRecords
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes
 from afterword.streams.tokens import count_tokens
@@ -34,7 +33,7 @@ def read(attack: Attack) -> Iterator[tuple[Fates, Record]]:
     if attack.batch is None:
         yield attack.fates, Record(attack.key, attack.value, attack.headers, 0, attack.timestamp_ms or hostile.NOW_MS)
         return
-    offset, memory = 0, MemoryRecords(bounded(attack.batch, 0, DECODED_BYTES, check_names=True).batches)
+    offset, memory = 0, GuardedRecords(attack.batch)
     while memory.has_next():
         batch = memory.next_batch()
         offset = batch.next_offset
