@@ -119,7 +119,7 @@ async def check_webhooks(settings: Settings) -> str:
 
 
 async def check_commits(settings: Settings) -> str:
-    """Check what the transactions of segmenter and summarizer need: rights, and room for a commit's metadata."""
+    """Check what transactions of segmenter, summarizer and archiver need: rights, and room for a commit's metadata."""
     kafka = settings.kafka
     async with admin_client(kafka) as admin:
         brokers = [str(broker["node_id"]) for broker in (await admin.describe_cluster())["brokers"]]
@@ -130,7 +130,10 @@ async def check_commits(settings: Settings) -> str:
 
     options = engine_options(settings)
     await asyncio.gather(
-        *[_open_transactions(settings, options, app_id) for app_id in (kafka.segmenter_id, kafka.summarizer_id)]
+        *[
+            _open_transactions(settings, options, app_id)
+            for app_id in (kafka.segmenter_id, kafka.summarizer_id, kafka.archiver_id)
+        ]
     )
     return f"transactions are permitted; {metadata_limits(resources, options.offset_metadata_bytes)}"
 

@@ -74,6 +74,30 @@ class DatabasePosition:
     """Id of the source topic whose records the rows were made from; empty if it is not known."""
 
 
+class NoDatabase:
+    """Stands in for the database of a partition whose app has no tables: only the position, in memory."""
+
+    size_bytes = scheduled = 0
+
+    def __init__(self) -> None:
+        self.position = DatabasePosition()
+
+    def write(self, _changes: Mapping[str, Iterable[RowChange]], position: DatabasePosition) -> None:
+        self.position = position
+
+    def next_deadline(self) -> None:
+        """There is none."""
+
+    def next_expiry(self) -> None:
+        """There is none."""
+
+    def due(self, _now_ms: int, _limit: int) -> list[tuple[str, bytes]]:
+        return []
+
+    def close(self) -> None:
+        """Close nothing."""
+
+
 class StateMemory:
     """Memory that all databases of a worker share: blocks that were read, and rows that no file has yet.
 

@@ -19,7 +19,7 @@ from faust.types.tuples import TP, RecordMetadata
 
 from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
 from afterword.streams.runtime.batch import Batch, Batches, Headers, Output, current_batch
-from afterword.streams.runtime.database import Database, DeadlineOf, StateMemory
+from afterword.streams.runtime.database import Database, DeadlineOf, NoDatabase, StateMemory
 from afterword.streams.runtime.errors import AgentFailed, described
 from afterword.streams.runtime.exactly_once import ExactlyOncePartition
 from afterword.streams.runtime.options import LIFE_CYCLE, Clients
@@ -144,7 +144,9 @@ class Consumer(base.Consumer):
     def _state_memory(self) -> StateMemory:
         return StateMemory(self.app.engine.state_memory_bytes)
 
-    def open_database(self, where: str, deadlines: Mapping[str, DeadlineOf | None]) -> Database:
+    def open_database(self, where: str, deadlines: Mapping[str, DeadlineOf | None]) -> Database | NoDatabase:
+        if not deadlines:
+            return NoDatabase()
         path, engine = self.app.conf.tabledir / where, self.app.engine
         return Database(
             path,

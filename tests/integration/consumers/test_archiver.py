@@ -7,41 +7,31 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import aiohttp
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import RecordsToDelete
-from aiokafka.errors import MessageSizeTooLargeError
 from opentelemetry.trace import NoOpTracer
 from structlog.testing import capture_logs
 
-from afterword.consumers.archiver import (
-    CONDITIONS,
-    Archiver,
-    group_options,
-    run_archiver,
-    send_dead_letters,
-    until_stopped,
-)
+from afterword.consumers.archiver import CONDITIONS, archiver_app, connected_archive, run_archiver
 from afterword.dlq import Filters, open_queue
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH
-from afterword.streams.errors import AfterwordError, StoreUnavailable, TopicMissing
-from afterword.streams.kafka import admin_client, running_consumer
+from afterword.streams.errors import StateUnreadable, StoreUnavailable, TopicMissing
+from afterword.streams.kafka import admin_client
 from afterword.streams.log_reader import open_log
-from afterword.streams.runtime import Breaker
-from afterword.streams.runtime.attempts import Attempts
+from afterword.streams.runtime.errors import AgentFailed
 from afterword.streams.runtime.health import Readiness
-from afterword.streams.runtime.worker import STOP_SECONDS
+from afterword.streams.runtime.worker import STOP_SECONDS, running
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
-from afterword.streams.stores.messages import ArchivedMessage, Selection
+from afterword.streams.stores.messages import ArchivedMessage, MessageWriter, Selection
 from afterword.streams.stores.mongo import MongoMessages
 from afterword.streams.telemetry import Metrics
 from afterword.topics import ensure_topics
@@ -74,14 +64,19 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 
 
 @asynccontextmanager
-async def archiving(settings: Settings) -> AsyncIterator[None]:
-    stop = asyncio.Event()
-    running = asyncio.create_task(run_archiver(settings, stop))
-    try:
+async def archiving(
+    settings: Settings,
+    archive: MessageWriter | None = None,
+    readiness: Readiness | None = None,
+    metrics: Metrics | None = None,
+) -> AsyncIterator[None]:
+    """The archiver's app, by default with the archive of the settings."""
+    readiness, metrics = readiness or Readiness(*CONDITIONS), metrics or Metrics("archiver", "0")
+    async with (
+        connected_archive(settings, readiness) as connected,
+        running(archiver_app(settings, archive or connected, readiness, metrics, NoOpTracer())),
+    ):
         yield
-    finally:
-        stop.set()
-        await running
 
 
 @pytest_asyncio.fixture
@@ -89,19 +84,6 @@ async def archive(settings: Settings) -> AsyncIterator[MongoMessages]:
     database = mongo.connect(settings.mongo)
     yield MongoMessages(database)
     await mongo.close(database)
-
-
-def archiver_of(
-    consumer: AIOKafkaConsumer,
-    archive: MemoryMessages,
-    settings: Settings,
-    readiness: Readiness | None = None,
-    metrics: Metrics | None = None,
-) -> Archiver:
-    readiness, metrics = readiness or Readiness(*CONDITIONS), metrics or Metrics("archiver", "0")
-    attempts = Attempts(Breaker(), 1, (AfterwordError, Crash), wait_seconds=0.0)
-    reject = partial(send_dead_letters, settings.kafka, readiness)
-    return Archiver(consumer, archive, readiness, metrics, NoOpTracer(), settings.kafka, attempts, reject)
 
 
 async def archived(archive: MongoMessages) -> dict[str, MessageCreated]:
@@ -167,21 +149,15 @@ async def test_messages_that_expire_unread_are_counted_in_an_error_and_work_goes
     archive, topic, metrics = MemoryMessages(), settings.kafka.messages_topic, Metrics("archiver", "0")
     [partition] = {(await send(producer, settings, message(n))).partition for n in range(3)}
     await expire(settings, partition, before=1)
-    async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
-        running = asyncio.create_task(archiver_of(consumer, archive, settings, metrics=metrics).run(asyncio.Event()))
+    async with archiving(settings, archive, metrics=metrics):
         await until(lambda: is_committed(settings, 3))
-        running.cancel()
-        assert expired(metrics) == 0
-        for n in range(3, 13):
-            await send(producer, settings, message(n))
-        await expire(settings, partition, before=8)
-        consumer.seek(TopicPartition(topic, partition), 3)  # nothing is fetched ahead
-        with capture_logs() as logs:
-            running = asyncio.create_task(
-                archiver_of(consumer, archive, settings, metrics=metrics).run(asyncio.Event())
-            )
+    assert expired(metrics) == 0
+    for n in range(3, 13):
+        await send(producer, settings, message(n))
+    await expire(settings, partition, before=8)
+    with capture_logs() as logs:
+        async with archiving(settings, archive, metrics=metrics):
             await until(lambda: is_committed(settings, 13))
-            running.cancel()
     assert expired(metrics) == 5
     [error] = [line for line in logs if line["event"] == "records_expired"]
     where = {"topic": topic, "partition": partition}
@@ -209,7 +185,7 @@ async def test_the_indexes_are_there(settings, producer):
 
 async def test_a_missing_topic_stops_the_start(make_settings):
     with pytest.raises(TopicMissing):
-        await run_archiver(make_settings(), asyncio.Event())
+        await run_archiver(make_settings())
 
 
 class BrokenArchive(MemoryMessages):
@@ -228,42 +204,16 @@ class BrokenArchive(MemoryMessages):
 
 
 async def test_an_outage_of_the_store_loses_nothing_and_shows_in_readiness(settings, producer):
-    archive, health, stop = BrokenArchive(), Readiness(*CONDITIONS), asyncio.Event()
-    topic = settings.kafka.messages_topic
-    async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
-        running = asyncio.create_task(archiver_of(consumer, archive, settings, health).run(stop))
+    archive, health = BrokenArchive(), Readiness(*CONDITIONS)
+    async with archiving(settings, archive, health):
         await send(producer, settings, message(1))
         await until(lambda: attempted(archive, 3))
-        assert health.reasons == {"archive": "store_unavailable"}
+        assert health.reasons["archive"] == "store_unavailable"
         assert await committed(settings) == 0
         archive.repaired.set()
         await until(lambda: is_committed(settings, 1))
-        assert health.reasons == {}
-        stop.set()
-        await running
+        assert "archive" not in health.reasons
     assert list(archive.messages) == [message_key(CONVERSATION, "1")]
-
-
-async def test_an_outage_of_an_hour_does_not_cost_it_its_membership(settings, producer):
-    archive, stop = BrokenArchive(), asyncio.Event()
-    options = group_options(settings.kafka) | {"heartbeat_interval_ms": 50}
-    async with running_consumer(settings.kafka, settings.kafka.messages_topic, **options) as consumer:
-        running = asyncio.create_task(archiver_of(consumer, archive, settings).run(stop))
-        await send(producer, settings, message(1))
-        await until(lambda: attempted(archive, 1))
-        member = consumer._coordinator.member_id
-        consumer._subscription._last_fetch_ended -= 3600  # the client's note of its last poll
-        await until(lambda: attempted(archive, 4))  # more than a second, with a heartbeat every 50 ms
-        assert consumer._coordinator.member_id == member
-        archive.repaired.set()
-        await until(lambda: is_committed(settings, 1))
-        assert consumer._coordinator.member_id == member
-        stop.set()
-        await running
-
-
-class Crash(Exception):
-    """The process is gone."""
 
 
 class TrippingArchive(MemoryMessages):
@@ -278,14 +228,11 @@ class TrippingArchive(MemoryMessages):
 async def test_a_message_on_which_the_archiver_fails_is_a_dead_letter_and_its_neighbours_are_archived(
     settings, producer
 ):
-    archive, stop, kafka = TrippingArchive(), asyncio.Event(), settings.kafka
+    archive, kafka = TrippingArchive(), settings.kafka
     for n in range(9):
         await send(producer, settings, message(n, content="trip" if n == 4 else "fine"))
-    async with running_consumer(kafka, kafka.messages_topic, **group_options(kafka)) as consumer:
-        running = asyncio.create_task(archiver_of(consumer, archive, settings).run(stop))
+    async with archiving(settings, archive):
         await until(lambda: is_committed(settings, 9))
-        stop.set()
-        await running
     assert archive.messages.keys() == {message_key(CONVERSATION, str(n)) for n in range(9) if n != 4}
     async with open_queue(kafka) as queue:
         topic = kafka.dead_letters(kafka.messages_topic)
@@ -296,35 +243,29 @@ async def test_a_message_on_which_the_archiver_fails_is_a_dead_letter_and_its_ne
         assert (counts.found, counts.resolved, counts.archive) == (1, 0, 1)
 
 
-async def test_a_dead_letter_that_kafka_refuses_for_too_long_ends_the_archiver_with_the_cause(settings):
-    kafka, readiness = settings.kafka, Readiness(*CONDITIONS)
-    with pytest.raises(MessageSizeTooLargeError):
-        await send_dead_letters(kafka, readiness, [(b"key", b"x" * 2_000_000, [])], refused_seconds=0.5)
-    assert readiness.reasons["dead_letter"] == "MessageSizeTooLargeError"
-
-
 class DyingArchive(MemoryMessages):
     """The write arrives, and nobody hears of it."""
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         await super().put_many(messages)
-        raise Crash
+        raise StateUnreadable(problem="the process is gone")
 
 
 async def test_what_was_written_before_a_crash_is_written_again_to_no_effect(settings, producer):
-    dying, archive, topic, stop = DyingArchive(), MemoryMessages(), settings.kafka.messages_topic, asyncio.Event()
+    dying, archive = DyingArchive(), MemoryMessages()
     await send(producer, settings, message(1))
-    async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
-        with pytest.raises(Crash):
-            await archiver_of(consumer, dying, settings).run(stop)
+
+    async def is_written() -> bool:
+        return bool(dying.messages)
+
+    with pytest.raises(AgentFailed):
+        async with archiving(settings, dying):
+            await until(is_written)
     assert await committed(settings) == 0
     before = archive.messages = dying.messages
     await send(producer, settings, message(2))
-    async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
-        running = asyncio.create_task(archiver_of(consumer, archive, settings).run(stop))
+    async with archiving(settings, archive):
         await until(lambda: is_committed(settings, 2))
-        stop.set()
-        await running
     assert archive.messages.keys() == {message_key(CONVERSATION, "1"), message_key(CONVERSATION, "2")}
     assert archive.messages[message_key(CONVERSATION, "1")] == before[message_key(CONVERSATION, "1")]
 
@@ -334,16 +275,12 @@ async def attempted(archive: BrokenArchive, times: int) -> bool:
 
 
 async def test_a_stop_during_an_outage_ends_in_time_and_commits_nothing(settings, producer):
-    archive, stop = BrokenArchive(), asyncio.Event()
-    topic = settings.kafka.messages_topic
+    archive = BrokenArchive()
     await send(producer, settings, message(1))
-    async with running_consumer(settings.kafka, topic, **group_options(settings.kafka)) as consumer:
-        archiver = archiver_of(consumer, archive, settings)
-        running = asyncio.create_task(until_stopped(archiver, stop, drain_seconds=0.2))
-        await until(lambda: attempted(archive, 1))
-        stop.set()
-        async with asyncio.timeout(5):
-            await running
+    hurried = settings.model_copy(update={"drain_seconds": 0.2})
+    async with asyncio.timeout(SECONDS):
+        async with archiving(hurried, archive):
+            await until(lambda: attempted(archive, 1))
     assert await committed(settings) == 0
 
 

@@ -1,42 +1,27 @@
 """Telemetry of the archiver: spans that link the messages' own, durations of writes and rebalances, counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
-from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
-from afterword.consumers.archiver import CONDITIONS, Archiver, DeadLetterRecord, RebalanceTimer, SendDeadLetters, parts
-from afterword.streams.errors import AfterwordError, StateUnreadable
-from afterword.streams.runtime import Breaker
-from afterword.streams.runtime.attempts import Attempts
-from afterword.streams.runtime.errors import EverythingFails
+from afterword.consumers.archiver import CONDITIONS, Archiver, parts
+from afterword.streams.errors import StateUnreadable
 from afterword.streams.runtime.health import Readiness
-from afterword.streams.settings import Kafka
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import MAX_LINKS
 from tests.doubles.stores import MemoryMessages
 
 SECRET = "hunter2"
-MESSAGES = TopicPartition("messages", 0)
-
-
-class Consumer:
-    """Remembers what was committed."""
-
-    def __init__(self) -> None:
-        self.committed: dict[TopicPartition, int] = {}
-
-    async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self.committed |= offsets
+GROUP = "afterword-archiver"
 
 
 class BrokenMessages(MemoryMessages):
@@ -51,19 +36,8 @@ def metrics() -> Metrics:
     return Metrics("archiver", "1.2.3")
 
 
-def archiver(
-    metrics: Metrics, tracer: Tracer, archive: MemoryMessages | None = None, rejected: SendDeadLetters | None = None
-) -> Archiver:
-    consumer: Any = Consumer()
-    attempts = Attempts(Breaker(failures=5), 1, (AfterwordError,), wait_seconds=0.0)
-    given = archive or MemoryMessages()
-    return Archiver(
-        consumer, given, Readiness(*CONDITIONS), metrics, tracer, Kafka(), attempts, rejected or never_rejected
-    )
-
-
-async def never_rejected(_: Sequence[DeadLetterRecord]) -> None:
-    raise AssertionError("a dead letter")
+def archiver(metrics: Metrics, tracer: Tracer, archive: MemoryMessages | None = None) -> Archiver:
+    return Archiver(archive or MemoryMessages(), Readiness(*CONDITIONS), metrics, tracer)
 
 
 def record(offset: int, span: int | None = None) -> Any:
@@ -80,8 +54,8 @@ def record(offset: int, span: int | None = None) -> Any:
     )
 
 
-def batch(*spans: int | None) -> dict[TopicPartition, list[Any]]:
-    return {MESSAGES: [record(offset, span) for offset, span in enumerate(spans)]}
+def batch(*spans: int | None) -> list[Any]:
+    return [record(offset, span) for offset, span in enumerate(spans)]
 
 
 def by_name(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
@@ -95,7 +69,7 @@ def count(metrics: Metrics, name: str, **labels: str) -> float | None:
 async def test_a_batch_is_a_span_that_links_its_messages_and_its_write_is_one_in_it(
     metrics: Metrics, tracer: Tracer, spans: InMemorySpanExporter
 ) -> None:
-    await archiver(metrics, tracer).handle(batch(1, None, 2, 1))
+    await archiver(metrics, tracer).handle(batch(1, None, 2, 1), GROUP)
     process, archive = by_name(spans)["process messages"], by_name(spans)["archive"]
     assert [link.context.span_id for link in process.links] == [1, 2]
     assert process.parent is None
@@ -111,7 +85,7 @@ async def test_a_batch_is_a_span_that_links_its_messages_and_its_write_is_one_in
 async def test_a_batch_of_many_messages_has_a_bounded_number_of_links(
     metrics: Metrics, tracer: Tracer, spans: InMemorySpanExporter
 ) -> None:
-    await archiver(metrics, tracer).handle(batch(*range(1, 2000)))
+    await archiver(metrics, tracer).handle(batch(*range(1, 2000)), GROUP)
     links = by_name(spans)["process messages"].links
     assert [link.context.span_id for link in links] == list(range(2000 - MAX_LINKS, 2000))
 
@@ -120,7 +94,7 @@ async def test_what_goes_wrong_is_named_by_its_type(
     metrics: Metrics, tracer: Tracer, spans: InMemorySpanExporter
 ) -> None:
     with pytest.raises(StateUnreadable):
-        await archiver(metrics, tracer, BrokenMessages()).handle(batch(1))
+        await archiver(metrics, tracer, BrokenMessages()).handle(batch(1), GROUP)
     assert len(by_name(spans)) == 2
     for span in by_name(spans).values():
         assert span.status.status_code is StatusCode.ERROR
@@ -131,73 +105,18 @@ async def test_what_goes_wrong_is_named_by_its_type(
 
 
 async def test_writes_are_measured_without_a_collector_too(metrics: Metrics) -> None:
-    await archiver(metrics, NoOpTracer()).handle(batch(1))
+    await archiver(metrics, NoOpTracer()).handle(batch(1), GROUP)
     assert count(metrics, "step_duration_seconds", step="archive") == 1
 
 
 async def test_every_record_is_counted_by_what_became_of_it(metrics: Metrics) -> None:
     found = batch(None, None, None)
-    found[MESSAGES][1].value = b"no JSON"
-    found[MESSAGES][2].value = orjson.dumps({"type": "conversation.flush", "conversation_id": "c"})
-    await archiver(metrics, NoOpTracer()).handle(found)
+    found[1].value = b"no JSON"
+    found[2].value = orjson.dumps({"type": "conversation.flush", "conversation_id": "c"})
+    await archiver(metrics, NoOpTracer()).handle(found, GROUP)
     value = metrics.registry.get_sample_value
     outcomes = ("archived", "invalid", "other")
     assert [value("afterword_archived_records_total", {"outcome": name}) for name in outcomes] == [1, 1, 1]
-
-
-def test_each_rebalance_is_measured_the_first_assignment_included(metrics: Metrics) -> None:
-    timer = RebalanceTimer(metrics.engine)
-    timer.on_partitions_assigned([])
-    timer.on_partitions_revoked([])
-    timer.on_partitions_assigned([])
-    assert count(metrics, "rebalance_duration_seconds", role="archiver") == 2
-
-
-class TrippingMessages(MemoryMessages):
-    """Fails on messages of these ids."""
-
-    def __init__(self, *ids: str) -> None:
-        super().__init__()
-        self._ids = set(ids)
-
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        if self._ids & {archived.message.id for archived in messages}:
-            raise OverflowError(SECRET)
-        await super().put_many(messages)
-
-
-async def test_a_message_on_which_it_fails_alone_is_a_dead_letter_before_the_offsets_are_committed(
-    metrics: Metrics,
-) -> None:
-    letters: list[DeadLetterRecord] = []
-    archive = TrippingMessages("7")
-
-    async def reject(rejected: Sequence[DeadLetterRecord]) -> None:
-        assert not working._consumer.committed
-        letters.extend(rejected)
-
-    working = archiver(metrics, NoOpTracer(), archive, reject)
-    await working.handle(batch(*[None] * 20))
-    assert len(archive.messages) == 19
-    assert working._consumer.committed == {MESSAGES: 20}
-    [(key, value, headers)] = letters
-    said = dict(headers)
-    assert (key, value) == (b"c", record(7).value)
-    assert said["__afterword.errors.type"] == b"unforeseen"
-    assert said["__afterword.errors.offset"] == b"7"
-    assert SECRET.encode() not in b"".join(said.values())
-    assert working.counts["failed"] == 1
-
-
-async def test_if_it_fails_on_every_message_it_stops_and_commits_nothing(metrics: Metrics) -> None:
-    found = batch(*[None] * 20)
-    for one in found[MESSAGES]:
-        one.key = b"%d" % one.offset
-        one.value = one.value.replace(b'"conversation_id":"c"', b'"conversation_id":"%d"' % one.offset)
-    working = archiver(metrics, NoOpTracer(), TrippingMessages(*map(str, range(20))))
-    with pytest.raises(EverythingFails):
-        await working.handle(found)
-    assert not working._consumer.committed
 
 
 @given(st.lists(st.integers(0, 200), max_size=30))
