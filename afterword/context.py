@@ -185,7 +185,7 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
     window, omitted = await _window(archive, request, uncovered, counted, request.max_tokens - summaries.tokens)
     if not window.messages:
         summaries = fit_into(stored, request.max_tokens)
-    tokens_full = counted.tokens + await _tokens_in_episodes(episodes, request, known)
+    tokens_full = counted.tokens + (known.token_count if known else 0)
     events_full = counted.messages + (known.message_count if known else 0)
     verbatim = None
     if known and request.keep_recent and window.tokens + summaries.tokens >= tokens_full:
@@ -265,15 +265,6 @@ def shorter(text: str, max_tokens: int) -> str:
     if max_tokens < SHORTEST_TITLE_TOKENS:
         return ""
     return cut_to_tokens(tidy(text[: max_tokens * CHARACTERS_A_TOKEN]) + ELLIPSIS, max_tokens)
-
-
-async def _tokens_in_episodes(episodes: EpisodeStore, request: ContextRequest, known: Conversation | None) -> int:
-    if known is None:
-        return 0
-    if known.counted_episodes == known.episode_count:
-        return known.token_count
-    # an older version did not count tokens
-    return await episodes.tokens_before(request.conversation_id, request.agent_id)
 
 
 async def _window(

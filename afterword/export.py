@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from afterword.schemas.base import rfc3339
-from afterword.schemas.ids import message_key
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import EpisodeStore, RollingRow, StoredEpisode, scope_of
 from afterword.streams.stores.messages import MessageArchive, Selection
@@ -88,7 +87,7 @@ class Export:
         after: str | None = None
         while page := await self._episodes.of_conversation(conversation, after, PAGE):
             for stored in page:
-                if isinstance(stored, StoredEpisode) and await self._took_part(stored):
+                if isinstance(stored, StoredEpisode) and self._took_part(stored):
                     scope = scope_of(stored.summary)
                     scopes[scope] = min(stored.ordinal, scopes.get(scope, stored.ordinal))
                     self._counts.episodes += 1
@@ -100,18 +99,11 @@ class Export:
                     self._counts.rolling_summaries += 1
                     yield row_line(conversation, row)
 
-    async def _took_part(self, stored: StoredEpisode) -> bool:
+    def _took_part(self, stored: StoredEpisode) -> bool:
         summary = stored.summary
         if summary.tenant_id != self._tenant_id:
             return False
-        if self._user_id in (summary.user_id, *stored.participants):
-            return True
-        if stored.participants:
-            return False
-        # an older version stored it: its messages know
-        keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
-        archived = await self._messages.get_many(keys)
-        return any(found.message.user_id == self._user_id for found in archived.values())
+        return self._user_id in (summary.user_id, *stored.participants)
 
 
 def row_line(conversation: str, row: RollingRow) -> ExportLine:

@@ -95,7 +95,7 @@ class IndexRebuild:
 async def rebuild_index(
     settings: Settings, progress: IndexProgress, after: str | None, everything: bool
 ) -> IndexCounts:
-    """Raises: StoreUnavailable (of which StoreInUse: an earlier version has the directory open), ConfigurationError."""
+    """Raises: StoreUnavailable, ConfigurationError."""
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
         await stores.ping_database()  # before the index's client is imported, which takes a second

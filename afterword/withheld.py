@@ -69,4 +69,4 @@ async def read_withheld(archive: MessageArchive, conversation_ids: Sequence[str]
 
 
 def _is_before(episode: StoredEpisode, offset: int) -> bool:
-    return episode.last_offset is None or episode.last_offset <= offset
+    return episode.last_offset <= offset

@@ -108,7 +108,6 @@ async def fill(database: mongo.MongoDatabase, count: int) -> None:
             "user_id": "u",
             "tenant_id": None,
             "episode_count": episodes,
-            "counted_episodes": episodes,
             "message_count": told,
             "token_count": told * 20,
             **ordinals,
@@ -122,6 +121,7 @@ async def fill(database: mongo.MongoDatabase, count: int) -> None:
             "content": TEXTS["rolling_summary"],
             "token_count": tokens,
             "first_ordinal": 1,
+            "as_of": -1,
             **ordinals,
         }
     )

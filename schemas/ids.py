@@ -19,18 +19,7 @@ def unescape(part: str) -> str:
 def message_key(conversation_id: str, message_id: str, tenant_id: str | None = None) -> str:
     """`_id` of a message in MongoDB: message ids are unique only within a conversation, and for one tenant."""
     key = f"{escape(conversation_id)}:{escape(message_id)}"
-    return key if tenant_id is None else tenant_message_key(key, tenant_id)
-
-
-def tenant_message_key(key: str, tenant_id: str) -> str:
-    """Add the tenant to the `message_key` of a message that was written without it."""
-    return f"{key}:{escape(tenant_id)}"
-
-
-def earlier_message_key(key: str) -> str | None:
-    """Return the key that a tenant's message had at first, which all tenants shared; None for one without a tenant."""
-    earlier, _, _ = key.rpartition(":")
-    return earlier if ":" in earlier else None
+    return key if tenant_id is None else f"{key}:{escape(tenant_id)}"
 
 
 def episode_id(conversation_id: str, ordinal: int, agent_id: str | None = None) -> str:
@@ -47,19 +36,6 @@ def scope_id(conversation_id: str, agent_id: str | None = None) -> str:
     if agent_id is None:
         return conversation_id.replace("%", "%25").replace("/", "%2F")
     return f"{escape(conversation_id)}//{escape(agent_id)}"
-
-
-def earlier_scope_id(scope: str) -> str | None:
-    """Return the key that the scope had at first, if another: conversation `a/b` and agent `b` of `a` shared it."""
-    earlier = scope.replace("//", "/") if "//" in scope else scope.replace("%2F", "/").replace("%25", "%")
-    return earlier if earlier != scope else None
-
-
-def episode_of_scope(scope: str, ordinal: int) -> str:
-    """Return the `episode_id` of an episode of the scope."""
-    if "//" in scope:
-        return f"{scope.replace('//', '/')}:{ordinal}"
-    return episode_id(scope.replace("%2F", "/").replace("%25", "%"), ordinal)
 
 
 def conversation_of_scope(scope: str) -> tuple[str, str | None]:
@@ -80,12 +56,8 @@ def revision_of(event: str) -> tuple[str, int]:
 
 
 def row_id(conversation_id: str, row: int) -> str:
-    """`_id` of a rolling-summary row of a `scope_id`.
-
-    It has a prefix for a scope that had another key at first: without, an earlier version may have a row of another.
-    """
-    prefix = "" if earlier_scope_id(conversation_id) is None else "2:"
-    return f"{prefix}{escape(conversation_id)}:{row}"
+    """`_id` of a rolling-summary row of a `scope_id`."""
+    return f"{escape(conversation_id)}:{row}"
 
 
 def point_id(episode: str) -> str:

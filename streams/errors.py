@@ -61,10 +61,6 @@ class StoreUnavailable(AfterwordError):
     """{store} cannot be reached: {problem}"""
 
 
-class StoreInUse(StoreUnavailable):
-    """{store}: a process of an earlier version has its directory open"""
-
-
 class StoreRefuses(StoreUnavailable):
     """{store} {problem}"""
 

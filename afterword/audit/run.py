@@ -19,7 +19,7 @@ from afterword.audit.snapshot import (
     take_state,
     take_summary,
 )
-from afterword.audit.stores import IndexNotChecked, ReadIndex, indexed_episodes, read_stores
+from afterword.audit.stores import ReadIndex, indexed_episodes, read_stores
 from afterword.audit.waiting import until_summarised
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka import broker_errors
@@ -198,15 +198,11 @@ def _note_truncated(topics: set[str], kafka: Kafka, snapshot: Snapshot) -> None:
 
 async def _read_index(settings: Settings, index: ReadIndex, snapshot: Snapshot, progress: ReadProgress) -> None:
     wanted, found = sorted({episode.episode_id for episode in snapshot.closed}), set[str]()
-    try:
-        for start in range(0, max(1, len(wanted)), INDEX_PAGE):
-            progress("reading the index", start, len(wanted))
-            found |= await index(settings, wanted[start : start + INDEX_PAGE])
-    except IndexNotChecked as error:
-        snapshot.notes.append(str(error))
-    else:
-        snapshot.indexed = found
-        await _read_removed(settings, [one for one in wanted if one in snapshot.stored and one not in found], snapshot)
+    for start in range(0, max(1, len(wanted)), INDEX_PAGE):
+        progress("reading the index", start, len(wanted))
+        found |= await index(settings, wanted[start : start + INDEX_PAGE])
+    snapshot.indexed = found
+    await _read_removed(settings, [one for one in wanted if one in snapshot.stored and one not in found], snapshot)
 
 
 async def _read_removed(settings: Settings, missing: list[str], snapshot: Snapshot) -> None:

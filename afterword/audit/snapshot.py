@@ -32,11 +32,9 @@ from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
 from afterword.schemas.headers import header
 from afterword.schemas.ids import (
-    earlier_message_key,
     episode_id,
     escape,
     message_key,
-    tenant_message_key,
 )
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.log_reader import Position, Positions, position_of
@@ -312,7 +310,6 @@ class AuditedEpisode(NamedTuple):
 
     episode_id: str
     conversation_id: str
-    tenant_id: str | None
     stored: Stored
 
     @property
@@ -321,8 +318,6 @@ class AuditedEpisode(NamedTuple):
 
     def put(self, snapshot: "Snapshot") -> None:
         snapshot.stored[self.episode_id] = self.stored
-        if self.tenant_id is not None:
-            snapshot.tenants[self.episode_id] = self.tenant_id
 
 
 class DeletedDocument(NamedTuple):
@@ -344,7 +339,7 @@ class DeletedDocument(NamedTuple):
 
 
 class MessageDocument(NamedTuple):
-    """A message in the archive."""
+    """A message in the archive, or only its label, if the summarizer has written it and the archiver has not."""
 
     key: str
     archived: Archived
@@ -355,26 +350,6 @@ class MessageDocument(NamedTuple):
 
     def put(self, snapshot: "Snapshot") -> None:
         snapshot.messages[digest(self.key)] = self.archived
-
-
-class LabelDocument(NamedTuple):
-    """A message of which only the summarizer's part is in the archive."""
-
-    key: str
-    episode_id: str | None
-
-    @property
-    def conversations(self) -> tuple[str, ...]:
-        labelled = () if self.episode_id is None else (conversation_in(scope_in(self.episode_id)),)
-        return conversation_in(self.key), *labelled
-
-    def put(self, snapshot: "Snapshot") -> None:
-        snapshot.labels.append(self)
-
-    def message_key(self, tenant_id: str | None) -> str:
-        """Key of the message; an older version's names no tenant. `tenant_id`: of its episode."""
-        named = tenant_id is None or earlier_message_key(self.key) is not None
-        return self.key if named else tenant_message_key(self.key, tenant_id or "")
 
 
 @dataclass
@@ -462,10 +437,6 @@ class Snapshot(Shared):
     """Those of `gone` that were older than they are kept."""
     messages: dict[bytes, Archived] = field(default_factory=dict)
     """Documents of messages, by digest."""
-    labels: list[LabelDocument] = field(default_factory=list)
-    """Documents of messages that are not settled."""
-    tenants: dict[str, str] = field(default_factory=dict)
-    """Tenants of stored episodes, where they have one."""
     indexed: set[str] | None = None
     """Episodes that have a point; None if the index could not be read."""
     removed: set[str] = field(default_factory=set)
@@ -495,16 +466,12 @@ class Snapshot(Shared):
         return part
 
     def settle(self) -> None:
-        """Work out what takes several facts: what waits by the rows of the state, and whose the labels are."""
+        """Work out what waits by the rows of the state."""
         state, self.state = self.state, SegmenterState()
         self.pending |= state.pending()
         self.handed_over |= state.handed_over()
         self.damaged += state.damaged
         self.quarantined |= {found.conversation_id for found in state.damaged if found.conversation_id is not None}
-        labels, self.labels = self.labels, []
-        for label in labels:  # what is archived of the message knows better
-            key = label.message_key(self.tenants.get(label.episode_id or ""))
-            self.messages.setdefault(digest(key), Archived(label.episode_id, False))
 
     def may_have_expired(self, one: ProducedMessage | Core) -> bool:
         """Return whether a message that is not in the archive may have been there for as long as it is kept."""

@@ -7,14 +7,12 @@ from afterword.audit.snapshot import (
     Archived,
     AuditedEpisode,
     DeletedDocument,
-    LabelDocument,
     MessageDocument,
     Snapshot,
     Stored,
     digest,
     digest_of_message,
 )
-from afterword.streams.errors import AfterwordError, StoreInUse
 from afterword.streams.log_reader import Position
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef
@@ -22,15 +20,11 @@ from afterword.streams.stores.messages import MessageRef
 from afterword.streams.stores.opening import Stores, open_stores
 
 ReadIndex = Callable[[Settings, Sequence[str]], Awaitable[set[str]]]
-"""Those of the episodes (ids) that are indexed. Raises: IndexNotChecked, StoreUnavailable."""
+"""Those of the episodes (ids) that are indexed. Raises: StoreUnavailable."""
 
 COUNTED_AT_A_TIME = 200
 
 T = TypeVar("T")
-
-
-class IndexNotChecked(AfterwordError):
-    """index not checked: {reason}"""
 
 
 async def read_stores(stores: Stores, snapshot: Snapshot, read: Callable[[int], None]) -> None:
@@ -49,15 +43,13 @@ def _deleted(episode: DeletedEpisode) -> DeletedDocument:
 
 
 def _kept(episode: EpisodeRef) -> AuditedEpisode:
-    return AuditedEpisode(episode.episode_id, episode.conversation_id, episode.tenant_id, stored(episode))
+    return AuditedEpisode(episode.episode_id, episode.conversation_id, stored(episode))
 
 
-def _document(message: MessageRef) -> MessageDocument | LabelDocument:
+def _document(message: MessageRef) -> MessageDocument:
     if message.deleted:
         return MessageDocument(message.key, Archived(None, False, deleted=True, changed=message.changed))
-    if message.archived:
-        return MessageDocument(message.key, archived(message))
-    return LabelDocument(message.key, message.episode_id)
+    return MessageDocument(message.key, archived(message))
 
 
 async def _counted(items: AsyncIterator[T], read: Callable[[int], None]) -> AsyncIterator[T]:
@@ -74,7 +66,7 @@ async def _counted(items: AsyncIterator[T], read: Callable[[int], None]) -> Asyn
 def archived(message: MessageRef) -> Archived:
     content = None if message.content is None else digest(message.content)
     source = Position(*message.source) if message.source else None
-    return Archived(message.episode_id, True, content, source, changed=message.changed)
+    return Archived(message.episode_id, message.archived, content, source, changed=message.changed)
 
 
 def stored(episode: EpisodeRef) -> Stored:
@@ -87,9 +79,6 @@ def stored(episode: EpisodeRef) -> Stored:
 
 
 async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:
-    """Ask the index which of the episodes it has. Raises: IndexNotChecked, StoreUnavailable."""
-    try:
-        async with open_stores(settings) as stores:
-            return set(await stores.index.revisions(episode_ids))
-    except StoreInUse as error:
-        raise IndexNotChecked(reason="a process of an earlier version has it open") from error
+    """Ask the index which of the episodes it has. Raises: StoreUnavailable."""
+    async with open_stores(settings) as stores:
+        return set(await stores.index.revisions(episode_ids))

@@ -14,15 +14,11 @@ import java.util.List;
 import java.util.Map;
 import org.h2.mvstore.WriteBuffer;
 import org.h2.mvstore.type.BasicDataType;
-import org.h2.mvstore.type.ObjectDataType;
 
-/** Documents as BSON: several times as fast to read as H2's default, Java's serialization, which is still read. */
+/** Documents as BSON: several times as fast to read as H2's default, Java's serialization. */
 class DocumentType extends BasicDataType<Document> {
 
-  private static final byte BSON = 1; // no serialized object of H2's begins with it
   private static final int OVERHEAD = 48;
-
-  private final ObjectDataType earlier = new ObjectDataType();
 
   @Override
   public int getMemory(Document document) {
@@ -53,15 +49,11 @@ class DocumentType extends BasicDataType<Document> {
   public void write(WriteBuffer target, Document document) {
     ByteBuf bytes = Unpooled.buffer();
     BsonEncoder.encodeDocument(document, bytes);
-    target.put(BSON).put(bytes.array(), 0, bytes.writerIndex());
+    target.put(bytes.array(), 0, bytes.writerIndex());
   }
 
   @Override
   public Document read(ByteBuffer source) {
-    if (source.get(source.position()) != BSON) {
-      return (Document) earlier.read(source);
-    }
-    source.get();
     Reader reader = new Reader(source.array(), source.arrayOffset() + source.position());
     Document document = reader.document();
     source.position(reader.at - source.arrayOffset());

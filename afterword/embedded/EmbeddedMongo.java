@@ -254,7 +254,6 @@ public class EmbeddedMongo {
         if (keys.size() > 1 || !keys.get(0).getKey().equals(IdIndex.FIELD)) {
           return super.openOrCreateUniqueIndex(collection, name, keys, sparse);
         }
-        getMvStore().removeMap(getFullCollectionNamespace(collection) + "._index_" + name); // of an earlier version
         return new IdIndex(documents(collection), name, keys);
       }
 

@@ -6,7 +6,7 @@ from typing import Any
 from bson.int64 import Int64
 
 from afterword.schemas import MessageCreated, MessageEdited, SummaryCreated, SummaryDeleted
-from afterword.schemas.ids import earlier_message_key, message_key, row_id, tenant_message_key
+from afterword.schemas.ids import message_key, row_id
 from afterword.streams.stores.episodes import (
     NEVER,
     Conversation,
@@ -23,23 +23,16 @@ from afterword.streams.tokens import count_tokens
 Document = dict[str, Any]
 StoredDocument = Mapping[str, Any]
 
-EPISODE_REF_FIELDS = ("episode_id", "revision", "conversation_id", "ordinal", "fingerprint", "message_ids")
-EPISODE_OWNER_FIELDS = ("episode_revision", "tenant_id", "agent_id", "changes", "as_of")
-"""Fields that a document may lack."""
+EPISODE_REF_FIELDS = (
+    *("episode_id", "revision", "conversation_id", "ordinal", "fingerprint", "message_ids"),
+    *("tenant_id", "agent_id", "as_of"),
+)
 DELETED_FIELDS = (*SummaryDeleted.model_fields, "deleted", "changes", "as_of", "made_by", "announced_by", "last_offset")
-EPISODE_SCAN_FIELDS = tuple(sorted({*EPISODE_REF_FIELDS, *EPISODE_OWNER_FIELDS, *DELETED_FIELDS}))
+EPISODE_SCAN_FIELDS = tuple(sorted({*EPISODE_REF_FIELDS, "episode_revision", *DELETED_FIELDS}))
 """Fields of an `EpisodeRef`, and of what stays of a deleted episode."""
 EPISODE_VERSION_FIELDS = ("revision", "as_of", "made_by", "deleted", "reason")
-MESSAGE_NAME_FIELDS = (
-    *("conversation_id", "id", "tenant_id", "source", "episode_id", "agent_scopes"),
-    *("deleted", "offset"),
-)
-TEXT_FIELDS = ("tenant_id", "source", "role", "sent_at")
-MESSAGE_REF_FIELDS = (*MESSAGE_NAME_FIELDS, "skip_summarization", "content")
-
-VERSION = "key_version"
-KEY_VERSION = 2
-"""Version of the keys of counts and rolling rows. Documents without one have a key that another scope may have now."""
+TEXT_FIELDS = ("source", "role", "sent_at")
+MESSAGE_REF_FIELDS = ("source", "episode_id", "deleted", "offset", "skip_summarization", "content")
 
 _EMPTY_NAME = "%"
 _ESCAPES = {"%": "%25", ".": "%2E", "$": "%24"}
@@ -74,7 +67,8 @@ def deleted_document(deleted: DeletedEpisode) -> Document:
         "changes": _changes_document(deleted.changes),
         "as_of": deleted.as_of,
         "made_by": deleted.made_by,
-        **{name: value for name in ("announced_by", "last_offset") if (value := getattr(deleted, name)) is not None},
+        "announced_by": deleted.announced_by,
+        "last_offset": deleted.last_offset,
     }
 
 
@@ -88,9 +82,9 @@ def deleted_from(document: StoredDocument) -> DeletedEpisode:
         deletion,
         changes=_changes_from(document),
         as_of=document["as_of"],
-        made_by=document.get("made_by", NEVER),
-        announced_by=document.get("announced_by"),
-        last_offset=document.get("last_offset"),
+        made_by=document["made_by"],
+        announced_by=document["announced_by"],
+        last_offset=document["last_offset"],
     )
 
 
@@ -99,7 +93,7 @@ def _changes_document(changes: Iterable[tuple[str, int]]) -> list[Document]:
 
 
 def _changes_from(document: StoredDocument) -> tuple[tuple[str, int], ...]:
-    return tuple((change["message_id"], change["offset"]) for change in document.get("changes", ()))
+    return tuple((change["message_id"], change["offset"]) for change in document["changes"])
 
 
 def episode_from(document: StoredDocument) -> StoredEpisode:
@@ -110,33 +104,30 @@ def episode_from(document: StoredDocument) -> StoredEpisode:
         close_reason=document["close_reason"],
         overlap_ids=tuple(document["overlap_ids"]),
         changes=_changes_from(document),
-        as_of=document.get("as_of", NEVER),
-        made_by=document.get("made_by", NEVER),
-        built_on=None if document.get("built_on") is None else tuple(document["built_on"]),
-        last_offset=document.get("last_offset"),
-        participants=tuple(document.get("participants", ())),
-        announced_by=document.get("announced_by"),
-        earlier=tuple(Revision.model_validate(one, strict=False) for one in document.get("earlier", ())),
+        as_of=document["as_of"],
+        made_by=document["made_by"],
+        built_on=tuple(document["built_on"]),
+        last_offset=document["last_offset"],
+        participants=tuple(document["participants"]),
+        announced_by=document["announced_by"],
+        earlier=tuple(Revision.model_validate(one, strict=False) for one in document["earlier"]),
     )
 
 
 def version_from(document: StoredDocument) -> EpisodeVersion:
     ended = document["reason"] if document.get("deleted") else None
-    return EpisodeVersion(document["revision"], document.get("as_of", NEVER), document.get("made_by", NEVER), ended)
+    return EpisodeVersion(document["revision"], document["as_of"], document["made_by"], ended)
 
 
 def episode_ref_from(document: StoredDocument) -> EpisodeRef:
     fields = {name: document[name] for name in EPISODE_REF_FIELDS}
-    made_from = document.get("episode_revision") or document["revision"]
-    more = {"message_ids": tuple(document["message_ids"]), "tenant_id": document.get("tenant_id")}
-    more["agent_id"] = document.get("agent_id")
-    later = {"changes": _changes_from(document), "as_of": document.get("as_of", NEVER)}
-    return EpisodeRef(**fields | more | later | {"made_from": made_from})
+    made_from = document["episode_revision"] or document["revision"]
+    more = {"message_ids": tuple(document["message_ids"]), "changes": _changes_from(document), "made_from": made_from}
+    return EpisodeRef(**fields | more)
 
 
 def row_document(row: RollingRow) -> Document:
-    fields = {name: value for name, value in vars(row).items() if name != "as_of" or value != NEVER}
-    return {**fields, "_id": row_id(row.conversation_id, row.row), VERSION: KEY_VERSION}
+    return {**vars(row), "_id": row_id(row.conversation_id, row.row)}
 
 
 def row_from(document: StoredDocument) -> RollingRow:
@@ -167,14 +158,6 @@ def archived_key(archived: ArchivedMessage) -> str:
 def is_archived(document: StoredDocument) -> bool:
     """False while only the summarizer has written the document."""
     return "source" in document
-
-
-def stored_key(document: StoredDocument) -> str:
-    """The key of a document's message: its `_id`, unless that is of before tenants were in it."""
-    name, tenant_id = str(document["_id"]), document.get("tenant_id")
-    if tenant_id is None or not is_archived(document) or earlier_message_key(name):
-        return name
-    return tenant_message_key(name, tenant_id)
 
 
 def message_from(document: StoredDocument) -> ArchivedMessage:
@@ -222,7 +205,7 @@ def edit_document(edit: MessageEdited, offset: int) -> Document:
 def message_ref_from(document: StoredDocument) -> MessageRef:
     return MessageRef(
         changed=document.get("offset", NEVER),
-        key=stored_key(document),
+        key=document["_id"],
         episode_id=document.get("episode_id"),
         skipped=document.get("skip_summarization", False),
         source=(document["source"]["partition"], document["source"]["offset"]) if is_archived(document) else None,
@@ -259,4 +242,4 @@ def _original(name: str) -> str:
 
 
 def _without_key(document: StoredDocument) -> Document:
-    return {name: value for name, value in document.items() if name not in ("_id", VERSION)}
+    return {name: value for name, value in document.items() if name != "_id"}

@@ -56,16 +56,16 @@ class StoredEpisode:
     """Its rolling summary has all changes of the conversation up to this log offset."""
     made_by: int = NEVER
     """Log offset of the change that made this revision: its record announces it. NEVER: the record of the episode."""
-    built_on: tuple[str, ...] | None = None
-    """Event ids of the summaries that its rolling summary continues; None if an older version stored it."""
-    last_offset: int | None = None
-    """Log offset of its last core message; None if an older version stored it."""
+    built_on: tuple[str, ...] = ()
+    """Event ids of the summaries that its rolling summary continues."""
+    last_offset: int = NEVER
+    """Log offset of its last core message."""
     participants: tuple[str, ...] = ()
-    """Users of core and overlap, each once; empty if an older version stored it."""
+    """Users of core and overlap, each once."""
     announced_by: str | None = None
     """Position of the request or retry that made this revision, and announces it. None: `made_by` says which record."""
     earlier: tuple[Revision, ...] = ()
-    """Revisions before this one, oldest first, MOST_REVISIONS at most; without those that an older version stored."""
+    """Revisions before this one, oldest first, MOST_REVISIONS at most."""
 
     @property
     def ordinal(self) -> int:
@@ -89,7 +89,7 @@ class DeletedEpisode:
     """Same as in StoredEpisode."""
     announced_by: str | None = None
     """Same as in StoredEpisode."""
-    last_offset: int | None = None
+    last_offset: int = NEVER
     """Same as in StoredEpisode: state that is rebuilt goes on after it."""
 
     @property
@@ -151,9 +151,7 @@ class Conversation:
     message_count: int
     updated_at: datetime
     token_count: int = 0
-    """Tokens of the messages of `counted_episodes`."""
-    counted_episodes: int = 0
-    """Less than `episode_count` if an older version, which counted no tokens, stored some of them."""
+    """Tokens of their messages."""
     last_revision: int = 1
     """The revision of the last episode's summary, whose title this is."""
 
@@ -243,7 +241,7 @@ class EpisodeStore(Protocol):
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         """A page of the ids of conversations with episodes of which this very user is a participant.
 
-        Of episodes that an older version stored only the episode's own user is known. Otherwise as in MessageArchive.
+        Otherwise as in MessageArchive.
         """
         ...
 
@@ -312,10 +310,6 @@ class EpisodeStore(Protocol):
         """The last episodes of the conversation or of the agent with an ordinal less than `before`, newest first."""
         ...
 
-    async def tokens_before(self, conversation_id: str, agent_id: str | None = None) -> int:
-        """The sum of the tokens of the messages of all its episodes, computed in the store."""
-        ...
-
     async def count_following(self, episode_id: str | None) -> int:
         """Count the episodes with a higher id, or all. Raises: StoreUnavailable."""
         ...
@@ -343,7 +337,7 @@ def stored_episode(
     changes: tuple[tuple[str, int], ...] = (),
     as_of: int = NEVER,
     made_by: int = NEVER,
-    built_on: tuple[str, ...] | None = None,
+    built_on: tuple[str, ...] = (),
     before: StoredEpisode | None = None,
 ) -> StoredEpisode:
     """The document of a summary and the episode it was made from; `changes` and so on: as in StoredEpisode.
@@ -406,6 +400,5 @@ def first_advance(summary: SummaryCreated) -> Conversation:
         message_count=summary.message_count,
         updated_at=summary.created_at,
         token_count=summary.compression.tokens_before,
-        counted_episodes=1,
         last_revision=summary.revision,
     )

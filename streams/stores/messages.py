@@ -69,7 +69,7 @@ class MessageRef:
     """The fields of a message that the audit compares."""
 
     key: str
-    """`message_key(conversation_id, id, tenant_id)`, of the message itself: an older version's `_id` has no tenant."""
+    """`message_key(conversation_id, id, tenant_id)`."""
     episode_id: str | None
     skipped: bool = False
     """The message's `skip_summarization`: it belongs to no episode."""
@@ -117,7 +117,7 @@ class Counted:
 
     messages: int = 0
     tokens: int = 0
-    """The tokens of their contents; messages that an older version archived have no count, and add nothing."""
+    """The tokens of their contents."""
     skipped: int = 0
     """The number of `messages` with `skip_summarization`."""
 

@@ -10,25 +10,17 @@ except `_id`, for which the embedded server then scans the collection (20,000 do
 import asyncio
 import math
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
 from motor.motor_asyncio import AsyncIOMotorClient as Client
-from pymongo import DeleteOne, ReplaceOne, ReturnDocument, UpdateOne
+from pymongo import ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError, ServerSelectionTimeoutError
 
 from afterword.schemas import ConversationDeleted, MessageDeleted, SummaryCreated, SummaryDeleted, Usage
-from afterword.schemas.ids import (
-    earlier_message_key,
-    earlier_scope_id,
-    episode_of_scope,
-    message_key,
-    row_id,
-    scope_id,
-)
+from afterword.schemas.ids import message_key, row_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.arguments import require, require_texts, require_within
@@ -36,11 +28,8 @@ from afterword.streams.stores.coalescing import Coalesced
 from afterword.streams.stores.documents import (
     EPISODE_SCAN_FIELDS,
     EPISODE_VERSION_FIELDS,
-    KEY_VERSION,
-    MESSAGE_NAME_FIELDS,
     MESSAGE_REF_FIELDS,
     TEXT_FIELDS,
-    VERSION,
     any_episode_from,
     any_message_from,
     archived_key,
@@ -60,7 +49,6 @@ from afterword.streams.stores.documents import (
     message_ref_from,
     row_document,
     row_from,
-    stored_key,
     text_from,
     version_from,
 )
@@ -152,7 +140,7 @@ MOST_REFUSED = 20
 EPISODES = "episode_count"
 LIVING = {EPISODES: {"$ne": 0}}
 """Selects conversations of which something is left."""
-COUNTERS = (EPISODES, "message_count", "token_count", "counted_episodes")
+COUNTERS = (EPISODES, "message_count", "token_count")
 REVISED = ("title", "last_revision", "updated_at")
 """Fields of a conversation that a higher revision of its last episode changes."""
 
@@ -265,7 +253,7 @@ class MongoEpisodes:
     async def has_before(self, conversation_id: str, agent_id: str | None, offset: int, ordinal: int) -> bool:
         require(int, offset=offset, ordinal=ordinal)
         scope = _in_scope(conversation_id, agent_id)
-        living = scope | {"last_offset": {"$not": {"$gt": offset}}}
+        living = scope | {"last_offset": {"$lte": offset}}
         left = scope | {"deleted": True, "as_of": offset, "ordinal": {"$gte": ordinal}}
         with mongo_errors():
             return bool(
@@ -283,7 +271,7 @@ class MongoEpisodes:
     async def _put_revision(self, document: dict[str, Any]) -> StoredEpisode | DeletedEpisode | None:
         """Store the document; or return what is stored, if that is as new or deleted."""
         older = {"_id": document["_id"], "revision": {"$lt": document["revision"]}, "deleted": None}
-        position = document.get("announced_by")
+        position = document["announced_by"]
         if position is not None:
             older[REFUSED] = {"$ne": position}
         replaces = document["revision"] > 1  # most likely one that is there
@@ -359,13 +347,13 @@ class MongoEpisodes:
     async def rows_from(self, conversation_id: str, ordinal: int) -> list[RollingRow]:
         require(str, conversation_id=conversation_id)
         require(int, ordinal=ordinal)
-        own = {"conversation_id": {"$eq": conversation_id}, "last_ordinal": {"$gte": ordinal}, **_own(conversation_id)}
+        own = {"conversation_id": {"$eq": conversation_id}, "last_ordinal": {"$gte": ordinal}}
         return [row_from(document) async for document in _each(self._rows.find(own, sort=[("row", 1)]))]
 
     async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
         key = scope_of(event)
         while known := await _find(self._conversations, key):
-            unchanged = {"_id": key, **{name: known[name] for name in ("last_ordinal", *COUNTERS) if name in known}}
+            unchanged = {"_id": key, **{name: known[name] for name in ("last_ordinal", *COUNTERS)}}
             change = await self._recounted(event, known["last_ordinal"])
             with mongo_errors():
                 result = await self._conversations.update_one(unchanged, {"$set": change})
@@ -383,7 +371,7 @@ class MongoEpisodes:
     async def end_conversation(self, last: StoredEpisode) -> bool:
         scope, agent = scope_of(last.summary), agent_of_scope(last.summary)
         others = _in_scope(last.summary.conversation_id, agent) | {"ordinal": {"$ne": last.ordinal}}
-        ended = {"last_ordinal": {"$lte": last.ordinal}, **_own(scope)}
+        ended = {"last_ordinal": {"$lte": last.ordinal}}
         with mongo_errors():
             if await self._episodes.find_one(others, {"_id": 1}):
                 return False
@@ -413,7 +401,6 @@ class MongoEpisodes:
             "episode_count": total["episodes"],
             "message_count": total["messages"],
             "token_count": total["tokens"],
-            "counted_episodes": total["episodes"],
             "title": last.summary.title,
             "updated_at": last.summary.created_at,
             "user_id": first.summary.user_id,
@@ -422,40 +409,34 @@ class MongoEpisodes:
 
     async def latest_row(self, conversation_id: str) -> RollingRow | None:
         require(str, conversation_id=conversation_id)
-        document = await self._last_row({"conversation_id": {"$eq": conversation_id}, **_own(conversation_id)})
-        return row_from(document) if document else await self._earlier_row(conversation_id)
+        with mongo_errors():
+            found = await self._rows.find_one({"conversation_id": {"$eq": conversation_id}}, sort=[("row", -1)])
+        return row_from(found) if found else None
 
     async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
         document = row_document(row)
         if after is None or after.row != row.row:
             return await _unless_duplicate(self._rows.insert_one(document))
-        fence = {"last_ordinal": after.last_ordinal, "last_revision": _revision_of(after)}
+        fence = {"last_ordinal": after.last_ordinal, "last_revision": after.last_revision}
         unchanged = {"_id": row_id(after.conversation_id, after.row), **fence}
         with mongo_errors():
             result = await self._rows.replace_one(unchanged, document)
-        if result.matched_count or earlier_scope_id(row.conversation_id) is None:
-            return bool(result.matched_count)
-        return await _unless_duplicate(self._rows.insert_one(document))  # `after` is still under its earlier key
+        return bool(result.matched_count)
 
     async def advance(self, summary: SummaryCreated) -> None:
         key = scope_of(summary)
-        upsert = not _earlier_keys(key)
-        while not await self._advanced(key, summary, upsert):
-            upsert = True
-            await self._adopt(key)
+        while not await self._advanced(key, summary):
             known = await _find(self._conversations, key)
             if known and known["last_ordinal"] >= summary.ordinal:
                 await self._revise(key, summary)
                 return
-            if known and known.get(EPISODES) == 0 and await self._begun_again(key, summary):
+            if known and known[EPISODES] == 0 and await self._begun_again(key, summary):
                 return
 
     async def conversation(self, conversation_id: str) -> Conversation | None:
         require(str, conversation_id=conversation_id)
         document = (await self._find_conversations([conversation_id])).get(conversation_id)
-        if document is None or not _is_own(document, conversation_id):
-            document = await self._earlier(conversation_id)
-        return conversation_from(document) if document and document.get(EPISODES) != 0 else None
+        return conversation_from(document) if document and document[EPISODES] != 0 else None
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
@@ -472,13 +453,8 @@ class MongoEpisodes:
             wanted["updated_at"] = {"$lte": updated_at}
             earlier = {"updated_at": {"$lt": updated_at}}
             wanted["$or"] = [earlier, {"updated_at": {"$eq": updated_at}, "_id": {"$lt": scope}}]
-        found: list[Conversation] = []
-        async for document in _each(self._conversations.find(wanted, sort=[("updated_at", -1), ("_id", -1)])):
-            if _is_own(document, document["_id"]):  # else an earlier version's, whose key says not whose it is
-                found.append(conversation_from(document))
-            if len(found) == limit:
-                break
-        return found
+        cursor = self._conversations.find(wanted, sort=[("updated_at", -1), ("_id", -1)], limit=limit)
+        return [conversation_from(document) async for document in _each(cursor)]
 
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
@@ -489,12 +465,6 @@ class MongoEpisodes:
         wanted = _in_scope(conversation_id, agent_id) | ({} if before is None else {"ordinal": {"$lt": before}})
         cursor = self._episodes.find(wanted, sort=[("ordinal", -1)], limit=limit)
         return [episode_from(document) async for document in _each(cursor)]
-
-    async def tokens_before(self, conversation_id: str, agent_id: str | None = None) -> int:
-        total = {"$group": {"_id": None, "tokens": {"$sum": "$compression.tokens_before"}}}
-        with mongo_errors():
-            found = await self._episodes.aggregate([{"$match": _in_scope(conversation_id, agent_id)}, total]).to_list(1)
-        return int(found[0]["tokens"]) if found else 0
 
     async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
         require(str | None, episode_id=episode_id)
@@ -526,67 +496,20 @@ class MongoEpisodes:
         async for document in _each(self._episodes.find({}, EPISODE_SCAN_FIELDS), SCAN_SIZE):
             yield deleted_from(document) if document.get("deleted") else episode_ref_from(document)
 
-    async def _earlier(self, scope: str) -> dict[str, Any] | None:
-        """The document of an earlier version, if the episode that it ends with says that it is this scope's."""
-        for key in _earlier_keys(scope):
-            found = await _find(self._conversations, key)
-            if found is None or VERSION in found:
-                continue
-            last = await self.find(episode_of_scope(scope, found["last_ordinal"]))
-            if last and (last.summary.title, last.summary.tenant_id) == (found["title"], found["tenant_id"]):
-                return {**found, "_id": scope, VERSION: KEY_VERSION}
-        return None
-
-    async def _earlier_row(self, scope: str) -> RollingRow | None:
-        """The latest row of an earlier version, if its text is that of the scope's episode."""
-        for key in _earlier_keys(scope):
-            found = await self._last_row({"conversation_id": {"$eq": key}, VERSION: None})
-            last = await self.find(episode_of_scope(scope, found["last_ordinal"])) if found else None
-            if found and last and last.summary.rolling_summary == found["content"]:
-                return replace(row_from(found), conversation_id=scope)
-        return None
-
-    async def _last_row(self, wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        with mongo_errors():
-            found: Mapping[str, Any] | None = await self._rows.find_one(wanted, sort=[("row", -1)])
-        return found
-
-    async def _adopt(self, scope: str) -> None:
-        """Put the counts of an earlier version under the scope's key, and what it kept there of another under its own.
-
-        A document of an earlier version whose key is this scope is that of the conversation with this very id.
-        """
-        if not _earlier_keys(scope):
-            return
-        there, mine = await _find(self._conversations, scope), await self._earlier(scope)
-        if there and VERSION not in there and mine != {**there, VERSION: KEY_VERSION}:
-            await _unless_duplicate(self._conversations.insert_one({**there, "_id": scope_id(scope)}))
-        free = {"_id": scope, VERSION: None}
-        if mine:
-            await _unless_duplicate(self._conversations.replace_one(free, mine, upsert=True))
-        else:
-            with mongo_errors():
-                await self._conversations.delete_one(free)
-
-    async def _advanced(self, key: str, summary: SummaryCreated, upsert: bool) -> bool:
+    async def _advanced(self, key: str, summary: SummaryCreated) -> bool:
         """Count the episode; False if nothing was changed: it is counted already, or the key has another document."""
         first = first_advance(summary)
-        behind = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}, **LIVING, **_own(key)}
+        behind = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}, **LIVING}
         change = {
-            "$set": {VERSION: KEY_VERSION, **{name: getattr(first, name) for name in ("last_ordinal", *REVISED)}},
+            "$set": {name: getattr(first, name) for name in ("last_ordinal", *REVISED)},
             "$inc": {name: getattr(first, name) for name in COUNTERS},
             "$setOnInsert": {"user_id": first.user_id, "tenant_id": first.tenant_id},
         }
-        with mongo_errors():
-            try:
-                result = await self._conversations.update_one(behind, change, upsert=upsert)
-            except DuplicateKeyError:
-                return False
-        return upsert or bool(result.matched_count)
+        return await _unless_duplicate(self._conversations.update_one(behind, change, upsert=True))
 
     async def _begun_again(self, key: str, summary: SummaryCreated) -> bool:
         """Count the episode as the first one after all before it are gone; False if that is not so."""
-        gone = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}, EPISODES: 0, **_own(key)}
+        gone = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}, EPISODES: 0}
         names = ("last_ordinal", *REVISED, *COUNTERS, "user_id", "tenant_id")
         first = first_advance(summary)
         with mongo_errors():
@@ -597,7 +520,7 @@ class MongoEpisodes:
 
     async def _revise(self, key: str, summary: SummaryCreated) -> None:
         first = first_advance(summary)
-        older = {"$not": {"$gte": summary.revision}}
+        older = {"$lt": summary.revision}
         change = {"$set": {name: getattr(first, name) for name in REVISED}}
         with mongo_errors():
             await self._conversations.update_one(
@@ -608,8 +531,7 @@ class MongoEpisodes:
 class MongoMessages:
     """A MessageArchive: one document for each message, to which archiver and summarizer write different fields.
 
-    A tenant is in the `_id` of its messages. Older versions wrote them under an `_id` without it, which belongs to the
-    tenant that is stored there: such a document is still that message's only one, and nobody else's.
+    The `_id` of a message is its `message_key`.
     """
 
     def __init__(self, database: MongoDatabase) -> None:
@@ -627,9 +549,7 @@ class MongoMessages:
         if scope := agent_scope(episode_id):
             change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in an episode of each agent
         for batch in batches(keys):
-            earlier = await self._earlier(batch)
-            there = {key: document["_id"] for key, document in earlier.items() if is_archived(document)}
-            await self._upsert([there.get(key, key) for key in batch], lambda _: change)
+            await self._upsert(batch, change)
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
         cursor = self._messages.find(_selected(selection), sort=NEWEST_FIRST)
@@ -671,52 +591,41 @@ class MongoMessages:
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
         require_texts(keys=keys)
-        earlier = [name for key in keys if (name := earlier_message_key(key))]
-        wanted, found = set(keys), {}
-        for batch in batches([*keys, *earlier]):
+        found = {}
+        for batch in batches(keys):
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
-                if is_archived(document) and (key := stored_key(document)) in wanted:
-                    found[key] = message_from(document)
+                if is_archived(document):
+                    found[document["_id"]] = message_from(document)
         return found
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         require_texts(keys=keys)
-        wanted = set(keys)
-        found = await self._texts(keys, characters)
-        missing = (key for key in keys if key not in found)
-        earlier = await self._texts([name for key in missing if (name := earlier_message_key(key))], characters)
-        return {key: text for key, text in (earlier | found).items() if key in wanted}
-
-    async def _texts(self, names: Sequence[str], characters: int) -> dict[str, MessageText]:
-        """Texts of the documents of these names, by the keys of their messages."""
         beginning = {"$substrCP": ["$content", 0, characters]}  # on the server: then a reply can hold all
         fields = {**dict.fromkeys(TEXT_FIELDS, 1), "content": beginning}
         found: dict[str, MessageText] = {}
-        for batch in batches(names):
+        for batch in batches(keys):
             with mongo_errors():
                 stages = [{"$match": {"_id": {"$in": list(batch)}}}, {"$project": fields}]
                 documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
-            found.update((stored_key(one), text_from(one)) for one in documents if is_archived(one))
+            found.update((one["_id"], text_from(one)) for one in documents if is_archived(one))
         return found
 
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         require_texts(keys=keys)
-        earlier = [name for key in keys if (name := earlier_message_key(key))]
-        wanted, found = set(keys), {}
-        for batch in batches([*keys, *earlier]):
+        found = {}
+        for batch in batches(keys):
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
-                if _is_settled(document) and (key := stored_key(document)) in wanted:
-                    found[key] = any_message_from(document)
+                if _is_settled(document):
+                    found[document["_id"]] = any_message_from(document)
         return found
 
     async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         require_texts(keys=keys)
-        earlier = [name for key in keys if (name := earlier_message_key(key))]
-        wanted, changed = set(keys), []
-        for batch in batches([*keys, *earlier]):
-            found = _each(self._messages.find({"_id": {"$in": list(batch)}}, MESSAGE_NAME_FIELDS))
-            changed += [stored_key(document) async for document in found if "offset" in document]
-        return await self.states([key for key in changed if key in wanted]) if changed else {}
+        changed: list[str] = []
+        for batch in batches(keys):
+            found = _each(self._messages.find({"_id": {"$in": list(batch)}}, {"offset": 1}))
+            changed += [document["_id"] async for document in found if "offset" in document]
+        return await self.states(changed) if changed else {}
 
     async def change(self, change: ArchiveChange) -> None:
         event = change.event
@@ -724,15 +633,16 @@ class MongoMessages:
             await self._delete_conversation(event, change.offset)
             return
         key = message_key(event.conversation_id, event.id, event.tenant_id)
-        while (document := await self._document(key)) and _is_older(document, change.offset):
-            unchanged = {"_id": document["_id"], "offset": document.get("offset")}
+        while (document := await _find(self._messages, key)) and _is_older(document, change.offset):
+            unchanged = {"_id": key, "offset": document.get("offset")}
             with mongo_errors():
                 if isinstance(event, MessageDeleted):
                     if document.get("episode_id") or not document.get("skip_summarization"):
                         await self._note(
                             PendingDeletion(event.conversation_id, event.tenant_id, event.id, change.offset)
                         )
-                    done = await self._delete(unchanged, key, change.offset)
+                    remains = deleted_message_document(key, change.offset)
+                    done = bool((await self._messages.replace_one(unchanged, remains)).matched_count)
                 elif is_archived(document):
                     edited = {"$set": edit_document(event, change.offset)}
                     done = bool((await self._messages.update_one(unchanged, edited)).matched_count)
@@ -740,21 +650,6 @@ class MongoMessages:
                     return
             if done:
                 return
-
-    async def _document(self, key: str) -> Mapping[str, Any] | None:
-        """Find a message's document, if need be under the key of an older version, which others' keys may be."""
-        found = await _find(self._messages, key)
-        if found is None:
-            return (await self._earlier([key])).get(key)
-        return found if stored_key(found) == key else None
-
-    async def _delete(self, unchanged: Mapping[str, Any], key: str, offset: int) -> bool:
-        """Leave only what keeps the message deleted, under its key of today; False if it has changed meanwhile."""
-        remains = deleted_message_document(key, offset)
-        if unchanged["_id"] == key:
-            return bool((await self._messages.replace_one(unchanged, remains)).matched_count)
-        await self._messages.replace_one({"_id": key}, remains, upsert=True)
-        return bool((await self._messages.delete_one(unchanged)).deleted_count)
 
     async def _note(self, deletion: PendingDeletion) -> None:
         document = {**vars(deletion), "expires_at": datetime.now(UTC) + KEPT}
@@ -776,16 +671,13 @@ class MongoMessages:
         selected = _selected(Selection(event.conversation_id, event.tenant_id)) | {"source.offset": {"$lt": offset}}
         while True:
             with mongo_errors():
-                found = await self._messages.find(selected, MESSAGE_NAME_FIELDS, limit=BATCH_SIZE).to_list(None)
+                found = await self._messages.find(selected, {"_id": 1}, limit=BATCH_SIZE).to_list(None)
             if not found:
                 return
             with mongo_errors():
                 await self._note(PendingDeletion(event.conversation_id, event.tenant_id, None, offset))
-            keys = {document["_id"]: stored_key(document) for document in found}
-            remains = {key: deleted_message_document(key, offset) for key in keys.values()}
-            await bulk(self._messages, [ReplaceOne({"_id": key}, remains[key], upsert=True) for key in remains])
-            if earlier := [DeleteOne({"_id": name}) for name, key in keys.items() if name != key]:
-                await bulk(self._messages, earlier)
+            remains = [deleted_message_document(document["_id"], offset) for document in found]
+            await bulk(self._messages, [ReplaceOne({"_id": one["_id"]}, one, upsert=True) for one in remains])
 
     async def missing(self, keys: Sequence[str]) -> set[str]:
         require_texts(keys=keys)
@@ -793,7 +685,6 @@ class MongoMessages:
         for batch in batches(keys):
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}}, {"_id": 1})):
                 there.add(document["_id"])
-            there |= (await self._earlier(batch)).keys()
         return set(keys) - there
 
     async def expire(self, before: datetime, limit: int) -> int:
@@ -821,9 +712,6 @@ class MongoMessages:
 
         Meanwhile another archiver may have written them, and changed them since: these stay as they are.
         """
-        messages = await self._not_archived_earlier(messages)
-        if not messages:
-            return
         new = [
             UpdateOne({"_id": key}, {"$setOnInsert": message_document(message)}, upsert=True)
             for key, message in messages.items()
@@ -839,31 +727,10 @@ class MongoMessages:
             ]
             await bulk(self._messages, completed)
 
-    async def _not_archived_earlier(self, messages: dict[str, ArchivedMessage]) -> dict[str, ArchivedMessage]:
-        """Those that no older version has archived, after moving what its summarizer wrote of the others to them."""
-        earlier = await self._earlier(list(messages))
-        labelled = {key: document for key, document in earlier.items() if not is_archived(document)}
-        await self._upsert(list(labelled), lambda key: _label_of(labelled[key]))
-        return {key: message for key, message in messages.items() if key not in earlier or key in labelled}
-
-    async def _earlier(self, keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """Find documents that an older version made of tenants' messages, by the messages' keys.
-
-        Of those that it archived only the tenant's own. One that only its summarizer has written names no tenant.
-        """
-        names = {key: name for key in keys if (name := earlier_message_key(key))}
-        if not names:
-            return {}
-        with mongo_errors():
-            cursor = self._messages.find({"_id": {"$in": list(set(names.values()))}}, MESSAGE_NAME_FIELDS)
-            found = {document["_id"]: document for document in await cursor.to_list(None)}
-        there = {key: found[name] for key, name in names.items() if name in found and not found[name].get("deleted")}
-        return {key: found for key, found in there.items() if not is_archived(found) or stored_key(found) == key}
-
-    async def _upsert(self, keys: Sequence[str], change: Callable[[str], Mapping[str, Any]]) -> None:
-        """Upsert each document; where archiver and summarizer create one at the same time, the slower one repeats."""
+    async def _upsert(self, keys: Sequence[str], change: Mapping[str, Any]) -> None:
+        """Change or create each document; if archiver and summarizer create one at once, the slower one repeats."""
         while keys:
-            writes = [UpdateOne({"_id": key}, change(key), upsert=True) for key in keys]
+            writes = [UpdateOne({"_id": key}, change, upsert=True) for key in keys]
             keys = [keys[position] for position in (await bulk(self._messages, writes)).duplicates]
 
     async def _archived(self, keys: Sequence[str]) -> set[str]:
@@ -1097,21 +964,6 @@ async def _unless_duplicate(write: Awaitable[Any]) -> bool:
     return True
 
 
-def _earlier_keys(scope: str) -> tuple[str, ...]:
-    """Keys under which an earlier version may have written for the scope; none if it had no other key."""
-    earlier = earlier_scope_id(scope)
-    return () if earlier is None else (scope, earlier)
-
-
-def _own(scope: str) -> dict[str, Any]:
-    """Condition of a document that lies under the scope's key and is the scope's."""
-    return {VERSION: KEY_VERSION} if _earlier_keys(scope) else {}
-
-
-def _is_own(document: Mapping[str, Any], scope: str) -> bool:
-    return VERSION in document or not _earlier_keys(scope)
-
-
 def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
     require(str, conversation_id=conversation_id)
     require(str | None, agent_id=agent_id)
@@ -1121,11 +973,6 @@ def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
         "_id": {"$gte": prefix, "$lt": prefix[:-1] + chr(ord(prefix[-1]) + 1)},
         "deleted": None,
     }
-
-
-def _revision_of(row: RollingRow) -> Any:
-    """The filter of its revision: rows of an older version have none."""
-    return row.last_revision if row.last_revision > 1 else {"$in": [1, None]}
 
 
 def _following(episode_id: str | None) -> dict[str, Any]:
@@ -1184,12 +1031,6 @@ def _of_tenant(conversation_ids: Sequence[str], user_id: str, tenant_id: str | N
     return {"conversation_id": {"$in": list(conversation_ids)}, "tenant_id": {"$eq": tenant_id}}
 
 
-def _label_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The update that gives a document the episodes of another one, unless it has its own."""
-    change: dict[str, Any] = {"$setOnInsert": {"episode_id": document["episode_id"]}}
-    if scopes := document.get("agent_scopes"):
-        change["$addToSet"] = {"agent_scopes": {"$each": scopes}}
-    return change
 
 
 def _is_settled(document: Mapping[str, Any]) -> bool:

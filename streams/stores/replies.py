@@ -25,7 +25,7 @@ class KeptReply:
     cut_off: bool = False
     refused: bool = False
     origin: ReplyOrigin | None = None
-    """None: an older version cached it."""
+    """None: the question was about no episode."""
 
 
 class ReplyCache(Protocol):

@@ -11,7 +11,6 @@ import asyncio
 import fcntl
 import math
 import os
-import shutil
 import sqlite3
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -28,12 +27,11 @@ from numpy.typing import NDArray
 
 from afterword.schemas import SummaryCreated
 from afterword.schemas.base import EPOCH
-from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
+from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
 from afterword.streams.settings import EmbedderSettings, Qdrant
 from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.index import (
-    DELETED,
     DENSE,
     DEPTH,
     SUMMARY,
@@ -217,15 +215,10 @@ async def check_directory(settings: Qdrant, embedder: EmbedderSettings) -> str:
 
 
 class IndexFile:
-    """One thread's connection to the file; opened anew when the file was deleted or made again meanwhile.
-
-    The first to open a directory of Qdrant's local mode, in which earlier versions kept the index, takes its points
-    over and deletes it.
-    """
+    """One thread's connection to the file; opened anew when the file was deleted or made again meanwhile."""
 
     def __init__(self, directory: Path, collection: str, timeout_seconds: float) -> None:
         self.path = directory / f"{quote(collection, safe='')}.sqlite"
-        self._collection = collection
         self._timeout_seconds = timeout_seconds
         self._connection: sqlite3.Connection | None = None
         self._opened: tuple[int, int] | None = None
@@ -261,16 +254,15 @@ class IndexFile:
         found = _identity(self.path)
         if self._connection is None or found != self._opened:
             self.close()
-            old = LocalMode(self.path.parent, self._collection)
-            if old.exists() or (create and found is None):
-                self._make(old)
+            if create and found is None:
+                self._make()
             self._opened = _identity(self.path)
             if self._opened is not None:
                 self._connection = self._connect(self.path)
         return self._connection
 
-    def _make(self, old: "LocalMode") -> None:
-        """Create the file, whole or not at all, with what `old` has."""
+    def _make(self) -> None:
+        """Create the file, whole or not at all."""
         private_directory(self.path.parent)
         with _alone(self.path.with_suffix(".lock")):
             if not self.path.exists():
@@ -280,13 +272,8 @@ class IndexFile:
                 with closing(self._connect(unfinished)) as connection:
                     connection.execute("PRAGMA journal_mode = WAL")
                     connection.executescript(SCHEMA)
-                    for page in old.pages():
-                        with connection:
-                            connection.execute("BEGIN IMMEDIATE")
-                            _take_over(connection, page)
                 _unlink(self.path)  # the log of a file that was deleted
                 os.replace(unfinished, self.path)  # noqa: PTH105 – the atomic one, by its name
-            old.delete()
 
     def _connect(self, path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=self._timeout_seconds, isolation_level=None, check_same_thread=False)
@@ -317,66 +304,6 @@ class Point(NamedTuple):
     @property
     def owner(self) -> str:
         return _owner(self.payload.get("user_id"), self.payload.get("tenant_id"))
-
-
-class LocalMode:
-    """A collection in a directory of Qdrant's local mode, which versions before this index wrote."""
-
-    def __init__(self, directory: Path, collection: str) -> None:
-        self._directory = directory
-        self._collection = collection
-        self._files = directory / "collection" / collection
-
-    def exists(self) -> bool:
-        return self._files.is_dir()
-
-    def pages(self) -> Iterator[Sequence[Any]]:
-        """Records with payloads and vectors. Raises: StoreInUse: a process of an earlier version has it open."""
-        if not self.exists():
-            return
-        with closing(self._client()) as client:
-            offset: Any = None
-            more = client.collection_exists(self._collection)
-            while more:
-                page, offset = client.scroll(self._collection, limit=PAGE_SIZE, offset=offset, with_vectors=True)
-                more = offset is not None
-                yield page
-
-    def delete(self) -> None:
-        """Delete the collection, and with the last one what is around it. Raises: StoreInUse."""
-        if not self.exists():
-            return
-        with closing(self._client()) as client:
-            client.delete_collection(self._collection)
-            others = client.get_collections().collections
-        shutil.rmtree(self._files, ignore_errors=True)  # of one that it does not know
-        if not others:
-            shutil.rmtree(self._files.parent)
-            (self._directory / "meta.json").unlink(missing_ok=True)
-            (self._directory / ".lock").unlink(missing_ok=True)
-
-    def _client(self) -> Any:
-        from qdrant_client import QdrantClient  # which takes a second, and only here
-
-        try:
-            return QdrantClient(path=str(self._directory))
-        except RuntimeError as error:
-            raise StoreInUse(store=STORE) from error
-
-
-def _take_over(connection: sqlite3.Connection, records: Sequence[Any]) -> None:
-    for record in records:
-        if record.payload.get(DELETED):
-            _remove(connection, record.payload["episode_id"], record.payload["revision"])
-        else:
-            vectors = record.vector if isinstance(record.vector, dict) else {}
-            _put(connection, Point(record.payload, Words(*_sparse(vectors)), vectors.get(DENSE)))
-
-
-def _sparse(vectors: Mapping[str, Any]) -> Iterator[SparseVector]:
-    for name in Words._fields:
-        found = vectors.get(name)
-        yield SparseVector(tuple(found.indices), tuple(found.values)) if found else SparseVector()
 
 
 def _words(summary: SummaryCreated, raw_text: str) -> Words:

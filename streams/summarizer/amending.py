@@ -122,7 +122,7 @@ class Amendments(Revisions):
             made = await self._or_refused(found, position, self._redone(found, position))
         if not (isinstance(made, StoredEpisode) and is_answer(made.summary, redo)):
             raise NotRedone(problem="another revision is stored")
-        if made.announced_by not in (None, position):  # None: an older version made it
+        if made.announced_by != position:
             raise NotRedone(problem="another request has led to this revision")
         await self._index_and_announce(made)
         await self._renew_conversation(made, NEVER)
@@ -311,7 +311,7 @@ class Amendments(Revisions):
             return current
         core = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
         if not await self._have_expired(core):
-            needs = max(stored.last_offset or 0, *dict(stored.changes).values(), amended.offset)
+            needs = max(stored.last_offset, *dict(stored.changes).values(), amended.offset)
             raise _not_archived(amended, is_known=True, needs=needs)
         message_id, state = amended.message_id or "", states.get(amended.message_id or "")
         if amended.change == "edited" and (state is None or is_living(state)):
@@ -381,8 +381,7 @@ class Amendments(Revisions):
         while isinstance(made, StoredEpisode) and made.made_by != amended.offset:
             summary = made.summary
             before = await self._retry_until_success("find", lambda: read_text_before(self._episodes, summary, None))  # noqa: B023 – awaited here
-            is_built_on_it = made.as_of >= amended.offset if made.built_on is None else made.built_on == before.sources
-            if is_built_on_it and not updates:
+            if made.built_on == before.sources and not updates:
                 await self._mark(made, amended)
                 break
             if not updates and await self._is_others(made, before, amended):
@@ -397,7 +396,7 @@ class Amendments(Revisions):
         Their records follow it here, and announce that. Made here it would not be announced if this is a former owner,
         whose successor has finished the record.
         """
-        found = await self._read_now(set(episode.built_on or ()).difference(before.sources))
+        found = await self._read_now(set(episode.built_on).difference(before.sources))
         makers = {version.made_by for version in found.values()}
         return bool(makers) and makers.isdisjoint((NEVER, amended.offset))
 
@@ -495,7 +494,7 @@ class Amendments(Revisions):
     async def _gone(self, episode: Episode, amended: EpisodeAmended) -> DeletedEpisode | None:
         """Delete and announce as `_end`; None for an episode of after the change."""
         while isinstance(episode, StoredEpisode):
-            if episode.last_offset is not None and episode.last_offset > amended.offset:
+            if episode.last_offset > amended.offset:
                 return None
             deletion, offset = self._deletion(episode.summary, amended), amended.offset
             gone = DeletedEpisode(deletion, (), offset, offset, last_offset=episode.last_offset)

@@ -82,8 +82,7 @@ def from_archive(stored: StoredEpisode, states: MessageStates) -> Current | None
         return Current(None, merged)
     overlap = [_message(states[i]) for i in stored.overlap_ids if i in states and is_living(states[i])]
     offsets = [state.offset for state in archived if isinstance(state, ArchivedMessage)]
-    last = stored.last_offset if stored.last_offset is not None else max(offsets)
-    return Current(_rebuilt(_closed(stored, core, min(offsets), last), core, overlap), merged)
+    return Current(_rebuilt(_closed(stored, core, min(offsets)), core, overlap), merged)
 
 
 def has_change(episode: StoredEpisode | DeletedEpisode, message_id: str, offset: int) -> bool:
@@ -93,7 +92,7 @@ def has_change(episode: StoredEpisode | DeletedEpisode, message_id: str, offset:
     return dict(episode.changes).get(message_id, NEVER) >= offset
 
 
-def _closed(stored: StoredEpisode, core: Sequence[EpisodeMessage], first: int, last: int) -> EpisodeClosed:
+def _closed(stored: StoredEpisode, core: Sequence[EpisodeMessage], first: int) -> EpisodeClosed:
     summary = stored.summary
     copied = EpisodeClosed.model_fields.keys() & SummaryCreated.model_fields.keys()
     return EpisodeClosed(
@@ -104,7 +103,7 @@ def _closed(stored: StoredEpisode, core: Sequence[EpisodeMessage], first: int, l
         messages=tuple(core),
         turn_count=turns(core),
         token_count=summary.compression.tokens_before,
-        source=Source(topic="", partition=0, first_offset=first, last_offset=last),
+        source=Source(topic="", partition=0, first_offset=first, last_offset=stored.last_offset),
     )
 
 

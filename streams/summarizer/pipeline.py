@@ -147,7 +147,7 @@ class Pipeline(Revisions):
                 made = replace(made, summary=made.summary.model_copy(update={"supersedes": supersedes}))
             if clock() - asked >= self._quick_seconds:
                 ids = (*made.summary.message_ids, *made.overlap_ids)
-                states, sources = await asyncio.gather(self._changed(episode, ids), self._read_now(made.built_on or ()))
+                states, sources = await asyncio.gather(self._changed(episode, ids), self._read_now(made.built_on))
                 newer = await self._newer(episode, made, states, sources)
                 if newer is not None:
                     basis = newer
@@ -187,7 +187,7 @@ class Pipeline(Revisions):
         """
         own = stored.summary.event_id
         changed, sources = await asyncio.gather(
-            self._changed(episode, stored.overlap_ids), self._read_now((own, *(stored.built_on or ())))
+            self._changed(episode, stored.overlap_ids), self._read_now((own, *stored.built_on))
         )
         states = {one: state for one, state in changed.items() if state.changed <= episode.source.last_offset}
         now = sources.pop(own, None)

@@ -80,7 +80,7 @@ class MemoryEpisodes:
     async def has_before(self, conversation_id: str, agent_id: str | None, offset: int, ordinal: int) -> bool:
         require(int, offset=offset, ordinal=ordinal)
         return any(
-            (episode.last_offset is None or episode.last_offset <= offset)
+            episode.last_offset <= offset
             if isinstance(episode, StoredEpisode)
             else (episode.as_of == offset and episode.ordinal >= ordinal)
             for episode in self._of_scope_with_deleted(conversation_id, agent_id)
@@ -159,7 +159,7 @@ class MemoryEpisodes:
             return
         counted = [e.summary for e in living if e.ordinal <= known.last_ordinal]
         if not counted:
-            counts = {"episode_count": 0, "message_count": 0, "token_count": 0, "counted_episodes": 0}
+            counts = {"episode_count": 0, "message_count": 0, "token_count": 0}
             self.known[key] = replace(known, title="", user_id="", **counts)
             return
         last = max(counted, key=lambda summary: summary.ordinal)
@@ -170,7 +170,6 @@ class MemoryEpisodes:
             episode_count=len(counted),
             message_count=sum(summary.message_count for summary in counted),
             token_count=sum(summary.compression.tokens_before for summary in counted),
-            counted_episodes=len(counted),
             updated_at=last.created_at,
             last_revision=last.revision if last.ordinal == known.last_ordinal else known.last_revision,
         )
@@ -246,7 +245,6 @@ class MemoryEpisodes:
                 message_count=known.message_count + new * first.message_count,
                 updated_at=first.updated_at,
                 token_count=known.token_count + new * first.token_count,
-                counted_episodes=known.counted_episodes + new,
                 last_revision=first.last_revision,
             )
 
@@ -278,9 +276,6 @@ class MemoryEpisodes:
         require(int | None, before=before)
         found = [e for e in self._of_scope(conversation_id, agent_id) if before is None or e.summary.ordinal < before]
         return sorted(found, key=lambda e: -e.summary.ordinal)[:limit]
-
-    async def tokens_before(self, conversation_id: str, agent_id: str | None = None) -> int:
-        return sum(e.summary.compression.tokens_before for e in self._of_scope(conversation_id, agent_id))
 
     async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
         require(str | None, episode_id=episode_id)

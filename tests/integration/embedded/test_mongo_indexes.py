@@ -1,6 +1,5 @@
 """The embedded MongoDB answers by its indexes what it would answer by reading everything."""
 
-import gzip
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,8 +19,6 @@ from tests.processes import until
 
 pytestmark = pytest.mark.nightly
 
-EARLIER = Path(__file__).parents[2] / "data" / "earlier_store.mv.gz"
-"""Sixty messages in three conversations, written by an earlier launcher: no secondary indexes, Java's serialization."""
 INDEXES = (
     (("owner", 1), ("at", 1), ("source.offset", 1)),
     (("owner", 1), ("tags", 1)),
@@ -250,24 +247,6 @@ def test_a_document_that_is_changed_while_it_is_sent_is_sent_as_it_was_found(
 def client_uri(client: MongoClient[dict[str, Any]]) -> str:
     host, port = client.address or ("", 0)
     return f"mongodb://{host}:{port}"
-
-
-def test_a_store_of_an_earlier_version_gets_its_indexes(java: Java, tmp_path: Path) -> None:
-    (tmp_path / "store.mv").write_bytes(gzip.decompress(EARLIER.read_bytes()))
-    server = MongoServer(java, tmp_path)
-    for change in (0, 1):  # opened twice: the first time makes them
-        server.start()
-        with MongoClient[dict[str, Any]](server.uri) as client:
-            messages = client.earlier.messages
-            in_order = list(messages.find({"conversation_id": "c1"}, sort=[("sent_at", 1)]))
-            assert [one["_id"] for one in in_order] == [f"m{n}" for n in range(58, 0, -3)][: 20 - change]
-            assert messages.count_documents({"conversation_id": "c1", "tags": "t1"}) == 5 - change
-            assert in_order[0]["nested"] == {"offset": 58}
-            assert in_order[0]["nothing"] is None
-            messages.delete_one({"_id": "m1"} if not change else {"_id": "none"})
-            with pytest.raises(DuplicateKeyError):
-                messages.insert_one({"_id": "m4"})
-        server.stop()
 
 
 def test_an_id_is_taken_until_its_document_is_deleted(java: Java, tmp_path: Path) -> None:

@@ -103,7 +103,6 @@ async def test_the_page_s_erasure_leaves_nothing_of_a_conversation_and_all_of_th
         await fill(settings, database, other, OTHER)
     before = await left(settings, database)
     await fill(settings, database, conversation, SECRET)
-    await MongoReplies(database).put("of an older version", KeptReply(SECRET, Usage()), LATER)
     client: Any = MongoClient(settings.mongo.uri.get_secret_value(), tz_aware=True)
     with_index = QdrantClient(path=str(settings.qdrant.path))
     assert any(SECRET in text for text in map(str, client[database.name]["conversations"].find({})))
@@ -113,23 +112,3 @@ async def test_the_page_s_erasure_leaves_nothing_of_a_conversation_and_all_of_th
     after = await left(settings, database)
     assert [name for name, texts in after.items() if any(SECRET in text for text in texts)] == []
     assert {name: sorted(texts) for name, texts in after.items()} == {n: sorted(t) for n, t in before.items()}
-
-
-@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
-async def test_it_finds_what_an_earlier_version_wrote(
-    settings: Settings, database: MongoDatabase, erase: Erase
-) -> None:
-    await fill(settings, database, "a/b", SECRET)
-    for name, key in (("conversations", "_id"), ("conversation_summaries", "conversation_id")):
-        documents = [document async for document in database[name].find({})]
-        await database[name].delete_many({})
-        for document in documents:
-            del document["key_version"]
-            earlier = {"a%2Fb": "a/b"}.get(document[key], "a%2Fb/agent%2F1")
-            await database[name].insert_one({**document, "_id": earlier, key: earlier})
-    client: Any = MongoClient(settings.mongo.uri.get_secret_value(), tz_aware=True)
-    with_index = QdrantClient(path=str(settings.qdrant.path))
-    erase(client[database.name], with_index, collection_name(settings.qdrant.collection, None), "a/b")
-    with_index.close()
-    client.close()
-    assert not any(texts for texts in (await left(settings, database)).values())

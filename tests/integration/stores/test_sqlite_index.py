@@ -1,4 +1,4 @@
-"""The index in a directory: several processes, what earlier versions left there, and that what is gone is gone."""
+"""The index in a directory: several processes, and that what is gone is gone."""
 
 import asyncio
 import math
@@ -14,12 +14,10 @@ import pytest
 import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
-from qdrant_client import AsyncQdrantClient
 
-from afterword.streams.errors import ConfigurationError, StoreInUse, StoreUnavailable
+from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.stores import sqlite_index
 from afterword.streams.stores.index import DEPTH, SUMMARY, TEXT, Query, fused, summary_text
-from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
 from afterword.streams.stores.sparse import document_vector, query_vector
 from afterword.streams.stores.sqlite_index import READING_CACHE_KIB, WRITING_CACHE_KIB, SqliteIndex
 from tests.doubles.index import MemoryIndex
@@ -240,57 +238,6 @@ async def test_a_model_has_its_own_file_and_one_dimension(path: Path) -> None:
     assert [hit.episode_id for hit in await index.search(query, [1.0, 0.0])] == ["c1:1"]
     await index.close()
     assert "episodes-nomic-embed-v1.sqlite" in names(path)
-
-
-def of_an_earlier_version(path: Path, collection: str, model: str | None = None) -> QdrantIndex:
-    """The index as versions before this one had it in a directory: in Qdrant's local mode."""
-    path.mkdir(parents=True, exist_ok=True)
-    return QdrantIndex(HttpConnection(AsyncQdrantClient(path=str(path))), collection, model)
-
-
-@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
-async def test_the_first_to_open_a_directory_of_an_earlier_version_takes_its_points_over(path: Path) -> None:
-    earlier = of_an_earlier_version(path, "episodes", "m")
-    for ordinal in range(1, 6):
-        await earlier.put(a_summary(ordinal, agent_id="a1"), f"{RAW_TEXT} number{ordinal}", [1.0, float(ordinal)])
-    await earlier.put(a_summary(6, title="", short_summary="…", long_summary=""), "", [1.0, 0.0])
-    await earlier.remove("c1:2", 7)
-    query = Query(text="number3", user_id="u1", tenant_id="t1", agent_id="a1")
-    before = await earlier.search(query, [1.0, 3.0])
-    await earlier.close()
-    index = SqliteIndex(path, "episodes", "m")
-    assert [hit.episode_id for hit in await index.search(query, [1.0, 3.0])] == [hit.episode_id for hit in before]
-    await index.put(a_summary(2, revision=6), "a needle", [1.0, 2.0])
-    assert await index.revisions([f"c1:{n}" for n in range(1, 8)]) == dict.fromkeys(
-        ("c1:1", "c1:3", "c1:4", "c1:5", "c1:6"), 1
-    )
-    await index.close()
-    assert names(path) == ["episodes-m.lock", "episodes-m.sqlite"]
-
-
-@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
-async def test_collections_of_other_models_stay_until_they_are_opened(path: Path) -> None:
-    for model in (None, "m"):
-        earlier = of_an_earlier_version(path, "episodes", model)
-        await earlier.put(a_summary(1), RAW_TEXT, [1.0, 0.0] if model else None)
-        await earlier.close()
-    for model in (None, "m"):
-        index = SqliteIndex(path, "episodes", model)
-        assert await found(index, "taxi") == ["c1:1"]
-        await index.close()
-    assert "collection" not in names(path)
-
-
-@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
-@pytest.mark.filterwarnings("ignore:.*unclosed file.*")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_directory_that_an_earlier_version_has_open_is_left_alone(path: Path, index: SqliteIndex) -> None:
-    earlier = of_an_earlier_version(path, "episodes")
-    await earlier.put(a_summary(1), RAW_TEXT)
-    with pytest.raises(StoreInUse, match="earlier version"):
-        await found(index, "taxi")
-    await earlier.close()
-    assert await found(index, "taxi") == ["c1:1"]
 
 
 STEPS = st.lists(

@@ -70,14 +70,12 @@ async def test_an_episode_is_stored_under_the_names_of_the_contract(stores: dict
         "message_count": 3,
         "updated_at": summary.created_at,
         "token_count": 100,
-        "counted_episodes": 1,
         "last_revision": 1,
-        "key_version": 2,
     }
     row = found["conversation_summaries"]["c1:1"]
     assert row.keys() == {
         *("_id", "conversation_id", "row", "content", "token_count", "first_ordinal", "last_ordinal", "updated_at"),
-        *("last_revision", "key_version"),
+        *("last_revision", "as_of"),
     }
     assert found["messages"] == {f"c1:m{n}:t1": {"_id": f"c1:m{n}:t1", "episode_id": "c1:2"} for n in (3, 4, 5)}
     assert found["points"] == ["c1:2"]

@@ -82,15 +82,6 @@ async def test_of_other_users_and_tenants_and_of_what_was_deleted_it_has_nothing
     assert (await world.export("nobody"))[-1]["conversations"] == 0
 
 
-async def test_an_episode_of_an_older_version_is_known_by_its_messages() -> None:
-    world = World()
-    await world.say("a", "m1", "bob")
-    await world.say("a", "m2", "ann")
-    world.summarize("a", 1, "bob", ids=("m1", "m2"), participants=())
-    world.summarize("a", 2, "bob", ids=("m1",), participants=())
-    assert of_type(await world.export("ann"), "episode", "episode_id") == ["a:1"]
-
-
 async def test_every_conversation_is_in_it_once_however_many_there_are() -> None:
     world = World()
     for n in range(PAGE + 30):

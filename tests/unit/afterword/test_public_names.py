@@ -30,7 +30,6 @@ NAMES = {
     "RequestRefused": "afterword.streams.errors",
     "RevisionSubscriber": "afterword.consumers.subscriber",
     "Settings": "afterword.streams.settings",
-    "StoreInUse": "afterword.streams.errors",
     "StoreUnavailable": "afterword.streams.errors",
     "SummaryCreated": "afterword.schemas.summaries",
     "SummaryDeleted": "afterword.schemas.summaries",

@@ -7,10 +7,7 @@ from hypothesis import strategies as st
 
 from afterword.schemas.ids import (
     conversation_of_scope,
-    earlier_message_key,
-    earlier_scope_id,
     episode_id,
-    episode_of_scope,
     event_id,
     message_key,
     point_id,
@@ -29,11 +26,6 @@ def test_keys_of_messages_are_equal_only_for_equal_parts(
     assert (message_key(a, b, tenant) == message_key(c, d, other)) == ((a, b, tenant) == (c, d, other))
 
 
-@given(names, names, st.none() | names | st.just(""))
-def test_a_message_of_a_tenant_knows_its_first_key(a: str, b: str, tenant: str | None) -> None:
-    assert earlier_message_key(message_key(a, b, tenant)) == (None if tenant is None else message_key(a, b))
-
-
 @given(names, ordinals, st.none() | names, names, ordinals, st.none() | names)
 def test_ids_of_episodes_are_equal_only_for_equal_scopes_and_ordinals(
     a: str, m: int, agent: str | None, b: str, n: int, other: str | None
@@ -50,21 +42,13 @@ def test_scopes_and_their_rows_are_equal_only_for_equal_parts(
     assert (row_id(scope_id(a, agent), n) == row_id(scope_id(b, other), n)) == same
 
 
-@given(names, st.none() | names, ordinals)
-def test_a_scope_knows_its_episodes_and_its_first_key(a: str, agent: str | None, n: int) -> None:
-    assert episode_of_scope(scope_id(a, agent), n) == episode_id(a, n, agent)
-    earlier = a if agent is None else episode_id(a, n, agent).removesuffix(f":{n}")
-    assert earlier_scope_id(scope_id(a, agent)) in (earlier, None)
-    assert earlier_scope_id(scope_id("chat:1")) is None
-
-
 def test_separators_inside_a_part_are_percent_encoded() -> None:
     assert episode_id("a:b/c%d", 3) == "a%3Ab%2Fc%25d:3"
     assert episode_id("a", 3, "x:y") == "a/x%3Ay:3"
     assert message_key("a:b", "c") == "a%3Ab:c"
     assert message_key("a:b", "c", "t/1") == "a%3Ab:c:t%2F1"
     assert row_id("a:b", 2) == "a%3Ab:2"
-    assert row_id(scope_id("a/b"), 2) == "2:a%252Fb:2"
+    assert row_id(scope_id("a/b"), 2) == "a%252Fb:2"
     assert event_id("a:3", 1) == "a:3:1"
 
 

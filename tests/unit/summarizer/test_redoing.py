@@ -127,15 +127,6 @@ async def test_of_two_requests_for_one_revision_the_one_that_made_it_announces_i
     assert announced(world) == ["c1:3:2"]
 
 
-async def test_a_revision_that_an_older_version_made_on_request_is_announced() -> None:
-    world = await a_world()
-    await redo(world, request(3))
-    stored = world.episodes.episodes["c1:3"]
-    world.episodes.episodes["c1:3"] = replace(stored, announced_by=None)
-    await redo(world, request(3), position=THERE)
-    assert announced(world) == ["c1:3:2", "c1:3:2"]
-
-
 @pytest.mark.parametrize(
     "given",
     [

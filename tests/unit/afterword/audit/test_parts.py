@@ -27,7 +27,6 @@ from afterword.audit.snapshot import (
     Damage,
     DeletedDocument,
     FirstPending,
-    LabelDocument,
     MessageChange,
     MessageDocument,
     PendingRow,
@@ -192,12 +191,12 @@ def document(draw: st.DrawFn, ids: Ids) -> AuditFact:
             changes,
             draw(st.sampled_from([-1, -1, 3])),
         )
-        return AuditedEpisode(ids.episode(), conversation, draw(TENANTS), stored)
+        return AuditedEpisode(ids.episode(), conversation, stored)
     if kind == "deleted":
         return DeletedDocument(ids.episode(), draw(OFFSETS), draw(st.booleans()))
     key = message_key(conversation, draw(NUMBERS), draw(TENANTS))
     if kind == "label":
-        return LabelDocument(key, ids.episode())
+        return MessageDocument(key, Archived(ids.episode(), False))
     is_deleted = draw(st.integers(0, 3)) == 0
     return MessageDocument(
         key,
@@ -278,7 +277,7 @@ def test_a_rolling_summary_that_is_older_than_a_change_is_found_in_parts_too() -
             Closed(Position(0, 3 * n), first, 1, conversation, 1, "ff", "ff", core, b""),
             Closed(Position(0, 3 * n + 1), second, 1, conversation, 2, "ff", "ff", (), b""),
             AmendmentRecord(Position(0, 3 * n + 2), conversation, message, Position(0, 10 + n)),
-            AuditedEpisode(second, conversation, None, Stored(1, "ff")),
+            AuditedEpisode(second, conversation, Stored(1, "ff")),
         ]
     world = World(facts, {"summarized_to": {0: 20}}, None)
     with Parts(3, 1) as parts:

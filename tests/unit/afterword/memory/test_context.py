@@ -208,14 +208,6 @@ def test_summaries_are_condensed_to_their_share_and_none_disappears() -> None:
     assert fit_into(many, 100_000) == many
 
 
-async def test_tokens_are_summed_up_where_an_older_version_did_not_count_them(world: Remembered) -> None:
-    said = await world.say(*islice(sentences(), 20))
-    await world.summarise(said, size=5)
-    known = world.episodes.known["c1"]
-    world.episodes.known["c1"] = replace(known, token_count=7, counted_episodes=1)
-    assert (await world.context()).tokens_full == sum(count_tokens(m.content) for m in said)
-
-
 @pytest.mark.parametrize("summarised", [True, False])
 async def test_messages_of_another_tenant_are_never_shown(world: Remembered, summarised: bool) -> None:
     ours = await world.say(*islice(sentences(), 8))
