@@ -41,7 +41,6 @@ EPISODES: dict[str, tuple[Call, Sequence[Any]]] = {
     "latest limit": (lambda store, x: store.latest("c1", x), NOT_EVEN_NONE),
     "latest before": (lambda store, x: store.latest("c1", 5, before=x), FOREIGN),
     "latest of agent": (lambda store, x: store.latest("c1", 5, agent_id=x), FOREIGN),
-    "tokens_before of agent": (lambda store, x: store.tokens_before("c1", x), FOREIGN),
     "conversations_of": (lambda store, x: store.conversations_of(x, None, None, 5), NOT_EVEN_NONE),
     "conversations_of tenant": (lambda store, x: store.conversations_of("u1", x, None, 5), FOREIGN),
     "conversations_of after": (lambda store, x: store.conversations_of("u1", None, x, 5), FOREIGN),

@@ -1,5 +1,4 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,7 +47,6 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "advance": lambda db: MongoEpisodes(db).advance(a_summary()),
     "conversation": lambda db: MongoEpisodes(db).conversation("c1"),
     "latest": lambda db: MongoEpisodes(db).latest("c1", 1),
-    "tokens_before": lambda db: MongoEpisodes(db).tokens_before("c1"),
     "following": lambda db: MongoEpisodes(db).following(None, 1),
     "conversations_of_participant": lambda db: MongoEpisodes(db).conversations_of("u1", None, None, 1),
     "count_all_episodes": lambda db: MongoEpisodes(db).count_all(),
@@ -78,23 +76,6 @@ async def test_a_server_that_is_away_is_unavailable_to_every_call(
         await call(away)
     assert "secret" not in str(raised.value)
     assert "127.0.0.1" not in str(raised.value)
-
-
-async def test_documents_of_an_older_version_are_followed_as_first_revisions(make_settings) -> None:
-    database = mongo.connect(make_settings().mongo)
-    episodes = MongoEpisodes(database)
-    await episodes.put_row(ROW, None)
-    await episodes.advance(a_summary())
-    for collection in ("conversation_summaries", "conversations"):
-        await database[collection].update_many({}, {"$unset": {"last_revision": ""}})
-    assert await episodes.latest_row("c1") == ROW
-    assert await episodes.put_row(replace(ROW, last_revision=2), after=ROW)
-    await episodes.advance(a_summary(revision=2, title="Again"))
-    found = await episodes.conversation("c1")
-    assert found is not None
-    assert (found.title, found.last_revision, found.episode_count) == ("Again", 2, 1)
-    await database.client.drop_database(database.name)
-    await mongo.close(database)
 
 
 @pytest.mark.parametrize(
