@@ -39,9 +39,9 @@ class Usage(Model):
     completion_tokens: int = 0
     """Tokens of all answers."""
     seconds: float = Field(0.0, ge=0)
-    """Seconds from questions to their answers, added up; those that failed are left out. 0 in older events."""
+    """Seconds from questions to their answers, added up; those that failed are left out."""
     cost: float = Field(0.0, ge=0)
-    """Cost of the tokens by the prices in the settings, in their currency; 0 without prices, and in older events."""
+    """Cost of the tokens by the prices in the settings, in their currency; 0 without prices."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -61,9 +61,9 @@ class Compression(Model):
     """Tokens of the long summary."""
     ratio: float
     """1 − after/before, of the tokens; negative when the summary is longer than its source."""
-    events_before: int | None = None
-    """Number of core messages; null in older events."""
-    events_after: int | None = None
+    events_before: int
+    """Number of core messages."""
+    events_after: int = 1
     """Always 1: the summary."""
 
 
@@ -94,19 +94,16 @@ class SummaryCreated(Model):
     """Position of the episode in its conversation: 1, 2, …"""
     title: str
     """Subject of the episode; the latest one is the conversation's title."""
-    title_changed: bool | None = None
-    """`true`: the conversation's title changed with this event; null in older events."""
+    title_changed: bool = False
+    """`true`: the conversation's title changed with this event."""
     short_summary: str
     """Summary of the episode in one or two sentences."""
     long_summary: str
     """Summary of the episode."""
     rolling_summary: str
     """Summary of the conversation up to this episode."""
-    rolling_ordinals: tuple[int, ...] | None = None
-    """Ordinals, ascending, that `rolling_summary` covers for the first time; empty if it was carried over.
-
-    null in older events: the episode itself.
-    """
+    rolling_ordinals: tuple[int, ...] = ()
+    """Ordinals, ascending, that `rolling_summary` covers for the first time; empty if it was carried over."""
     message_ids: tuple[str, ...]
     """Ids of the core messages, in order."""
     message_count: int
@@ -140,8 +137,6 @@ class SummaryCreated(Model):
     @property
     def rolling_range(self) -> tuple[int, int] | None:
         """First and last ordinal that `rolling_summary` covers for the first time; None if it was carried over."""
-        if self.rolling_ordinals is None:
-            return self.ordinal, self.ordinal
         return (self.rolling_ordinals[0], self.rolling_ordinals[-1]) if self.rolling_ordinals else None
 
 

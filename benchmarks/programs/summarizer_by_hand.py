@@ -48,7 +48,7 @@ def summary_of(episode: dict[str, Any], so_far: str) -> dict[str, Any]:
         "quality": {"source": "llm", "reason": None, "grounding": 1.0, "unsupported": []},
         "model": "scripted",
         "usage": {"prompt_tokens": len(episode["messages"]), "completion_tokens": 1},
-        "compression": {"tokens_before": episode["token_count"], "tokens_after": 20, "ratio": 0.9},
+        "compression": {"tokens_before": episode["token_count"], "tokens_after": 20, "ratio": 0.9, "events_before": 1},
         **{name: episode[name] for name in TIMES[:3]},
         "created_at": datetime.now(UTC).isoformat(),
     }

@@ -1,7 +1,7 @@
 """The protocol of the search index: which texts of an episode it holds, what a query asks, how a search ranks."""
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -162,10 +162,6 @@ class EpisodeIndex(Protocol):
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         """The indexed revision of those of the ids that are indexed."""
-        ...
-
-    def all_ids(self) -> AsyncIterator[str]:
-        """Every `episode_id` that is indexed, in no particular order."""
         ...
 
     async def ping(self) -> None: ...

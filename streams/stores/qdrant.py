@@ -7,7 +7,7 @@ import asyncio
 import math
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from json import JSONDecodeError
 from operator import methodcaller
@@ -225,28 +225,11 @@ class QdrantIndex:
         found = (record for page in pages for record in page if not record.payload.get(DELETED))
         return {ids[record.id]: record.payload["revision"] for record in found}
 
-    async def all_ids(self) -> AsyncIterator[str]:
-        offset: Any = None
-        more = await self._exists()
-        while more:
-            records, offset = await self._page(offset)
-            more = offset is not None
-            for record in records:
-                if not record.payload.get(DELETED):
-                    yield record.payload["episode_id"]
-
     async def ping(self) -> None:
         await self._connection.run(lambda client: client.get_collections())
 
     async def close(self) -> None:
         await self._connection.close()
-
-    async def _page(self, offset: Any) -> Any:
-        return await self._connection.run(
-            lambda client: client.scroll(
-                self.collection, limit=PAGE_SIZE, offset=offset, with_payload=["episode_id", DELETED]
-            )
-        )
 
     async def _retrieve(self, points: Sequence[str]) -> Any:
         return await self._connection.run(

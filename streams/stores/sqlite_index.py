@@ -13,7 +13,7 @@ import math
 import os
 import sqlite3
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
@@ -143,12 +143,6 @@ class SqliteIndex:
         require_texts(episode_ids=episode_ids)
         return await self._run(lambda: self._file.read(lambda c: _revisions(c, episode_ids))) or {}
 
-    async def all_ids(self) -> AsyncIterator[str]:
-        last = 0
-        while page := await self._page(last):
-            for last, episode_id in page:  # noqa: B007 – the next page follows the last row
-                yield episode_id
-
     async def ping(self) -> None:
         await self._run(lambda: self._file.read(lambda c: c.execute("SELECT count(*) FROM facts").fetchone()))
 
@@ -187,10 +181,6 @@ class SqliteIndex:
         self._waiting = deque(write for write in self._waiting if not write.done.done())
         if self._waiting:
             self._commit()
-
-    async def _page(self, last: int) -> list[tuple[int, str]]:
-        select = "SELECT id, episode_id FROM episodes WHERE id > ? AND owner IS NOT NULL ORDER BY id LIMIT ?"
-        return await self._run(lambda: self._file.read(lambda c: c.execute(select, (last, PAGE_SIZE)).fetchall())) or []
 
     async def _run(self, call: Callable[[], T]) -> T:
         with _errors(self._file.path):

@@ -162,9 +162,7 @@ def compression(episode: EpisodeClosed, after: int) -> Compression:
     """Compare the core messages with the long summary, in tokens and number. The ratio is 0 for no text at all."""
     before = episode.token_count
     ratio = 1 - after / before if before else 0.0
-    return Compression(
-        tokens_before=before, tokens_after=after, ratio=ratio, events_before=episode.message_count, events_after=1
-    )
+    return Compression(tokens_before=before, tokens_after=after, ratio=ratio, events_before=episode.message_count)
 
 
 def summary_deleted(

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from afterword.schemas import SummaryCreated
@@ -68,10 +68,6 @@ class MemoryIndex:
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         require_texts(episode_ids=episode_ids)
         return {i: self.points[i].summary.revision for i in episode_ids if i in self.points}
-
-    async def all_ids(self) -> AsyncIterator[str]:
-        for episode_id in list(self.points):
-            yield episode_id
 
     async def ping(self) -> None:
         """Always there."""

@@ -20,7 +20,8 @@ async def found(index: EpisodeIndex, text: str, **fields: Any) -> list[str]:
 
 
 async def ids(index: EpisodeIndex) -> list[str]:
-    return sorted([episode_id async for episode_id in index.all_ids()])
+    """Those of the first 1,100 episodes that are indexed: more than a page."""
+    return sorted(await index.revisions([f"c1:{n}" for n in range(1100)]))
 
 
 async def test_an_empty_index_has_nothing(index: EpisodeIndex) -> None:
@@ -47,7 +48,7 @@ async def test_a_text_without_any_words_is_indexed_too(index: EpisodeIndex) -> N
     assert await ids(index) == ["c1:1"]
 
 
-async def test_more_than_a_page_is_listed(index: EpisodeIndex) -> None:
+async def test_more_than_a_page_is_found(index: EpisodeIndex) -> None:
     for ordinal in range(1, 1003):
         await index.put(a_summary(ordinal, title="T", short_summary="S", long_summary="L"), "t")
     assert len(set(await ids(index))) == 1002
@@ -165,7 +166,6 @@ async def test_a_removed_episode_is_not_found_and_a_late_revision_does_not_bring
     await index.remove("c1:1", 3)
     await index.put(a_summary(1, revision=2), "a needle")
     assert await index.search(Query(text="needle", user_id="u1", tenant_id="t1")) == []
-    assert [episode_id async for episode_id in index.all_ids()] == ["c1:2"]
     assert await index.revisions(["c1:1", "c1:2"]) == {"c1:2": 1}
 
 
@@ -173,7 +173,6 @@ async def test_what_is_removed_before_the_first_put_is_not_brought_back_by_it(in
     await index.remove("c1:1", 2)
     await index.put(a_summary(1), "a needle")
     assert await index.revisions(["c1:1"]) == {}
-    assert [episode_id async for episode_id in index.all_ids()] == []
 
 
 async def test_a_search_is_bounded_by_times(index: EpisodeIndex) -> None:

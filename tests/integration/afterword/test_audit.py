@@ -165,7 +165,7 @@ def summary_of(episode: EpisodeClosed) -> SummaryCreated:
         quality=Quality(source="llm"),
         model="m",
         usage=Usage(),
-        compression=Compression(tokens_before=2, tokens_after=1, ratio=0.5),
+        compression=Compression(tokens_before=2, tokens_after=1, ratio=0.5, events_before=1),
         metrics=episode.metrics,
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
     )

@@ -94,7 +94,7 @@ def event(n: int) -> SummaryCreated:
         quality=Quality(source="llm"),
         model="m",
         usage=Usage(),
-        compression=Compression(tokens_before=2, tokens_after=1, ratio=0.5),
+        compression=Compression(tokens_before=2, tokens_after=1, ratio=0.5, events_before=1),
         metrics=EpisodeMetrics(),
         started_at=MOMENT,
         ended_at=MOMENT,

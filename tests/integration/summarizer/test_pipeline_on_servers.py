@@ -44,7 +44,7 @@ async def state(stores: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: {document["_id"]: document async for document in stores["raw"][name].find({})} for name in names
     }
-    return {**found, "points": sorted([episode_id async for episode_id in stores["index"].all_ids()])}
+    return {**found, "points": sorted(await stores["index"].revisions(list(found["episodes"])))}
 
 
 async def clear(stores: dict[str, Any]) -> None:

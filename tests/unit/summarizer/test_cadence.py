@@ -191,7 +191,7 @@ async def test_two_workers_take_every_episode_in_once_even_with_other_settings(
         work("one", first, EVERY_THIRD), work("two", second, replace(EVERY_THIRD, min_new_episodes=others))
     )
     stored = [world.episodes.episodes[episode.episode_id].summary for episode in EPISODES[:5]]
-    taken = [ordinal for summary in stored for ordinal in summary.rolling_ordinals or ()]
+    taken = [ordinal for summary in stored for ordinal in summary.rolling_ordinals]
     assert taken == list(range(1, len(taken) + 1))
     row = world.episodes.rows["c1"][-1]
     assert (row.last_ordinal, row.content) == (taken[-1], stored[taken[-1] - 1].rolling_summary)
