@@ -64,7 +64,6 @@ KUBERNETES = re.compile(
 """Variables that Kubernetes gives to every pod in the namespace of a Service named afterword or afterword-*."""
 
 LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
-WRAPPING_KEY_BYTES = 32
 MOST_PENDING_EPISODES = 20
 """Episodes that the rolling summary may be behind: one update includes all of them."""
 
