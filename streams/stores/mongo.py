@@ -1031,8 +1031,6 @@ def _of_tenant(conversation_ids: Sequence[str], user_id: str, tenant_id: str | N
     return {"conversation_id": {"$in": list(conversation_ids)}, "tenant_id": {"$eq": tenant_id}}
 
 
-
-
 def _is_settled(document: Mapping[str, Any]) -> bool:
     """False while only the summarizer has written it."""
     return is_archived(document) or bool(document.get("deleted"))
