@@ -138,7 +138,8 @@ async def stored(episodes: Iterable[EpisodeClosed]) -> Stored:
     for episode in episodes:
         row = latest.get(episode.conversation_id)
         request = SummaryRequest(episode, row.content if row else "", Llm().max_output_tokens or 800)
-        summary = summary_created(episode, await ExtractiveProvider().summarize(request), now())
+        made = summary_created(episode, await ExtractiveProvider().summarize(request), now())
+        summary = made.model_copy(update={"rolling_ordinals": (episode.ordinal,)})
         latest[episode.conversation_id] = next_row(row, summary, 800)
         sizes = _sizes(request, summary, latest[episode.conversation_id])
         total = {name: total.get(name, 0) + size for name, size in sizes.items()}

@@ -97,7 +97,8 @@ class Remembered:
         closed = a_closed_episode(ordinal, conversation, messages=core, overlap=(), **given, **ids)
         row = await self.episodes.latest_row(scope)
         request = SummaryRequest(closed, row.content if row else "", longest_text(row, ROLLING_TOKENS))
-        summary = summary_created(closed, await ExtractiveProvider().summarize(request), NOON)
+        made = summary_created(closed, await ExtractiveProvider().summarize(request), NOON)
+        summary = made.model_copy(update={"rolling_ordinals": (ordinal,)})
         await self.episodes.add(stored_episode(closed, summary))
         if rolling and (following := next_row(row, summary, ROLLING_TOKENS)):
             assert await self.episodes.put_row(following, row)
