@@ -1,10 +1,10 @@
 """A search in a user's episodes: the index, their passages, a reranker if there is one, and what was said."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from afterword.recalling.episode_texts import EpisodeTexts
 from afterword.recalling.matches import READ_CHARACTERS, best_messages, matches_of, within_budget
@@ -36,7 +36,7 @@ MOST_SEARCHED = 200
 
 Texts = Mapping[str, Mapping[str, MessageText]]
 """Messages by episode id and message id."""
-Search = Callable[[Query], Awaitable[list[Recalled]]]
+Search = Callable[[Query], Coroutine[Any, Any, list[Recalled]]]
 
 
 def utc_now() -> datetime:
@@ -75,9 +75,7 @@ class EpisodeSearch:
 
     async def hits(self, query: Query) -> list[Recalled]:
         """Return the best `k` episodes, best first, with what was said in them. Raises: StoreUnavailable."""
-        # in a thread, because the words of a language are loaded with its first question
-        asked = await asyncio.to_thread(asked_time, query.text, self._now(), self._zone)
-        found = await self._first_stage(query, asked)
+        found, asked = await self._first_stage(query)
         # before the episodes are read: what is settled meanwhile has its next revision then
         withholding = read_withheld(self._archive, list({hit.conversation_id for hit in found}))
         (ranked, words), withheld = await together(self._ranked_by_passages(query, found, asked), withholding)
@@ -89,13 +87,17 @@ class EpisodeSearch:
         # in a thread, because it computes
         return await asyncio.to_thread(_with_matches, shown[: query.k], texts, words)
 
-    async def _first_stage(self, query: Query, asked: AskedTime | None) -> list[Recalled]:
+    async def _first_stage(self, query: Query) -> tuple[list[Recalled], AskedTime | None]:
         """Ask the index, and once more for the time that the query names."""
-        hits = await self._search(query.model_copy(update={"k": max(query.k, CANDIDATES)}))
+        hits, asked = await together(
+            self._search(query.model_copy(update={"k": max(query.k, CANDIDATES)})),
+            # in a thread, because it computes
+            asyncio.to_thread(asked_time, query.text, self._now(), self._zone),
+        )
         if asked is None:
-            return hits
+            return hits, None
         within = query.within(asked.begin, asked.end).model_copy(update={"k": CANDIDATES})
-        return together_with(hits, await self._search(within))
+        return together_with(hits, await self._search(within)), asked
 
     async def _ranked_by_passages(
         self, query: Query, hits: Sequence[Recalled], asked: AskedTime | None
@@ -158,6 +160,9 @@ class EpisodeSearch:
             left -= 0 if one.matching else len(ids)
             wanted.append((one.hit, ids))
         texts = await self._texts.texts(query, wanted, READ_CHARACTERS)
+
+        if all(one.matching for one in shown):
+            return [*shown], texts
 
         def matching(one: Candidate) -> Candidate:
             return one if one.matching else one._replace(matching=best_messages(texts[one.hit.episode_id], words))
