@@ -19,6 +19,8 @@ _LABEL = rf"[{_LETTER}](?:[{_LETTER}-]{{0,61}}[{_LETTER}])?"
 _TOP = r"(?:xn--[0-9A-Za-z-]{2,59}|[A-Za-z\u00c0-\u024f\u0370-\u052f]{2,24})"
 _LOCAL = rf"[{_LETTER}_](?:[{_LETTER}!#$%&'*+^_`{{|}}~.-]{{0,63}}+)"
 _EMAIL = re.compile(rf"{_LOCAL}@(?:{_LABEL}\.){{1,8}}{_TOP}(?![{_LETTER}@])")
+_ENCODED = re.compile(rf"[A-Za-z0-9._+-]{{1,64}}+%40(?:{_LABEL}\.){{1,8}}{_TOP}(?![{_LETTER}@])")
+"""In a link."""
 _AT = r"(?:\s?[\[({]\s?(?:at|ät|@|arroba|arobase|chiocciola|собака)\s?[\])}]\s?)"
 _DOT = r"(?:\s?[\[({]\s?(?:dot|\.|punkt|punto|point|ponto|точка)\s?[\])}]\s?)"
 _SPOKEN_DOT = "(?:dot|punto|point|ponto|punkt)"
@@ -83,6 +85,8 @@ _KNOWN_KEY = re.compile(
     r"|SG\.[\w-]{16,64}\.[\w-]{16,}+|npm_[A-Za-z0-9]{30,}+|pypi-[\w-]{16,}+|hf_[A-Za-z0-9]{30,}+|dop_v1_[0-9a-f]{40,}+"
     r"|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|key-[0-9a-f]{32}|whsec_[\w+/=]{20,}+|lin_api_\w{30,}+|r8_\w{30,}+"
     r"|gsk_\w{30,}+|xai-\w{30,}+|pplx-\w{30,}+|sq0[a-z]{3}-[\w-]{20,}+|NRAK-[A-Z0-9]{20,}+|[a-z]{2,10}_pat_\w{20,}+"
+    r"|\d{8,10}:[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])|[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}+"
+    r"|ntn_[A-Za-z0-9]{40,}+|secret_[A-Za-z0-9]{43}(?![A-Za-z0-9])|dapi[0-9a-f]{32}(?:-\d)?(?![0-9a-f])"
     r"|eyJ[\w-]{8,300}+\.[\w-]{8,8000}+(?:\.[\w-]{8,}+)?)"
 )
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -105,6 +109,8 @@ def emails(text: str) -> Spans:
             is_remote = found[0].startswith("git@") and _REPOSITORY.match(text, found.end())
             if not _FILE.search(found[0]) and not is_remote:
                 yield found.span()
+    if "%40" in text:
+        yield from (found.span() for found in _ENCODED.finditer(text))
     if is_spelled(text):
         for found in _SPELLED.finditer(text):
             if not _EMAIL.fullmatch(found[0]) and not _FILE.search(found[0]):

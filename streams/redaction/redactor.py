@@ -12,7 +12,8 @@ from afterword.streams.redaction.phones import Phones
 
 PASSES = 4
 """A text in which more is found after so many is made to hide something: it is replaced as a whole."""
-INVISIBLE = frozenset("\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff")
+_IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
+"""Code points that are not in category Cf but are shown as nothing (Default_Ignorable_Code_Point of Unicode)."""
 SHORTEST = 3
 """Characters of the shortest entity: `::2`."""
 
@@ -35,19 +36,18 @@ def folded(text: str) -> Folded:
     """Fold each character for itself, so that a part of a text folds like the whole."""
     if text.isascii():
         return Folded(text, None)
-    shorter = text.translate(
-        {ord(c): _character(c) for c in set(text)}
-    )  # each is looked up once, however often it comes
+    read_as = {ord(c): _character(c) for c in set(text)}  # each is looked up once, however often it comes
+    shorter = text.translate(read_as)
     if len(shorter) == len(text):
         return Folded(shorter, None)
-    return Folded(shorter, array("I", (at for at, c in enumerate(text) if c not in INVISIBLE)))
+    return Folded(shorter, array("I", (at for at, c in enumerate(text) if read_as[ord(c)])))
 
 
 def _character(character: str) -> str:
     """Return one character that reads the same: `４` and `٤` are `4`; nothing for an invisible one."""
     if character.isascii():
         return character
-    if character in INVISIBLE:
+    if unicodedata.category(character) == "Cf" or _IGNORABLE.match(character):
         return ""
     digit = unicodedata.decimal(character, None)
     if digit is not None:
