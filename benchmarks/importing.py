@@ -1,4 +1,4 @@
-"""Speed and memory of reading a large history: an export of ChatGPT, as a file and as its archive.
+"""Speed and memory of reading a large history: an export of ChatGPT.
 
 python -m benchmarks.importing [MEGABYTES]
 
@@ -7,19 +7,17 @@ libraries.
 """
 
 import argparse
+import asyncio
 import json
 import resource
-import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from afterword.importing.files import open_history
 from afterword.importing.outcomes import ImportOptions
-from afterword.importing.run import ImportPlan, count_history
+from afterword.importing.run import ImportPlan, count_history, read_history
 
 DEFAULT = 200
 TURNS = 40
@@ -82,12 +80,13 @@ def peak_mb() -> float:
 
 def measure(path: Path) -> None:
     before, started, busy = peak_mb(), time.perf_counter(), time.process_time()
-    with open_history(path) as files:
-        found = count_history(PLAN, files, lambda _: None, lambda rejected: print(rejected, file=sys.stderr))
-        size = files.bytes_read / 1e6
+    with path.open("rb") as file:
+        outcomes = read_history(PLAN, iter([(path.name, file)]))
+        found = asyncio.run(count_history(PLAN, outcomes, lambda _: None, lambda rejected: print(rejected)))
+    size = path.stat().st_size / 1e6
     seconds, busy = time.perf_counter() - started, time.process_time() - busy
     print(
-        f"{path.name}: {size:,.0f} MB, {found.counts.messages:,} messages in {seconds:.1f} s, {busy:.1f} s of a core "
+        f"{path.name}: {size:,.0f} MB, {found.read:,} messages in {seconds:.1f} s, {busy:.1f} s of a core "
         f"({size / busy:.0f} MB/s); peak {peak_mb():.0f} MiB, before {before:.0f} MiB"
     )
 
@@ -101,10 +100,6 @@ def main() -> None:
         with path.open("wb") as file:
             file.writelines(export(size))
         measure(path)
-        packed = Path(directory, "export.zip")
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.write(path, path.name)
-        measure(packed)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,11 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 import typer
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from afterword.streams.settings import Settings
 
+STANDARD_INPUT = "-"
+BUFFER_BYTES = 256 * 1024
 FAILED = 1
 MISCONFIGURED = 2
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -166,6 +169,33 @@ def report(error: AfterwordError) -> int:
     """Print the error in one line, without a traceback; return the exit code."""
     sys.stderr.write(f"afterword: {shown(str(error) + next_step(error))}\n")
     return MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED
+
+
+def opened(file: str) -> AbstractContextManager[BufferedReader]:
+    """Open a file for reading; `-` is standard input. Raises: OSError."""
+    if file == STANDARD_INPUT:
+        return nullcontext(cast("BufferedReader", sys.stdin.buffer))
+    return BufferedReader(FileIO(file), BUFFER_BYTES)
+
+
+@contextmanager
+def progress_bar(
+    what: str, total: int | None, wanted: bool = True
+) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
+    """Show a count on a terminal while a command runs. Yields functions to update it, and to print a line above it."""
+    if not (wanted and sys.stderr.isatty()):
+        yield lambda _: None, lambda line: typer.echo(line, err=True)
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+
+        def show(count: int) -> None:
+            bar.update(task, completed=count, description=f"{count:,} {what}")
+
+        yield show, lambda line: bar.console.print(line, markup=False, highlight=False)
 
 
 def print_json(value: Any) -> None:

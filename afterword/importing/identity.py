@@ -79,6 +79,21 @@ def conversation_of(record: Mapping[str, Any]) -> str | None:
     return found
 
 
+class OneOwner:
+    """Checks that all records are of the same person, where `--user` says who that is."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Any] = {}
+
+    def check(self, record: Any) -> None:
+        """Raises: Refused for a record that names another owner, in any way, than the first that names one."""
+        fields = record.items() if isinstance(record, dict) else ()
+        owner = {name: value for name, value in fields if _is_person(words_of(name)) and not _is_empty(value)}
+        self._first = self._first or owner
+        if owner and owner != self._first:
+            raise Refused("it is of another person than the conversations before, and --user names one")
+
+
 def identifier(value: object) -> str | None:
     """Return a text that is not empty or a whole number as an id, and None for everything else."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -90,7 +105,7 @@ def _named(record: Mapping[str, Any], spellings: Sequence[tuple[str, ...]], what
     by_words: dict[tuple[str, ...], list[str]] = {}
     for name, value in record.items():
         if not _is_empty(value):
-            by_words.setdefault(_words(name), []).append(name)
+            by_words.setdefault(words_of(name), []).append(name)
     for spelling in spellings:
         names = by_words.get(spelling, [])
         ids = {identifier(record[name]) for name in names}
@@ -106,7 +121,7 @@ def _named(record: Mapping[str, Any], spellings: Sequence[tuple[str, ...]], what
 def _check_hidden(record: Mapping[str, Any], is_such: Callable[[tuple[str, ...]], bool], what: str) -> None:
     """Raises: Refused if a field with another name, at any depth, seems to say who or what it is."""
     for path, value in _fields(record):
-        if is_such(_words(path[-1])) and not _is_empty(value):
+        if is_such(words_of(path[-1])) and not _is_empty(value):
             name = ".".join(path)[:PATH_CHARACTERS]
             raise Refused(f"it names its {what} in {name}, which is not read; copy the id to {what}_id")
 
@@ -135,7 +150,7 @@ def _is_conversation(words: tuple[str, ...]) -> bool:
     return len(words) == 1 or words[-1] in ID_WORDS
 
 
-def _words(name: str) -> tuple[str, ...]:
+def words_of(name: str) -> tuple[str, ...]:
     """Split `userId`, `user_id`, `USER-ID` and so on."""
     return tuple(word.lower() for word in WORD.findall(name))
 

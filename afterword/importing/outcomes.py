@@ -1,55 +1,60 @@
 """Outcomes of reading a history: messages, what it leaves out, and what it cannot take."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
 from afterword.schemas import InvalidRecord, MessageCreated
 from afterword.schemas.base import rfc3339
 from afterword.schemas.decoding import MAX_INPUT_BYTES, validate
-from afterword.streams.errors import AfterwordError
+from afterword.streams.content import Kind, Piece
 
 MILLISECONDS_FROM = 1e11
 """Numbers from here on are milliseconds: as seconds they would be later than the year 5138."""
+DIGITS = re.compile(r"\d+(\.\d*)?", re.ASCII)
+YEARS = range(1990, 2100)
+"""A time in another year has another unit than seconds or milliseconds, or stands for one that is unknown."""
 
 
-class HistoryRefused(AfterwordError):
-    """{file}: {problem}"""
+class Refused(ValueError):
+    """Something in a record that cannot be taken; its text is the reason, and never repeats what was in it."""
 
 
 class LeftOut(NamedTuple):
-    """A part of a history that is left out on purpose."""
+    """Parts of a history that are no messages."""
 
     reason: str
+    number: int = 1
 
 
 class Rejected(NamedTuple):
-    """A part of a history that cannot be taken; `reason` never repeats what was in it."""
+    """Part of a history that cannot be taken."""
 
-    file: str
-    record: int
-    """Number of the record in the file, from 1 on."""
+    where: str
+    """File, number of the record in it, and message."""
     reason: str
+    messages: int = 1
+    """Number of messages in it."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.record}: {self.reason}"
+        number = f" ({self.messages:,} messages)" if self.messages > 1 else ""
+        return f"{self.where}: {self.reason}{number}"
 
 
-ImportOutcome = MessageCreated | LeftOut | Rejected
+class Found(NamedTuple):
+    """Message of a history."""
+
+    where: str
+    message: MessageCreated
+    is_shared: bool = False
+    """Its conversation may be one of several users."""
 
 
-class Place(NamedTuple):
-    """Place of a message: a record of a file, and the part of it."""
-
-    file: str
-    record: int
-    part: str = ""
-
-    def rejected(self, reason: str) -> Rejected:
-        return Rejected(self.file, self.record, f"{self.part}: {reason}" if self.part else reason)
+ImportOutcome = Found | LeftOut | Rejected
 
 
 @dataclass(frozen=True)
@@ -57,60 +62,75 @@ class ImportOptions:
     """Options of the user for a history."""
 
     user_id: str | None = None
-    """User of the conversations whose file names none."""
+    """User of the records that name none."""
     tenant_id: str | None = None
     prefix: str = ""
     """Prefix of every conversation's id."""
 
 
-class Files(Protocol):
-    """The files of a history by name; `/` separates a folder from what is in it."""
-
-    @property
-    def names(self) -> Sequence[str]: ...
-
-    def open(self, name: str) -> BinaryIO:
-        """Open a file to be read from its beginning. Raises: HistoryRefused, OSError."""
-        ...
-
-
-class Refused(ValueError):
-    """Something in a record that cannot be taken; its text is the reason."""
-
-
-def message(place: Place, options: ImportOptions, fields: Mapping[str, Any]) -> MessageCreated | Rejected:
+def found(where: str, options: ImportOptions, fields: Mapping[str, Any], is_shared: bool = False) -> Found | Rejected:
     """Build a message of the fields, with the tenant and the prefix of the options."""
     named = {**fields, "conversation_id": f"{options.prefix}{fields['conversation_id']}"}
     if options.tenant_id is not None:
+        if named.get("tenant_id") not in (None, options.tenant_id):
+            return Rejected(where, "it has another tenant than --tenant says")
         named["tenant_id"] = options.tenant_id
     try:
         data = orjson.dumps(named)
         if len(data) > MAX_INPUT_BYTES:
-            return place.rejected(f"too_large: {len(data)} bytes, at most {MAX_INPUT_BYTES} can be taken")
-        return validate(MessageCreated, data)
+            return Rejected(where, f"too_large: {len(data)} bytes, at most {MAX_INPUT_BYTES} can be taken")
+        return Found(where, validate(MessageCreated, data), is_shared)
     except orjson.JSONEncodeError:
-        return place.rejected("schema_violation: nested too deeply, or an integer of more than 64 bits")
+        return Rejected(where, "schema_violation: nested too deeply, or an integer of more than 64 bits")
     except InvalidRecord as error:
-        return place.rejected(str(error))
+        return Rejected(where, str(error))
+
+
+def outcomes_of(
+    where: str, options: ImportOptions, messages: Sequence[Mapping[str, Any]], is_shared: bool = False
+) -> list[ImportOutcome]:
+    """Build the messages that a message of a history becomes; with none of them it is empty."""
+    return [found(where, options, fields, is_shared) for fields in messages] or [LeftOut("empty")]
+
+
+def said(role: str, pieces: Sequence[Piece], message_id: str) -> list[dict[str, Any]]:
+    """Turn the pieces of a message into the fields of messages: what a tool answered is one of its own.
+
+    Nobody said what only a model thought, or a system prompt: that is archived and not summarized.
+    """
+    return [
+        {
+            "id": message_id if number == 1 else f"{message_id}.{number}",
+            "role": "tool" if piece.kind is Kind.RESULT else role,
+            "content": piece.text,
+            "tools": piece.tools,
+            "skip_summarization": role == "system" or piece.kind is Kind.REASONING,
+        }
+        for number, piece in enumerate(pieces, start=1)
+    ]
 
 
 def rfc3339_of(value: object) -> str | None:
-    """Convert seconds or milliseconds since 1970, or an ISO 8601 text (without an offset: UTC); None stays None.
+    """Convert seconds or milliseconds since 1970, as a number or in digits, or ISO 8601, without an offset in UTC.
 
-    Raises: Refused.
+    None and an empty text give None. Raises: Refused.
     """
-    if value is None:
+    if value is None or value == "":
         return None
     try:
-        if isinstance(value, str):
-            parsed = datetime.fromisoformat(value)
-            return rfc3339((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC))
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            seconds = value / 1000 if abs(value) >= MILLISECONDS_FROM else value
-            return rfc3339(datetime.fromtimestamp(seconds, UTC))
+        if isinstance(value, str) and not DIGITS.fullmatch(value.strip()):
+            parsed = datetime.fromisoformat(value.strip())
+            time = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
+        elif isinstance(value, str | int | float) and not isinstance(value, bool):
+            number = float(value)
+            time = datetime.fromtimestamp(number / 1000 if abs(number) >= MILLISECONDS_FROM else number, UTC)
+        else:
+            raise ValueError("another type")
+        if time.year in YEARS:
+            return rfc3339(time)
     except (ValueError, OverflowError, OSError):
         pass  # the error would repeat the value
-    raise Refused("its time is neither seconds since 1970 nor ISO 8601")
+    raise Refused("its time is neither seconds or milliseconds since 1970 nor ISO 8601")
 
 
 def text(value: object) -> str | None:

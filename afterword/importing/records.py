@@ -1,28 +1,22 @@
-"""Records of a file of JSON, one at a time, each of bounded size and depth."""
+"""Records of a file of JSON, one at a time, each of bounded size; a record that is not JSON costs no other."""
 
-from collections.abc import Callable, Iterable, Iterator
-from decimal import Decimal
-from io import BytesIO
-from itertools import chain
+import json
+import math
+import re
+from collections.abc import Iterator
+from io import BufferedReader
 from typing import Any, BinaryIO, NamedTuple
 
-import ijson
 import orjson
 
-CHUNK_BYTES = 64 * 1024
-LONG_CHUNK_BYTES = 2**20
-"""The parser reads a text that does not end in a chunk once more with each further one; so these are larger."""
+CHUNK_BYTES = 256 * 1024
 MAX_WEIGHT = 128 * 2**20
-"""Characters of a record's texts and names, and `VALUE_WEIGHT` for each of its values: about its bytes of memory."""
+"""Limit of a record: its bytes, and `VALUE_WEIGHT` for each comma and bracket; about its bytes of memory."""
 VALUE_WEIGHT = 64
-MAX_DEPTH = 64
-"""Levels of lists and objects in a record."""
-MAX_LINE_BYTES = 64 * 2**20
-PLAIN_LINE_BYTES = 2**20
-"""Longer lines are parsed within the bounds, which is slower."""
-
-ParserEvent = tuple[str, Any]
-START: dict[str, Callable[[], Any]] = {"start_map": dict, "start_array": list}
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+OUTSIDE = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
+"""All up to the next bracket, or to a string that does not end here."""
+QUOTE = ord('"')
 
 
 class Malformed(NamedTuple):
@@ -31,126 +25,129 @@ class Malformed(NamedTuple):
     reason: str
 
 
-TOO_LARGE = Malformed(f"too_large: more than {MAX_WEIGHT >> 20} MiB")
-TOO_DEEP = Malformed(f"nested deeper than {MAX_DEPTH} levels")
+BLANK = Malformed("a blank line")
+"""Counted as a record, so that the number of a record is that of its line; else to be passed over."""
+TOO_LARGE = Malformed(f"too_large: more than {MAX_WEIGHT >> 20} MiB in memory")
 
 
-def json_records(file: BinaryIO) -> Iterator[Any | Malformed]:
-    """Yield the elements of an array, or JSON values that follow each other.
+def records(file: BufferedReader, is_lines: bool = False) -> Iterator[Any | Malformed]:
+    """Yield the records of a file: the elements of an array, JSON values that follow each other, or one on each line.
 
-    A record that is too large or too deep is passed over. What is not JSON, and a single text longer than any record
-    may be, ends the file: the last record is Malformed then.
+    `is_lines`: it has one on each line, even if the first is damaged. Raises: OSError.
     """
-    source = _BoundedReader(file)
-    in_array = False
+    head = file.peek(CHUNK_BYTES)
+    if head.startswith(BYTE_ORDER_MARK):
+        file.read(len(BYTE_ORDER_MARK))
+        head = head.removeprefix(BYTE_ORDER_MARK)
+    first = head.split(b"\n", 1)[0].strip()
+    if is_lines or (first.startswith(b"{") and not isinstance(parsed(first), Malformed)):
+        return _lines(file)
+    return _elements(file)
+
+
+def parsed(data: bytes | None) -> Any | Malformed:
+    """Parse a JSON value; None is one that is too large.
+
+    NaN and infinity, which are not JSON, become null, and half of a surrogate pair U+FFFD.
+    """
+    if data is None or len(data) + VALUE_WEIGHT * sum(data.count(one) for one in (b",", b"[", b"{")) > MAX_WEIGHT:
+        return TOO_LARGE
     try:
-        events = source.answered(ijson.basic_parse(source, CHUNK_BYTES, multiple_values=True))
-        for event, value in events:
-            if event == "start_array" and not in_array:
-                in_array = True
-            elif event == "end_array":  # an inner one ends within `_built`
-                in_array = False
-            else:
-                yield _built(chain([(event, value)], events))
-    except _TextTooLong:
-        yield TOO_LARGE
-    except (ijson.JSONError, ValueError, SystemError):  # the last: ijson 3.6 at a number of more than 4,300 digits
-        yield Malformed(f"not JSON, or cut off, within {source.bytes_read} bytes; what follows is not read")
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return _storable(json.loads(data.decode()))
+    except json.JSONDecodeError as error:
+        return Malformed(f"not JSON at column {error.colno}")
+    except (ValueError, RecursionError):  # not UTF-8, or a number of thousands of digits
+        return Malformed("not JSON")
 
 
-def line_records(file: BinaryIO) -> Iterator[Any | Malformed | None]:
-    """Yield the value of each line, None for a blank one."""
-    while line := file.readline(MAX_LINE_BYTES + 1):
-        if len(line) > MAX_LINE_BYTES:
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    if isinstance(value, dict):
+        return {_storable(name): _storable(item) for name, item in value.items()}
+    return value
+
+
+def _lines(file: BinaryIO) -> Iterator[Any | Malformed]:
+    while line := file.readline(MAX_WEIGHT + 1):
+        if len(line) > MAX_WEIGHT:
             while line and not line.endswith(b"\n"):
                 line = file.readline(CHUNK_BYTES)
-            yield Malformed(f"too_large: a line of more than {MAX_LINE_BYTES >> 20} MiB")
+            yield TOO_LARGE
         else:
-            yield _line(line) if line.strip() else None
+            yield parsed(line.strip()) if line.strip() else BLANK
 
 
-def is_lines(name: str, file: BinaryIO) -> bool:
-    """Tell JSON Lines from one JSON document, by the file's name or else by its first line."""
-    if name.lower().endswith((".jsonl", ".ndjson")):
-        return True
-    first = file.readline(PLAIN_LINE_BYTES).strip()
-    return first.startswith(b"{") and not isinstance(_line(first), Malformed)
-
-
-def _line(line: bytes) -> Any | Malformed:
-    if len(line) > PLAIN_LINE_BYTES:
-        found = list(json_records(BytesIO(b"[" + line + b"]")))
-        return found[0] if len(found) == 1 else Malformed("not JSON")
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        return Malformed(f"not JSON at column {error.colno}")
-
-
-def _built(events: Iterator[ParserEvent]) -> Any | Malformed:
-    """Build the value that begins with the first event, and take no event after its last.
-
-    Numbers with a fraction arrive as Decimal: the parser's own floats come with integers of 64 bits at most.
-    """
-    root: list[Any] = []
-    open_values: list[Any] = [root]
-    name, weight = "", 0
-    for event, value in events:
-        weight += VALUE_WEIGHT + (len(value) if isinstance(value, str) else 0)
-        if event == "map_key":
-            name = value
+def _elements(file: BinaryIO) -> Iterator[Any | Malformed]:
+    """Cut a document into its records by counting brackets, and parse each for itself."""
+    document = _Document(file)
+    depth, in_array = 0, False
+    while sign := document.next_bracket():
+        if depth:
+            depth += 1 if sign in b"[{" else -1
+            if not depth:
+                yield parsed(document.take(document.at))
             continue
-        if event in ("end_map", "end_array"):
-            open_values.pop()
+        yield from _scalars(document.take(document.at - 1))
+        if sign in b"]}":
+            document.take(document.at)
+            in_array = False
+        elif sign == b"[" and not in_array:
+            document.take(document.at)
+            in_array = True
         else:
-            built = START[event]() if event in START else value
-            _add(open_values[-1], name, float(built) if isinstance(built, Decimal) else built)
-            if event in START:
-                open_values.append(built)
-        if len(open_values) == 1:
-            return root[0]
-        if weight > MAX_WEIGHT or len(open_values) > MAX_DEPTH:
-            root.clear()
-            _pass_over(events, len(open_values) - 1)
-            return TOO_LARGE if weight > MAX_WEIGHT else TOO_DEEP
-    raise ijson.IncompleteJSONError
-
-
-def _add(parent: Any, name: str, value: Any) -> None:
-    if isinstance(parent, dict):
-        parent[name] = value
+            depth = 1
+    if depth or in_array or not document.ended:
+        yield Malformed("cut off, or not JSON; what follows is not read")
     else:
-        parent.append(value)
+        yield from _scalars(document.take(document.at))
 
 
-def _pass_over(events: Iterable[ParserEvent], depth: int) -> None:
-    for event, _ in events:
-        depth += event.startswith("start") - event.startswith("end")
-        if not depth:
-            return
-
-
-class _TextTooLong(Exception):
-    """More was read without an event of the parser than any record may have."""
-
-
-class _BoundedReader:
-    """A file for the parser, which buffers a text until it is whole."""
+class _Document:
+    """Position in a document, which goes from bracket to bracket, and the bytes since the last record."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._unanswered = 0
-        self.bytes_read = 0
+        self._buffer = b""
+        self._start = 0
+        self._dropped = 0
+        self.at = 0
+        self.ended = False
 
-    def read(self, size: int) -> bytes:
-        if self._unanswered > MAX_WEIGHT:
-            raise _TextTooLong
-        chunk = self._file.read(max(size, min(self._unanswered, LONG_CHUNK_BYTES)))
-        self._unanswered += len(chunk)
-        self.bytes_read += len(chunk)
-        return chunk
+    def next_bracket(self) -> bytes:
+        """Go to behind the next bracket outside of strings and return it; nothing at the end, or in an endless text."""
+        while True:
+            self.at = OUTSIDE.match(self._buffer, self.at).end()  # type: ignore[union-attr]  # it matches nothing, too
+            if self.at < len(self._buffer) and self._buffer[self.at] != QUOTE:
+                self.at += 1
+                return self._buffer[self.at - 1 : self.at]
+            if self.at - self._start > MAX_WEIGHT:
+                self._dropped += self.at - self._start
+                self._start = self.at
+            held = len(self._buffer) - self._start
+            more = self._file.read(max(CHUNK_BYTES, held)) if held <= 2 * MAX_WEIGHT else b""  # doubled: stays linear
+            if not more:
+                self.ended = self.at == len(self._buffer)
+                return b""
+            self._buffer, self._start, self.at = self._buffer[self._start :] + more, 0, self.at - self._start
 
-    def answered(self, events: Iterable[ParserEvent]) -> Iterator[ParserEvent]:
-        for event in events:
-            self._unanswered = 0
-            yield event
+    def take(self, end: int) -> bytes | None:
+        """Return the bytes from the last record to here, None if they are too many."""
+        found = None if self._dropped else self._buffer[self._start : end]
+        self._start, self._dropped = end, 0
+        return found
+
+
+def _scalars(text: bytes | None) -> Iterator[Any | Malformed]:
+    """Yield the values between two records with brackets, where nothing should be but a comma."""
+    if text is None or (text := text.strip(b" \t\r\n,")):
+        values = parsed(None if text is None else b"[" + text + b"]")
+        yield from [values] if isinstance(values, Malformed) else values

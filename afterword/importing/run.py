@@ -1,22 +1,23 @@
-"""Running an import: the outcomes of a reader, in order, to the topic `messages`."""
+"""Running an import: the messages of a history, in order, to the topic `messages`."""
 
 import asyncio
 import hashlib
+import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from io import BufferedReader
 from itertools import islice
-from pathlib import Path
 from typing import Protocol
 
-import orjson
 from opentelemetry.trace import Tracer
 
-from afterword.importing.files import Opened
-from afterword.importing.formats import FORMATS
-from afterword.importing.outcomes import ImportOptions, ImportOutcome, LeftOut, Rejected
-from afterword.importing.position import ImportPosition, load_position, save_position
+from afterword.importing import chatgpt, claude, jsonl, messages
+from afterword.importing.identity import OneOwner
+from afterword.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Refused, Rejected
+from afterword.importing.records import BLANK, records
 from afterword.produce import Pace
 from afterword.producer import Producer
 from afterword.schemas import ConversationFlush, MessageCreated
@@ -25,29 +26,26 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import broker_errors
 from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, MessageArchive
 from afterword.streams.stores.opening import open_stores
 
 SOURCE = "afterword/import"
+FORMATS = {"chatgpt": chatgpt.read, "claude": claude.read, "messages": messages.read, "jsonl": jsonl.read}
 BATCH = 500
-"""Outcomes between two positions. A run that goes on sends those of one batch again at most; they are duplicates while
-they are within the segmenter's `dedupe_window`."""
 BATCH_CHARACTERS = 8_000_000
 """A batch is in memory as a whole, and so is what the archive has of it."""
 OPEN_CONVERSATIONS = 256
-"""Conversations that may go on before the one that was idle for longest is flushed: threads of a channel are mixed."""
-
-ShowPosition = Callable[[ImportPosition], None]
-ShowRejected = Callable[[Rejected], None]
-
-
+"""Conversations that may go on before the one that was idle for longest is flushed: lines may mix conversations."""
 ARCHIVE_SECONDS = 60.0
 POLL_SECONDS = 0.2
+
+ShowCounts = Callable[["ImportCounts"], None]
+ShowRejected = Callable[[Rejected], None]
 
 
 class ArchiveBehind(AfterwordError):
     """the archiver has {number:,} records of {topic} to take yet, so that it is not known which messages are there
-    already: let it catch up, or use --no-check-archive"""
+    already: start it, or let it catch up"""
 
 
 class Sends(Protocol):
@@ -60,71 +58,75 @@ class Sends(Protocol):
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """History to import, and the options for it."""
+    """Format of a history, and the options for it."""
 
     format: str
     options: ImportOptions
     flush: bool = True
-    check_archive: bool = True
     rate: float | None = None
     """Records a second at most."""
 
-    def fingerprint(self, files: Opened) -> str:
-        """Digest of all that decides which outcomes there are, and in which order."""
-        told = [self.format, self.options.user_id, self.options.tenant_id, self.options.prefix, files.fingerprint]
-        return hashlib.sha256(orjson.dumps(told)).hexdigest()
+
+@dataclass
+class ImportCounts:
+    """Numbers of messages: each that was read was sent, or is a duplicate, or was rejected."""
+
+    sent: int = 0
+    duplicates: int = 0
+    """Those that the archive has, deleted ones included, and those that were in this history before."""
+    rejected: int = 0
+    flushes: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Parts of the history that are no messages, by reason."""
+
+    @property
+    def read(self) -> int:
+        return self.sent + self.duplicates + self.rejected
 
 
-def count_history(plan: ImportPlan, files: Opened, progress: ShowPosition, report: ShowRejected) -> ImportPosition:
-    """Read a history without sending anything. Raises: HistoryRefused, OSError."""
-    position = ImportPosition("")
-    outcomes = FORMATS[plan.format](files, plan.options)
-    while batch := next_batch(outcomes, BATCH):
-        messages = _counted(batch, position, report)
-        position.counts.messages += len(messages)
-        progress(position)
-    return position
+def read_history(plan: ImportPlan, files: Iterator[tuple[str, BufferedReader]]) -> Iterator[ImportOutcome]:
+    """Read the records of files, in an order that depends on nothing else. Raises: OSError."""
+    of_one_person = plan.format in ("chatgpt", "claude") and plan.options.user_id is not None
+    owner = OneOwner()
+    for name, file in files:
+        found = records(file, is_lines=plan.format == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
+        for number, record in enumerate(messages.conversations(found) if plan.format == "messages" else found, start=1):
+            if record is BLANK:
+                continue
+            try:
+                if of_one_person:
+                    owner.check(record)
+            except Refused as error:
+                yield Rejected(f"{name}:{number}", str(error))
+                continue
+            yield from FORMATS[plan.format](f"{name}:{number}", record, plan.options)
 
 
 async def import_history(
     settings: Settings,
     plan: ImportPlan,
-    files: Opened,
-    path: Path,
-    progress: ShowPosition,
+    outcomes: Iterator[ImportOutcome],
+    progress: ShowCounts,
     report: ShowRejected,
     tracer: Tracer | None = None,
-) -> ImportPosition | None:
-    """Send what was not sent yet; return when the broker has acknowledged every record. None: all was sent before.
+) -> ImportCounts:
+    """Send what the archive does not have; return when the broker has acknowledged every record.
 
-    `path`: of the position, which is saved after each batch.
-
-    Raises: HistoryRefused, ArchiveBehind, OSError, TopicMissing, BrokerUnavailable, StoreUnavailable,
-    ConfigurationError.
+    Raises: ArchiveBehind, OSError, TopicMissing, BrokerUnavailable, StoreUnavailable, ConfigurationError.
     """
-    fingerprint = plan.fingerprint(files)
-    before = load_position(path, fingerprint)
-    if before and before.finished:
-        return None
-    position = before or ImportPosition(fingerprint)
     async with AsyncExitStack() as running:
         producer = await running.enter_async_context(Producer.from_settings(settings, source=SOURCE, tracer=tracer))
         stores = await running.enter_async_context(open_stores(settings))
-        archive = stores.messages if plan.check_archive else None
-        if archive and before is None:  # what an interrupted run sent is known from its position
-            await until_archived(settings.kafka)
-        importing = Import(producer, archive, plan, position, may_be_sent=before is not None)
-        outcomes = FORMATS[plan.format](files, plan.options)
-        await asyncio.to_thread(save_position, path, position)
-        await asyncio.to_thread(_pass_over, outcomes, position.done)
-        size = min(BATCH, max(1, settings.episodes.dedupe_window // 2))
-        while batch := await asyncio.to_thread(next_batch, outcomes, size):
-            await importing.take(batch, report)
-            await asyncio.to_thread(save_position, path, position)
-            progress(position)
-        await importing.finish()
-        await asyncio.to_thread(save_position, path, position)
-    return position
+        await until_archived(settings.kafka)
+        importing = Import(producer, stores.messages, plan, report, settings.redaction.where != "everywhere")
+        return await importing.run(outcomes, progress)
+
+
+async def count_history(
+    plan: ImportPlan, outcomes: Iterator[ImportOutcome], progress: ShowCounts, report: ShowRejected
+) -> ImportCounts:
+    """Read a history without sending anything, or asking the archive what is new. Raises: OSError."""
+    return await Import(None, None, plan, report).run(outcomes, progress)
 
 
 async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None:
@@ -142,96 +144,163 @@ async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None
                 await asyncio.sleep(POLL_SECONDS)
 
 
-def next_batch(outcomes: Iterator[ImportOutcome], size: int) -> list[ImportOutcome]:
+def next_batch(outcomes: Iterator[ImportOutcome]) -> list[ImportOutcome]:
     """Take the next outcomes, fewer of large messages; none at the end."""
     batch: list[ImportOutcome] = []
     characters = 0
     for outcome in outcomes:
         batch.append(outcome)
-        characters += len(outcome.content) if isinstance(outcome, MessageCreated) else 0
-        if len(batch) >= size or characters > BATCH_CHARACTERS:
+        characters += len(outcome.message.content) if isinstance(outcome, Found) else 0
+        if len(batch) >= BATCH or characters > BATCH_CHARACTERS:
             break
     return batch
 
 
-def _pass_over(outcomes: Iterator[ImportOutcome], number: int) -> None:
-    for _ in islice(outcomes, number):
-        pass
-
-
 class Import:
-    """Sends outcomes, and moves the position past those whose records are acknowledged."""
+    """Sends the messages of a history that are new, and accounts for all others.
+
+    Without a producer nothing is sent, and without an archive only the history itself tells what is new.
+    """
 
     def __init__(
         self,
-        producer: Sends,
+        producer: Sends | None,
         archive: MessageArchive | None,
         plan: ImportPlan,
-        position: ImportPosition,
-        *,
-        may_be_sent: bool,
+        report: ShowRejected,
+        compare_contents: bool = True,
     ) -> None:
-        """`may_be_sent`: a run that was interrupted may have sent the first batch, or a part of it."""
+        """`compare_contents`: the archive has them as they were sent."""
+        self.counts = ImportCounts()
         self._producer = producer
         self._archive = archive
         self._flush = plan.flush
+        self._report = report
+        self._compare_contents = compare_contents
         self._pace = Pace(plan.rate)
-        self._position = position
-        self._may_be_sent = may_be_sent
+        self._seen = _Seen()
+        self._open: dict[str, str | None] = {}
+        """Conversations with messages that are not flushed yet, and their tenants; the longest idle first."""
 
-    async def take(self, batch: Sequence[ImportOutcome], report: ShowRejected) -> None:
-        """Send the messages of a batch that the archive does not have. Raises: BrokerUnavailable, StoreUnavailable."""
-        position = self._position
-        messages = _counted(batch, position, report)
-        new = await self._new(messages)
-        for message in new:
-            await self._send(message)
-        for message in messages if self._may_be_sent else new:  # their flush was not sent yet
-            position.open.pop(message.conversation_id, None)
-            position.open[message.conversation_id] = message.tenant_id
-        await self._flush_all_but(OPEN_CONVERSATIONS)
-        await self._producer.drain()
-        self._may_be_sent = False
-        position.counts.messages += len(new)
-        position.counts.known += len(messages) - len(new)
-
-    async def finish(self) -> None:
-        """Flush what is open still. Raises: BrokerUnavailable."""
+    async def run(self, outcomes: Iterator[ImportOutcome], progress: ShowCounts) -> ImportCounts:
+        """Send all messages, and flush their conversations. Raises: OSError, BrokerUnavailable, StoreUnavailable."""
+        while batch := await asyncio.to_thread(next_batch, outcomes):
+            await self._take(batch)
+            await self._flush_all_but(OPEN_CONVERSATIONS)
+            progress(self.counts)
         await self._flush_all_but(0)
-        await self._producer.drain()
-        self._position.finished = True
+        return self.counts
 
-    async def _new(self, messages: Sequence[MessageCreated]) -> Sequence[MessageCreated]:
-        if self._archive is None or not messages:
-            return messages
-        known = await self._archive.states([_key(message) for message in messages])
-        return [message for message in messages if _key(message) not in known]
+    async def _take(self, batch: Sequence[ImportOutcome]) -> None:
+        """Send the messages of a batch that are new. Raises: BrokerUnavailable, StoreUnavailable."""
+        found: list[Found] = []
+        for outcome in batch:
+            if isinstance(outcome, LeftOut):
+                self.counts.left_out[outcome.reason] += outcome.number
+            elif isinstance(outcome, Rejected):
+                self._reject(outcome)
+            elif await self._is_of_its_conversation(outcome) and self._is_first(outcome):
+                found.append(outcome)
+        for message in await self._not_archived(found):
+            await self._send(message)
+            self._open.pop(message.conversation_id, None)
+            self._open[message.conversation_id] = message.tenant_id
+            self.counts.sent += 1
+
+    async def _is_of_its_conversation(self, found: Found) -> bool:
+        """Reject a message whose conversation is another user's or tenant's, in this history or in the archive."""
+        message = found.message
+        if found.is_shared:
+            return True
+        key = f"conversation {message.conversation_id}"
+        owner = f"{message.tenant_id!r} {message.user_id!r}"
+        known = self._seen.get(key)
+        if known is None:
+            first = await self._archive.first(message.conversation_id) if self._archive else None
+            known = _digest(f"{first.message.tenant_id!r} {first.message.user_id!r}" if first else owner)
+            self._seen.put(key, known)
+        if known == _digest(owner):
+            return True
+        self._reject(
+            Rejected(found.where, "another user or tenant has a conversation of this id; --prefix tells apart")
+        )
+        return False
+
+    def _is_first(self, found: Found) -> bool:
+        """Tell whether this history had no message of this id in the conversation so far."""
+        message = found.message
+        key, said = f"message {_key(message)}", _digest(f"{message.user_id!r} {message.role} {message.content}")
+        known = self._seen.get(key)
+        if known is None:
+            self._seen.put(key, said)
+        elif known == said:
+            self.counts.duplicates += 1
+        else:
+            self._reject(Rejected(found.where, "another message of its conversation has the same id"))
+        return known is None
+
+    async def _not_archived(self, found: Sequence[Found]) -> list[MessageCreated]:
+        if self._archive is None or not found:
+            return [one.message for one in found]
+        archived = await self._archive.states([_key(one.message) for one in found])
+        new = []
+        for where, message, _ in found:
+            known = archived.get(_key(message))
+            if known is None:
+                new.append(message)
+            elif self._is_same(message, known):
+                self.counts.duplicates += 1
+            else:
+                self._reject(Rejected(where, "the archive has another message with its id in this conversation"))
+        return new
+
+    def _is_same(self, message: MessageCreated, known: ArchivedMessage | DeletedMessage) -> bool:
+        if isinstance(known, DeletedMessage):
+            return True
+        is_as_sent = self._compare_contents and known.changed == NEVER
+        return (known.message.user_id, known.message.role) == (message.user_id, message.role) and (
+            not is_as_sent or known.message.content == message.content
+        )
 
     async def _flush_all_but(self, number: int) -> None:
-        conversations = self._position.open
-        for conversation_id in list(islice(conversations, max(0, len(conversations) - number))):
-            tenant_id = conversations.pop(conversation_id)
+        for conversation_id in list(islice(self._open, max(0, len(self._open) - number))):
+            tenant_id = self._open.pop(conversation_id)
             if self._flush:
                 event = ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="imported")
                 await self._send(event)
-                self._position.counts.flushes += 1
+                self.counts.flushes += 1
+        if self._producer:
+            await self._producer.drain()
 
     async def _send(self, event: MessageCreated | ConversationFlush) -> None:
-        await self._pace.wait()
-        await self._producer.enqueue(event)
+        if self._producer:
+            await self._pace.wait()
+            await self._producer.enqueue(event)
+
+    def _reject(self, rejected: Rejected) -> None:
+        self.counts.rejected += rejected.messages
+        self._report(rejected)
+
+
+class _Seen:
+    """Digests of what a history had so far, by key, in a temporary database on disk: memory stays bounded."""
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("", isolation_level=None)
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute("CREATE TABLE seen (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
+
+    def get(self, key: str) -> bytes | None:
+        row = self._database.execute("SELECT value FROM seen WHERE key = ?", (_digest(key),)).fetchone()
+        return row[0] if row else None
+
+    def put(self, key: str, value: bytes) -> None:
+        self._database.execute("INSERT INTO seen VALUES (?, ?)", (_digest(key), value))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _key(message: MessageCreated) -> str:
     return message_key(message.conversation_id, message.id, message.tenant_id)
-
-
-def _counted(batch: Sequence[ImportOutcome], position: ImportPosition, report: ShowRejected) -> list[MessageCreated]:
-    """Count what is not to be sent, and return the rest."""
-    position.done += len(batch)
-    for outcome in batch:
-        if isinstance(outcome, LeftOut):
-            position.counts.left_out[outcome.reason] += 1
-        elif isinstance(outcome, Rejected):
-            position.counts.rejected += 1
-            report(outcome)
-    return [outcome for outcome in batch if isinstance(outcome, MessageCreated)]

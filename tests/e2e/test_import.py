@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from afterword import MessageCreated, Producer
+from afterword.audit.log import open_log
 from afterword.dev import ROLES
 from afterword.importing.run import ArchiveBehind, until_archived
 from afterword.schemas import EpisodeClosed
@@ -67,14 +68,16 @@ async def run(deployment: Deployment, file: Path, *options: str) -> dict[str, An
 
 
 async def killed_underway(deployment: Deployment, file: Path, least: int, *options: str) -> None:
-    """Kill an import when it has come at least so far, in the middle of a batch."""
-    process = command(deployment, file, *options)
-    position = file.with_name(f"{file.name}.position")
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not position.exists() or json.loads(position.read_bytes())["done"] < least:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "the import has not come far enough in time"
-        await asyncio.sleep(0.02)
+    """Kill an import when it has sent at least so many records, in the middle of a batch."""
+    async with open_log(deployment.settings.kafka) as log:
+        topic = deployment.settings.kafka.messages_topic
+        before = sum((await log.ends(topic)).values())
+        process = command(deployment, file, *options)
+        deadline = time.monotonic() + WAIT_SECONDS
+        while sum((await log.ends(topic)).values()) < before + least:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "the import has not come far enough in time"
+            await asyncio.sleep(0.02)
     process.kill()
     await asyncio.to_thread(process.communicate)
 
@@ -102,11 +105,12 @@ async def test_an_import_that_is_killed_and_repeated_puts_each_message_into_one_
         await until_archived(deployment.settings.kafka, seconds=0)
     for role in ROLES:
         deployment.start(role)
-    await killed_underway(deployment, file, 0, "--rate", "500")
+    await killed_underway(deployment, file, 1, "--rate", "500")
     await killed_underway(deployment, file, 500, "--rate", "500")
     finished = await run(deployment, file)
-    assert finished["messages"] + finished["known"] == CONVERSATIONS * MESSAGES
-    assert await run(deployment, file) == {}
+    assert finished["read"] == finished["sent"] + finished["duplicates"] == CONVERSATIONS * MESSAGES
+    assert 500 < finished["duplicates"] < CONVERSATIONS * MESSAGES
+    assert (await run(deployment, file))["duplicates"] == CONVERSATIONS * MESSAGES
 
     report = await deployment.audit(WAIT_SECONDS)
     assert report.clean, list(report.lines())
@@ -117,7 +121,7 @@ async def test_an_import_that_is_killed_and_repeated_puts_each_message_into_one_
     later = tmp_path / "later.json"  # the export of another day: a conversation has gone on, and one is new
     later.write_text(json.dumps([conversation(0, MESSAGES + 4), *history()[1:], conversation(CONVERSATIONS, 6)]))
     again = await run(deployment, later)
-    assert (again["messages"], again["known"], again["flushes"]) == (10, CONVERSATIONS * MESSAGES, 2)
+    assert (again["sent"], again["duplicates"], again["flushes"]) == (10, CONVERSATIONS * MESSAGES, 2)
     report = await deployment.audit(WAIT_SECONDS)
     assert report.clean, list(report.lines())
     found = messages_in(await deployment.episodes())

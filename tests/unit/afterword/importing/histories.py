@@ -2,29 +2,31 @@
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterable
+from typing import Any
 
-from afterword.importing.outcomes import ImportOutcome, LeftOut, Rejected
+from afterword.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
+from afterword.importing.run import ImportPlan, read_history
 from afterword.schemas import MessageCreated
 
 
-class MemoryFiles:
-    """Files, by name, of bytes or of what is to be JSON."""
+def file_of(content: bytes) -> io.BufferedReader:
+    return io.BufferedReader(io.BytesIO(content))
 
-    def __init__(self, files: Mapping[str, Any]) -> None:
-        self._files = {n: v if isinstance(v, bytes) else json.dumps(v).encode() for n, v in files.items()}
 
-    @property
-    def names(self) -> Sequence[str]:
-        return sorted(self._files)
+def read_all(format_: str, files: dict[str, Any], options: ImportOptions) -> list[ImportOutcome]:
+    """Read files, by name, of bytes or of what is to be JSON."""
+    data = {name: value if isinstance(value, bytes) else json.dumps(value).encode() for name, value in files.items()}
+    opened = iter([(name, file_of(content)) for name, content in data.items()])
+    return list(read_history(ImportPlan(format_, options), opened))
 
-    def open(self, name: str) -> BinaryIO:
-        return io.BytesIO(self._files[name])
+
+def lines(*records: Any) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
 def messages_of(outcomes: Iterable[ImportOutcome]) -> list[MessageCreated]:
-    return [outcome for outcome in outcomes if isinstance(outcome, MessageCreated)]
+    return [outcome.message for outcome in outcomes if isinstance(outcome, Found)]
 
 
 def reasons(outcomes: Iterable[ImportOutcome]) -> list[str]:

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.importing.formats import jsonl, messages
 from afterword.importing.identity import conversation_of, user_of
 from afterword.importing.outcomes import ImportOptions, Refused
-from tests.unit.afterword.importing.histories import MemoryFiles, messages_of, reasons
+from tests.unit.afterword.importing.histories import messages_of, read_all, reasons
 
 SAID = [{"role": "user", "content": "My salary will be cut."}]
 TALK = [{"role": "user", "content": "Hello, are you there?"}, {"role": "assistant", "content": "How can I help?"}]
@@ -17,7 +16,7 @@ ADMIN = ImportOptions("admin")
 
 
 def read(*records: Any, options: ImportOptions = ADMIN) -> list:
-    return list(messages.read(MemoryFiles({"a.json": list(records)}), options))
+    return read_all("messages", {"a.json": list(records)}, options)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_a_record_whose_user_cannot_be_read_is_rejected_and_not_given_to_the_use
         assert messages_of(outcomes) == []
         assert len(reasons(outcomes)) == 1
     own = {"id": "1", "conversation_id": "c", "role": "user", "content": "x"}
-    assert {m.user_id for m in messages_of(jsonl.read(MemoryFiles({"a.jsonl": own | named}), ADMIN))} <= {"a"}
+    assert {m.user_id for m in messages_of(read_all("jsonl", {"a.jsonl": own | named}, ADMIN))} <= {"a"}
 
 
 @given(st.dictionaries(st.sampled_from(["user_id", "user", "userId"]), st.none() | st.integers() | st.text(max_size=3)))

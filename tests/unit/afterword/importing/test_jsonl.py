@@ -5,9 +5,8 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 
-from afterword.importing.formats import jsonl
 from afterword.importing.outcomes import ImportOptions, ImportOutcome
-from tests.unit.afterword.importing.histories import MemoryFiles, messages_of, reasons
+from tests.unit.afterword.importing.histories import messages_of, read_all, reasons
 
 MESSAGE = {"id": "1", "conversation_id": "c", "user_id": "u", "role": "user", "content": "secret words"}
 
@@ -15,7 +14,7 @@ NONE = ImportOptions()
 
 
 def read(*lines: bytes, options: ImportOptions = NONE) -> list[ImportOutcome]:
-    return list(jsonl.read(MemoryFiles({"a.jsonl": b"\n".join(lines)}), options))
+    return read_all("jsonl", {"a.jsonl": b"\n".join(lines)}, options)
 
 
 def line(**changes: object) -> bytes:
@@ -35,7 +34,7 @@ def test_a_message_that_was_exported_is_the_same_message():
 
 def test_options_give_what_is_missing_and_the_tenant_and_the_prefix_of_all():
     nameless = orjson.dumps({name: value for name, value in MESSAGE.items() if name != "user_id"})
-    found = messages_of(read(line(tenant_id="other"), nameless, options=ImportOptions("ann", "acme", "old-")))
+    found = messages_of(read(line(), nameless, options=ImportOptions("ann", "acme", "old-")))
     assert [(m.user_id, m.tenant_id, m.conversation_id) for m in found] == [
         ("u", "acme", "old-c"),
         ("ann", "acme", "old-c"),
@@ -50,14 +49,18 @@ def test_options_give_what_is_missing_and_the_tenant_and_the_prefix_of_all():
         (line(role="boss"), "schema_violation: role"),
         (line(conversation_id=7), "schema_violation: conversation_id: a text is required"),
         (line(type="message.edited"), "not a message"),
-        (b'{"id": "d", "dialogue": "user: secret"}', "not a message"),
         (line(content="secret" * 200_000), "too_large"),
     ],
 )
 def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reason):
     outcomes = read(line(), bad, b"", line(id="2"))
     assert [m.id for m in messages_of(outcomes)] == ["1", "2"]
-    rejected, blank = reasons(outcomes)
+    [rejected] = reasons(outcomes)
     assert rejected.startswith(f"a.jsonl:2: {reason}")
-    assert blank == "blank line"
     assert "secret" not in rejected
+
+
+def test_a_message_of_another_tenant_is_rejected():
+    assert reasons(read(line(tenant_id="other"), options=ImportOptions("ann", "acme"))) == [
+        "a.jsonl:1: it has another tenant than --tenant says"
+    ]

@@ -1,22 +1,20 @@
-"""An import: what is sent, what is flushed, and how it goes on after an interruption at any call."""
+"""An import: what is sent and flushed, that every message is accounted for, and that it can be run again."""
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.importing import run
-from afterword.importing.outcomes import HistoryRefused, ImportOptions, ImportOutcome, LeftOut, Rejected
-from afterword.importing.position import ImportCounts, ImportPosition, load_position, save_position
-from afterword.importing.run import Import, ImportPlan, next_batch
+from afterword.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
+from afterword.importing.run import Import, ImportCounts, ImportPlan, next_batch
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.streams.stores.messages import ArchivedMessage
 from tests.doubles.stores import MemoryMessages
+from tests.unit.afterword.importing.histories import read_all
 
 PLAN = ImportPlan("jsonl", ImportOptions())
 Event = MessageCreated | ConversationFlush
@@ -28,17 +26,11 @@ class Killed(Exception):
 
 
 class Log:
-    """A topic behind a client's buffer, and the segmenter's rule for duplicates.
+    """A topic behind a client's buffer. `calls_left`: calls until the process is killed, which loses the buffer."""
 
-    `calls_left`: calls until the process is killed, which loses the buffer.
-    """
-
-    def __init__(self, window: int = 1000) -> None:
+    def __init__(self) -> None:
         self.buffer: deque[Event] = deque()
         self.records: list[Event] = []
-        self.seen: dict[str, deque[str]] = {}
-        self.accepted: list[str] = []
-        self.window = window
         self.calls_left: int | None = None
 
     def call(self) -> None:
@@ -51,53 +43,42 @@ class Log:
         self.call()
         self.buffer.append(event)
         if len(self.buffer) > BUFFERED:
-            self.write(self.buffer.popleft())
+            self.records.append(self.buffer.popleft())
 
     async def drain(self) -> None:
         self.call()
-        while self.buffer:
-            self.write(self.buffer.popleft())
+        self.records += self.buffer
+        self.buffer.clear()
 
-    def write(self, event: Event) -> None:
-        self.records.append(event)
-        if isinstance(event, MessageCreated):
-            ids = self.seen.setdefault(event.conversation_id, deque(maxlen=self.window))
-            if event.id not in ids:
-                ids.append(event.id)
-                self.accepted.append(f"{event.conversation_id}/{event.id}")
+    @property
+    def messages(self) -> list[MessageCreated]:
+        return [event for event in self.records if isinstance(event, MessageCreated)]
 
 
-def message(conversation: str, number: int) -> MessageCreated:
-    return MessageCreated(id=str(number), conversation_id=conversation, user_id="u", role="user", content="x")
+def message(conversation: str, number: int, **changes: Any) -> Found:
+    fields = {"id": str(number), "conversation_id": conversation, "user_id": "u", "role": "user", "content": "x"}
+    return Found(f"f:{number}", MessageCreated(**fields | changes), is_shared=True)
 
 
 def messages(conversations: str) -> list[ImportOutcome]:
     return [message(name, number) for number, name in enumerate(conversations)]
 
 
-async def imported(
+async def archive(log: Log, into: MemoryMessages) -> None:
+    """Do what the archiver does, which decodes messages with their time."""
+    sent = [one.model_copy(update={"sent_at": one.sent_at or datetime.now(UTC)}) for one in log.messages]
+    await into.put_many([ArchivedMessage(one, 0, offset) for offset, one in enumerate(sent)])
+
+
+def whole(
     log: Log,
     outcomes: list[ImportOutcome],
-    position: ImportPosition,
-    save: Callable[[], None],
-    archive=None,
-    size: int = 3,
-    plan=PLAN,
-    again: bool = False,
-) -> None:
-    """Run an import from where its position is."""
-    importing = Import(log, archive, plan, position, may_be_sent=again)
-    while batch := outcomes[position.done : position.done + size]:
-        await importing.take(batch, lambda _: None)
-        save()
-    await importing.finish()
-    save()
-
-
-def whole(log: Log, outcomes: list[ImportOutcome], archive=None, plan=PLAN) -> ImportPosition:
-    position = ImportPosition("")
-    asyncio.run(imported(log, outcomes, position, lambda: None, archive, plan=plan))
-    return position
+    archived: MemoryMessages | None = None,
+    plan: ImportPlan = PLAN,
+    rejected: list[Rejected] | None = None,
+) -> ImportCounts:
+    report = (rejected if rejected is not None else []).append
+    return asyncio.run(Import(log, archived, plan, report).run(iter(outcomes), lambda _: None))
 
 
 def kinds(log: Log) -> str:
@@ -109,10 +90,8 @@ def kinds(log: Log) -> str:
 
 def test_each_conversation_is_flushed_once_at_the_end():
     log = Log()
-    position = whole(log, messages("aabab"))
+    assert whole(log, messages("aabab")) == ImportCounts(sent=5, flushes=2)
     assert kinds(log) == "aababAB"
-    assert position.counts == ImportCounts(messages=5, flushes=2)
-    assert position.finished
 
 
 def test_nothing_is_flushed_when_that_is_not_wanted():
@@ -123,106 +102,112 @@ def test_nothing_is_flushed_when_that_is_not_wanted():
 
 def test_the_conversation_that_was_idle_for_longest_is_flushed_when_many_are_open(monkeypatch):
     monkeypatch.setattr(run, "OPEN_CONVERSATIONS", 2)
+    monkeypatch.setattr(run, "BATCH", 1)
     log = Log()
     whole(log, messages("abacccddd"))
-    assert kinds(log) == "abacccBdddACD"
+    assert kinds(log) == "abacBccdAddCD"
 
 
 def test_a_flush_has_the_tenant_of_its_conversation():
     log = Log()
-    whole(log, [message("a", 1).model_copy(update={"tenant_id": "acme"})])
+    whole(log, [message("a", 1, tenant_id="acme")])
     assert log.records[-1].tenant_id == "acme"
 
 
 def test_what_is_left_out_and_rejected_is_counted():
-    position = whole(Log(), [LeftOut("empty"), message("a", 1), Rejected("f", 3, "bad"), LeftOut("empty")])
-    assert position.counts == ImportCounts(messages=1, flushes=1, rejected=1, left_out=Counter(empty=2))
+    outcomes = [LeftOut("empty"), message("a", 1), Rejected("f:3", "bad", 4), LeftOut("empty", 2)]
+    rejected: list[Rejected] = []
+    counts = whole(Log(), outcomes, rejected=rejected)
+    assert counts == ImportCounts(sent=1, flushes=1, rejected=4, left_out=Counter(empty=3))
+    assert (counts.read, [str(one) for one in rejected]) == (5, ["f:3: bad (4 messages)"])
+
+
+def test_the_same_message_again_is_a_duplicate_and_another_with_its_id_is_rejected():
+    outcomes = [message("a", 1), message("a", 1), message("a", 1, content="secret"), message("b", 1, content="y")]
+    log, rejected = Log(), list[Rejected]()
+    assert whole(log, outcomes, rejected=rejected) == ImportCounts(sent=2, duplicates=1, rejected=1, flushes=2)
+    assert [str(one) for one in rejected] == ["f:1: another message of its conversation has the same id"]
+
+
+def test_a_message_that_differs_from_the_archived_one_is_rejected():
+    log, archived = Log(), MemoryMessages()
+    whole(log, [message("a", 1), message("b", 1)])
+    asyncio.run(archive(log, archived))
+    again = [message("a", 1), message("b", 1, content="other"), message("b", 1, user_id="v")]
+    rejected: list[Rejected] = []
+    counts = whole(log, again, archived, rejected=rejected)
+    assert (counts.sent, counts.duplicates, counts.rejected) == (0, 1, 2)
+    assert len(log.messages) == 2
+
+
+def test_a_conversation_of_another_user_gets_nothing_from_a_record_of_its_id():
+    def talk(user: str) -> list[ImportOutcome]:
+        said = [{"role": "user", "content": "Hello, are you there?"}]
+        return read_all("messages", {"a.json": [{"id": 1, "user_id": user, "messages": said}]}, ImportOptions())
+
+    log, archived = Log(), MemoryMessages()
+    assert whole(log, [*talk("pat"), *talk("quinn")]).rejected == 1
+    asyncio.run(archive(log, archived))
+    assert whole(log, talk("quinn"), archived).rejected == 1
+    assert whole(log, talk("pat"), archived).duplicates == 1
+    assert [one.user_id for one in log.messages] == ["pat"]
 
 
 def test_what_the_archive_has_is_not_sent_again_and_its_conversation_is_not_flushed():
-    archive, log = MemoryMessages(), Log()
-    known = [m.model_copy(update={"sent_at": datetime.now(UTC)}) for m in messages("aab")[:2]]
-    asyncio.run(archive.put_many([ArchivedMessage(m, 0, n) for n, m in enumerate(known)]))
-    position = whole(log, messages("aabb"), archive)
+    log, archived = Log(), MemoryMessages()
+    whole(log, messages("aab")[:2])
+    asyncio.run(archive(log, archived))
+    log.records.clear()
+    counts = whole(log, messages("aabb"), archived)
     assert kinds(log) == "bbB"
-    assert (position.counts.messages, position.counts.known) == (2, 2)
+    assert (counts.sent, counts.duplicates) == (2, 2)
 
 
-@given(st.text("abcd", max_size=25), st.lists(st.integers(0, 12), max_size=6), st.booleans())
-def test_killed_at_any_calls_and_run_again_everything_is_accepted_once_and_flushed_last(conversations, kills, archived):
-    outcomes, log, saved = messages(conversations), Log(window=6), [ImportPosition("")]
-    archive = MemoryMessages() if archived else None
+@given(st.text("abcd", max_size=25), st.lists(st.integers(0, 12), max_size=6))
+def test_killed_at_any_calls_and_run_again_each_message_is_sent_once(conversations, kills):
+    outcomes, log, archived = messages(conversations), Log(), MemoryMessages()
 
-    async def archive_all() -> None:
-        sent = [
-            e.model_copy(update={"sent_at": datetime.now(UTC)}) for e in log.records if isinstance(e, MessageCreated)
-        ]
-        if archive:
-            await archive.put_many([ArchivedMessage(m, 0, n) for n, m in enumerate(sent)])
-
-    async def runs() -> None:
-        for run_number, calls in enumerate([*kills, None]):
+    async def runs() -> ImportCounts:
+        for calls in kills:
             log.calls_left = calls
-            position = copy_of(saved[0])
-
-            def save(position=position) -> None:
-                log.call()
-                saved[0] = copy_of(position)
-
             try:
-                await imported(log, outcomes, position, save, archive, again=run_number > 0)
+                await Import(log, archived, PLAN, lambda _: None).run(iter(outcomes), lambda _: None)
             except Killed:
                 log.buffer.clear()
-                await archive_all()
+            await archive(log, archived)
+        log.calls_left = None
+        return await Import(log, archived, PLAN, lambda _: None).run(iter(outcomes), lambda _: None)
 
-    asyncio.run(runs())
-    assert sorted(log.accepted) == sorted(f"{m.conversation_id}/{m.id}" for m in outcomes)
-    assert saved[0].finished
-    for name in set(conversations):
-        last = [e for e in log.records if e.conversation_id == name][-1]
-        assert isinstance(last, ConversationFlush)
+    counts = asyncio.run(runs())
+    assert counts.read == counts.sent + counts.duplicates == len(outcomes)
+    assert sorted(one.id for one in log.messages) == sorted(o.message.id for o in outcomes)
 
 
-def copy_of(position: ImportPosition) -> ImportPosition:
-    return ImportPosition(
-        position.fingerprint,
-        position.done,
-        position.finished,
-        ImportCounts(**vars(position.counts)),
-        dict(position.open),
-    )
+records = st.fixed_dictionaries(
+    {"messages": st.lists(st.sampled_from([None, "a", "b"]).map(lambda c: {"role": "user", "content": c}), max_size=4)},
+    optional={
+        "id": st.sampled_from([1, "1", 2, {"x": 1}]),
+        "user_id": st.sampled_from([7, "7", "bo", {"id": 1}]),
+        "created_at": st.sampled_from([1718000000, "soon"]),
+    },
+)
+
+
+@given(st.lists(records, max_size=6))
+def test_every_message_that_is_read_is_sent_or_a_duplicate_or_rejected(listed):
+    log, rejected = Log(), list[Rejected]()
+    outcomes = read_all("messages", {"a.json": listed}, ImportOptions("admin"))
+    counts = whole(log, outcomes, rejected=rejected)
+    without_text = sum(said["content"] is None for record in listed for said in record["messages"])
+    assert counts.read >= sum(len(record["messages"]) for record in listed) - without_text
+    assert counts.sent == len(log.messages)
+    assert counts.rejected == sum(one.messages for one in rejected)
 
 
 def test_a_batch_has_fewer_of_large_messages(monkeypatch):
     monkeypatch.setattr(run, "BATCH_CHARACTERS", 10)
-    outcomes = iter([message("a", n).model_copy(update={"content": "x" * 4}) for n in range(7)])
-    assert [len(next_batch(outcomes, 5)) for _ in range(4)] == [3, 3, 1, 0]
+    monkeypatch.setattr(run, "BATCH", 5)
+    outcomes = iter([message("a", n, content="x" * 4) for n in range(7)])
+    assert [len(next_batch(outcomes)) for _ in range(4)] == [3, 3, 1, 0]
     small = iter(messages("a" * 7))
-    assert [len(next_batch(small, 5)) for _ in range(3)] == [5, 2, 0]
-
-
-def test_a_position_is_read_as_it_was_saved(tmp_path: Path):
-    path = tmp_path / "p"
-    position = ImportPosition("f", 7, False, ImportCounts(5, 1, 2, 3, Counter(empty=4)), {"b": None, "a": "acme"})
-    save_position(path, position)
-    found = load_position(path, "f")
-    assert found == position
-    assert list(found.open) == ["b", "a"]
-    assert [p.name for p in tmp_path.iterdir()] == ["p"]
-
-
-def test_the_position_of_another_history_is_refused_unless_that_is_finished(tmp_path: Path):
-    path = tmp_path / "p"
-    assert load_position(path, "f") is None
-    save_position(path, ImportPosition("f", 7))
-    with pytest.raises(HistoryRefused, match="not finished"):
-        load_position(path, "g")
-    save_position(path, ImportPosition("f", 7, True))
-    assert load_position(path, "g") is None
-
-
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"version": 2}', b'{"version": 1, "counts": {"x": 1}}'])
-def test_what_is_no_position_is_refused(tmp_path: Path, content: bytes):
-    (tmp_path / "p").write_bytes(content)
-    with pytest.raises(HistoryRefused, match="not a position"):
-        load_position(tmp_path / "p", "f")
+    assert [len(next_batch(small)) for _ in range(3)] == [5, 2, 0]

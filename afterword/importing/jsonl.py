@@ -1,0 +1,28 @@
+"""Our own JSON Lines: messages as `afterword produce` takes them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from afterword.importing.identity import user_of
+from afterword.importing.outcomes import ImportOptions, ImportOutcome, Refused, Rejected, found
+from afterword.importing.records import Malformed
+from afterword.schemas.messages import MESSAGE_CREATED
+
+
+def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
+    """Read the message of a line."""
+    if isinstance(record, Malformed):
+        yield Rejected(where, record.reason)
+    elif not isinstance(record, dict):
+        yield Rejected(where, "schema_violation: not a JSON object")
+    elif record.get("type", MESSAGE_CREATED) != MESSAGE_CREATED:
+        yield Rejected(where, "not a message; edits, deletions and flushes are for afterword produce")
+    elif not isinstance(record.get("conversation_id"), str):
+        yield Rejected(where, "schema_violation: conversation_id: a text is required")
+    else:
+        try:
+            user = {} if "user_id" in record else {"user_id": user_of(record) or options.user_id}
+        except Refused as error:
+            yield Rejected(where, str(error))
+            return
+        yield found(where, options, {**record, **user}, is_shared=True)

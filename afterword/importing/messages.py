@@ -1,0 +1,167 @@
+"""Message lists in the forms of OpenAI, Anthropic and LangGraph: a record has `messages` with roles and contents."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from afterword.importing.identity import conversation_of, identifier, user_of, words_of
+from afterword.importing.outcomes import (
+    ImportOptions,
+    ImportOutcome,
+    Refused,
+    Rejected,
+    mapping,
+    outcomes_of,
+    rfc3339_of,
+    said,
+)
+from afterword.importing.records import MAX_WEIGHT, TOO_LARGE, Malformed
+from afterword.streams.content import ContentUnreadable, flatten_message
+
+ROLES = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
+"""Roles of the items of OpenAI's Responses, by the last word of their type."""
+TIMES = (("sent", "at"), ("created", "at"), ("create", "time"), ("timestamp",), ("created",), ("time",), ("date",))
+"""Names of the fields with a time, split into words, the preferred ones first."""
+NOT_ABOUT_USERS = frozenset(
+    {"content", "parts", "tool_calls", "function_call", "additional_kwargs", "response_metadata", "artifact"}
+)
+"""Fields of a message that do not say whose it is: arguments and answers of tools may name anybody."""
+ID_DIGITS = 32
+MESSAGE_WEIGHT = 512
+"""Bytes of memory of a message beside its characters."""
+
+
+def conversations(records: Iterator[Any]) -> Iterator[Any]:
+    """Join the messages that are records themselves, as in an array of messages, to one conversation at the end."""
+    joined: list[Any] = []
+    weight = 0
+    for record in records:
+        if _role(record) is None or _messages(record) is not None:
+            yield record
+            continue
+        weight += MESSAGE_WEIGHT + len(str(record))
+        if weight <= MAX_WEIGHT:
+            joined.append(record)
+        else:
+            joined.clear()
+    if weight > MAX_WEIGHT:
+        yield TOO_LARGE
+    elif joined:
+        yield {"messages": joined}
+
+
+def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
+    """Read a conversation."""
+    if isinstance(record, Malformed):
+        yield Rejected(where, record.reason)
+        return
+    messages = _messages(record)
+    if messages is None:
+        yield Rejected(where, "not a conversation: it has no messages")
+        return
+    try:
+        user_id = user_of(record)
+        users = [user_id] * len(messages) if user_id is not None else _users(messages, options.user_id)
+        conversation_id = conversation_of(record) or _digest([record, users])
+        time = _time(record)
+    except Refused as error:
+        yield Rejected(where, str(error), len(messages))
+        return
+    repeats: Counter[str] = Counter()
+    for number, (message, user) in enumerate(zip(messages, users, strict=True), start=1):
+        place = f"{where}: message {number}"
+        try:
+            own_time = _time(mapping(message))
+            time = own_time or time
+            common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time}
+            read = [{**common, **fields} for fields in _fields(message, [user, own_time], repeats)]
+        except (Refused, ContentUnreadable) as error:
+            yield Rejected(place, str(error))
+            continue
+        is_shared = len(set(users)) > 1
+        yield from outcomes_of(place, options, read, is_shared)
+
+
+def _messages(record: Any) -> Sequence[Any] | None:
+    """`messages` of a record, or of the `values` of a LangGraph state."""
+    known = mapping(record)
+    listed = known.get("messages", mapping(known.get("values")).get("messages"))
+    return listed if isinstance(listed, list) else None
+
+
+def _users(messages: Sequence[Any], default: str | None) -> list[str]:
+    """Return the user of each message, for a record that names none itself.
+
+    A message that names nobody has the user of the others. Raises: Refused if they have several, or none.
+    """
+    named = [user_of({k: v for k, v in _inner(one).items() if k not in NOT_ABOUT_USERS}) for one in messages]
+    users = {user for user in named if user is not None}
+    if len(users) > 1 and None in named:
+        raise Refused("its messages name more than one user, and some of them none")
+    user = next(iter(users), default)
+    if user is None:
+        raise Refused("it has no user; give --user")
+    return [one or user for one in named]
+
+
+def _fields(message: Any, context: list[Any], repeats: Counter[str]) -> list[dict[str, Any]]:
+    """Fields of the messages that a message becomes, none for an empty one.
+
+    `context`: what tells it apart beside its words. `repeats`: how often the same was in the conversation so far.
+    Raises: Refused, ContentUnreadable.
+    """
+    role = _role(message)
+    if role is None:
+        raise Refused("it has no known role")
+    inner = _inner(message)
+    pieces = flatten_message(inner, is_answer=role == "tool")
+    same = _digest([*context, role, [tuple(piece) for piece in pieces]])
+    repeats[same] += 1
+    fields = said(role, pieces, identifier(inner.get("id")) or f"{same}-{repeats[same]}")
+    return [{**one, "metadata": {"imported_from": "messages"}} for one in fields]
+
+
+def _inner(message: Any) -> Mapping[str, Any]:
+    """Fields of a message, which LangChain also writes below `data` or `kwargs`."""
+    known = mapping(message)
+    return mapping(known.get("data")) or mapping(known.get("kwargs")) or known
+
+
+def _role(message: Any) -> str | None:
+    """Role of a message, None for what is none; LangChain calls it `type`."""
+    for known in (mapping(message), _inner(message)):
+        for name in ("role", "type"):
+            role = known.get(name)
+            if isinstance(role, str) and role.lower() in ROLES:
+                return ROLES[role.lower()]
+    kind = mapping(message).get("type")
+    return ITEMS.get(words_of(kind)[-1]) if isinstance(kind, str) and words_of(kind) else None
+
+
+def _time(fields: Mapping[str, Any]) -> str | None:
+    """Raises: Refused."""
+    times = {words_of(name): value for name, value in _inner(fields).items()}
+    return next((time for words in TIMES if (time := rfc3339_of(times.get(words)))), None)
+
+
+def _digest(value: Any) -> str:
+    """Hexadecimal digest of JSON. Raises: Refused."""
+    try:
+        data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        raise Refused("it is nested too deeply, or has an integer of more than 64 bits") from None
+    return hashlib.sha256(data).hexdigest()[:ID_DIGITS]

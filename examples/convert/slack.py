@@ -1,0 +1,32 @@
+"""Unpacked export of Slack → JSON Lines for `afterword import jsonl -`. Usage: python slack.py EXPORT_FOLDER"""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+export = Path(sys.argv[1])
+
+
+def texts(value):
+    """All texts of blocks and attachments, in their order."""
+    if isinstance(value, dict):
+        return [t for k, v in value.items() for t in ([v] if k == "text" and isinstance(v, str) else texts(v))]
+    return [text for item in value for text in texts(item)] if isinstance(value, list) else []
+
+
+for day in sorted(export.glob("*/*.json")):
+    for said in json.loads(day.read_text()):
+        content = said.get("text") or "\n".join(texts([said.get("blocks"), said.get("attachments")]))
+        if said.get("subtype") in ("channel_join", "channel_leave") or not content:
+            sys.stderr.write(f"left out: {day} {said.get('ts')}\n")
+            continue
+        message = {
+            "id": said["ts"],
+            "conversation_id": "-".join(filter(None, [day.parent.name, said.get("thread_ts")])),
+            "user_id": said.get("user") or said.get("bot_id"),
+            "role": "assistant" if said.get("bot_id") else "user",
+            "content": content,
+            "sent_at": datetime.fromtimestamp(float(said["ts"]), UTC).isoformat(),
+        }
+        sys.stdout.write(json.dumps(message) + "\n")

@@ -1,0 +1,309 @@
+"""Text of a message's content, in the forms that models' APIs, agent frameworks and exports write it.
+
+OpenAI's Chat, Assistants and Responses APIs, Anthropic, Bedrock, Gemini, LangChain and the Vercel AI SDK all nest the
+text differently and add kinds of parts all the time. So this reads by rules: the words in a part's type, or in the
+name of its field, tell calls, results, reasoning and media apart; of all else the text is taken, wherever it is.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import orjson
+
+MAX_DEPTH = 64
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+TEXTS = ("content", "parts", "text", "value", "body", "message", "refusal", "transcript", "transcription")
+"""Fields that hold what was said, the usual ones first."""
+ANSWERS = ("content", "output", "outputs", "result", "results", "response", "text", "value", "error")
+"""Fields that hold what a tool answered."""
+NAMES = ("name", "toolName", "tool_name")
+"""Fields that name the tool that is called."""
+REASONING = frozenset({"reasoning", "thinking", "thought", "thoughts"})
+RESULTS = frozenset({"output", "outputs", "response", "result", "results"})
+CALLS = frozenset({"call", "calls", "invocation", "use"})
+ASKED = frozenset({"action", "args", "arguments", "input", "parameters"})
+MEDIA = {
+    "image": "[image]",
+    "picture": "[image]",
+    "photo": "[image]",
+    "audio": "[audio]",
+    "voice": "[audio]",
+    "video": "[video]",
+    "file": "[file]",
+    "files": "[file]",
+    "document": "[file]",
+    "inline": "[attachment]",
+    "blob": "[attachment]",
+    "attachment": "[attachment]",
+    "attachments": "[attachment]",
+}
+ABOUT = frozenset(
+    {"annotations", "at", "citations", "format", "id", "ids", "kwargs", "metadata", "name", "names"}
+    | {"role", "signature", "status", "time", "type", "uri", "url", "usage"}
+)
+"""Last words of fields that describe a message, or a part of it, and hold no text of it."""
+DATA_CHARACTERS = 256
+"""An unbroken run of ASCII that is longer is data, such as base64, and no text."""
+
+
+class Kind(StrEnum):
+    """Origin of a piece of a message."""
+
+    SAID = "said"
+    RESULT = "result"
+    """What a tool answered, whoever's message carries it."""
+    REASONING = "reasoning"
+
+
+class Piece(NamedTuple):
+    """Part of a message with one origin, and the names of the tools that it calls."""
+
+    kind: Kind
+    text: str
+    tools: tuple[str, ...] = ()
+
+
+class ContentUnreadable(ValueError):
+    """Content whose text cannot be found; the message of the error never repeats it."""
+
+
+def flatten(content: Any) -> list[Piece]:
+    """Flatten the content of a message: a text, parts in any of the known forms, or an object.
+
+    Neighbouring parts of a kind are joined by line breaks. Media leave a placeholder such as `[image]`, or their
+    transcript. Arguments of calls are left out; of a tool's structured answer the JSON is the text. Content without any
+    text has no pieces. Raises: ContentUnreadable.
+    """
+    return _joined(_pieces(content, 0))
+
+
+def flatten_message(message: Mapping[str, Any], is_answer: bool = False) -> list[Piece]:
+    """Flatten a message, whose text may be beside its `content`: in `parts`, in the transcript of its audio and so on.
+
+    `is_answer`: it is what a tool answered, which may be an object of any form.
+
+    Raises: ContentUnreadable, also for text in a field that nobody expects it in.
+    """
+    if is_answer and (answer := list(_result(message.get("content"), 0))):
+        return answer
+    if _kind_of(message):
+        return _joined(_parted(message, 0))
+    found: list[Piece] = []
+    for name in _in_order(message):
+        known = "\n".join(piece.text for piece in found)  # many write the text twice, in `content` and in `parts`
+        found += [
+            piece
+            for piece in _field(name, message[name], 0)
+            if piece.tools or piece.kind is not Kind.SAID or not known or piece.text not in known
+        ]
+    if not found:
+        place = next((path for path, text in _leaves(message) if _is_prose(text)), None)
+        if place is not None:
+            raise ContentUnreadable(f"its text is in {'.'.join(place)[:80]}, where it is not read")
+    return _joined(found)
+
+
+def _pieces(content: Any, depth: int) -> Iterator[Piece]:
+    if depth > MAX_DEPTH:
+        raise ContentUnreadable("its content is nested too deeply")
+    if isinstance(content, str):
+        if content.strip():
+            yield Piece(Kind.SAID, content)
+    elif isinstance(content, list):
+        for part in content:
+            yield from _pieces(part, depth + 1)
+    elif isinstance(content, dict):
+        yield from _part(content, depth)
+    elif isinstance(content, int | float) and not isinstance(content, bool):
+        yield Piece(Kind.SAID, str(content))
+
+
+def _part(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
+    if _kind_of(part):
+        yield from _parted(part, depth)
+        return
+    found = list(_fields(part, depth))
+    if not found:
+        found = [Piece(Kind.SAID, text) for _, text in _leaves(part) if _is_prose(text)]
+    if not found and set(_words(_type(part))) - {"text", "message", "input", "output"}:
+        found = [Piece(Kind.SAID, "[attachment]")]
+    yield from found
+
+
+def _kind_of(part: Mapping[str, Any]) -> str | None:
+    if part.get("thought") is True:  # Gemini's
+        return "reasoning"
+    words = _words(_type(part))
+    return "call" if len(words) > 1 and words[0] == "tool" and words[-1] not in RESULTS else _kind(words)
+
+
+def _parted(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
+    """Yield the pieces of a part whose type says what it is."""
+    yield from _of_kind(_kind_of(part) or "", _type(part), part, depth)
+
+
+def _fields(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
+    for name in _in_order(part):
+        yield from _field(name, part[name], depth)
+
+
+def _in_order(part: Mapping[str, Any]) -> list[str]:
+    return sorted(part, key=lambda name: TEXTS.index(name) if name in TEXTS else len(TEXTS))
+
+
+def _field(name: str, value: Any, depth: int) -> Iterator[Piece]:
+    """Yield the pieces in a field of a message, or of a part that has its kind for a field, like `toolResult`."""
+    if name in TEXTS:
+        yield from _pieces(value, depth + 1)
+    elif name == "additional_kwargs" and isinstance(value, dict):  # LangChain's
+        yield from _fields(value, depth + 1)
+    elif isinstance(value, dict | list | str) and value and (isinstance(value, dict) or not _is_about(name)):
+        kind = _kind(_words(name))
+        for one in (value if isinstance(value, list) else [value]) if kind else ():
+            yield from _of_kind(kind or "", name, one, depth + 1)
+
+
+def _kind(words: Sequence[str]) -> str | None:
+    """Tell what a type or a field is by the words of its name; None for text, and for what says nothing."""
+    if REASONING.intersection(words):
+        return "reasoning"
+    if not words or words[-1] == "text":
+        return None
+    if words[-1] in RESULTS and len(words) > 1:
+        return "result"
+    if words[-1] in CALLS:
+        return "call"
+    return "media" if any(word in MEDIA for word in words) else None
+
+
+def _of_kind(kind: str, name: str, value: Any, depth: int) -> Iterator[Piece]:
+    if depth > MAX_DEPTH:
+        raise ContentUnreadable("its content is nested too deeply")
+    part = value if isinstance(value, dict) else {}
+    if kind == "reasoning":
+        text = value if isinstance(value, str) else "\n".join(text for _, text in _leaves(value))
+        yield from [Piece(Kind.REASONING, text)] if text.strip() else []
+    elif kind == "result":
+        yield from _result(_answer(part) if part else value, depth)
+    elif kind == "call":
+        yield Piece(Kind.SAID, "", (_called(name, part),))
+        asked = {name for name in part if ASKED.intersection(_words(name))}
+        for path, answer in _walk(part):
+            if path and path[-1] in RESULTS and answer and not asked.intersection(path):
+                yield from _result(answer, depth)
+                break
+    else:
+        words = _words(name)
+        said = [text for path, text in _leaves(value) if path and path[-1] in TEXTS and text.strip()]
+        yield Piece(Kind.SAID, said[0] if said else next(MEDIA[word] for word in words if word in MEDIA))
+
+
+def _called(name: str, part: Mapping[str, Any]) -> str:
+    """Name of the tool that is called, else what the type says, as in `web_search_call`."""
+    names = [(len(path), value) for path, value in _walk(part) if path and path[-1] in NAMES and isinstance(value, str)]
+    if names:
+        return min(names, key=lambda found: found[0])[1]
+    words = [word for word in _words(name) if word != "tool" and word not in CALLS]
+    return "_".join(words) or "tool"
+
+
+def _answer(part: Mapping[str, Any]) -> Any:
+    """Return what a tool answered, without what it was asked."""
+    for name in ANSWERS:
+        if part.get(name) not in (None, "", [], {}):
+            return part[name]
+    for name, value in part.items():
+        if isinstance(value, dict) and _kind(_words(name)) == "result":  # {"toolResult": {"content": …}}
+            return _answer(value)
+    return {name: value for name, value in part.items() if not _is_about(name)}
+
+
+def _result(answer: Any, depth: int) -> Iterator[Piece]:
+    text = _plain(answer, depth)
+    if text.strip():
+        yield Piece(Kind.RESULT, text)
+
+
+def _plain(answer: Any, depth: int) -> str:
+    """Text of a tool's answer; of a structured one the JSON."""
+    if isinstance(answer, str):
+        return answer
+    if depth > MAX_DEPTH:
+        raise ContentUnreadable("its content is nested too deeply")
+    if isinstance(answer, list):
+        return "\n".join(text for part in answer if (text := _plain(part, depth + 1)))
+    if isinstance(answer, dict):
+        words = _words(_type(answer))
+        if "text" in words or set(answer) == {"text"}:
+            return "\n".join(piece.text for piece in _fields(answer, depth + 1))
+        if _kind(words) == "result":
+            return _plain(_answer(answer), depth + 1)
+        if _kind(words) == "media":
+            return next(MEDIA[word] for word in words if word in MEDIA)
+        kept = {name: value for name, value in answer.items() if not (isinstance(value, str) and _is_data(value))}
+        return _json(kept) if kept else ""
+    return "" if answer is None else _json(answer)
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        raise ContentUnreadable("its content is nested too deeply, or has an integer of more than 64 bits") from None
+
+
+def _joined(pieces: Iterator[Piece] | Sequence[Piece]) -> list[Piece]:
+    """Join neighbours of a kind. Reasoning counts only where a message has nothing else."""
+    found = list(pieces)
+    others = [piece for piece in found if piece.kind is not Kind.REASONING]
+    joined = []
+    for kind, group in groupby(others or found, key=lambda piece: piece.kind):
+        same = list(group)
+        tools = dict.fromkeys(tool for piece in same for tool in piece.tools)
+        joined.append(Piece(kind, "\n".join(piece.text for piece in same if piece.text), tuple(tools)))
+    return joined
+
+
+def _walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield a value and all that is in it, in the order of the text, each with the names of the fields around it."""
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
+    while waiting:
+        path, inner = waiting.pop()
+        yield path, inner
+        if isinstance(inner, dict):
+            waiting += [((*path, name), field) for name, field in reversed(inner.items())]
+        elif isinstance(inner, list):
+            waiting += [(path, item) for item in reversed(inner)]
+
+
+def _leaves(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the texts in a value, but for those that describe it."""
+    for path, inner in _walk(value):
+        if isinstance(inner, str) and not any(_is_about(name) for name in path):
+            yield path, inner
+
+
+def _is_prose(text: str) -> bool:
+    return not _is_data(text) and (len(text.split()) > 1 or (bool(text.strip()) and not text.isascii()))
+
+
+def _is_data(text: str) -> bool:
+    return text.startswith("data:") or (len(text) > DATA_CHARACTERS and text.isascii() and len(text.split()) == 1)
+
+
+def _is_about(name: str) -> bool:
+    words = _words(name)
+    return bool(words) and words[-1] in ABOUT
+
+
+def _type(part: Mapping[str, Any]) -> str:
+    kind = part.get("type", part.get("content_type"))
+    return kind if isinstance(kind, str) else ""
+
+
+def _words(name: str) -> list[str]:
+    """Split `tool_result`, `toolResult`, `tool-result` and so on."""
+    return [word.lower() for word in WORD.findall(name)]
