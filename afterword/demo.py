@@ -14,6 +14,7 @@ from afterword.dev import Ended, deployment, served_at, until_told_to_stop
 from afterword.embedded import DownloadProgress
 from afterword.memory import Memory
 from afterword.produce import Produced, ProduceOptions, check_lines, produce
+from afterword.samples import interleaved
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_episode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import running_consumer
@@ -156,8 +157,8 @@ async def _play(settings: Settings, lines: Sequence[bytes], arrivals: Arrivals, 
         replay = asyncio.create_task(
             produce(
                 settings,
-                others,
-                ProduceOptions(rate=MESSAGES_PER_SECOND, flush=True, interleave=CONVERSATIONS_AT_A_TIME),
+                interleaved(others, CONVERSATIONS_AT_A_TIME),
+                ProduceOptions(rate=MESSAGES_PER_SECOND, flush=True),
             )
         )
         running.callback(replay.cancel)

@@ -1,22 +1,19 @@
-"""Lines of JSON to the topic `messages`: what `afterword produce` reads, checks, interleaves and sends."""
+"""Lines of JSON to the topic `messages`: what `afterword produce` reads, checks and sends."""
 
 import asyncio
 import os
 import stat
 import time
-from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from opentelemetry.trace import Tracer
 
-from afterword.dialogues import FIRST_SENT_AT, expand
 from afterword.producer import Producer, ProducerRecord, to_record
 from afterword.schemas import ConversationFlush, InvalidRecord, decode_input
-from afterword.schemas.base import Id, Model
-from afterword.schemas.decoding import json_object, validate
+from afterword.schemas.decoding import json_object
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
 
@@ -24,11 +21,11 @@ SOURCE = "afterword/produce"
 CHUNK_BYTES = 256 * 1024
 INVALID_LINES_NAMED = 10
 MOST_LINE_BYTES = 16 * 2**20
-"""A message has at most 700,000 bytes; a dialogue of thousands of turns fits, too."""
+"""A message has at most 700,000 bytes, and may be written with as much white space and escapes again."""
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True)
-class InvalidLine:
+class InvalidLine(NamedTuple):
     """`number` counts from 1; `problem` never repeats what was in the line."""
 
     number: int
@@ -49,11 +46,10 @@ class LinesInvalid(AfterwordError):
 
 @dataclass(frozen=True)
 class ProduceOptions:
-    """Options of sending. `rate`: records a second at most. `interleave`: conversations at a time."""
+    """Options of sending. `rate`: records a second at most."""
 
     rate: float | None = None
     flush: bool = False
-    interleave: int = 1
     skip_invalid: bool = False
 
 
@@ -124,11 +120,17 @@ async def produce(
         started = time.monotonic()
         try:
             pace = Pace(options.rate)
-            async for record in _records(_each(lines), options, produced):
+
+            async def send(record: ProducerRecord) -> None:
                 await pace.wait()
                 await producer.enqueue(record)
                 produced.count(record)
                 progress(produced)
+
+            async for record in _valid(_each(lines), options, produced):
+                await send(record)
+            for conversation_id, tenant_id in produced.conversation_ids.items() if options.flush else ():
+                await send(flush(conversation_id, datetime.now(UTC), tenant_id))
         finally:
             await producer.drain()
         produced.seconds = time.monotonic() - started
@@ -159,116 +161,59 @@ class Pace:
         self._number += 1
 
 
-async def _records(
-    lines: AsyncIterator[bytes], options: ProduceOptions, produced: Produced
-) -> AsyncIterator[ProducerRecord]:
-    interleaving = Interleaving(options.interleave)
-    async for records in _valid(lines, options, produced):
-        for record in interleaving.add(records):
-            yield record
-    for record in interleaving.rest():
-        yield record
-    if options.flush:
-        for conversation_id, tenant_id in list(produced.conversation_ids.items()):
-            yield flush(conversation_id, datetime.now(UTC), tenant_id)
-
-
 async def _valid(
     lines: AsyncIterator[bytes], options: ProduceOptions, produced: Produced
-) -> AsyncIterator[Iterable[ProducerRecord]]:
+) -> AsyncIterator[ProducerRecord]:
     number = 0
     async for line in lines:
         number += 1
         parsed = parse_numbered(number, line, datetime.now(UTC))
-        if not isinstance(parsed, InvalidLine):
+        if isinstance(parsed, InvalidLine):
+            produced.reject(parsed)
+            if not options.skip_invalid:
+                raise LinesInvalid(produced.first_invalid, produced.invalid)
+        elif parsed is not None:
             yield parsed
-            continue
-        produced.reject(parsed)
-        if not options.skip_invalid:
-            raise LinesInvalid(produced.first_invalid, produced.invalid)
-
-
-class Dialogue(Model):
-    """A line of a dialogue corpus; `dialogue` is described in `afterword.dialogues`."""
-
-    id: Id
-    dialogue: str
 
 
 def parse_all(lines: Iterable[bytes], now: datetime) -> Iterator[ProducerRecord | InvalidLine]:
     """Parse lines. Blank ones give no record, and count in the numbers."""
     for number, line in enumerate(lines, start=1):
         parsed = parse_numbered(number, line, now)
-        yield from [parsed] if isinstance(parsed, InvalidLine) else parsed
+        if parsed is not None:
+            yield parsed
 
 
-def parse_numbered(number: int, line: bytes, now: datetime) -> list[ProducerRecord] | InvalidLine:
-    """Parse one line: its records, none for a blank one, or why it is invalid."""
+def parse_numbered(number: int, line: bytes, now: datetime) -> ProducerRecord | InvalidLine | None:
+    """Parse one line: its record, None for a blank one, or why it is invalid."""
     if len(line) > MOST_LINE_BYTES:
         return InvalidLine(number, f"too_large: more than {MOST_LINE_BYTES >> 20} MiB")
+    if number == 1:
+        line = line.removeprefix(BYTE_ORDER_MARK)
     try:
-        return parse(line, now) if line.strip() else []
+        return parse(line, now) if line.strip() else None
     except InvalidRecord as error:
         return InvalidLine(number, str(error))
 
 
-def parse(line: bytes, now: datetime) -> list[ProducerRecord]:
-    """Parse one line: an event of `messages` as the contract has it, or a whole dialogue.
+def parse(line: bytes, now: datetime) -> ProducerRecord:
+    """Parse one line: an event of `messages` as the contract has it.
 
     `now` stands for the time of a message without `sent_at`. A message travels as it was written, so that fields
     which only a newer consumer knows arrive there.
 
     Raises: InvalidRecord.
     """
-    data = json_object(line)
-    if "dialogue" in data and "conversation_id" not in data:
-        return _expanded(validate(Dialogue, line))
-    conversation_id = data.get("conversation_id")
+    conversation_id = json_object(line).get("conversation_id")
     key = conversation_id.encode(errors="replace") if isinstance(conversation_id, str) else None
     event = decode_input(key, line.strip(), (), int(now.timestamp() * 1000))
-    return [to_record(event, now, SOURCE, value=line.strip())]
+    return to_record(event, now, SOURCE, value=line.strip())
 
 
 def flush(conversation_id: str, now: datetime, tenant_id: str | None = None) -> ProducerRecord:
     """Build the record that closes all that is pending of a conversation of the tenant."""
     event = ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="produced with --flush")
     return to_record(event, now, SOURCE)
-
-
-def _expanded(line: Dialogue) -> list[ProducerRecord]:
-    return [to_record(message, FIRST_SENT_AT, SOURCE) for message in expand(line.id, line.dialogue)]
-
-
-class Interleaving:
-    """Round robin over `width` conversations at a time; a width of 1 keeps the order of the input.
-
-    A record is held back until `width` conversations are open, so that each round takes one of each.
-    """
-
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._open: dict[str, deque[ProducerRecord]] = {}
-
-    def add(self, records: Iterable[ProducerRecord]) -> Iterator[ProducerRecord]:
-        """Take records in; yield those that are due now."""
-        for record in records:
-            if self._width == 1:
-                yield record
-                continue
-            while record.conversation_id not in self._open and len(self._open) >= self._width:
-                yield from self._round()
-            self._open.setdefault(record.conversation_id, deque()).append(record)
-
-    def rest(self) -> Iterator[ProducerRecord]:
-        """Yield all that was held back."""
-        while self._open:
-            yield from self._round()
-
-    def _round(self) -> Iterator[ProducerRecord]:
-        for conversation_id, held in list(self._open.items()):
-            yield held.popleft()
-            if not held:
-                del self._open[conversation_id]
 
 
 def is_regular(file: BinaryIO) -> bool:

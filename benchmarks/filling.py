@@ -19,13 +19,13 @@ from random import Random
 from afterword import MessageCreated, Producer
 from afterword.audit.waiting import is_consumed
 from afterword.dev import ROLES
-from afterword.dialogues import expand
 from afterword.embedded import EmbeddedStack
 from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Settings, load_settings
 from afterword.topics import ensure_topics
 from benchmarks.processes import worker
 from benchmarks.recall.corpora import dialogue_rows
+from tests.dialogues import expand
 
 CONVERSATION_MESSAGES, EPISODE_MESSAGES = 20, 10
 AT_A_TIME = 100

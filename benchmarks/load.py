@@ -8,10 +8,10 @@ from itertools import count as count_from
 
 import orjson
 
-from afterword.dialogues import expand
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import rfc3339
 from benchmarks.recall.corpora import dialogue_rows
+from tests.dialogues import expand
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SENTENCE = (

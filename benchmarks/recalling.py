@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from afterword.dialogues import expand
 from afterword.embedded import EmbeddedStack
 from afterword.memory import Memory
 from afterword.schemas import MessageCreated
@@ -25,6 +24,7 @@ from benchmarks.context import Traffic, connected
 from benchmarks.quantiles import quantile
 from benchmarks.recall.corpora import LEAST_WORDS, dialogue_rows
 from benchmarks.suite import Finding, Form, Line
+from tests.dialogues import expand
 from tests.samples import NOON, a_stored_episode
 
 AIMS = {1_000: 0.010, 10_000: 0.020, 50_000: 0.030, 100_000: 0.040}

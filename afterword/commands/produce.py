@@ -2,32 +2,22 @@
 
 import asyncio
 import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_command
+from afterword.commands.common import STANDARD_INPUT, Json, opened, print_json, progress_bar, start_command
 from afterword.streams.visible import many, shown
 
 if TYPE_CHECKING:
     from afterword.produce import InvalidLine, Produced, ProduceOptions
     from afterword.streams.settings import Settings
 
-STANDARD_INPUT = "-"
-PROGRESS_EVERY = 100
-"""Records between two updates of the progress bar."""
-
 File = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - reads standard input.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per second.")]
 FlushAtEnd = Annotated[
     bool, typer.Option("--flush", help="Close the pending messages of each conversation at the end.")
-]
-Interleave = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Interleave N conversations; 1 keeps the order of the file.")
 ]
 SkipInvalid = Annotated[bool, typer.Option("--skip-invalid", help="Skip invalid lines.")]
 
@@ -36,19 +26,17 @@ def produce(
     file: File,
     rate: Rate = None,
     flush: FlushAtEnd = False,
-    interleave: Interleave = 1,
     skip_invalid: SkipInvalid = False,
     as_json: Json = False,
 ) -> None:
     """Send messages, one JSON object a line, to the topic `messages`.
 
-    A line is a message, an edit, a deletion, a flush, or a dialogue {"id", "dialogue"}: turns joined by [NEWLINE], with
-    [BOUNDARY] at a shift of topic. A file is checked before anything is sent. Standard input is sent up to the first
-    invalid line.
+    A line is a message, an edit, a deletion or a flush. A file is checked before anything is sent. Standard input is
+    sent up to the first invalid line.
     """
     from afterword.produce import LinesInvalid, ProduceOptions
 
-    options = ProduceOptions(rate=rate, flush=flush, interleave=interleave, skip_invalid=skip_invalid)
+    options = ProduceOptions(rate=rate, flush=flush, skip_invalid=skip_invalid)
     try:
         produced = _produce(start_command(), file, options, show_progress=not as_json)
     except LinesInvalid as error:
@@ -63,10 +51,10 @@ def produce(
 
 
 def _produce(settings: "Settings", file: str, options: "ProduceOptions", show_progress: bool) -> "Produced":
-    with _opened(file) as lines:
+    with opened(file) as lines:
         total = _checked_total(lines, options)
-        with _progress(total if show_progress else None) as progress:
-            return asyncio.run(_send(settings, lines, options, progress))
+        with progress_bar("messages", total, show_progress and total is not None) as (show, _):
+            return asyncio.run(_send(settings, lines, options, lambda produced: show(produced.messages)))
 
 
 async def _send(
@@ -81,10 +69,6 @@ async def _send(
         return await send(settings, read_lines(lines), options, progress, tracer)
 
 
-def _opened(file: str) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdin.buffer) if file == STANDARD_INPUT else Path(file).open("rb")
-
-
 def _checked_total(lines: BinaryIO, options: "ProduceOptions") -> int | None:
     """Count messages in the file; None if it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
     from afterword.produce import LinesInvalid, bounded_lines, check_lines, is_regular
@@ -96,24 +80,6 @@ def _checked_total(lines: BinaryIO, options: "ProduceOptions") -> int | None:
     if found.invalid and not options.skip_invalid:
         raise LinesInvalid(found.first_invalid, found.invalid)
     return found.messages
-
-
-@contextmanager
-def _progress(total: int | None) -> Iterator[Callable[["Produced"], None]]:
-    if total is None or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("messages", total=total)
-
-        def show(produced: "Produced") -> None:
-            if produced.messages % PROGRESS_EVERY == 0:
-                bar.update(task, completed=produced.messages)
-
-        yield show
 
 
 def _report(produced: "Produced", as_json: bool) -> None:

@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from afterword.dialogues import expand
 from afterword.golden import episode_of_turns
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.sentences import split_sentences
@@ -24,6 +23,7 @@ from benchmarks.quality import spoil
 from benchmarks.quality.meetings import MEETINGS, part, spoken
 from benchmarks.quality.pairs import DATA, Pair, Split, write
 from benchmarks.quality.segmentation import DIALOGUES
+from tests.dialogues import expand
 
 SEED = 20250901
 CORPORA = ("superseg_validation", "tiage_validation", "tiage_train")

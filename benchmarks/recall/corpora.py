@@ -17,10 +17,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from afterword.dialogues import FIRST_SENT_AT, expand
 from afterword.schemas import EpisodeClosed, EpisodeMessage, MessageCreated
 from afterword.streams.tokens import count_tokens
 from benchmarks.recall.histories import USER, closed_episode, histories_by_rules
+from tests.dialogues import FIRST_SENT_AT, expand
 
 MEETINGS = Path(__file__).parents[1] / "quality" / "data" / "meetings.jsonl.gz"
 DIALOGUES = Path(__file__).parent / "data" / "dialogues.jsonl.gz"

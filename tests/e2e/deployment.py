@@ -18,13 +18,16 @@ from afterword.audit.report import Report
 from afterword.dev import start_worker
 from afterword.embedded import Process
 from afterword.produce import InvalidLine, Produced, ProduceOptions, parse_all, produce
+from afterword.samples import interleaved
 from afterword.schemas import EpisodeClosed, decode_closed
 from afterword.streams.kafka import client_options
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.tokens import count_tokens
 from afterword.topics import ensure_topics
+from tests.dialogues import message_lines
 
+CONVERSATIONS_AT_A_TIME = 50
 STOP_SECONDS = 20.0
 EPISODES = "episodes"
 
@@ -86,9 +89,10 @@ class Deployment:
     def logs(self, name: str) -> str:
         return (self.directory / "logs" / f"{name}.log").read_text()
 
-    async def produce(self, lines: Iterable[bytes], rate: float | None = None, interleave: int = 50) -> Produced:
-        """Ends each conversation with a flush, so that nothing stays pending."""
-        return await produce(self.settings, _each(lines), ProduceOptions(rate=rate, flush=True, interleave=interleave))
+    async def produce(self, lines: Iterable[bytes], rate: float | None = None) -> Produced:
+        """Sends messages and dialogues, many at a time, and ends each with a flush, so that nothing stays pending."""
+        mixed = interleaved(message_lines(lines), CONVERSATIONS_AT_A_TIME)
+        return await produce(self.settings, mixed, ProduceOptions(rate=rate, flush=True))
 
     async def audit(self, wait_seconds: float) -> Report:
         return await audit.run(self.settings, wait_seconds=wait_seconds)
@@ -127,11 +131,6 @@ async def deployed(settings: Settings, directory: Path, static: bool = False) ->
         await deployment.close()
 
 
-async def _each(lines: Iterable[bytes]) -> AsyncIterator[bytes]:
-    for line in lines:
-        yield line
-
-
 @dataclass
 class Record:
     """Record as a consumer gets it; those of one conversation in the order of the log."""
@@ -148,7 +147,7 @@ class Record:
 def expected_fingerprints(lines: Iterable[bytes], settings: Settings) -> dict[str, str]:
     """Segment these lines by the rules alone, without a broker: fingerprint by `episode_id`."""
     now = datetime.now(UTC)
-    sent = [record for record in parse_all(lines, now) if not isinstance(record, InvalidLine)]
+    sent = [record for record in parse_all(message_lines(lines), now) if not isinstance(record, InvalidLine)]
     records = [Record(r.conversation_id.encode(), r.value, r.headers, n) for n, r in enumerate(sent)]
     flushes = {r.conversation_id: {"type": "conversation.flush", "conversation_id": r.conversation_id} for r in sent}
     last = [Record(name.encode(), orjson.dumps(flush), [], len(sent)) for name, flush in flushes.items()]

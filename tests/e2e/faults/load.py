@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaProducer
 
-from afterword.dialogues import expand
 from afterword.streams.settings import Settings
+from tests.dialogues import expand
 from tests.e2e.faults.changes import AFTER_THE_END, Changes, mark
 
 DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -11,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword import samples
-from afterword.produce import LinesInvalid, Produced, ProduceOptions, produce, read_lines
+from afterword.produce import LinesInvalid, Produced, ProduceOptions, produce
 from afterword.producer import Producer
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
@@ -22,7 +21,6 @@ from afterword.topics import ensure_topics
 from tests.samples import a_message
 
 PARTITIONS = 3
-DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"
 
 
 @pytest_asyncio.fixture
@@ -66,7 +64,7 @@ async def test_every_line_becomes_a_record_that_workers_can_take(settings: Setti
 
 
 async def test_a_conversation_is_in_one_partition_in_its_order(settings: Settings) -> None:
-    await sent(settings, samples.sample_lines(), ProduceOptions(interleave=4))
+    await sent(settings, samples.interleaved(samples.sample_lines(), 4))
     partitions: dict[bytes, set[int]] = {}
     numbers: dict[bytes, list[int]] = {}
     for record in await records(settings):
@@ -76,13 +74,6 @@ async def test_a_conversation_is_in_one_partition_in_its_order(settings: Setting
     assert all(len(found) == 1 for found in partitions.values())
     assert all(found == list(range(1, len(found) + 1)) for found in numbers.values())
     assert len({p for found in partitions.values() for p in found}) > 1
-
-
-async def test_dialogues_are_expanded(settings: Settings) -> None:
-    with DIALOGUES.open("rb") as file:
-        produced = await produce(settings, read_lines(file), ProduceOptions())
-    assert produced.as_dict()["conversations"] == 60
-    assert produced.messages == len(await records(settings))
 
 
 async def test_a_flush_for_each_conversation_comes_last(settings: Settings) -> None:

@@ -17,6 +17,7 @@ from tests.endpoints import serving
 CANARY = "canary-bird-7"
 AWAY = "127.0.0.1:9"
 SECONDS = 200
+MESSAGE = '{"id":"1","conversation_id":"d","user_id":"u","role":"user","content":"a"}\n'
 """A busy machine takes a minute to start a process."""
 COMMANDS = [
     ["check"],
@@ -135,7 +136,7 @@ def test_every_secret_setting_holds_a_canary(environments: list[dict[str, str]])
 async def test_no_command_prints_a_secret(
     command: list[str], environments: list[dict[str, str]], tmp_path: Path
 ) -> None:
-    (tmp_path / "messages.jsonl").write_text('{"id":"d","dialogue":"user: a"}\n')
+    (tmp_path / "messages.jsonl").write_text(MESSAGE)
     arguments = [part.format(messages=tmp_path / "messages.jsonl") for part in command]
     runs = [output_of(arguments, environment, tmp_path) for environment in environments]
     for code, printed in await asyncio.gather(*runs):

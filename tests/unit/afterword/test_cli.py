@@ -28,6 +28,7 @@ def commands(group: Any, *before: str) -> Iterator[list[str]]:
 COMMANDS = list(commands(typer.main.get_command(app)))
 HEAVY = ("aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_settings", "rich.progress")
 AWAY = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
+MESSAGE = '{"id":"1","conversation_id":"d","user_id":"u","role":"user","content":"a"}\n'
 ALL_AWAY = AWAY | {
     "AFTERWORD_MONGO__URI": "mongodb://127.0.0.1:9",
     "AFTERWORD_MONGO__SELECTION_SECONDS": "0.1",
@@ -80,7 +81,7 @@ def test_a_misspelt_setting_is_not_ignored():
 
 
 def test_a_broker_that_is_away_ends_in_one_line(tmp_path):
-    (tmp_path / "m.jsonl").write_text('{"id":"d","dialogue":"user: a"}\n')
+    (tmp_path / "m.jsonl").write_text(MESSAGE)
     code, _, err = run("produce", str(tmp_path / "m.jsonl"), **AWAY)
     assert code == 1
     assert err.startswith("afterword: Kafka at 127.0.0.1:9 cannot be reached")
@@ -114,7 +115,7 @@ def test_check_has_a_line_for_each_and_exits_1_when_something_is_away(tmp_path):
 
 
 def test_invalid_lines_of_a_file_are_named_before_anything_is_sent(tmp_path: Path):
-    (tmp_path / "m.jsonl").write_text('{"id":"d","dialogue":"user: a"}\nnot json\n{}\n')
+    (tmp_path / "m.jsonl").write_text(MESSAGE + "not json\n{}\n")
     code, out, err = run("produce", str(tmp_path / "m.jsonl"))
     assert (code, out) == (1, "")
     *lines, last = err.splitlines()

@@ -49,7 +49,7 @@ class Broker:
 
 def messages(count: int) -> list[ProducerRecord]:
     line = '{"id": "%d", "conversation_id": "c1", "user_id": "u1", "role": "user", "content": "%s"}'
-    return [record for n in range(count) for record in parse((line % (n, SECRET)).encode(), NOW)]
+    return [parse((line % (n, SECRET)).encode(), NOW) for n in range(count)]
 
 
 async def sent(broker: Any, tracer: Tracer, records: list[ProducerRecord]) -> None:

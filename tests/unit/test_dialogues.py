@@ -2,8 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from afterword.dialogues import FIRST_SENT_AT, expand
 from afterword.schemas import InvalidRecord
+from tests.dialogues import FIRST_SENT_AT, expand
 
 DIALOGUE = "user: Hello[NEWLINE]agent: Yes: what?[NEWLINE][BOUNDARY][NEWLINE]user: Another thing[NEWLINE]bot: Fine"
 

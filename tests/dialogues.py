@@ -4,8 +4,10 @@
 topic at the next one. Dialogues have no times, so each turn gets a fixed one, which makes a replay reproducible.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+
+import orjson
 
 from afterword.schemas import InvalidRecord, MessageCreated
 from afterword.schemas.messages import Role
@@ -26,6 +28,18 @@ def expand(conversation_id: str, dialogue: str) -> list[MessageCreated]:
     if not messages:
         raise InvalidRecord("invalid_dialogue", "dialogue: no turns")
     return messages
+
+
+def message_lines(lines: Iterable[bytes]) -> list[bytes]:
+    """Expand the lines `{"id", "dialogue"}` of a corpus to JSON messages; any other line stays as it is."""
+    found: list[bytes] = []
+    for line in lines:
+        row = orjson.loads(line)
+        if "dialogue" in row:
+            found += [message.to_json() for message in expand(row["id"], row["dialogue"])]
+        else:
+            found.append(line)
+    return found
 
 
 def _turns(dialogue: str) -> Iterator[tuple[str, str, bool]]:
