@@ -6,13 +6,14 @@ refused: given to the user of the command line, it would be in the memory of the
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from afterword.importing.outcomes import Refused
 
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 USER_IDS = (("user", "id"), ("userid",), ("user",))
-CONVERSATION_IDS = (
+CONVERSATION_IDS: tuple[tuple[str, ...], ...] = (
     ("conversation", "id"),
     ("conversationid",),
     ("thread", "id"),
@@ -21,10 +22,10 @@ CONVERSATION_IDS = (
     ("sessionid",),
     ("chat", "id"),
     ("chatid",),
-    ("id",),
-    ("uuid",),
 )
 """Names of the fields that are read, split into words, the preferred ones first."""
+OWN_IDS = (("id",), ("uuid",))
+"""Names of the id of whatever has it: a conversation in a record of one, and a message in a message."""
 
 PEOPLE = frozenset(
     [
@@ -60,7 +61,8 @@ CONVERSATIONS = frozenset(["chat", "conversation", "dialog", "dialogue", "sessio
 ID_WORDS = frozenset(
     ["code", "guid", "hash", "id", "identifier", "key", "name", "no", "number", "ref", "reference", "uuid"]
 )
-PATH_CHARACTERS = 80
+NAME_CHARACTERS = 80
+"""Longer names are cut, in errors as well."""
 
 
 def user_of(record: Mapping[str, Any]) -> str | None:
@@ -71,9 +73,9 @@ def user_of(record: Mapping[str, Any]) -> str | None:
     return found
 
 
-def conversation_of(record: Mapping[str, Any]) -> str | None:
-    """Return the id of the conversation that a record names; None if it names none. Raises: Refused."""
-    found = _named(record, CONVERSATION_IDS, "conversation")
+def conversation_of(record: Mapping[str, Any], is_message: bool = False) -> str | None:
+    """Return the id of the conversation that a record or a message names; None if it names none. Raises: Refused."""
+    found = _named(record, CONVERSATION_IDS if is_message else (*CONVERSATION_IDS, *OWN_IDS), "conversation")
     if found is None:
         _check_hidden(record, _is_conversation, "conversation")
     return found
@@ -122,7 +124,7 @@ def _check_hidden(record: Mapping[str, Any], is_such: Callable[[tuple[str, ...]]
     """Raises: Refused if a field with another name, at any depth, seems to say who or what it is."""
     for path, value in _fields(record):
         if is_such(words_of(path[-1])) and not _is_empty(value):
-            name = ".".join(path)[:PATH_CHARACTERS]
+            name = ".".join(path)[:NAME_CHARACTERS]
             raise Refused(f"it names its {what} in {name}, which is not read; copy the id to {what}_id")
 
 
@@ -152,6 +154,11 @@ def _is_conversation(words: tuple[str, ...]) -> bool:
 
 def words_of(name: str) -> tuple[str, ...]:
     """Split `userId`, `user_id`, `USER-ID` and so on."""
+    return _words(name[:NAME_CHARACTERS])
+
+
+@lru_cache(1024)
+def _words(name: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in WORD.findall(name))
 
 

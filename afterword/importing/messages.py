@@ -36,22 +36,28 @@ ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
 """Roles of the items of OpenAI's Responses, by the last word of their type."""
 TIMES = (("sent", "at"), ("created", "at"), ("create", "time"), ("timestamp",), ("created",), ("time",), ("date",))
 """Names of the fields with a time, split into words, the preferred ones first."""
-NOT_ABOUT_USERS = frozenset(
+SAID = frozenset(
     {"content", "parts", "tool_calls", "function_call", "additional_kwargs", "response_metadata", "artifact"}
 )
-"""Fields of a message that do not say whose it is: arguments and answers of tools may name anybody."""
+"""Fields of a message that do not say whose it is: its text, and arguments and answers of tools, may name anybody."""
 ID_DIGITS = 32
 MESSAGE_WEIGHT = 512
 """Bytes of memory of a message beside its characters."""
 
 
 def conversations(records: Iterator[Any]) -> Iterator[Any]:
-    """Join the messages that are records themselves, as in an array of messages, to one conversation at the end."""
+    """Make conversations of the messages that are records themselves.
+
+    One that names its conversation is yielded for itself; the others, as in an array of messages, are one in the end.
+    """
     joined: list[Any] = []
     weight = 0
     for record in records:
         if _role(record) is None or _messages(record) is not None:
             yield record
+            continue
+        if _is_of_a_conversation(record):
+            yield {"messages": [record]}
             continue
         weight += MESSAGE_WEIGHT + len(str(record))
         if weight <= MAX_WEIGHT:
@@ -76,16 +82,22 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
     try:
         user_id = user_of(record)
         users = [user_id] * len(messages) if user_id is not None else _users(messages, options.user_id)
-        conversation_id = conversation_of(record) or _digest([record, users])
+        conversation_id = _conversation(record, messages)
+        if conversation_id is None and len(set(users)) > 1:
+            raise Refused("it names more than one user, and no conversation")
+        conversation_id = conversation_id or _digest([record, users])
         time = _time(record)
     except Refused as error:
         yield Rejected(where, str(error), len(messages))
         return
     repeats: Counter[str] = Counter()
+    is_alone = len(messages) == 1 and _is_of_a_conversation(messages[0])
     for number, (message, user) in enumerate(zip(messages, users, strict=True), start=1):
         place = f"{where}: message {number}"
         try:
             own_time = _time(mapping(message))
+            if is_alone and own_time is None and identifier(_inner(message).get("id")) is None:
+                raise Refused("it has neither id nor time: it cannot be told from one with the same words")
             time = own_time or time
             common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time}
             read = [{**common, **fields} for fields in _fields(message, [user, own_time], repeats)]
@@ -103,12 +115,32 @@ def _messages(record: Any) -> Sequence[Any] | None:
     return listed if isinstance(listed, list) else None
 
 
+def _conversation(record: Mapping[str, Any], messages: Sequence[Any]) -> str | None:
+    """Return the id of the conversation that a record or its messages name. Raises: Refused for several."""
+    named = {conversation_of(record), *(conversation_of(_about(one), is_message=True) for one in messages)} - {None}
+    if len(named) > 1:
+        raise Refused("it and its messages name more than one conversation")
+    return next(iter(named), None)
+
+
+def _is_of_a_conversation(message: Any) -> bool:
+    """Tell whether a message names its conversation, be it in a way that cannot be read."""
+    try:
+        return conversation_of(_about(message), is_message=True) is not None
+    except Refused:
+        return True
+
+
+def _about(message: Any) -> dict[str, Any]:
+    return {name: value for name, value in _inner(message).items() if name not in SAID}
+
+
 def _users(messages: Sequence[Any], default: str | None) -> list[str]:
     """Return the user of each message, for a record that names none itself.
 
     A message that names nobody has the user of the others. Raises: Refused if they have several, or none.
     """
-    named = [user_of({k: v for k, v in _inner(one).items() if k not in NOT_ABOUT_USERS}) for one in messages]
+    named = [user_of(_about(one)) for one in messages]
     users = {user for user in named if user is not None}
     if len(users) > 1 and None in named:
         raise Refused("its messages name more than one user, and some of them none")

@@ -109,6 +109,40 @@ def test_a_record_whose_conversation_cannot_be_read_is_rejected(named):
     assert messages_of(read({**named, "messages": SAID})) == []
 
 
+def test_lines_that_are_messages_are_of_the_conversations_that_they_name():
+    hello = {"role": "user", "content": "Hello"}
+    found = read(
+        {**hello, "thread_id": 1, "user_id": "pat", "id": 1},
+        {**hello, "thread_id": 2, "user_id": "quinn", "created_at": 1718000000},
+        {**hello, "thread_id": 1, "user_id": "pat", "id": 2},
+        {**hello, "thread_id": 1, "user_id": "pat"},
+        {**hello, "thread": {"id": 1}, "user_id": "pat", "id": 3},
+        {**hello, "role": "assistant"},
+    )
+    assert [(m.conversation_id, m.user_id) for m in messages_of(found)[:3]] == [
+        ("1", "pat"),
+        ("2", "quinn"),
+        ("1", "pat"),
+    ]
+    assert [m.user_id for m in messages_of(found)[3:]] == ["admin"]
+    assert [reason.split(":")[-1].strip() for reason in reasons(found)] == [
+        "it cannot be told from one with the same words",
+        "it names its conversation in thread, which is not read; copy the id to conversation_id",
+    ]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"id": "a", "messages": [{**SAID[0], "thread_id": "b"}]},
+        {"messages": [{**SAID[0], "thread_id": "a"}, {**SAID[0], "thread_id": "b"}]},
+        {"messages": [{**SAID[0], "user_id": "a"}, {**SAID[0], "user_id": "b"}]},
+    ],
+)
+def test_a_record_that_names_several_conversations_or_none_for_several_users_is_rejected(record):
+    assert messages_of(read(record)) == []
+
+
 def test_the_same_words_of_two_users_are_two_conversations():
     found = messages_of(read({"user_id": "pat", "messages": TALK}, {"user_id": "quinn", "messages": TALK}))
     assert len({m.conversation_id for m in found}) == 2
