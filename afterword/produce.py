@@ -230,44 +230,32 @@ def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 async def read_lines(file: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> AsyncIterator[bytes]:
-    """Yield lines of a file, a pipe or a terminal as they come, without blocking the event loop.
+    """Yield lines of a file, or of a pipe or a terminal as they come, without blocking the event loop.
 
-    Lines are without their ends, from where the file stands; of one that is too large the beginning, which is too
-    large. A pipe is closed afterwards. Raises: OSError.
+    Lines of a pipe are without their ends, and it is closed afterwards. Of a line that is too large it yields the
+    beginning, which is too large. Raises: OSError.
     """
-    rest: list[bytes] = []
-    size = 0
-    async for chunk in _chunks(file, chunk_bytes):
-        first, *others = chunk.split(b"\n")
-        if size <= MOST_LINE_BYTES:
-            rest.append(first)
-            size += len(first)
-        if others:
-            yield b"".join(rest)
-            for line in others[:-1]:
-                yield line
-            rest, size = [others[-1]], len(others[-1])
-    if last := b"".join(rest):
-        yield last
-
-
-async def _chunks(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
-    if not is_regular(file):
-        async for chunk in _arriving(file, size):
-            yield chunk
+    if is_regular(file):
+        for line in bounded_lines(file):
+            yield line
         return
-    while chunk := file.read(size):
-        yield chunk
-        await asyncio.sleep(0)
-
-
-async def _arriving(file: BinaryIO, size: int) -> AsyncIterator[bytes]:
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), file
     )
+    rest, size = [b""], 0
     try:
-        while chunk := await reader.read(size):
-            yield chunk
+        while chunk := await reader.read(chunk_bytes):
+            first, *others = chunk.split(b"\n")
+            if size <= MOST_LINE_BYTES:
+                rest.append(first)
+                size += len(first)
+            if others:
+                yield b"".join(rest)
+                for line in others[:-1]:
+                    yield line
+                rest, size = [others[-1]], len(others[-1])
+        if last := b"".join(rest):
+            yield last
     finally:
         transport.close()

@@ -1,5 +1,6 @@
 """Lines of JSON: how they are read, checked and turned into records."""
 
+import asyncio
 import json
 import os
 import tempfile
@@ -12,10 +13,8 @@ from hypothesis import strategies as st
 
 from afterword import produce, samples
 from afterword.produce import (
-    CHUNK_BYTES,
     InvalidLine,
     Produced,
-    bounded_lines,
     flush,
     is_regular,
     parse_all,
@@ -127,33 +126,37 @@ def test_nothing_is_lost_and_each_conversation_keeps_its_order(conversations, wi
         assert mine == [one for one in before if one in mine]
 
 
-async def lines_of(data: bytes, chunk_bytes: int = CHUNK_BYTES) -> list[bytes]:
+async def lines_of_a_pipe(data: bytes, chunk_bytes: int) -> list[bytes]:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as file:
+        async with asyncio.TaskGroup() as group:
+
+            def write() -> None:
+                with os.fdopen(writing, "wb") as pipe:
+                    pipe.write(data)
+
+            group.create_task(asyncio.to_thread(write))
+            return [line async for line in read_lines(file, chunk_bytes)]
+
+
+async def lines_of_a_file(data: bytes) -> list[bytes]:
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.seek(0)
         assert is_regular(file)
-        return [line async for line in read_lines(file, chunk_bytes)]
-
-
-async def test_the_last_line_may_lack_its_end():
-    assert await lines_of(b"a\n\nb") == [b"a", b"", b"b"]
-    assert await lines_of(b"a\n") == [b"a"]
-    assert await lines_of(b"") == []
+        return [line.removesuffix(b"\n") async for line in read_lines(file)]
 
 
 @given(data=st.text("ab\n", max_size=60).map(str.encode), chunk_bytes=st.integers(1, 7))
 async def test_lines_do_not_depend_on_how_they_arrive(data, chunk_bytes):
-    assert b"\n".join(await lines_of(data, chunk_bytes)) == data.removesuffix(b"\n")
+    expected = data.removesuffix(b"\n").split(b"\n") if data else []
+    assert await lines_of_a_pipe(data, chunk_bytes) == await lines_of_a_file(data) == expected
 
 
 async def test_a_line_that_is_too_large_is_held_no_further_than_that(monkeypatch):
     monkeypatch.setattr(produce, "MOST_LINE_BYTES", 1000)
     data = b"a\n" + b"x" * 100_000 + b"\nb\n" + b"y" * 100_000
-    with tempfile.TemporaryFile() as file:
-        file.write(data)
-        file.seek(0)
-        at_once = [line.rstrip(b"\n") for line in bounded_lines(file)]
-    for found in (at_once, await lines_of(data, 64)):
+    for found in (await lines_of_a_file(data), await lines_of_a_pipe(data, 64)):
         assert [len(line) for line in found if len(line) <= 1000] == [1, 1]
         assert all(len(line) < 1100 for line in found)
         problems = [parse_numbered(number, line, NOW) for number, line in enumerate(found, 1)]
