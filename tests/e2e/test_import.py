@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from afterword import MessageCreated, Producer
-from afterword.audit.log import open_log
 from afterword.dev import ROLES
 from afterword.importing.run import ArchiveBehind, until_archived
 from afterword.schemas import EpisodeClosed
+from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, environment_of
 
