@@ -21,8 +21,6 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
     engine = settings.engine
     return Options(
         max_batch=engine.max_batch,
-        linger_ms=engine.linger_ms,
-        transaction_timeout_seconds=engine.transaction_timeout_seconds,
         commit_timeout_seconds=engine.commit_timeout_seconds,
         drain_seconds=settings.drain_seconds,
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),

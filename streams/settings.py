@@ -296,8 +296,6 @@ MOST_STATE_MEMORY_BYTES = 64 * 1024 * 1024 * 1024
 
 class Engine(Section):
     max_batch: int = Field(2000, ge=1, description="most records in one transaction")
-    linger_ms: int = Field(20, ge=0, description="wait between polls of a partition that lags; none when caught up")
-    transaction_timeout_seconds: Seconds = Field(15.0, description="the broker aborts a transaction older than this")
     commit_timeout_seconds: Seconds = Field(20.0, description="a commit that takes longer is aborted and retried")
     agent_retries: int = Field(
         3, ge=0, description="retries of a record on which a worker fails, before it is a dead letter"
@@ -484,7 +482,8 @@ class EmbedderSettings(Section):
         return self.model if self.provider != "none" else None
 
 
-MOST_RERANKED = 50
+MOST_RERANKED = 32
+"""Episodes that a reranking server is shown: as many documents as Text Embeddings Inference takes by default."""
 
 
 class RerankerSettings(Section):
@@ -499,10 +498,6 @@ class RerankerSettings(Section):
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
     ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
     timeout_seconds: Seconds = Field(2.0, description="time for the server's answer; then the order of passages holds")
-    candidates: int = Field(MOST_RERANKED, ge=2, le=MOST_RERANKED, description="episodes that the server is shown")
-    document_characters: int = Field(
-        2000, ge=200, le=20_000, description="most characters that are shown of an episode: messages, then summary"
-    )
 
 
 class SummarizerSettings(Section):
@@ -517,16 +512,6 @@ class SummarizerSettings(Section):
     prompt_file: Path | None = Field(None, description="file with that template")
     max_summary_length: int | None = Field(
         None, ge=400, le=10_000, description="characters of the long summary; default: the trigger preset's, else 1000"
-    )
-    tool_output_characters: int = Field(
-        2000, ge=100, description="the LLM gets a longer tool output without its middle"
-    )
-
-    control_tokens: str = Field(
-        "",
-        max_length=4000,
-        description="control tokens of your model that are stripped from prompts and answers beside the known ones; "
-        "separated by spaces",
     )
     time_zone: str = Field(
         "UTC",
@@ -547,14 +532,6 @@ class SummarizerSettings(Section):
     @property
     def zone(self) -> tzinfo:
         return UTC if self.time_zone == "UTC" else ZoneInfo(self.time_zone)
-
-    @field_validator("control_tokens")
-    @classmethod
-    def are_tokens(cls, text: str) -> str:
-        for token in text.split():
-            if not 3 <= len(token) <= 64 or token.isalnum() or not token.isprintable():
-                raise ValueError(f"{token!r}: a token has 3 to 64 characters, and not letters and digits alone")
-        return text
 
     @field_validator("prompt")
     @classmethod
@@ -771,7 +748,6 @@ class Serve(Section):
         500, ge=0, description="most event streams of a key that are open at a time, in one process; 0: any number"
     )
     max_body_bytes: int = Field(8_000_000, ge=1000, description="largest body of a request")
-    max_connections: int = Field(2000, ge=1, description="open connections above which requests get 503")
     request_timeout_seconds: Seconds = Field(30.0, description="time in which a request must have arrived")
     acknowledge_seconds: Seconds = Field(15.0, description="time for Kafka to acknowledge a write; then 503")
     access_log: bool = Field(False, description="log each request by key, route and count, never with content")
@@ -877,11 +853,6 @@ class Webhooks(Section):
     timeout_seconds: float = Field(15.0, gt=0, le=300, description="time in which an endpoint must have answered")
     retry_seconds: Seconds = Field(86_400.0, description="time for which an event is tried, before it is a dead letter")
     retry_wait_seconds: Seconds = Field(5.0, description="wait before the first retry; doubles with each")
-    longest_wait_seconds: Seconds = Field(600.0, description="longest wait between two tries")
-    max_requests: int = Field(16, ge=1, description="requests at a time to one endpoint, of one worker")
-    max_in_flight: int = Field(
-        256, ge=1, description="events in hand for each partition of a topic and endpoint, waiting ones included"
-    )
     ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the endpoints; default: the system's")
 
     @property

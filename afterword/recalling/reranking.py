@@ -19,7 +19,7 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     ProviderUnavailable,
 )
-from afterword.streams.settings import Redaction, RerankerSettings, Settings, variable
+from afterword.streams.settings import MOST_RERANKED, Redaction, RerankerSettings, Settings, variable
 
 if TYPE_CHECKING:  # an agent with the extra `memory` has no metrics
     from afterword.streams.telemetry import Metrics
@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # an agent with the extra `memory` has no metrics
 PAUSE_SECONDS = 5.0
 """Time for which a server that was away, slow or misconfigured is not asked again: each search waited for it."""
 LONGEST_PAUSE_SECONDS = 60.0
+DOCUMENT_CHARACTERS = 2000
+"""Most characters that are shown of an episode: messages, then summary."""
 MARGIN_CHARACTERS = 4000
 """Characters at the end of a message that was cut when it was read. The server is not shown them, because redaction
 would miss half an address."""
@@ -61,6 +63,9 @@ class Reranker(Protocol):
 class Reranking:
     """Asks for the order of a search's best hits."""
 
+    candidates = MOST_RERANKED
+    """Episodes that the server is shown."""
+
     def __init__(
         self,
         reranker: Reranker,
@@ -70,7 +75,6 @@ class Reranking:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`make_mask`: None shows texts as they are. `clock`: seconds, comparable with each other only."""
-        self.candidates = settings.candidates
         self._reranker = reranker
         self._settings = settings
         self._make_mask = make_mask
@@ -110,7 +114,7 @@ class Reranking:
         texts = []
         for document in documents:
             shown = [excerpt(_without_margin(message, mask), words) for message in document.messages]
-            texts.append("\n".join([*shown, mask(document.summary)])[: self._settings.document_characters])
+            texts.append("\n".join([*shown, mask(document.summary)])[:DOCUMENT_CHARACTERS])
         return mask(query), texts
 
     async def _in_time(self, query: str, texts: Sequence[str]) -> list[int]:

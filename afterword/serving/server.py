@@ -21,6 +21,8 @@ KEEP_ALIVE_SECONDS = 5
 HEADER_SECONDS = 10.0
 """Time in which the head of a request must have arrived, which uvicorn does not limit."""
 UNREAD_MILLISECONDS = 30_000
+MOST_CONNECTIONS = 2000
+"""Open connections above which requests get 503."""
 BACKLOG = 512
 SEND_BUFFER_BYTES = 128 * 1024
 """Bytes of answers that the kernel keeps for a client that does not read; by itself it keeps megabytes for each."""
@@ -120,7 +122,7 @@ def configuration(settings: Settings, app: Any) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=settings.serve.max_connections,
+        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=max(1, int(settings.drain_seconds)),
     )

@@ -1,9 +1,8 @@
 """Control tokens, which structure a chat for a model: inside a text they could open a turn of their own."""
 
 import re
-from collections.abc import Iterable
 
-_KNOWN = (
+_CONTROL_TOKEN = re.compile(
     r"<[|｜][^<>|｜\s]{1,64}[|｜]>"  # ChatML, Llama 3 and 4, Phi, Command R, DeepSeek: <|im_start|>, <|eot_id|> …
     r"|</?s>|<</?SYS>>|\[/?INST\]"  # Llama 2, Mistral
     r"|\[/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS|CALL_ID)\]"  # Mistral
@@ -14,19 +13,7 @@ _KNOWN = (
     r"|\]~!?b[\[\]]|\[e~\[|</?minimax:tool_call>"  # MiniMax
     r"|</?seed:[a-z_]{1,32}>"  # Seed
 )
-_control_token = re.compile(_KNOWN)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
-
-
-def use_control_tokens(added: Iterable[str]) -> None:
-    """Strip these tokens too, everywhere in this process; as with logging, it is said once, when the worker starts.
-
-    The settings have checked them: they are short, and contain no white space.
-    """
-    global _control_token
-    _control_token = re.compile(
-        "|".join([_KNOWN, *(re.escape(token) for token in sorted(added, key=len, reverse=True))])
-    )
 
 
 def strip_control_tokens(text: str) -> str:
@@ -34,4 +21,4 @@ def strip_control_tokens(text: str) -> str:
 
     No control token contains a space, so the text around a removed one cannot join into another.
     """
-    return _control_token.sub(" ", _CONTROL_CHARACTER.sub("", text))
+    return _CONTROL_TOKEN.sub(" ", _CONTROL_CHARACTER.sub("", text))

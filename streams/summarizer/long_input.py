@@ -14,6 +14,8 @@ from afterword.streams.tokens import count_tokens
 SpareTokens = Callable[[SummaryRequest], int]
 """Tokens that a request may grow by; negative: it has that many too many."""
 
+TOOL_OUTPUT_CHARACTERS = 2000
+"""A longer tool output is shown without its middle."""
 SMALLEST_TOKENS = 60
 """Least of a message that is shortened: less would say nothing."""
 EACH_TOKENS = 2
@@ -45,20 +47,20 @@ class Plan:
 class Planner:
     """Cuts requests to what the provider has room for."""
 
-    def __init__(self, room: SpareTokens, tool_output_characters: int) -> None:
+    def __init__(self, room: SpareTokens) -> None:
         self._room = room
-        self._tool_output_characters = tool_output_characters
 
     def plan(self, request: SummaryRequest, at_least: int = 1) -> Plan:
         """Plan the parts of a request. `at_least`: messages that every part can take, however long they are."""
-        request = _with(request, messages=self._short_outputs(request.episode.messages))
-        request = _with(request, overlap=self._short_outputs(request.episode.overlap))
+        request = _with(request, messages=_short_outputs(request.episode.messages))
+        request = _with(request, overlap=_short_outputs(request.episode.overlap))
         if self._room(request) >= 0:
             return Plan((request,), truncated=False)
         return PlanBuilder(request, self._room, at_least).plan()
 
-    def _short_outputs(self, messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, ...]:
-        return tuple(_shown(message, self._tool_output_characters) for message in messages)
+
+def _short_outputs(messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, ...]:
+    return tuple(_shown(message, TOOL_OUTPUT_CHARACTERS) for message in messages)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.budget import TokenBudget
 from afterword.streams.summarizer.checking import Assess, SummaryCheck, Unchecked
-from afterword.streams.summarizer.control_tokens import use_control_tokens
 from afterword.streams.summarizer.llm.retrying import Deadline
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, Planner, combining
 from afterword.streams.summarizer.prompt import plain, structured
@@ -217,14 +216,12 @@ def make_summarizer(
 ) -> Summarizer:
     """Make the configured summarizer. It connects with its first question. Without `budgets` it is bound by none.
 
-    Its control tokens are those of the process from now on. Raises: ConfigurationError when a setting of the LLM cannot
-    be used.
+    Raises: ConfigurationError when a setting of the LLM cannot be used.
     """
-    use_control_tokens(settings.summarizer.control_tokens.split())
     provider = make_provider(settings, replies, metrics, tracer)
     return Summarizer(
         provider,
-        planner=planner_of(provider, settings),
+        planner=planner_of(provider),
         budget=TokenBudget(settings.budget, budgets, metrics) if budgets else None,
         check=SummaryCheck(settings.quality, metrics, instructions(settings)),
         redactor=settings.redaction.redactor() if masks(settings) else None,
@@ -233,11 +230,11 @@ def make_summarizer(
     )
 
 
-def planner_of(provider: Provider, settings: Settings) -> Planner | None:
+def planner_of(provider: Provider) -> Planner | None:
     """Plan for an LLM only: the extractive method reads episodes of any length."""
     if not isinstance(provider, LlmProvider):
         return None
-    return Planner(provider.room, settings.summarizer.tool_output_characters)
+    return Planner(provider.room)
 
 
 def masks(settings: Settings) -> bool:

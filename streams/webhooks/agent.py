@@ -25,6 +25,8 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone
 from afterword.streams.webhooks.message import webhook_body, webhook_id
 
+LONGEST_WAIT_SECONDS = 600.0
+"""Longest wait between two tries."""
 DELIVERED, DEAD_LETTER = "delivered", "dead_letter"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
@@ -141,7 +143,7 @@ class Deliveries:
             attempts=None,
             timeout=webhooks.retry_seconds,
             wait_initial=webhooks.retry_wait_seconds,
-            wait_max=max(webhooks.longest_wait_seconds, webhooks.retry_wait_seconds),
+            wait_max=max(LONGEST_WAIT_SECONDS, webhooks.retry_wait_seconds),
             wait_jitter=min(1.0, webhooks.retry_wait_seconds),
         ):
             with attempt:

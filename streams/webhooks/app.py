@@ -16,6 +16,8 @@ from afterword.streams.webhooks.agent import Deliveries, Undelivered, attach_end
 from afterword.streams.webhooks.endpoint import Endpoint
 
 ROLE = "webhooks"
+IN_FLIGHT = 256
+"""Events in hand for each partition of a topic and endpoint, waiting ones included."""
 
 
 async def run_webhooks(settings: Settings) -> None:
@@ -49,6 +51,6 @@ async def endpoint_app(name: str, settings: Settings, metrics: Metrics, closing:
     attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
     undelivered = Undelivered(app, kafka, name, metrics)
     handler = Deliveries(endpoint, undelivered, attempts, webhooks, metrics, given.since)
-    lanes = attach_endpoint(app, kafka, given, webhooks.max_in_flight, handler)
+    lanes = attach_endpoint(app, kafka, given, IN_FLIGHT, handler)
     closing.push_async_callback(lanes.drain, 0)
     return app

@@ -22,6 +22,8 @@ from afterword.streams.webhooks.message import signed_headers
 
 log = structlog.get_logger()
 
+MOST_REQUESTS = 16
+"""Requests at a time to one endpoint, of one worker."""
 USER_AGENT = "Afterword-Webhooks"
 MOST_WAIT_SECONDS = 3600.0
 """Longest Retry-After that is heeded."""
@@ -89,7 +91,7 @@ def failure_from(error: Exception) -> DeliveryFailed:
 class Endpoint:
     """Posts signed messages to one endpoint; to be used with `async with`.
 
-    At most `max_requests` at a time. After an answer with Retry-After no request begins before that time. Redirects are
+    At most MOST_REQUESTS at a time. After an answer with Retry-After no request begins before that time. Redirects are
     not followed, bodies of answers are not read, no proxy and no cookie is used.
     """
 
@@ -111,8 +113,7 @@ class Endpoint:
         self._resolver = resolver
         self._is_gone = False
         """It has answered 410 Gone: nothing is sent to it any more."""
-        self._slots = asyncio.Semaphore(webhooks.max_requests)
-        self._most = webhooks.max_requests
+        self._slots = asyncio.Semaphore(MOST_REQUESTS)
         self._not_before = 0.0
         """Monotonic time before which no request begins."""
         self._session: aiohttp.ClientSession
@@ -120,7 +121,7 @@ class Endpoint:
     async def __aenter__(self) -> Self:
         """Connect to nothing yet. Raises: ConfigurationError."""
         connector = aiohttp.TCPConnector(
-            limit=self._most,
+            limit=MOST_REQUESTS,
             ssl=trusting(self._ca_file, variable(("webhooks", "ca_file"))),
             socket_factory=socket_maker(self._settings.host, self._allowed_hosts),
             resolver=self._resolver,

@@ -90,7 +90,7 @@ class Silent:
 
 def planned(text: str) -> object:
     room = an_llm_provider(Silent(), Llm(provider="openai", model="m", context_tokens=4096)).room
-    return Planner(room, 2000).plan(SummaryRequest(an_episode(text), text, 800))
+    return Planner(room).plan(SummaryRequest(an_episode(text), text, 800))
 
 
 def answer_with(text: str) -> str:

@@ -64,7 +64,7 @@ async def provider(request: pytest.FixtureRequest, llm_server: LlmServer) -> Asy
     summarizer = SummarizerSettings(preset="plain_3_5" if plain else "episodic")
     provider = a_provider(settings, summarizer)
     assert isinstance(provider, LlmProvider)
-    made = Summarizer(provider, planner=Planner(provider.room, summarizer.tool_output_characters))
+    made = Summarizer(provider, planner=Planner(provider.room))
     yield made
     await made.close()
 

@@ -11,8 +11,6 @@ from afterword.streams.settings import HEARTBEAT_SECONDS, Settings
 
 ENGINE = {
     "max_batch": 7,
-    "linger_ms": 3,
-    "transaction_timeout_seconds": 4.5,
     "commit_timeout_seconds": 5.5,
     "agent_retries": 9,
     "tick_seconds": 0.25,

@@ -74,7 +74,7 @@ def a_summarizer(script: Script, llm: Llm, preset: str = "episodic", seconds: fl
     provider = LlmProvider(a_client(script, llm), llm, TEMPLATES[preset])
     return Summarizer(
         provider,
-        planner=Planner(provider.room, 2000),
+        planner=Planner(provider.room),
         check=SummaryCheck(QualitySettings(), unread()),
         seconds=llm.summary_seconds if seconds is None else seconds,
     )

@@ -152,7 +152,7 @@ async def test_a_long_episode_has_the_originals_too() -> None:
     model = Model(long_summary="The user is [EMAIL_1].")
     llm = LLM.model_copy(update={"context_tokens": 4096})
     provider = LlmProvider(a_client(model, llm), llm)
-    summarizer = Summarizer(provider, planner=Planner(provider.room, 2000), redactor=REDACTOR)
+    summarizer = Summarizer(provider, planner=Planner(provider.room), redactor=REDACTOR)
     asked = a_request(*(f"{n}: I am {ANN}. " + "We spoke about the harvest. " * 60 for n in range(40)))
     summary = await summarizer.summarize(asked)
     assert len(model.prompts) > 2

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from afterword import Memory
 from afterword.recalling.matches import READ_CHARACTERS
-from afterword.recalling.reranking import PAUSE_SECONDS, Reranking, mask_of
+from afterword.recalling.reranking import DOCUMENT_CHARACTERS, PAUSE_SECONDS, Reranking, mask_of
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import (
     AnswerInvalid,
@@ -98,10 +98,10 @@ async def test_the_reranker_chooses_among_its_candidates_not_among_the_hits_that
     await boats(world, 8)
     before = await world.memory.recall("boat", **OWNER, k=8)
     reranker = ScriptedReranker([[5]])
-    (best,) = await memory_with(world, reranker, candidates=6).recall("boat", **OWNER, k=1)
+    (best,) = await memory_with(world, reranker).recall("boat", **OWNER, k=1)
     assert best.conversation_id == names(before)[5]
-    assert len(reranker.questions[0].texts) == 6
-    every = await memory_with(world, ScriptedReranker([[5]]), candidates=6).recall("boat", **OWNER, k=8)
+    assert len(reranker.questions[0].texts) == 8
+    every = await memory_with(world, ScriptedReranker([[5]])).recall("boat", **OWNER, k=8)
     assert names(every) == [names(before)[place] for place in (5, 0, 1, 2, 3, 4, 6, 7)]
 
 
@@ -120,8 +120,8 @@ async def test_documents_are_bounded(world: Remembered) -> None:
     for n in range(3):
         await world.summarise(await world.say("boat " * 100_000, conversation_id=f"c{n}"))
     reranker = ScriptedReranker()
-    await memory_with(world, reranker, document_characters=300).recall("boat", **OWNER)
-    assert [len(text) for text in reranker.questions[0].texts] == [300] * 3
+    await memory_with(world, reranker).recall("boat", **OWNER)
+    assert max(map(len, reranker.questions[0].texts)) <= DOCUMENT_CHARACTERS
 
 
 async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(world: Remembered) -> None:
@@ -251,7 +251,7 @@ async def test_no_half_of_what_is_redacted_is_shown_where_a_message_is_cut(world
         text = f"{'x' * (before % len(long))} {long * (before // len(long))}joe.miller@example.com{' blue boat' * 100}"
         await world.summarise(await world.say(f"A boat. {text}", "Yes.", conversation_id=f"c{n}"))
     reranker = ScriptedReranker()
-    memory = memory_with(world, reranker, document_characters=20_000, redaction=Redaction(where="llm"))
+    memory = memory_with(world, reranker, redaction=Redaction(where="llm"))
     await memory.recall("boat", **OWNER)
     shown = str(reranker.questions)
     assert "[EMAIL_1]" in shown

@@ -118,7 +118,7 @@ def deliveries(
     retries: int = 0,
     since: datetime | None = None,
 ) -> Deliveries:
-    webhooks = Webhooks(retry_wait_seconds=0.001, longest_wait_seconds=0.001, retry_seconds=retry_seconds)
+    webhooks = Webhooks(retry_wait_seconds=0.001, retry_seconds=retry_seconds)
     attempts = Attempts(Breaker(), retries, stops=())
     metrics = Metrics("webhooks", "0")
     return Deliveries(endpoint, letters, attempts, webhooks, metrics, since)  # type: ignore[arg-type]

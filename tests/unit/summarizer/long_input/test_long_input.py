@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import ProviderError
-from afterword.streams.summarizer.long_input import MOST_PARTS, Planner
+from afterword.streams.summarizer.long_input import MOST_PARTS, TOOL_OUTPUT_CHARACTERS, Planner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import an_episode_of
 from tests.unit.summarizer.long_input.reader import USAGE, Reader
 
-TOOL_OUTPUT = 300
 CONTEXT = 2600
 """Tokens of a context, of which instructions take some 500."""
 
@@ -28,7 +27,7 @@ def request_of(*turns: tuple[str, str], **fields: Any) -> SummaryRequest:
 
 
 def reading(reader: Reader) -> Summarizer:
-    return Summarizer(reader, planner=Planner(reader.room, TOOL_OUTPUT))
+    return Summarizer(reader, planner=Planner(reader.room))
 
 
 async def summarize(reader: Reader, request: SummaryRequest) -> Summary:
@@ -225,7 +224,7 @@ async def test_long_tool_output_is_shortened_always_and_is_not_called_truncated(
     assistant, tool = asked.episode.messages
     assert assistant.content == output
     for shown in (tool.content, asked.episode.overlap[0].content):
-        assert len(shown) < TOOL_OUTPUT + 60
+        assert len(shown) < TOOL_OUTPUT_CHARACTERS + 60
         assert shown.startswith("Row 1")
         assert shown.endswith("Row 9999.")
     assert not summary.quality.truncated
