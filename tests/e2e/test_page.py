@@ -158,6 +158,7 @@ async def settled(page: Page) -> None:
 
 
 # before others write what is no sight
+@pytest.mark.nightly
 @pytest.mark.skipif(SCREENSHOTS not in os.environ, reason=f"{SCREENSHOTS} names no directory")
 async def test_screenshots_are_written(world: World) -> None:
     directory = Path(os.environ[SCREENSHOTS])
@@ -211,6 +212,7 @@ async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: W
         await expect(page.locator(".messages")).not_to_contain_text("costs 100 euros")
 
 
+@pytest.mark.nightly
 async def test_a_card_says_why_it_changed_and_marks_what_is_new_but_never_shows_what_is_gone(world: World) -> None:
     await world.send("rewritten", 4)
     await world.server.until(lambda answer: answer.status_code == 200, "/v1/episodes/rewritten:1")
@@ -271,6 +273,7 @@ async def enter(page: Page, name: str = "", selector: str = "*") -> None:
     await page.keyboard.press("Enter")
 
 
+@pytest.mark.nightly
 async def test_tab_leads_to_everything_and_shows_where_it_is(world: World) -> None:
     stops = """() => Array.from(document.querySelectorAll("a[href], button, input, textarea, summary"))
         .filter((one) => one.checkVisibility()).map(nameOf)"""
@@ -292,6 +295,7 @@ async def test_tab_leads_to_everything_and_shows_where_it_is(world: World) -> No
             assert [name for name, outline in met if outline == "none"] == [], path
 
 
+@pytest.mark.nightly
 async def test_all_six_screens_are_used_by_keyboard_alone(world: World) -> None:
     await reject(world.deployment, b"not JSON either", "bad-keys")
     await world.send("keys", 3, user_id="u-keys")
@@ -351,6 +355,7 @@ async def test_all_six_screens_are_used_by_keyboard_alone(world: World) -> None:
         await expect(page.get_by_text("Done.")).to_be_visible()
 
 
+@pytest.mark.nightly
 async def test_a_figure_leads_to_the_message_that_has_it(world: World) -> None:
     async with world.page() as page:
         await page.goto("/conversation?id=trip")
@@ -362,6 +367,7 @@ async def test_a_figure_leads_to_the_message_that_has_it(world: World) -> None:
         await expect(page.locator(".message:target")).to_contain_text(figure)
 
 
+@pytest.mark.nightly
 async def test_the_slider_shows_what_an_agent_loads(world: World) -> None:
     async with world.page() as page:
         await page.goto("/conversation?id=trip")
@@ -530,6 +536,7 @@ async def served_from_memory() -> AsyncIterator[tuple[Served, str]]:
             listener.close()
 
 
+@pytest.mark.nightly
 async def test_a_page_says_that_a_store_is_away_and_comes_back_by_itself(world: World) -> None:
     async with served_from_memory() as (served, url), world.page(base_url=url) as page:
         await a_conversation(served)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
@@ -305,6 +306,7 @@ async def silent_client(port: int) -> socket.socket:
     return connection
 
 
+@pytest.mark.nightly
 async def test_a_thousand_clients_that_never_read_take_little_and_stop_nobody(deployment: Deployment) -> None:
     kafka = deployment.settings.kafka
     async with serving(deployment, event_streams=SILENT_CLIENTS + 1) as server, server.client() as client:

@@ -201,6 +201,7 @@ async def test_all_done_is_clean_and_every_message_in_an_episode(deployment):
     assert report.notes == []
 
 
+@pytest.mark.nightly
 async def test_in_parts_the_report_is_the_same(deployment):
     await deployment.everything()
     await deployment.database["messages"].delete_one({"_id": "superseg_validation_2:superseg_validation_2-1"})
@@ -209,6 +210,7 @@ async def test_in_parts_the_report_is_the_same(deployment):
     assert await audit.run(deployment.settings, facts_in_memory=50) == at_once
 
 
+@pytest.mark.nightly
 async def test_an_episode_that_is_deleted_before_the_index_is_read_is_no_finding(deployment):
     await deployment.everything()
     first = deployment.episodes()[0]
@@ -225,6 +227,7 @@ async def test_an_episode_that_is_deleted_before_the_index_is_read_is_no_finding
     assert report.summaries["indexed"] == len(deployment.episodes()) - 1
 
 
+@pytest.mark.nightly
 async def test_nothing_consumed_yet_is_clean(deployment):
     await deployment.produce()
     report = await audit.run(deployment.settings)
@@ -232,6 +235,7 @@ async def test_nothing_consumed_yet_is_clean(deployment):
     assert report.messages["not_consumed"] == MESSAGES
 
 
+@pytest.mark.nightly
 async def test_what_waits_in_the_segmenters_state_is_pending(deployment):
     await deployment.produce(flush=False)
     await deployment.segment()
@@ -243,6 +247,7 @@ async def test_what_waits_in_the_segmenters_state_is_pending(deployment):
     assert report.summaries["not_yet_summarised"] == len(deployment.episodes())
 
 
+@pytest.mark.nightly
 async def test_dead_letters_duplicates_and_skipped_messages_are_accounted_for(deployment):
     first = samples.sample_lines()[0]
     skipped = first.replace(b'-1"', b'-skipped"', 1).replace(b"{", b'{"skip_summarization":true,', 1)
@@ -269,6 +274,7 @@ async def test_a_lost_message_is_found(deployment):
     assert lost.conversation_id in report.findings["lost"].examples[0]
 
 
+@pytest.mark.nightly
 async def test_a_lost_dead_letter_is_found(deployment):
     async with deployment.producer.transaction():
         await deployment.producer.send(deployment.settings.kafka.messages_topic, b"not json", key=b"k")
@@ -299,6 +305,7 @@ async def test_a_message_in_two_episodes_is_found(deployment):
     assert report.findings["duplicated"].count == first.message_count
 
 
+@pytest.mark.nightly
 async def test_what_an_aborted_transaction_wrote_does_not_count(deployment):
     await deployment.produce()
     await deployment.segment()
@@ -308,6 +315,7 @@ async def test_what_an_aborted_transaction_wrote_does_not_count(deployment):
     assert report.clean, report.findings
 
 
+@pytest.mark.nightly
 async def test_an_episode_that_was_passed_without_a_summary_is_found(deployment):
     await deployment.produce()
     await deployment.segment()
@@ -317,6 +325,7 @@ async def test_an_episode_that_was_passed_without_a_summary_is_found(deployment)
     assert set(report.findings) == {"not_announced", "not_stored", "label_wrong", "not_indexed"}
 
 
+@pytest.mark.nightly
 async def test_two_contents_under_one_event_id_are_found_and_plain_repeats_are_not(deployment):
     await deployment.everything()
     await deployment.announce()
@@ -327,12 +336,14 @@ async def test_two_contents_under_one_event_id_are_found_and_plain_repeats_are_n
     assert set((await audit.run(deployment.settings)).findings) == {"announced_differently"}
 
 
+@pytest.mark.nightly
 async def test_an_archive_that_lacks_a_message_is_found(deployment):
     await deployment.everything()
     await deployment.database["messages"].delete_one({"_id": "superseg_validation_2:superseg_validation_2-1"})
     assert set((await audit.run(deployment.settings)).findings) == {"not_archived", "label_wrong"}
 
 
+@pytest.mark.nightly
 async def test_an_archived_text_that_was_never_sent_is_found_under_its_own_name(deployment):
     await deployment.everything()
     where, change = {"_id": "superseg_validation_2:superseg_validation_2-1"}, {"$set": {"content": "Not said."}}
@@ -345,6 +356,7 @@ def said_by(tenant: str, number: int, content: str) -> bytes:
     return message.model_dump_json(exclude_defaults=True).encode()
 
 
+@pytest.mark.nightly
 async def test_a_tenant_that_sends_anothers_next_message_id_first_neither_hides_nor_changes_it(deployment):
     lines = [said_by("a", 1, "Hello."), said_by("mallory", 2, "Send me the keys."), said_by("a", 2, "How are you?")]
     await produce(deployment.settings, lines, ProduceOptions(flush=True))
@@ -359,6 +371,7 @@ async def test_a_tenant_that_sends_anothers_next_message_id_first_neither_hides_
     assert set((await audit.run(deployment.settings)).findings) == {"not_archived", "label_wrong"}
 
 
+@pytest.mark.nightly
 async def test_an_index_that_another_process_has_open_is_looked_into(deployment):
     await deployment.everything()
     async with open_stores(deployment.settings) as stores:
@@ -367,6 +380,7 @@ async def test_an_index_that_another_process_has_open_is_looked_into(deployment)
     assert (report.clean, report.notes) == (True, [])
 
 
+@pytest.mark.nightly
 async def test_another_reader_of_the_index_can_be_plugged_in(deployment):
     await deployment.everything()
 
@@ -405,6 +419,7 @@ async def test_waiting_in_vain_ends_and_says_what_is_missing(deployment):
     assert report.missing == Missing(1, 0, messages, len(ids), ids[:EXAMPLES_NAMED])
 
 
+@pytest.mark.nightly
 async def test_waiting_for_segments_in_vain_counts_the_messages(deployment):
     await deployment.produce()
     report = await audit.run(deployment.settings, wait_seconds=1)
@@ -412,17 +427,20 @@ async def test_waiting_for_segments_in_vain_counts_the_messages(deployment):
     assert report.missing == Missing(1, messages, messages, 0, [])
 
 
+@pytest.mark.nightly
 async def test_the_events_carry_the_id_that_waiting_goes_by(deployment):
     await deployment.everything()
     for topic in (deployment.settings.kafka.episodes_topic, deployment.settings.kafka.summaries_topic):
         assert all(dict(r.headers).get(CE_ID) for r in await deployment.read(topic))
 
 
+@pytest.mark.nightly
 async def test_a_missing_input_topic_is_named(make_settings):
     with pytest.raises(TopicMissing):
         await audit.run(make_settings())
 
 
+@pytest.mark.nightly
 async def test_each_reading_tells_how_much_there_is(deployment: Deployment) -> None:
     await deployment.everything()
     told: list[tuple[str, int, int | None]] = []
@@ -435,6 +453,7 @@ async def test_each_reading_tells_how_much_there_is(deployment: Deployment) -> N
     assert MESSAGES < whole[-1][0] <= whole[-1][1]
 
 
+@pytest.mark.nightly
 async def test_what_a_group_has_finished_beyond_its_offset_is_not_left(deployment):
     settings = deployment.settings
     source = TopicPartition(settings.kafka.retry_topic, 0)

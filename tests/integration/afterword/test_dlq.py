@@ -91,6 +91,7 @@ async def test_a_dead_letter_is_replayed_once_with_its_own_key_bytes_headers_and
     assert await world.open() == []
 
 
+@pytest.mark.nightly
 async def test_an_original_without_key_and_value_is_replayed_too(world: World) -> None:
     original = Original(world.settings.kafka.messages_topic, 1, 5, None, None, [("trace", b"5")])
     _, _, headers = dead_letter(original, stage="segmenter", error_type="empty_value", message="no", now_ms=0)
@@ -102,6 +103,7 @@ async def test_an_original_without_key_and_value_is_replayed_too(world: World) -
     assert (sent.partition, sent.key, sent.value, list(sent.headers)) == (1, None, None, [("trace", b"5")])
 
 
+@pytest.mark.nightly
 async def test_dead_letters_have_the_same_order_each_time(world: World) -> None:
     await world.add(*range(40))
     addresses = [(found.partition, found.offset) for found in await world.open()]
@@ -110,6 +112,7 @@ async def test_dead_letters_have_the_same_order_each_time(world: World) -> None:
     assert {partition for partition, _ in addresses} == {0, 1}
 
 
+@pytest.mark.nightly
 async def test_only_what_fits_is_replayed(world: World) -> None:
     await world.add(0, 1)
     await world.add(2, error_type="too_large")
@@ -129,6 +132,7 @@ async def test_what_is_discarded_is_sent_nowhere_and_listed_no_more(world: World
     assert await world.sent_again() == []
 
 
+@pytest.mark.nightly
 async def test_what_is_not_ours_is_not_replayed_but_can_be_discarded(world: World) -> None:
     await world.producer.send_and_wait(world.topic, b"hello", key=b"k")
     counts = await world.queue.resolve(world.topic, Filters(), "replayed")
@@ -137,6 +141,7 @@ async def test_what_is_not_ours_is_not_replayed_but_can_be_discarded(world: Worl
     assert await world.open() == []
 
 
+@pytest.mark.nightly
 async def test_more_dead_letters_than_one_transaction_takes_are_all_replayed_once(world: World) -> None:
     await asyncio.gather(*[world.add(number) for number in range(450)])
     told: list[int] = []
@@ -170,6 +175,7 @@ async def test_a_replay_that_died_in_its_transaction_has_sent_nothing(world: Wor
         await died.stop()
 
 
+@pytest.mark.nightly
 async def test_a_dead_letter_is_found_by_its_address(world: World) -> None:
     await world.add(0, 1)
     for listed in await world.open():

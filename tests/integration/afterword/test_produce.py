@@ -76,6 +76,7 @@ async def test_a_conversation_is_in_one_partition_in_its_order(settings: Setting
     assert len({p for found in partitions.values() for p in found}) > 1
 
 
+@pytest.mark.nightly
 async def test_a_flush_for_each_conversation_comes_last(settings: Settings) -> None:
     produced = await sent(settings, samples.sample_lines(), ProduceOptions(flush=True))
     assert produced.flushes == len(produced.conversation_ids) == 12
@@ -93,6 +94,7 @@ async def test_what_comes_before_an_invalid_line_is_sent(settings: Settings) -> 
     assert len(await records(settings)) == 3
 
 
+@pytest.mark.nightly
 async def test_invalid_lines_can_be_skipped(settings: Settings) -> None:
     lines = [b"not json", *samples.sample_lines()[:3], b"{}"]
     produced = await sent(settings, lines, ProduceOptions(skip_invalid=True))
@@ -105,6 +107,7 @@ async def test_the_rate_is_kept(settings: Settings) -> None:
     assert produced.seconds >= 19 / 40
 
 
+@pytest.mark.nightly
 async def test_lines_of_a_pipe_are_sent_as_they_come(settings: Settings) -> None:
     arrived = asyncio.Event()
 
@@ -119,17 +122,20 @@ async def test_lines_of_a_pipe_are_sent_as_they_come(settings: Settings) -> None
     assert arrived.is_set()
 
 
+@pytest.mark.nightly
 async def test_a_missing_topic_is_named(make_settings: Callable[..., Settings]) -> None:
     with pytest.raises(TopicMissing, match="afterword topics create"):
         await sent(make_settings(), samples.sample_lines())
 
 
+@pytest.mark.nightly
 async def test_a_broker_that_is_away_is_named() -> None:
     away = Settings(kafka={"bootstrap_servers": "127.0.0.1:9"})
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
         await sent(away, samples.sample_lines())
 
 
+@pytest.mark.nightly
 async def test_a_message_after_one_that_the_broker_refused_is_delivered(settings: Settings) -> None:
     topic, large = settings.kafka.messages_topic, a_message("large", content="x" * 2000)
     async with Producer.from_settings(settings) as producer, admin_client(settings.kafka) as admin:

@@ -80,6 +80,7 @@ async def test_what_a_killed_rebuild_did_not_commit_is_no_state(settings: Settin
     assert [one.left for one in await rebuild_state(settings)] == [True] * PARTITIONS
 
 
+@pytest.mark.nightly
 async def test_a_partition_in_which_a_rebuild_was_aborted_is_rebuilt(settings: Settings) -> None:
     aborted = await left_by_a_rebuild_that_was_killed(settings.kafka, 1)
     await aborted.abort_transaction()
@@ -87,6 +88,7 @@ async def test_a_partition_in_which_a_rebuild_was_aborted_is_rebuilt(settings: S
     assert [one.left for one in await rebuild_state(settings)] == [False] * PARTITIONS
 
 
+@pytest.mark.nightly
 async def test_two_rebuilds_at_once_write_each_partition_once(settings: Settings) -> None:
     kafka = settings.kafka
     done = await asyncio.gather(rebuild_state(settings), rebuild_state(settings), return_exceptions=True)
@@ -107,6 +109,7 @@ async def write_after_another(kafka: Kafka, changelogs: list[TopicPartition]) ->
         await ours.commit([], rows, Bookmark(0, "lineage", [CONVERSATIONS, MESSAGES]), source, kafka.segmenter_id)
 
 
+@pytest.mark.nightly
 async def test_who_was_fenced_by_a_segmenter_changes_nothing_and_says_so(settings: Settings) -> None:
     kafka = settings.kafka
     changelogs = [TopicPartition(kafka.changelog(table), 0) for table in (CONVERSATIONS, MESSAGES)]
@@ -119,6 +122,7 @@ async def test_who_was_fenced_by_a_segmenter_changes_nothing_and_says_so(setting
     assert records == []
 
 
+@pytest.mark.nightly
 async def test_nothing_is_rebuilt_of_messages_that_got_more_partitions(
     make_settings: Callable[..., Settings],
 ) -> None:

@@ -52,6 +52,7 @@ async def test_a_check_creates_nothing(settings: Settings, admin: AIOKafkaAdminC
     assert not {report.name for report in reports} & set(await admin.list_topics())
 
 
+@pytest.mark.nightly
 async def test_a_wait_for_topics_that_come_later_ends_when_all_of_them_are_there(settings: Settings) -> None:
     told: list[str] = []
     waiting = asyncio.create_task(await_topics(settings, 60, told.append))
@@ -64,6 +65,7 @@ async def test_a_wait_for_topics_that_come_later_ends_when_all_of_them_are_there
     assert f"topic {settings.kafka.messages_topic} does not exist" in reason
 
 
+@pytest.mark.nightly
 async def test_a_wait_for_kafka_that_comes_later_says_so_and_goes_on(
     make_settings: MakeSettings, settings: Settings, stack: Stack
 ) -> None:
@@ -95,6 +97,7 @@ async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
+@pytest.mark.nightly
 async def test_a_wait_ends_with_what_was_missing(settings: Settings) -> None:
     with pytest.raises(TopicMissing, match=settings.kafka.messages_topic):
         await await_topics(settings, 0, lambda _: None)
@@ -138,6 +141,7 @@ async def test_messages_with_more_partitions_than_they_were_read_with_fail_both_
         await check_wanted_topics(more)
 
 
+@pytest.mark.nightly
 async def test_a_changelog_unlike_its_messages_is_reported(settings: Settings, admin: AIOKafkaAdminClient) -> None:
     name = settings.kafka.changelog("conversations")
     await create(admin, NewTopic(name, 2, 1, topic_configs={"cleanup.policy": "compact"}))
@@ -147,6 +151,7 @@ async def test_a_changelog_unlike_its_messages_is_reported(settings: Settings, a
     assert "max.message.bytes is 1048588, should be 2097152" in report.detail
 
 
+@pytest.mark.nightly
 async def test_changelogs_follow_messages_that_were_there_before(
     settings: Settings, admin: AIOKafkaAdminClient
 ) -> None:
@@ -157,6 +162,7 @@ async def test_changelogs_follow_messages_that_were_there_before(
     assert partitions[settings.kafka.changelog("messages")] == 5
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("limit", ["10000", "10000000"])
 async def test_messages_with_a_limit_that_does_not_fit_are_told_of_by_both_commands(
     settings: Settings, admin: AIOKafkaAdminClient, limit: str
@@ -171,6 +177,7 @@ async def test_messages_with_a_limit_that_does_not_fit_are_told_of_by_both_comma
     assert f"{topic}: {created.warning}" == checked
 
 
+@pytest.mark.nightly
 async def test_what_the_broker_refuses_is_reported_with_its_reason(make_settings: MakeSettings) -> None:
     reports = await ensure_topics(make_settings(kafka={"replication_factor": 9}))
     assert {report.status for report in reports} == {"failed"}
@@ -182,6 +189,7 @@ async def test_no_broker_is_one_clear_error(make_settings: MakeSettings) -> None
         await check_topics(make_settings(kafka={"bootstrap_servers": "127.0.0.1:1"}))
 
 
+@pytest.mark.nightly
 async def test_a_broker_that_answers_is_found_beside_one_that_is_silent(make_settings: MakeSettings) -> None:
     settings = make_settings()
     await ensure_topics(settings)

@@ -111,6 +111,7 @@ async def is_committed(settings: Settings, count: int) -> bool:
     return await committed(settings) == count
 
 
+@pytest.mark.nightly
 async def test_skipped_messages_are_archived_and_what_is_no_message_is_passed_over(settings, producer, archive):
     await producer.send_and_wait(settings.kafka.messages_topic, b"not json", key=CONVERSATION.encode())
     await producer.send_and_wait(settings.kafka.messages_topic, None, key=CONVERSATION.encode())
@@ -123,6 +124,7 @@ async def test_skipped_messages_are_archived_and_what_is_no_message_is_passed_ov
     assert found["1"].skip_summarization
 
 
+@pytest.mark.nightly
 async def test_a_repeated_id_does_not_change_what_was_archived_first(settings, producer, archive):
     await send(producer, settings, message(1, content="first"))
     await send(producer, settings, message(1, content="second"))
@@ -144,6 +146,7 @@ def expired(metrics: Metrics) -> float | None:
     return metrics.registry.get_sample_value("afterword_records_expired_total", {"role": "archiver"})
 
 
+@pytest.mark.nightly
 async def test_messages_that_expire_unread_are_counted_in_an_error_and_work_goes_on(settings, producer):
     """A group without an offset starts at the earliest message and has lost none."""
     archive, topic, metrics = MemoryMessages(), settings.kafka.messages_topic, Metrics("archiver", "0")
@@ -165,6 +168,7 @@ async def test_messages_that_expire_unread_are_counted_in_an_error_and_work_goes
     assert {found.message.id for found in archive.messages.values()} == {"1", "2", *map(str, range(8, 13))}
 
 
+@pytest.mark.nightly
 async def test_it_joins_what_the_summarizer_wrote_first(settings, producer, archive):
     await archive.assign("conversation:1", [message_key(CONVERSATION, "1")])
     await send(producer, settings, message(1))
@@ -174,6 +178,7 @@ async def test_it_joins_what_the_summarizer_wrote_first(settings, producer, arch
     assert (ref.episode_id, ref.archived) == ("conversation:1", True)
 
 
+@pytest.mark.nightly
 async def test_the_indexes_are_there(settings, producer):
     await send(producer, settings, message(1))
     async with archiving(settings):
@@ -183,6 +188,7 @@ async def test_the_indexes_are_there(settings, producer):
     await mongo.close(database)
 
 
+@pytest.mark.nightly
 async def test_a_missing_topic_stops_the_start(make_settings):
     with pytest.raises(TopicMissing):
         await run_archiver(make_settings())
@@ -274,6 +280,7 @@ async def attempted(archive: BrokenArchive, times: int) -> bool:
     return archive.attempts >= times
 
 
+@pytest.mark.nightly
 async def test_a_stop_during_an_outage_ends_in_time_and_commits_nothing(settings, producer):
     archive = BrokenArchive()
     await send(producer, settings, message(1))
@@ -294,6 +301,7 @@ async def test_sigterm_ends_the_process_with_0_and_its_work_committed(settings, 
     assert await committed(settings) == len(await archived(archive))
 
 
+@pytest.mark.nightly
 async def test_a_broker_that_does_not_answer_does_not_hold_up_the_exit(settings, tmp_path):
     async with own_broker(tmp_path / "kafka") as kafka:
         there = {"bootstrap_servers": kafka.bootstrap_servers, "request_timeout_seconds": 60.0}

@@ -123,6 +123,7 @@ async def test_an_event_is_committed_when_the_next_one_is_asked_for(announce, su
         assert await committed() == 1
 
 
+@pytest.mark.nightly
 async def test_a_block_left_cleanly_commits_the_last_event(announce, subscriber, committed):
     await announce(event(1), event(2))
     async with subscriber() as events:
@@ -157,12 +158,14 @@ async def test_repeats_are_dropped_and_their_offsets_committed(announce, subscri
     assert await committed() == 5
 
 
+@pytest.mark.nightly
 async def test_a_repeat_past_what_is_remembered_is_seen_again(announce, subscriber):
     await announce(event(1), event(2), event(3), event(1))
     async with subscriber(remember=2) as events:
         assert await take(events, 4) == [1, 2, 3, 1]
 
 
+@pytest.mark.nightly
 async def test_an_event_that_was_not_processed_is_no_repeat(announce, subscriber):
     """The same subscriber object, used again after an error."""
     await announce(event(1))
@@ -201,6 +204,7 @@ async def until_seen(events: SummarySubscriber, refused: list[str], count: int) 
     await asyncio.gather(reading, return_exceptions=True)
 
 
+@pytest.mark.nightly
 async def test_a_callback_that_raises_stops_and_leaves_the_record(subscriber, producer, settings, committed):
     await producer.send_and_wait(settings.kafka.summaries_topic, b"not json", key=CONVERSATION.encode())
 
@@ -213,6 +217,7 @@ async def test_a_callback_that_raises_stops_and_leaves_the_record(subscriber, pr
     assert await committed() == 0
 
 
+@pytest.mark.nightly
 async def test_other_types_are_passed_over(announce, subscriber, producer, settings):
     headers = [(CE_TYPE, b"summary.deleted")]
     topic = settings.kafka.summaries_topic
@@ -224,6 +229,7 @@ async def test_other_types_are_passed_over(announce, subscriber, producer, setti
     assert refused == []
 
 
+@pytest.mark.nightly
 async def test_members_that_come_and_go_lose_nothing(announce, subscriber):
     """Each conversation in one partition; two members share them, then one leaves."""
     conversations = [f"c{n}" for n in range(8)]
@@ -260,6 +266,7 @@ async def test_members_that_come_and_go_lose_nothing(announce, subscriber):
     await asyncio.gather(*running)
 
 
+@pytest.mark.nightly
 async def test_events_that_expire_unread_are_counted_in_an_error_and_the_rest_is_read(
     announce, subscriber, settings, committed
 ):
@@ -276,6 +283,7 @@ async def test_events_that_expire_unread_are_counted_in_an_error_and_the_rest_is
     assert await committed() == 12
 
 
+@pytest.mark.nightly
 async def test_a_group_without_offsets_starts_with_what_is_left_and_has_lost_nothing(announce, subscriber, settings):
     await announce(*map(event, range(1, 6)))
     await expire(settings, before=2)
@@ -284,6 +292,7 @@ async def test_a_group_without_offsets_starts_with_what_is_left_and_has_lost_not
         assert events.expired == 0
 
 
+@pytest.mark.nightly
 async def test_a_topic_that_is_shorter_than_what_was_read_stops_a_subscriber(announce, subscriber, settings, unique):
     await announce(*map(event, range(1, 6)))
     async with open_log(settings.kafka) as log:
@@ -302,6 +311,7 @@ async def expire(settings: Settings, before: int) -> None:
         await admin.delete_records({where: RecordsToDelete(before_offset=before)})
 
 
+@pytest.mark.nightly
 async def test_a_group_may_begin_with_what_comes_from_now_on(announce, subscriber):
     await announce(event(1))
     async with subscriber(start_from="latest") as events:
@@ -314,6 +324,7 @@ async def test_a_group_may_begin_with_what_comes_from_now_on(announce, subscribe
         assert (await reading)[0] > 1
 
 
+@pytest.mark.nightly
 async def test_a_missing_topic_is_named(subscriber):
     with pytest.raises(TopicMissing):
         async with subscriber(topic="no-such-topic"):
@@ -336,6 +347,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.nightly
 async def test_the_base_install_alone_produces_and_subscribes(settings: Settings, announce, unique) -> None:
     """The process cannot import what only an extra installs."""
     await announce(event(1))

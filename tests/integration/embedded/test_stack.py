@@ -59,6 +59,7 @@ async def test_a_second_start_finds_topics_offsets_and_documents(tmp_path: Path,
         await assert_unique_index(second)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("own_stack")  # which has fetched the jars
 def test_after_a_full_disk_a_database_server_ends_and_the_next_has_what_was_acknowledged(tmp_path: Path) -> None:
     java = Java()
@@ -96,11 +97,13 @@ def running(server: MongoServer) -> Iterator[Any]:
         server.stop()
 
 
+@pytest.mark.nightly
 def test_a_broker_finds_its_classes_loaded(own_stack: EmbeddedStack) -> None:
     process = own_stack.kafka.brokers[0].process
     assert ".aot" in Path(f"/proc/{process.pid}/maps").read_text(), process.tail()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("own_stack")  # which has fetched the jars
 def test_a_recording_that_is_cancelled_leaves_neither_archive_nor_server(tmp_path: Path) -> None:
     (tmp_path / "jars").symlink_to(cache_directory() / "jars")
@@ -122,6 +125,7 @@ def commands() -> Iterator[bytes]:
             yield path.read_bytes()
 
 
+@pytest.mark.nightly
 async def test_a_killed_broker_comes_back_with_every_acknowledged_record(own_stack: EmbeddedStack, topic: str) -> None:
     await create_topic(own_stack, topic)
     address = own_stack.bootstrap_servers
@@ -141,6 +145,7 @@ async def test_a_killed_mongo_comes_back_with_every_acknowledged_write(own_stack
     assert await stored(own_stack) == list(range(200))
 
 
+@pytest.mark.nightly
 async def test_a_suspended_broker_goes_on_where_it_was(own_stack: EmbeddedStack, topic: str) -> None:
     await create_topic(own_stack, topic)
     broker = own_stack.kafka.brokers[0]
@@ -153,6 +158,7 @@ async def test_a_suspended_broker_goes_on_where_it_was(own_stack: EmbeddedStack,
     assert await consume(own_stack, topic, 5) == list(range(5))
 
 
+@pytest.mark.nightly
 async def test_a_directory_in_use_is_refused_and_its_owner_goes_on(own_stack: EmbeddedStack, topic: str) -> None:
     with pytest.raises(DirectoryInUse, match="in use by a running stack"):
         await EmbeddedStack(own_stack.directory).start()
@@ -161,6 +167,7 @@ async def test_a_directory_in_use_is_refused_and_its_owner_goes_on(own_stack: Em
     assert await consume(own_stack, topic, 1) == [0]
 
 
+@pytest.mark.nightly
 async def test_a_server_that_dies_while_it_is_waited_for_says_why(own_stack: EmbeddedStack) -> None:
     async def never() -> None:
         raise OSError("nobody there")
@@ -214,6 +221,7 @@ async def test_three_brokers_take_writes_while_one_is_dead(tmp_path: Path, topic
         await stack.start_kafka()
 
 
+@pytest.mark.nightly
 async def test_a_broker_that_comes_back_tells_what_groups_have_committed_and_that_others_have_nothing(
     own_stack: EmbeddedStack, topic: str
 ) -> None:

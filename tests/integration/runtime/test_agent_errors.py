@@ -15,6 +15,7 @@ async def test_a_failed_batch_is_run_again_and_nothing_of_the_failed_run_is_seen
     assert lab.fault_left("twice") == 0
 
 
+@pytest.mark.nightly
 async def test_a_record_that_keeps_failing_without_a_queue_for_it_stops_the_worker_and_is_done_by_the_next(
     lab: Lab,
 ) -> None:
@@ -52,6 +53,7 @@ async def test_a_record_that_keeps_failing_is_a_dead_letter_and_its_neighbours_a
     assert lab.counted()[-1].value["n"] == 1
 
 
+@pytest.mark.nightly
 async def test_if_every_record_fails_the_worker_stops_commits_nothing_and_the_next_does_the_work(lab: Lab) -> None:
     lab.fault("always", MANY)
     await lab.produce([(2 * n, {"fail": "always"}) for n in range(30)])
@@ -66,6 +68,7 @@ async def test_if_every_record_fails_the_worker_stops_commits_nothing_and_the_ne
     await lab.all_counted()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("does", ["write", "send"])
 async def test_a_task_that_outlives_its_event_stops_the_worker(lab: Lab, does: str) -> None:
     lab.fault("once", 1)
@@ -79,6 +82,7 @@ async def test_a_task_that_outlives_its_event_stops_the_worker(lab: Lab, does: s
     assert not [seen for seen in lab.outputs if "stray" in seen.value]
 
 
+@pytest.mark.nightly
 async def test_an_output_too_large_for_its_topic_stops_the_worker_before_anything_is_committed(lab: Lab) -> None:
     lab.fault("large", MANY)
     await lab.produce([(0, {}), (0, {"pad_if": "large", "padding": 200_000}), (0, {})])
@@ -93,6 +97,7 @@ async def test_an_output_too_large_for_its_topic_stops_the_worker_before_anythin
     await lab.all_counted()
 
 
+@pytest.mark.nightly
 async def test_a_stop_while_a_failed_batch_waits_for_its_next_try_does_not_wait_with_it(lab: Lab) -> None:
     lab.fault("always", MANY)
     await lab.produce([(0, {"fail": "always"})])
@@ -106,6 +111,7 @@ async def test_a_stop_while_a_failed_batch_waits_for_its_next_try_does_not_wait_
     await lab.all_counted()
 
 
+@pytest.mark.nightly
 async def test_a_stop_that_does_not_come_to_an_end_is_cut_short_and_the_next_does_the_work(lab: Lab) -> None:
     lab.fault("once", 1)
     await lab.produce([(0, {}), (0, {"cling": "once"})])
@@ -117,6 +123,7 @@ async def test_a_stop_that_does_not_come_to_an_end_is_cut_short_and_the_next_doe
     await lab.all_counted()
 
 
+@pytest.mark.nightly
 async def test_what_is_closed_after_the_worker_does_not_keep_the_process(lab: Lab) -> None:
     await lab.produce([(0, {}), (1, {})])
     worker = lab.worker(static=True, lingers=True, options={"drain_seconds": 0.5})
@@ -137,6 +144,7 @@ async def test_a_stop_lets_the_running_batch_finish(lab: Lab) -> None:
     assert await lab.committed() == 1
 
 
+@pytest.mark.nightly
 async def test_a_batch_that_does_not_finish_in_time_is_dropped_whole(lab: Lab) -> None:
     lab.fault("slow", 1)
     await lab.produce([(0, {}), (0, {"sleep": 600, "only_if": "slow"})])

@@ -4,6 +4,8 @@ import asyncio
 import random
 from dataclasses import dataclass
 
+import pytest
+
 from tests.integration.runtime.lab import Lab, until
 
 
@@ -35,6 +37,7 @@ async def test_one_slow_record_holds_up_the_commit_but_not_the_others_until_the_
     await lab.until_committed(41)
 
 
+@pytest.mark.nightly
 async def test_no_more_records_are_in_hand_than_allowed(lab: Lab) -> None:
     await lab.produce([(0, {"until": "released"})] * 20)
     lab.worker(at_least_once=True, options={"max_in_flight": 5})
@@ -62,6 +65,7 @@ async def test_a_kill_redoes_only_what_was_not_finished(lab: Lab) -> None:
     await lab.all_told_once()
 
 
+@pytest.mark.nightly
 async def test_a_stop_finishes_what_is_begun_so_that_nothing_is_redone(lab: Lab) -> None:
     await lab.produce([(number % 2, {"sleep": 0.5}) for number in range(40)])
     told = {"at_least_once": True, "static": True, "options": {"max_in_flight": 8, "commit_interval_seconds": 60.0}}
@@ -74,6 +78,7 @@ async def test_a_stop_finishes_what_is_begun_so_that_nothing_is_redone(lab: Lab)
     await lab.all_told_once()
 
 
+@pytest.mark.nightly
 async def test_a_rebalance_redoes_little(lab: Lab) -> None:
     told = {"at_least_once": True, "options": {"max_in_flight": 8}}
     # enough for the second worker to start meanwhile, also on a busy machine
@@ -101,6 +106,7 @@ async def test_workers_killed_at_any_moment_send_nothing_twice_and_lose_nothing(
     await lab.all_told_once(60)
 
 
+@pytest.mark.nightly
 async def test_a_worker_that_lost_its_partitions_while_it_was_suspended_sends_nothing(lab: Lab) -> None:
     await lab.produce([(number % 2, {"sleep": 0.2}) for number in range(200)])
     told = {"at_least_once": True, "options": {"max_in_flight": 4}}
@@ -131,6 +137,7 @@ async def test_a_key_with_a_backlog_holds_up_no_other_and_keeps_its_order(lab: L
     assert len([note for note in notes(lab, "begun") if note.offset >= 500]) == 50, "done again after the kill"
 
 
+@pytest.mark.nightly
 async def test_an_agent_that_fails_stops_the_worker_and_the_record_is_done_by_the_next(lab: Lab) -> None:
     await lab.produce([(0, {}), (0, {"agent_fails": True}), (0, {})])
     worker = lab.worker(at_least_once=True, static=True)
@@ -139,6 +146,7 @@ async def test_an_agent_that_fails_stops_the_worker_and_the_record_is_done_by_th
     assert await lab.committed() in (-1, 0, 1)
 
 
+@pytest.mark.nightly
 async def test_a_record_that_is_held_back_is_overtaken_by_other_keys_only_and_the_watchdog_lets_it_wait(lab: Lab):
     await lab.produce([(0, {}), (0, {"held_until": "due"}), *[(0, {})] * 3, *[(2, {})] * 3, *[(1, {})] * 5])
     options = {"watchdog_seconds": 1.0, "commit_interval_seconds": 0.1, "max_in_flight": 2}
@@ -154,6 +162,7 @@ async def test_a_record_that_is_held_back_is_overtaken_by_other_keys_only_and_th
     assert worker.running
 
 
+@pytest.mark.nightly
 async def test_a_stop_does_not_wait_for_a_record_that_is_held_back_and_the_next_owner_holds_it_again(lab: Lab):
     await lab.produce([(0, {"held_until": "due"})])
     worker = lab.worker(at_least_once=True, options={"drain_seconds": 60.0})
@@ -166,6 +175,7 @@ async def test_a_stop_does_not_wait_for_a_record_that_is_held_back_and_the_next_
     assert len(notes(lab, "done")) == 1
 
 
+@pytest.mark.nightly
 async def test_a_worker_whose_outputs_are_refused_for_too_long_stops_and_says_why(lab: Lab) -> None:
     await lab.configure(lab.output, **{"max.message.bytes": "500"})
     worker = lab.worker(at_least_once=True, options={"refused_seconds": 4.0})

@@ -35,6 +35,7 @@ async def test_a_worker_killed_again_and_again_loses_and_repeats_nothing(lab: La
     await lab.all_counted()
 
 
+@pytest.mark.nightly
 async def test_a_worker_killed_inside_its_batch_redoes_that_batch_only(lab: Lab) -> None:
     lab.fault("once", 1)
     await lab.produce([(0, {}), (0, {}), (0, {"die": "once"}), (0, {})])
@@ -57,6 +58,7 @@ async def test_a_worker_that_is_stopped_and_loses_its_disk_each_time_goes_on_fro
     await lab.all_counted()
 
 
+@pytest.mark.nightly
 async def test_workers_that_join_and_leave_hand_their_partitions_over(lab: Lab) -> None:
     async with lab.loaded():
         first, second = lab.worker("a"), lab.worker("b")
@@ -70,6 +72,7 @@ async def test_workers_that_join_and_leave_hand_their_partitions_over(lab: Lab) 
     await lab.all_counted()
 
 
+@pytest.mark.nightly
 async def test_a_worker_frozen_past_its_session_cannot_conflict_with_the_one_that_took_over(lab: Lab) -> None:
     async with lab.loaded():
         frozen = lab.worker("a")
@@ -102,6 +105,7 @@ async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> No
     await second.close()
 
 
+@pytest.mark.nightly
 async def test_a_broker_that_dies_and_comes_back_is_waited_for(
     stack: Stack, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -124,6 +128,7 @@ async def test_a_broker_that_dies_and_comes_back_is_waited_for(
         await asyncio.to_thread(kafka.stop)
 
 
+@pytest.mark.nightly
 async def test_a_producer_whose_broker_is_gone_leaves_neither_tasks_nor_batches(stack: Stack, tmp_path: Path) -> None:
     del stack  # its jars are what this one starts from
     kafka, before = KafkaServer(Java(jars=chosen_jars()), tmp_path / "kafka"), asyncio.all_tasks()

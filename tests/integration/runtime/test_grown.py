@@ -1,5 +1,7 @@
 """The source gets more partitions: keys have moved away from their state, so the worker stops and says so."""
 
+import pytest
+
 from afterword.embedded.process import Process
 from tests.integration.runtime.lab import Lab, said, until
 
@@ -13,6 +15,7 @@ async def grow(lab: Lab, partitions: int) -> None:
         await lab.producer.client.force_metadata_update()
 
 
+@pytest.mark.nightly
 async def test_a_running_worker_stops_and_the_next_one_does_not_start_with_and_without_its_disk(lab: Lab) -> None:
     await lab.produce((number, {}) for number in range(8))
     worker = lab.worker()
@@ -27,6 +30,7 @@ async def test_a_running_worker_stops_and_the_next_one_does_not_start_with_and_w
     assert [await lab.committed(partition) for partition in range(4)] == [4, 4, -1, -1]
 
 
+@pytest.mark.nightly
 async def test_every_worker_of_the_group_stops_whatever_partitions_it_has(lab: Lab) -> None:
     async with lab.loaded():
         first = lab.worker("a")

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer
 
@@ -40,6 +41,7 @@ async def test_only_what_must_move_is_closed_when_workers_come_and_go(wide: Lab)
     await wide.all_counted()
 
 
+@pytest.mark.nightly
 async def test_records_are_handled_and_deadlines_met_while_a_rebalance_waits_for_a_member(wide: Lab) -> None:
     """One member is suspended, so that the others wait for it for its whole session."""
     first, second = wide.worker("a"), wide.worker("b")

@@ -53,6 +53,7 @@ async def test_a_deleted_changelog_stops_the_worker_instead_of_counting_from_not
     assert len(lab.outputs) == len(RECORDS)
 
 
+@pytest.mark.nightly
 async def test_state_made_from_another_changelog_is_thrown_away(lab: Lab) -> None:
     """Topics and offsets were made anew under the old names, the disk was not."""
     await lab.produce(RECORDS)
@@ -70,6 +71,7 @@ async def test_state_made_from_another_changelog_is_thrown_away(lab: Lab) -> Non
     assert '"rebuilt": true' in worker.tail()
 
 
+@pytest.mark.nightly
 async def test_a_key_that_is_the_bookmarks_own_is_a_row_like_any_other(lab: Lab) -> None:
     for _ in range(2):
         await asyncio.gather(
@@ -81,6 +83,7 @@ async def test_a_key_that_is_the_bookmarks_own_is_a_row_like_any_other(lab: Lab)
     assert counts == {BOOKMARK_KEY: 4, BOOKMARK_KEY + b"\0": 2, b"plain": 2}
 
 
+@pytest.mark.nightly
 async def test_the_loss_of_one_changelog_of_two_is_noticed_without_a_disk(lab: Lab) -> None:
     await lab.create(lab.second_changelog, **{"cleanup.policy": "compact"})
     await lab.produce(RECORDS)
@@ -96,6 +99,7 @@ async def test_the_loss_of_one_changelog_of_two_is_noticed_without_a_disk(lab: L
     assert lab.second_changelog in worker.tail()
 
 
+@pytest.mark.nightly
 async def test_a_table_that_a_new_version_adds_begins_empty(lab: Lab) -> None:
     await lab.produce(RECORDS)
     await run_once(lab)
@@ -117,6 +121,7 @@ async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
     assert "SourceRecreated" in worker.tail()
 
 
+@pytest.mark.nightly
 async def test_state_of_a_partition_that_has_moved_is_removed_when_its_new_owner_has_committed(lab: Lab) -> None:
     """And is rebuilt when the partition comes back."""
     options = {"moved_look_seconds": 0.5, "moved_grace_seconds": 0.0}
@@ -137,6 +142,7 @@ async def test_state_of_a_partition_that_has_moved_is_removed_when_its_new_owner
     assert len(lab.databases("a")) == 2
 
 
+@pytest.mark.nightly
 async def test_a_source_topic_made_anew_and_longer_stops_the_worker_with_and_without_its_disk(lab: Lab) -> None:
     await lab.produce(RECORDS)
     await run_once(lab)
@@ -150,6 +156,7 @@ async def test_a_source_topic_made_anew_and_longer_stops_the_worker_with_and_wit
     assert len(lab.counted()) == len(RECORDS)
 
 
+@pytest.mark.nightly
 async def test_a_source_topic_made_anew_and_longer_stops_a_running_worker(lab: Lab) -> None:
     await lab.produce(RECORDS)
     worker = lab.worker()
@@ -188,6 +195,7 @@ def put_ahead(path: Path) -> None:
     database.close()
 
 
+@pytest.mark.nightly
 async def test_records_that_expired_unread_are_counted_in_an_error_and_work_goes_on(lab: Lab) -> None:
     await lab.produce([(0, {})] * 5)
     await run_once(lab)
@@ -200,6 +208,7 @@ async def test_records_that_expired_unread_are_counted_in_an_error_and_work_goes
     assert '"count": 4, "event": "records_expired"' in worker.tail()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("as_of_ms", [1, 4_000_000_000_000])
 async def test_state_that_is_too_old_is_made_anew(lab: Lab, as_of_ms: int) -> None:
     """Compaction may have forgotten the deletions that it has not seen. A clock that was ahead says nothing of it."""
@@ -219,6 +228,7 @@ def age(path: Path, as_of_ms: int) -> None:
     database.close()
 
 
+@pytest.mark.nightly
 async def test_a_changelog_with_fewer_partitions_than_its_source_stops_the_worker(lab: Lab) -> None:
     await lab.add_partitions(lab.source, 3)
     worker = lab.worker()
@@ -226,6 +236,7 @@ async def test_a_changelog_with_fewer_partitions_than_its_source_stops_the_worke
     assert f"changelog {lab.changelog} has 2 partitions, its source {lab.source} has 3" in worker.tail()
 
 
+@pytest.mark.nightly
 async def test_a_truncated_changelog_stops_a_worker_without_its_disk_and_is_named(lab: Lab) -> None:
     await lab.produce(RECORDS)
     await run_once(lab)
@@ -243,6 +254,7 @@ async def test_a_truncated_changelog_stops_a_worker_without_its_disk_and_is_name
     assert lab.changelog in worker.tail()
 
 
+@pytest.mark.nightly
 async def test_a_changelog_made_anew_under_a_running_worker_stops_it_and_the_next_one(lab: Lab) -> None:
     await lab.produce([(0, {})] * 12)
     worker = lab.worker(static=True)
@@ -264,6 +276,7 @@ def lost(worker: Process) -> bool:
     return "ChangelogReplaced" in worker.tail() or "StateLost" in worker.tail()
 
 
+@pytest.mark.nightly
 async def test_a_changelog_from_which_records_are_deleted_stops_the_worker_at_its_start(lab: Lab) -> None:
     await lab.configure(lab.changelog, **{"cleanup.policy": "compact,delete"})
     worker = lab.worker()

@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+import pytest
+
 from tests.integration.runtime.lab import Lab, until
 
 
@@ -18,6 +20,7 @@ async def test_a_tick_comes_after_silence_and_leaves_the_source_offset_where_it_
     assert len(lab.ticks()) == 1
 
 
+@pytest.mark.nightly
 async def test_a_tick_that_fails_is_given_again_and_counts_once(lab: Lab) -> None:
     lab.fault("tick", 2)
     await lab.produce([(0, {"due_ms": 100})])
@@ -29,6 +32,7 @@ async def test_a_tick_that_fails_is_given_again_and_counts_once(lab: Lab) -> Non
     assert len(lab.ticks()) == 1
 
 
+@pytest.mark.nightly
 async def test_unread_records_that_move_a_deadline_are_read_before_it_is_acted_on(lab: Lab) -> None:
     await lab.produce([(0, {"due_ms": 1500})])
     worker = lab.worker()
@@ -42,6 +46,7 @@ async def test_unread_records_that_move_a_deadline_are_read_before_it_is_acted_o
     assert not lab.ticks()
 
 
+@pytest.mark.nightly
 async def test_steady_traffic_on_other_keys_does_not_hold_up_a_tick(lab: Lab) -> None:
     load = asyncio.create_task(lab.load(2000, per_second=300, keys=2))
     await lab.produce([(4, {"due_ms": 500})])
@@ -68,6 +73,7 @@ async def test_deadlines_survive_a_kill_a_lost_disk_and_a_move_to_another_worker
     assert sorted(seen.key for seen in lab.ticks()) == [b"key-%d" % number for number in range(4)]
 
 
+@pytest.mark.nightly
 async def test_many_keys_that_are_due_together_do_not_wait_for_as_many_looks(lab: Lab) -> None:
     on_one_partition = [(lab.partitions * number, {"due_ms": 100}) for number in range(20)]
     await lab.produce(on_one_partition)

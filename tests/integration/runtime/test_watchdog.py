@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from afterword.embedded.java import Java
 from afterword.embedded.kafka import KafkaServer
 from afterword.streams.runtime.watchdog import stalls_before
@@ -30,6 +32,7 @@ async def own_broker(directory: Path) -> AsyncIterator[KafkaServer]:
         await asyncio.to_thread(kafka.stop)
 
 
+@pytest.mark.nightly
 async def test_a_worker_whose_broker_is_suspended_ends_in_time_and_says_so(
     stack: Stack, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -64,6 +67,7 @@ async def test_records_that_the_agent_never_finishes_stop_the_worker(lab: Lab) -
     assert stalls_before(lab.state() / f"{lab.app_id}-stalls") == 1
 
 
+@pytest.mark.nightly
 async def test_a_worker_with_slow_records_or_with_none_goes_on(lab: Lab) -> None:
     await lab.produce([(0, {}), (0, {"sleep": LIMIT_SECONDS + 4})])
     patient = lab.worker(at_least_once=True, options={**WATCHED, "handling_seconds": 20.0})

@@ -65,6 +65,7 @@ async def test_a_token_from_the_endpoint_is_accepted_and_used_by_many_clients(
     assert tokens.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
 
 
+@pytest.mark.nightly
 async def test_a_client_that_the_endpoint_does_not_know_gets_no_token(
     secured: MakeSettings, tokens: TokenEndpoint
 ) -> None:
@@ -73,11 +74,13 @@ async def test_a_client_that_the_endpoint_does_not_know_gets_no_token(
     assert "guessed-canary" not in text
 
 
+@pytest.mark.nightly
 async def test_a_token_that_the_broker_does_not_take_is_refused(secured: MakeSettings, tokens: TokenEndpoint) -> None:
     tokens.life_seconds = -3600
     assert "authentication fails" in await refusal_of(secured(kafka=with_token(tokens)).kafka)
 
 
+@pytest.mark.nightly
 async def test_a_broker_that_shows_the_certificate_of_a_stranger_is_not_trusted(
     secured: MakeSettings, secure_stack: SecureStack
 ) -> None:
@@ -86,6 +89,7 @@ async def test_a_broker_that_shows_the_certificate_of_a_stranger_is_not_trusted(
     assert "certificate is not trusted" in await refusal_of(secured(kafka={"ssl_ca_file": None}).kafka)
 
 
+@pytest.mark.nightly
 async def test_a_broker_under_another_name_than_its_certificate_s_is_not_trusted(
     secured: MakeSettings, secure_stack: SecureStack
 ) -> None:
@@ -93,6 +97,7 @@ async def test_a_broker_under_another_name_than_its_certificate_s_is_not_trusted
     assert "certificate is not trusted" in await refusal_of(secured(kafka={"bootstrap_servers": servers}).kafka)
 
 
+@pytest.mark.nightly
 async def test_a_client_s_certificate_is_shown_where_brokers_ask_for_one(
     make_settings: MakeSettings, secure_stack: SecureStack
 ) -> None:
@@ -110,6 +115,7 @@ async def test_a_client_s_certificate_is_shown_where_brokers_ask_for_one(
     assert await refusal_of(make_settings(kafka=mutual).kafka)
 
 
+@pytest.mark.nightly
 async def test_a_listener_of_another_kind_is_named_as_the_cause(
     make_settings: MakeSettings, secured: MakeSettings, secure_stack: SecureStack
 ) -> None:
@@ -119,6 +125,7 @@ async def test_a_listener_of_another_kind_is_named_as_the_cause(
     assert await refusal_of(secure.kafka)
 
 
+@pytest.mark.nightly
 async def test_producers_consumers_and_subscribers_are_let_in_too(secured: MakeSettings) -> None:
     settings = secured(kafka={"messages_topic": "no-such-topic", "summaries_topic": "no-such-topic"})
     with pytest.raises(TopicMissing):
@@ -132,6 +139,7 @@ async def test_producers_consumers_and_subscribers_are_let_in_too(secured: MakeS
         await SummarySubscriber.from_settings(settings, group_id="g").__aenter__()
 
 
+@pytest.mark.nightly
 async def test_a_file_that_is_missing_is_named(secured: MakeSettings, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"AFTERWORD_KAFKA__SSL_CA_FILE: .*absent\.pem: No such file"):
         await brokers_seen(secured(kafka={"ssl_ca_file": tmp_path / "absent.pem"}).kafka)

@@ -63,6 +63,7 @@ async def test_the_whole_path_over_tls_with_a_password_and_hostile_ids(deploymen
     assert list(tmp_path.parent.rglob("*escaped*")) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_worker_with_a_wrong_password_ends_with_one_line(deployment: Deployment, role: str) -> None:
     kafka = deployment.settings.kafka.model_copy(update={"password": SecretStr("canary-7")})
@@ -79,6 +80,7 @@ async def test_a_worker_with_a_wrong_password_ends_with_one_line(deployment: Dep
     assert "Traceback" not in deployment.logs(role)
 
 
+@pytest.mark.nightly
 async def test_the_segmenter_works_with_tokens(
     secured: Callable[..., Settings], tokens: TokenEndpoint, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ async def test_upserts_tell_which_documents_they_made(make_settings) -> None:
     await mongo.close(database)
 
 
+@pytest.mark.nightly
 async def test_messages_of_the_largest_size_are_read_in_replies_that_the_driver_takes(make_settings) -> None:
     database = mongo.connect(make_settings().mongo)
     store = MongoMessages(database)
@@ -166,6 +167,7 @@ async def test_messages_of_the_largest_size_are_read_in_replies_that_the_driver_
     await mongo.close(database)
 
 
+@pytest.mark.nightly
 async def test_a_collection_that_is_read_whole_is_answered_page_by_page(make_settings) -> None:
     """A filter that few documents match would be answered after a look at all of them: with a million, too late."""
     replies = Replies()

@@ -73,6 +73,7 @@ async def test_after_a_rebuild_no_episode_is_sent_to_the_llm_again(
         assert after.model_copy(update={"usage": before.usage}) == before
 
 
+@pytest.mark.nightly
 async def test_a_new_revision_of_the_same_messages_is_not_sent_to_the_llm_again(
     llm_server: LlmServer, new_worker: MakeProvider
 ) -> None:
@@ -94,6 +95,7 @@ async def test_only_an_answer_that_could_not_be_used_is_asked_for_again_after_a_
         assert len(llm_server.requests) == len(EPISODES) + 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("changed", [{"model": "another-model"}, {"temperature": 0.9}, {"cache_seconds": 0}])
 async def test_another_model_is_asked_again_and_so_is_one_whose_answers_are_not_kept(
     llm_server: LlmServer, new_worker: MakeProvider, changed: dict[str, Any]
@@ -103,6 +105,7 @@ async def test_another_model_is_asked_again_and_so_is_one_whose_answers_are_not_
     assert len(llm_server.requests) == 2 * len(EPISODES)
 
 
+@pytest.mark.nightly
 async def test_workers_in_one_process_that_have_the_same_episode_ask_once(
     llm_server: LlmServer, new_worker: MakeProvider
 ) -> None:
@@ -116,6 +119,7 @@ def without_seconds(summary: SummaryCreated) -> SummaryCreated:
     return summary.model_copy(update={"usage": summary.usage.model_copy(update={"seconds": 0.0})})
 
 
+@pytest.mark.nightly
 async def test_a_lost_cache_costs_calls_and_nothing_else(
     llm_server: LlmServer, new_worker: MakeProvider, database: MongoDatabase
 ) -> None:
@@ -126,6 +130,7 @@ async def test_a_lost_cache_costs_calls_and_nothing_else(
     assert list(map(without_seconds, again)) == list(map(without_seconds, first))
 
 
+@pytest.mark.nightly
 async def test_the_llm_and_the_cache_get_placeholders_and_the_summary_has_the_originals(
     llm_server: LlmServer, database: MongoDatabase
 ) -> None:

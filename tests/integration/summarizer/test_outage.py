@@ -144,6 +144,7 @@ async def points(settings: Settings) -> dict[str, int]:
     return {episode_id.removesuffix(":1"): revision for episode_id, revision in found.items()}
 
 
+@pytest.mark.nightly
 async def test_a_worker_that_is_killed_while_it_mends_leaves_it_to_the_next(settings, deployment, llm_server, events):
     llm_server.down = True
     await deployment.produce(lines())

@@ -172,6 +172,7 @@ def check_waits_and_corrections(server: LlmServer) -> None:
         assert later.at - earlier.at >= TIMEOUT_SECONDS
 
 
+@pytest.mark.nightly
 async def test_a_slow_conversation_holds_up_no_other_and_keeps_its_own_order(settings, deployment, llm_server):
     await send(settings, episode("warm-up"))  # the first episode also waits for the language model to be loaded
     await announced(settings, 1)
@@ -198,6 +199,7 @@ async def readiness(deployment: Deployment) -> tuple[int, dict[str, str]]:
     return answer.status_code, answer.json().get("reasons", {})
 
 
+@pytest.mark.nightly
 async def test_episodes_that_the_llm_alone_refuses_fall_back_and_stop_nobody(settings, deployment, llm_server):
     refused = [f"flagged-{number}" for number in range(16)]
     llm_server.scripts = {f"[{name}]": deque(always(llm.fails(403))) for name in refused}
@@ -261,6 +263,7 @@ def check_headers(letter: ConsumerRecord, topic: str) -> None:
     assert SECRET not in error_of(letter, "message")
 
 
+@pytest.mark.nightly
 async def test_the_archivers_offsets_are_read_from_its_group_and_unknown_without_a_broker(settings, closed_port):
     kafka = settings.kafka
     await ensure_topics(settings)
