@@ -18,19 +18,26 @@ Node = tuple[str, Any]
 """A condition and its number, or `any` or `all` and a tuple of nodes."""
 
 
+class Totals(Protocol):
+    """Counters of messages."""
+
+    @property
+    def turns(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def text_bytes(self) -> int: ...
+    @property
+    def longest(self) -> int: ...
+
+
 class Counters(Protocol):
-    """The counters of pending messages that conditions look at."""
+    """What conditions look at."""
 
     @property
     def pending_messages(self) -> int: ...
     @property
-    def pending_turns(self) -> int: ...
-    @property
-    def pending_tokens(self) -> int: ...
-    @property
-    def pending_text_bytes(self) -> int: ...
-    @property
-    def pending_longest(self) -> int: ...
+    def pending(self) -> Totals: ...
     @property
     def since_ms(self) -> int | None: ...
     @property
@@ -79,19 +86,19 @@ CONDITIONS = {
             "so many turns are pending, the last one perhaps unfinished. A turn is a user message and all up to the "
             "next; what comes before the first user message is one as well, as in `turn_count`",
             least=1,
-            compile=lambda number: lambda c: c.pending_turns >= number,
+            compile=lambda number: lambda c: c.pending.turns >= number,
         ),
         Condition(
             "tokens",
             "the pending contents have so many tokens",
             least=1,
-            compile=lambda number: lambda c: c.pending_tokens >= number,
+            compile=lambda number: lambda c: c.pending.tokens >= number,
         ),
         Condition(
             "text_bytes",
             "the pending contents have so many bytes of UTF-8",
             least=1,
-            compile=lambda number: lambda c: c.pending_text_bytes >= number,
+            compile=lambda number: lambda c: c.pending.text_bytes >= number,
         ),
         Condition(
             "seconds",
@@ -103,7 +110,7 @@ CONDITIONS = {
             "important_content",
             "some pending message has **more** than so many characters, stripped of white space",
             least=0,
-            compile=lambda number: lambda c: c.pending_longest > number,
+            compile=lambda number: lambda c: c.pending.longest > number,
         ),
     )
 }

@@ -17,7 +17,7 @@ from afterword.streams.runtime import App, Batches, Output, Tick, failing_batch
 from afterword.streams.runtime.batch import Batch
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.segmenter.partitions import PartitionerCheck
-from afterword.streams.segmenter.processor import STAGE, Outcome, Room, Segmenter
+from afterword.streams.segmenter.processor import STAGE, ByteBudget, Outcome, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Deadlines
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
@@ -26,10 +26,10 @@ from afterword.streams.tokens import count_tokens
 
 log = structlog.get_logger()
 
-PIECE = Room(read=256 * 1024, write=1024 * 1024)
+PIECE = ByteBudget(read=256 * 1024, write=1024 * 1024)
 """Bytes of records, and of what they lead to, that are handled without a pause: 0.1 s when tokens are slow to count.
 
-Short messages lead to three or four times as many bytes as they have. With less room to write a piece would have few
+Short messages lead to three or four times as many bytes as they have. If less could be written, a piece would have few
 messages of each conversation, whose row is read and written once in a piece.
 """
 
@@ -76,12 +76,12 @@ class EventHandler:
         self.totals: Counter[str] = Counter()
 
     async def handle(self, work: Sequence[KafkaRecord] | Tick, batch: Batch) -> None:
-        """Handle records, or deadlines, as far as their transaction has room, in pieces that let others run."""
+        """Handle records, or deadlines, as far as they fit into a transaction, in pieces that let others run."""
         number = len(work.due if isinstance(work, Tick) else work)
         now_ms, done, written = self._app.engine.clock(), 0, 0
         while done < number and written < batch.most_bytes:
-            room = PIECE._replace(write=min(PIECE.write, batch.most_bytes - written))
-            outcome = self._piece(work, done, now_ms, room)
+            budget = PIECE._replace(write=min(PIECE.write, batch.most_bytes - written))
+            outcome = self._piece(work, done, now_ms, budget)
             for topic, key, value, headers in outcome.outgoing:  # not by Faust's topics, which do the same the long way
                 batch.send(Output(topic, key, value, None, None, headers))
             self._count(outcome)
@@ -108,11 +108,11 @@ class EventHandler:
         traces = links(trace_in(record.headers) for record in work)
         return open_span(self._segmenter.tracer, f"process {first.topic}", SpanKind.CONSUMER, attributes, links=traces)
 
-    def _piece(self, work: Sequence[KafkaRecord] | Tick, first: int, now_ms: int, room: Room) -> Outcome:
+    def _piece(self, work: Sequence[KafkaRecord] | Tick, first: int, now_ms: int, budget: ByteBudget) -> Outcome:
         if isinstance(work, Tick):
             due = [key for _, key in work.due[first:]]
-            return self._segmenter.tick(due, work.now_ms, work.topic, work.partition, room)
-        return self._segmenter.process(islice(work, first, None), now_ms, room)
+            return self._segmenter.tick(due, work.now_ms, work.topic, work.partition, budget)
+        return self._segmenter.process(islice(work, first, None), now_ms, budget)
 
     def reject(self, record: Any, error: Exception) -> Output:
         """Make the dead letter of a record that failed alone: with type and place of the error, which may quote it."""
@@ -137,7 +137,7 @@ class EventHandler:
 
     def _count_elsewhere(self, outcome: Outcome, record: KafkaRecord) -> None:
         partitions = self._app.consumer.topic_partitions(record.topic)
-        found = self._placement.elsewhere(outcome.begun, record.topic, record.partition, partitions)
+        found = self._placement.elsewhere(outcome.new_conversation_keys, record.topic, record.partition, partitions)
         self._metrics.elsewhere.inc(found)
 
 

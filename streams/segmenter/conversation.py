@@ -4,54 +4,40 @@ An agent is active from the first message that names it until a flush that names
 order in which they were last named, so that the first one has to go when there are too many.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter import state as rows
-from afterword.streams.segmenter.arrival import Arrival, Weight, from_row, message_in, weight_of
+from afterword.streams.segmenter.arrival import Arrival, from_row
 from afterword.streams.segmenter.episodes import ClosedEpisode
 from afterword.streams.segmenter.rules import (
     Cut,
     EpisodeRules,
-    as_set,
     close_all,
     decide,
     emitted,
     is_duplicate,
-    is_full,
     is_silent,
-    judged,
     nothing_pending,
     overfull,
     overlap_of,
     recounted,
     split,
-    topics_in,
-    waiting,
-    weighed,
     window_first,
 )
-from afterword.streams.segmenter.shifts import utterance_of
 from afterword.streams.segmenter.state import NOBODY, Body, Rows, Scope, State, decode_body, digest_of, encode_body
-from afterword.streams.settings import Episodes
 
 Amend = Callable[[Body], Body]
 """Changes the row of a message; the row of one that is gone has no JSON."""
 
 
-BodyRow = tuple[bytes, Body]
-"""A message's row, and what is in it."""
+class States(Protocol):
+    """States by their scopes; None where no message was taken yet."""
 
-
-class HeardRows(NamedTuple):
-    """Messages that the topic model has heard just now."""
-
-    rows: Mapping[int, BodyRow]
-    """Rows of the messages by their numbers, as sealed."""
-    has_topics: bool = False
-    """A topic begins there: the counters of the open episode are too high."""
+    def get(self, scope: Scope, /) -> State | None: ...
+    def __setitem__(self, scope: Scope, state: State, /) -> None: ...
 
 
 class Roster(NamedTuple):
@@ -81,51 +67,50 @@ def deactivated(active: Sequence[str], agent_id: str) -> list[str]:
     return [agent for agent in active if agent != agent_id]
 
 
-class Thread:
+class ScopeLog:
     """Messages that are numbered together: a conversation, or an agent's part of one.
 
-    `state`: None when no message was taken yet. `table`: of messages. `overlap`: messages of an episode that the next
-    one carries. `window`: how many of its last messages' ids it remembers. `now_ms`: wall clock, ms since 1970.
+    `messages`: the table. `overlap`: messages of an episode that the next one carries. `window`: how many of its last
+    messages' ids it remembers. `now_ms`: wall clock, milliseconds since 1970.
     """
 
-    def __init__(
-        self,
-        scope: Scope,
-        state: State | None,
-        table: Rows,
-        *,
-        overlap: int,
-        window: int,
-        now_ms: int,
-    ) -> None:
+    def __init__(self, scope: Scope, states: States, messages: Rows, *, overlap: int, window: int, now_ms: int) -> None:
         self.scope = scope
-        self.state = state
-        self._table = table
+        self._states = states
+        self._messages = messages
         self._overlap = overlap
         self._window = window
         self._now_ms = now_ms
         self._prefix = rows.prefix(scope)
-        self._first_row = state.window_first if state else 0
+
+    @property
+    def state(self) -> State | None:
+        """Raises: RowUnreadable, StateUnreadable."""
+        return self._states.get(self.scope)
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._states[self.scope] = state
 
     @property
     def is_pending(self) -> bool:
-        return self.state is not None and self.state.pending_messages > 0
+        return bool(self.state and self.state.pending_messages)
 
     @property
     def pending_bytes(self) -> int:
-        return self.state.pending_bytes if self.state else 0
+        return self.state.pending.episode_bytes if self.state else 0
 
     def has(self, digest: bytes) -> bool:
         """Return whether a message with this id is a duplicate. `digest`: of the id."""
         if self.state is None or not self.state.next_seq:  # spares a look that finds nothing
             return False
-        row = self._table.get(rows.seen_key(self._prefix, digest))
+        row = self._messages.get(rows.seen_key(self._prefix, digest))
         return is_duplicate(self.state, None if row is None else rows.decode_seq(row), self._window)
 
     def remember(self, digest: bytes) -> None:
         """Record the id of the next message."""
         seq = self.state.next_seq if self.state else 0
-        self._table[rows.seen_key(self._prefix, digest)] = rows.encode_seq(seq)
+        self._messages[rows.seen_key(self._prefix, digest)] = rows.encode_seq(seq)
 
     def append(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
         """Take the message, and return the episodes that it closes, in order.
@@ -133,101 +118,28 @@ class Thread:
         One that is in an episode already, because the state was rebuilt since, only has its id remembered.
         """
         state = self.state or State(message.tenant_id)
-        if message.offset < state.taken_to:
+        if message.body.offset < state.taken_to:
             self.keep_id(message)
             return []
-        message = as_set(message, rules.limits)
-        after = waiting(state, message, rules, self._now_ms)
-        if after:
-            self._put(state.next_seq, message, None, None, is_heard=True)
-            self._step(state, after)
-            return []
-        found = self._hear(rules.limits)
-        state = self.state or state
-        if found.has_topics and is_full(state, message, rules.limits):
-            state = self._weighed(state)
-        message, heard = judged(state, message, rules.limits)
-        decision = decide(state, message, rules, self._now_ms, heard)
-        is_heard = heard is not None
-        self._put(state.next_seq, message, decision.sealed_before, decision.sealed_after, is_heard=is_heard)
-        after = decision.state
-        if found.has_topics and after.open_messages:
-            after = self._weighed(after, message)
-        return self._emit(state, after, decision.cuts, found.rows)
-
-    def _put(
-        self, seq: int, message: Arrival, before: CloseReason | None, after: CloseReason | None, *, is_heard: bool
-    ) -> None:
-        """Write a message's row. `before`, `after`: where an episode was sealed."""
-        says = message.is_continuation
-        body = Body(
-            message.json,
-            message.tokens,
-            message.offset,
-            before,
-            after,
-            says is False,
-            message.trace,
-            says is True and is_heard,
-            message.topic_model,
-        )
-        self._table[self._body_key(seq)] = encode_body(message.digest, body)
-
-    def hear(self, limits: Episodes) -> None:
-        """Let the topic model hear what it has not heard yet. Raises: RowUnreadable."""
-        if self._hear(limits).has_topics and self.state:
-            self.state = self._weighed(self.state)
-
-    def _hear(self, limits: Episodes) -> HeardRows:
-        """Seal where topics begin among what is unheard; what the last of them leaves is yet to be weighed."""
-        state = self.state
-        if state is None or not state.unheard:
-            return HeardRows({})
-        first = state.next_seq - state.unheard
-        if first < state.open_first:
-            raise RowUnreadable(problem="a conversation's row counts more messages than it has")
-        found = [self._body_row(seq) for seq in range(first, state.next_seq)]
-        said = [message_in(body) for _, body in found]
-        unheard = [
-            (body.is_continuation, body.topic_model, utterance_of(each.role == "user", each.content))
-            for (_, body), each in zip(found, said, strict=True)
-        ]
-        topic, beginnings = topics_in(state, unheard, limits)
-        for seq, model in beginnings:
-            row, body = found[seq - first]
-            body = body._replace(sealed_before="topic_shift", shifts=True, topic_model=model)
-            row = self._table[self._body_key(seq)] = encode_body(digest_of(row), body)
-            found[seq - first] = row, body
-        open_first = beginnings[-1].seq if beginnings else state.open_first
-        self.state = state._replace(topic=topic, unheard=0, open_first=open_first)
-        return HeardRows(dict(enumerate(found, first)), bool(beginnings))
-
-    def _weighed(self, state: State, last: Arrival | None = None) -> State:
-        """The state with the counters of its open episode. `last`: its last message, where no row need be read."""
-        end = state.next_seq - (last is not None)
-        found: list[Arrival | Weight] = []
-        for seq in range(state.open_first, end):
-            _, body = self._body_row(seq)
-            found.append(weight_of(body, message_in(body)))
-        return weighed(state, found if last is None else [*found, last])
+        decision = decide(state, message, rules, self._now_ms)
+        self._put(state.next_seq, decision.body)
+        return self._emit(state, decision.state, decision.cuts)
 
     def keep_id(self, message: Arrival) -> None:
-        """Number a message whose body other threads keep: here only its id is."""
+        """Number a message whose body other logs keep: here only its id is."""
         state = self.state or State(message.tenant_id)
-        self._table[self._body_key(state.next_seq)] = message.digest
+        self._messages[self._body_key(state.next_seq)] = message.body.digest
         self._step(state, nothing_pending(state._replace(next_seq=state.next_seq + 1)))
 
-    def hand_over(self, limits: Episodes) -> list[Arrival]:
-        """Remove all that is pending, which another thread must take, and the overlap before it."""
-        self._hear(limits)
+    def hand_over(self) -> list[Arrival]:
+        """Remove all that is pending, which another log must take, and the overlap before it."""
         state = self.state
         if state is None:
             return []
-        found = self._read(range(state.overlap_first, state.next_seq))
-        self._strip(state.overlap_first, found)
+        pending = self._pending(state)
+        self._strip_to(state.next_seq)
         self._step(state, nothing_pending(state)._replace(since_ms=None, topic=b""))
-        pending = found[state.first_pending - state.overlap_first :]
-        return [message for message in (self._message(row, state) for row in pending) if message]
+        return [message for message in pending if message]
 
     def search(self, digest: bytes) -> list[int]:
         """Numbers of the messages with this id that are pending or overlap."""
@@ -236,8 +148,8 @@ class Thread:
             return []
         # where no ids are remembered, those of pending messages are looked at too
         looked_at = range(state.overlap_first, state.first_pending if self._window else state.next_seq)
-        found = [seq for seq in looked_at if digest_of(self._row(self._body_key(seq))) == digest]
-        row = self._table.get(rows.seen_key(self._prefix, digest))
+        found = [seq for seq in looked_at if digest_of(self._row(seq)) == digest]
+        row = self._messages.get(rows.seen_key(self._prefix, digest))
         seq = None if row is None else rows.decode_seq(row)
         return [*found, seq] if seq is not None and state.first_pending <= seq < state.next_seq else found
 
@@ -246,32 +158,30 @@ class Thread:
 
         A message that is gone stays so.
         """
-        self.hear(rules.limits)  # what was said counts, as in talk that nobody changes
-        state = self.state
-        row, body = self._body_row(seq)
+        state, body = self.state, self._body(seq)
         if state is None or body.is_gone:
             return []
-        self._table[self._body_key(seq)] = encode_body(digest_of(row), amended(body))
+        self._put(seq, amended(body))
         if seq < state.first_pending:
             return []
-        pending = [self._message(row, state) for row in self._read(range(state.first_pending, state.next_seq))]
-        after = recounted(state, pending)
+        after = recounted(state, self._pending(state))
         self._strip_to(after.overlap_first)
         cut = overfull(after, rules.limits)
-        return self._emit(state, emitted(after, cut), [cut] if cut else [], {})
+        return self._emit(state, emitted(after, cut), [cut] if cut else [])
 
     def clear(self) -> None:
         """Remove all that is pending, and the overlap; ids, ordinals and clocks stay. Damaged rows go like others."""
-        if self.state is None or self.state.is_stub:
+        state = self.state
+        if state is None or state.is_stub:
             return
-        self._strip_to(self.state.next_seq)
-        self._step(self.state, nothing_pending(self.state)._replace(since_ms=None, topic=b"", unheard=0))
+        self._strip_to(state.next_seq)
+        self._step(state, nothing_pending(state)._replace(since_ms=None, topic=b""))
 
-    def close(self, reason: CloseReason, limits: Episodes) -> list[ClosedEpisode]:
+    def close(self, reason: CloseReason) -> list[ClosedEpisode]:
         """Emit everything pending, and return the episodes that it makes."""
-        found = self._hear(limits).rows
-        cut = self.state and close_all(self.state, reason)
-        return self._emit(self.state, emitted(self.state, cut), [cut], found) if self.state and cut else []
+        state = self.state
+        cut = state and close_all(state, reason)
+        return self._emit(state, emitted(state, cut), [cut]) if state and cut else []
 
     def forget(self, most: int) -> bool:
         """Remove the overlap and the ids, where nothing is pending; return whether only the stub is left.
@@ -281,53 +191,38 @@ class Thread:
         state = self.state
         if state is None:
             return True
-        end = min(state.next_seq, self._first_row + most)
-        for seq in range(self._first_row, end):
+        end = min(state.next_seq, state.window_first + most)
+        for seq in range(state.window_first, end):
             self._forget(seq)
         if end < state.next_seq:
-            self._first_row = end
             self._strip_to(state.next_seq)
             self.state = state._replace(window_first=end, overlap_first=state.next_seq)
             return False
-        self._first_row = 0
         self.state = state.stub
         return True
 
-    def tidy(self) -> None:
-        """Delete the rows before the window: over time as many as were made."""
-        if self.state is None:
-            return
-        for seq in range(self._first_row, self.state.window_first):
-            self._forget(seq)
-        self._first_row = self.state.window_first
-
     def _step(self, before: State, after: State) -> None:
-        """Make `after` the state. The window moves with each step, so that batches make no difference to it."""
-        silent_ms = 0 if after.pending_messages else self._now_ms
+        """Make `after` the state, and delete the rows that leave the window: over time as many as were made."""
         first = window_first(before, after, self._window)
-        if first != after.window_first or silent_ms != after.silent_ms:  # not so with most messages
-            after = after._replace(window_first=first, silent_ms=silent_ms)
-        self.state = after
+        for seq in range(before.window_first, first):
+            self._forget(seq)
+        self.state = after._replace(window_first=first, silent_ms=0 if after.pending_messages else self._now_ms)
 
-    def _emit(
-        self, before: State, state: State, cuts: Iterable[Cut], found: Mapping[int, BodyRow]
-    ) -> list[ClosedEpisode]:
-        """`found`: rows that were read."""
+    def _emit(self, before: State, after: State, cuts: Iterable[Cut]) -> list[ClosedEpisode]:
         episodes: list[ClosedEpisode] = []
         for cut in cuts:
-            closed, state = self._split(state, cut, found)
+            closed, after = self._split(after, cut)
             episodes += closed
-        self._step(before, state)
+        self._step(before, after)
         return episodes
 
-    def _split(self, state: State, cut: Cut, found: Mapping[int, BodyRow]) -> tuple[list[ClosedEpisode], State]:
+    def _split(self, state: State, cut: Cut) -> tuple[list[ClosedEpisode], State]:
         first = state.overlap_first
-        read = [found.get(seq) or self._body_row(seq) for seq in range(first, min(cut.end + 1, state.next_seq))]
-        bodies = [body for _, body in read]
+        bodies = [self._body(seq) for seq in range(first, min(cut.end + 1, state.next_seq))]
         episodes: list[ClosedEpisode] = []
         overlap = overlap_of(range(first, cut.first), bodies, first, self._overlap)
         for one in split(cut, bodies[cut.first - first :]):
-            core = [body for body in bodies[one.first - first : one.end - first] if body.json]
+            core = [body for body in bodies[one.first - first : one.end - first] if not body.is_gone]
             if not core:  # all of it was deleted
                 continue
             ordinal = state.last_ordinal + len(episodes) + 1
@@ -337,67 +232,55 @@ class Thread:
             )
             overlap = overlap_of(range(one.first, one.end), bodies, first, self._overlap)
         overlap_first = overlap[0] if overlap else cut.end
-        self._strip(first, [row for row, _ in read[: overlap_first - first]])
+        for seq in range(first, overlap_first):  # the ids alone are kept of messages that are emitted and no overlap
+            self._messages[self._body_key(seq)] = bodies[seq - first].digest
         ordinal = state.last_ordinal + len(episodes)
         return episodes, state._replace(last_ordinal=ordinal, overlap_first=overlap_first)
-
-    def _read(self, seqs: range) -> list[bytes]:
-        return [self._row(self._body_key(seq)) for seq in seqs]
-
-    def _strip(self, first: int, found: Iterable[bytes]) -> None:
-        """Keep only the ids of messages that are emitted and no overlap. `found`: their rows, from `first` on."""
-        for seq, row in enumerate(found, first):
-            self._table[self._body_key(seq)] = digest_of(row)
 
     def _strip_to(self, end: int) -> None:
         """Keep only the ids of the messages from the overlap on, up to `end`."""
         for seq in range(self.state.overlap_first if self.state else end, end):
-            row = self._table.get(self._body_key(seq))
+            row = self._messages.get(self._body_key(seq))
             if row is not None:
-                self._table[self._body_key(seq)] = digest_of(row)
+                self._messages[self._body_key(seq)] = digest_of(row)
 
     def _forget(self, seq: int) -> None:
         key = self._body_key(seq)
-        row = self._table.get(key)
+        row = self._messages.get(key)
         if row is None:  # it was lost, and with it the id: what is not needed any more stops nobody
             return
         digest = digest_of(row)
-        del self._table[key]
+        del self._messages[key]
         if not self._window:  # ids are remembered elsewhere
             return
         seen = rows.seen_key(self._prefix, digest)
         # past the window the id may have been taken again, and the row belongs to that message now
-        if self._table.get(seen) == rows.encode_seq(seq):
-            del self._table[seen]
+        if self._messages.get(seen) == rows.encode_seq(seq):
+            del self._messages[seen]
 
-    def _message(self, row: bytes, state: State) -> Arrival | None:
-        """The pending message of a row; None if it was deleted."""
-        body = body_in(row)
-        if body.is_gone:
-            return None
-        return from_row(row, body, state, message_in(body))
+    def _pending(self, state: State) -> list[Arrival | None]:
+        """The pending messages, None for each that was deleted. Raises: RowUnreadable."""
+        bodies = [self._body(seq) for seq in range(state.first_pending, state.next_seq)]
+        return [None if body.is_gone else from_row(body, state) for body in bodies]
 
-    def _body_row(self, seq: int) -> BodyRow:
-        """Raises: RowUnreadable."""
-        row = self._row(self._body_key(seq))
-        return row, body_in(row)
+    def _put(self, seq: int, body: Body) -> None:
+        self._messages[self._body_key(seq)] = encode_body(body)
 
-    def _row(self, key: bytes) -> bytes:
-        row = self._table.get(key)
+    def _body(self, seq: int) -> Body:
+        """The body of a message that is pending or overlap. Raises: RowUnreadable."""
+        body = decode_body(self._row(seq))
+        if body is None:
+            raise RowUnreadable(problem="a message that is pending has no body")
+        return body
+
+    def _row(self, seq: int) -> bytes:
+        row = self._messages.get(self._body_key(seq))
         if row is None:
             raise RowUnreadable(problem="a message's row is missing")
         return row
 
     def _body_key(self, seq: int) -> bytes:
         return rows.body_key(self._prefix, seq)
-
-
-def body_in(row: bytes) -> Body:
-    """The body of a message that is pending or overlap. Raises: RowUnreadable."""
-    body = decode_body(row)
-    if body is None:
-        raise RowUnreadable(problem="a message that is pending has no body")
-    return body
 
 
 class Amended(NamedTuple):
@@ -419,10 +302,6 @@ class SegmentedConversation(Protocol):
 
     def amend(self, digest: bytes, amended: Amend) -> Amended: ...
 
-    def hear(self) -> None:
-        """Let the topic model hear all that is pending: other rules follow."""
-        ...
-
     def clear(self) -> None:
         """Remove all messages; those that come later start over, and only their ordinals go on."""
         ...
@@ -438,26 +317,23 @@ class SegmentedConversation(Protocol):
         ...
 
     def flush(self, agent_id: str | None) -> Iterable[list[ClosedEpisode]]:
-        """Close one thread after the other; one that is closed has nothing pending when the flush is repeated."""
+        """Close one log after the other; one that is closed has nothing pending when the flush is repeated."""
         ...
 
 
 class PerConversation:
-    """One thread, whoever speaks."""
+    """One log, whoever speaks."""
 
-    def __init__(self, only: Thread, rules: EpisodeRules) -> None:
+    def __init__(self, only: ScopeLog, rules: EpisodeRules) -> None:
         self._only = only
         self._rules = rules
 
     def take(self, message: Arrival) -> list[ClosedEpisode]:
-        self._only.remember(message.digest)
+        self._only.remember(message.body.digest)
         return self._only.append(message, self._rules)
 
-    def hear(self) -> None:
-        self._only.hear(self._rules.limits)
-
     def flush(self, _: str | None) -> Iterable[list[ClosedEpisode]]:
-        return [self._only.close("flush", self._rules.limits)]
+        return [self._only.close("flush")]
 
     def amend(self, digest: bytes, amended: Amend) -> Amended:
         found, state = self._only.search(digest), self._only.state
@@ -480,36 +356,32 @@ class PerConversation:
 
 
 class PerAgent:
-    """A thread for each agent. `root` remembers ids and active agents, and never has anything pending itself.
+    """A log for each agent. `root` remembers ids and active agents, and never has anything pending itself.
 
-    `thread_of`: opens the thread of an agent; that of NOBODY has what waits for the first one. An agent that is not
+    `log_of`: opens the log of an agent; that of NOBODY has what waits for the first one. An agent that is not
     active has nothing pending, so that the list of active agents is enough to find whatever is pending.
     """
 
     def __init__(
-        self, root: Thread, thread_of: Callable[[Scope], Thread], max_agents: int, rules: EpisodeRules
+        self, root: ScopeLog, log_of: Callable[[Scope], ScopeLog], max_agents: int, rules: EpisodeRules
     ) -> None:
         self._root = root
-        self._thread_of = thread_of
+        self._log_of = log_of
         self._max_agents = max_agents
         self._rules = rules
 
     def take(self, message: Arrival) -> list[ClosedEpisode]:
-        self._root.remember(message.digest)
+        self._root.remember(message.body.digest)
         self._root.keep_id(message)
         before = self._active
-        roster = activated(before, message.agent_id, self._max_agents)
+        roster = activated(before, message.message.agent_id, self._max_agents)
         closed = self._close(roster.displaced, "idle")
-        if message.agent_id and not before:
-            closed += self._adopt(message.agent_id, message)
-        for agent in recipients(before, message.agent_id):
-            closed += self._thread(agent).append(message, self._rules)
+        if message.message.agent_id and not before:
+            closed += self._adopt(message.message.agent_id, message)
+        for agent in recipients(before, message.message.agent_id):
+            closed += self._log(agent).append(message, self._rules)
         self._set_active(roster.active)
         return closed
-
-    def hear(self) -> None:
-        for agent in [*self._active, NOBODY]:
-            self._thread(agent).hear(self._rules.limits)
 
     def flush(self, agent_id: str | None) -> Iterator[list[ClosedEpisode]]:
         """Close what is pending of the agent, which is not active any more; of all when none is named."""
@@ -524,39 +396,39 @@ class PerAgent:
         """Look at the agents that may have it pending; others may have it in an episode, or in one and as overlap."""
         closed: list[ClosedEpisode] = []
         for agent in [*self._active, NOBODY]:
-            thread = self._thread(agent)
-            closed += [closed for seq in thread.search(digest) for closed in thread.amend(seq, amended, self._rules)]
+            log = self._log(agent)
+            closed += [closed for seq in log.search(digest) for closed in log.amend(seq, amended, self._rules)]
         return Amended(closed, is_elsewhere=True)
 
     def clear(self) -> None:
         for agent in [*self._active, NOBODY]:
-            self._thread(agent).clear()
+            self._log(agent).clear()
         self._set_active([])
 
     @property
     def is_pending(self) -> bool:
-        return any(self._thread(agent).is_pending for agent in [*self._active, NOBODY])
+        return any(self._log(agent).is_pending for agent in [*self._active, NOBODY])
 
     @property
     def pending_bytes(self) -> int:
-        return sum(self._thread(agent).pending_bytes for agent in [*self._active, NOBODY])
+        return sum(self._log(agent).pending_bytes for agent in [*self._active, NOBODY])
 
     def _adopt(self, agent: str, message: Arrival) -> list[ClosedEpisode]:
         """Give the agent what waited, unless it waited too long: then a living worker has closed it before."""
-        waited_for = self._thread(NOBODY)
+        waited_for = self._log(NOBODY)
         if waited_for.state is None or not waited_for.state.pending_messages:
             return []
         rules = self._rules
         if is_silent(waited_for.state, message, rules.limits):
-            return waited_for.close("idle", rules.limits)
-        thread = self._thread(agent)
-        return [closed for waited in waited_for.hand_over(rules.limits) for closed in thread.append(waited, rules)]
+            return waited_for.close("idle")
+        log = self._log(agent)
+        return [closed for waited in waited_for.hand_over() for closed in log.append(waited, rules)]
 
     def _close(self, agents: Iterable[str], reason: CloseReason) -> list[ClosedEpisode]:
-        return [closed for agent in agents for closed in self._thread(agent).close(reason, self._rules.limits)]
+        return [closed for agent in agents for closed in self._log(agent).close(reason)]
 
-    def _thread(self, agent: str) -> Thread:
-        return self._thread_of(Scope(self._root.scope.conversation_id, agent))
+    def _log(self, agent: str) -> ScopeLog:
+        return self._log_of(Scope(self._root.scope.conversation_id, agent))
 
     @property
     def _active(self) -> list[str]:

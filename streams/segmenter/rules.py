@@ -5,12 +5,12 @@ was down meanwhile finds the same silence between the records' timestamps, and c
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from afterword.schemas import CloseReason
 from afterword.streams.segmenter import shifts
-from afterword.streams.segmenter.arrival import Arrival, Weight
-from afterword.streams.segmenter.state import MAX_DEADLINE_MS, Body, State
+from afterword.streams.segmenter.arrival import Arrival
+from afterword.streams.segmenter.state import MAX_DEADLINE_MS, Body, State, Totals
 from afterword.streams.settings import Episodes
 from afterword.streams.triggers import Fires, compile_trigger
 
@@ -19,8 +19,6 @@ MAX_EPISODE_BYTES = 700_000
 MAX_OVERLAP_BYTES = 100_000
 MOST_GONE = 10_000
 """Rows of one open episode, most of them of deleted messages; also those that an overlap may be behind."""
-MOST_UNHEARD = 64
-"""Messages that the topic model hears together, at most."""
 FORGOTTEN_AT_ONCE = 4
 """Rows of an old, longer window that go with each message: a lowered window makes no transaction of all of them."""
 
@@ -43,32 +41,11 @@ class Cut(NamedTuple):
     """Version of the model that found the topic shift after it; 0: none did."""
 
 
-Unheard = tuple[bool | None, int, shifts.Utterance]
-"""`is_continuation` of a pending message, the version of the model that found, before the message was handed over, that
-it shifts, or 0, and what the model is yet to hear."""
-
-
-class Heard(NamedTuple):
-    """A message that the topic model has heard, and not taken yet."""
-
-    listener: shifts.TopicListener
-    now: shifts.Utterance
-
-
-class Beginning(NamedTuple):
-    """A topic among messages that were unheard."""
-
-    seq: int
-    """The message that begins it."""
-    topic_model: int
-    """Version of the model that found it; 0: the message says it."""
-
-
 class Decision(NamedTuple):
     """The consequences of a message."""
 
-    sealed_before: CloseReason | None
-    sealed_after: CloseReason | None
+    body: Body
+    """The message's row, with the episodes that were sealed around it."""
     cuts: tuple[Cut, ...]
     """Emissions in this order; they may include the message itself."""
     state: State
@@ -79,94 +56,55 @@ def episode_rules(limits: Episodes) -> EpisodeRules:
     return EpisodeRules(limits, compile_trigger(limits.conditions()) if limits.auto_summarize else _never)
 
 
-def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int, heard: Heard | None = None) -> Decision:
+def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> Decision:
     """Silence, boundary, append, full, trigger, limit: in this order.
 
-    `now_ms`: wall clock, milliseconds since 1970; `heard`: the message for the topic model, if one looks at it.
+    `now_ms`: wall clock, milliseconds since 1970.
     """
     limits = rules.limits
+    utterance = shifts.utterance_of(message.is_user, message.content) if listens(state, limits) else None
+    message = judged(state, message, utterance, limits)
     silence = close_all(state, "idle") if is_silent(state, message, limits) else None
     state = emitted(state, silence)
     before = boundary(state, message, limits)
     state = sealed(state) if before else state
-    state = appended(state, message, limits, now_ms, topic_after(state, heard, limits))
+    state = appended(state, message, limits, now_ms, topic_after(state, utterance, limits))
     after: CloseReason | None = "max_size" if is_complete(state, limits) else None
     state = sealed(state) if after else state
     triggered = trigger(state, rules) or overfull(state, limits)
     state = emitted(state, triggered)
-    return Decision(before, after, tuple(cut for cut in (silence, triggered) if cut), state)
+    body = message.body._replace(sealed_before=before, sealed_after=after)
+    return Decision(body, tuple(cut for cut in (silence, triggered) if cut), state)
 
 
-def as_set(message: Arrival, limits: Episodes) -> Arrival:
-    """The message with what the settings make of its `is_continuation`."""
-    return message._replace(is_continuation=None, topic_model=0) if limits.topic_shift == "off" else message
+def listens(state: State, limits: Episodes) -> bool:
+    """Return whether the topic model looks at the next message. An episode keeps the model that opened it, or none."""
+    return limits.topic_shift == "auto" or bool(state.topic)
 
 
-def waiting(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> State | None:
-    """The state after a message that the topic model need not hear yet; None for one that is to be decided on now.
+def judged(state: State, message: Arrival, utterance: shifts.Utterance | None, limits: Episodes) -> Arrival:
+    """The message with what the settings, and the model of its text, make of its `is_continuation`.
 
-    It waits where nothing leaves with it, wherever topics end: with fewer of them ended, the open episode has only more
-    messages. So the model hears a conversation's messages together, shortly before they leave, and finds the same.
+    The model is the one that opened the episode, whose row `state` has. It has no say where the message says something.
     """
-    limits = rules.limits
-    opens = not state.open_messages
-    hears = limits.topic_shift == "auto" if opens else bool(state.topic)
-    if not hears or state.unheard >= MOST_UNHEARD:
-        return None
-    if is_silent(state, message, limits) or (not opens and is_full(state, message, limits)):
-        return None
-    after = appended(state, message, limits, now_ms, state.topic or shifts.BEGUN, state.unheard + 1)
-    return None if is_complete(after, limits) or rules.fires(after) or is_crowded(after, limits) else after
-
-
-def topics_in(state: State, unheard: Sequence[Unheard], limits: Episodes) -> tuple[bytes, list[Beginning]]:
-    """The topic model's row when it has heard what is unheard, and the topics that begin there."""
-    listener = shifts.TopicListener(state.topic) if state.topic else None
-    shortest, hears_all = limits.min_episode_size, limits.topic_shift == "auto"
-    length = state.open_messages - state.unheard
-    found = []
-    for seq, (says, model, now) in enumerate(unheard, state.next_seq - state.unheard):
-        if says is None and listener and length >= shortest and listener.begins_topic(now, length):
-            says, model = False, listener.version
-        if says is False and length >= shortest:
-            found.append(Beginning(seq, model))
-            length = 0
-            if not hears_all:  # an episode keeps the model that opened it, or none
-                listener = None
-        if listener:
-            listener.take(now, opens=not length)
-        length += 1
-    return listener.row if listener else b"", found
-
-
-def judged(state: State, message: Arrival, limits: Episodes) -> tuple[Arrival, Heard | None]:
-    """The message with what the model of its text says where it says nothing itself, and what the model has heard.
-
-    The model is the one that opened the episode, whose row `state` has.
-    """
+    if limits.topic_shift == "off":
+        message = message.with_continuation(None, 0)
     length = state.open_messages
-    decides = bool(state.topic) and length > 0
-    if not (decides or limits.topic_shift == "auto"):
-        return message, None
-    listener, now = (
-        shifts.TopicListener(state.topic or shifts.BEGUN),
-        shifts.utterance_of(message.is_user, message.content),
-    )
-    may_shift = message.is_continuation is None and decides and length >= limits.min_episode_size
-    if may_shift and listener.begins_topic(now, length):
-        message = message._replace(is_continuation=False, topic_model=listener.version)
-    return message, Heard(listener, now)
+    may_shift = message.is_continuation is None and length >= max(1, limits.min_episode_size)
+    if utterance is None or not state.topic or not may_shift:
+        return message
+    listener = shifts.TopicListener(state.topic)
+    return message.with_continuation(False, listener.version) if listener.begins_topic(utterance, length) else message
 
 
-def topic_after(state: State, heard: Heard | None, limits: Episodes) -> bytes:
-    """The topic model's row after the message. An episode keeps the model that opened it, or none."""
+def topic_after(state: State, utterance: shifts.Utterance | None, limits: Episodes) -> bytes:
+    """The topic model's row after the message."""
     opens = not state.open_messages
-    if opens and (limits.topic_shift != "auto" or heard is None):
+    if utterance is None or (opens and limits.topic_shift != "auto") or not (opens or state.topic):
         return b""
-    if heard is None or not (opens or state.topic):
-        return state.topic
-    heard.listener.take(heard.now, opens=opens)
-    return heard.listener.row
+    listener = shifts.TopicListener(state.topic or shifts.BEGUN)
+    listener.take(utterance, opens=opens)
+    return listener.row
 
 
 def is_duplicate(state: State, seq: int | None, window: int) -> bool:
@@ -201,8 +139,8 @@ def boundary(state: State, message: Arrival, limits: Episodes) -> CloseReason | 
 
 def is_full(state: State, message: Arrival, limits: Episodes) -> bool:
     """Return whether the message would make the open episode too large."""
-    too_many_tokens = state.open_tokens + message.tokens > limits.max_episode_tokens
-    return too_many_tokens or state.open_bytes + message.episode_bytes > MAX_EPISODE_BYTES
+    too_many_tokens = state.open.tokens + message.tokens > limits.max_episode_tokens
+    return too_many_tokens or state.open.episode_bytes + message.episode_bytes > MAX_EPISODE_BYTES
 
 
 def is_complete(state: State, limits: Episodes) -> bool:
@@ -230,7 +168,7 @@ def overfull(state: State, limits: Episodes) -> Cut | None:
 def is_crowded(state: State, limits: Episodes) -> bool:
     """Return whether too much is pending."""
     rows = state.next_seq - state.first_pending
-    return rows >= limits.max_pending_messages or state.pending_bytes >= limits.max_pending_bytes
+    return rows >= limits.max_pending_messages or state.pending.episode_bytes >= limits.max_pending_bytes
 
 
 def close_all(state: State, reason: CloseReason) -> Cut | None:
@@ -240,56 +178,42 @@ def close_all(state: State, reason: CloseReason) -> Cut | None:
 
 def sealed(state: State) -> State:
     """The open episode ends here; the next message opens another."""
+    return state._replace(open_first=state.next_seq, open=Totals(), topic=shifts.without_words(state.topic))
+
+
+def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, topic: bytes) -> State:
+    """`topic`: the topic model's row after the message."""
+    has_before = state.next_seq > 0
     return state._replace(
-        open_first=state.next_seq,
-        open_tokens=0,
-        open_bytes=0,
-        open_turns=0,
-        open_text_bytes=0,
-        open_longest=0,
-        open_gone=0,
-        topic=shifts.without_words(state.topic),
+        next_seq=state.next_seq + 1,
+        pending=added(state.pending, message, is_first=not state.pending_messages),
+        open=added(state.open, message, is_first=not state.open_messages),
+        last_sent_ms=message.sent_ms,
+        latest_record_ms=max(state.latest_record_ms, message.record_ms) if has_before else message.record_ms,
+        latest_event_ms=max(state.latest_event_ms, message.event_ms) if has_before else message.event_ms,
+        since_ms=since(state, message, limits),
+        deadline_ms=deadline(limits, now_ms),
+        topic=topic,
     )
 
 
-def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, topic: bytes, unheard: int = 0) -> State:
-    """`topic`: the model's row after the message; `unheard`: messages that the row lacks."""
-    has_before, is_user = state.next_seq > 0, message.is_user
-    tokens, size, text_bytes, length = message.tokens, message.episode_bytes, message.text_bytes, message.length
-    record_ms, event_ms = message.record_ms, message.event_ms
-    # all fields in order: `_replace` takes three times as long, and this is done for each message
-    return State(
-        state.tenant_id,
-        state.next_seq + 1,
-        state.window_first,
-        state.overlap_first,
-        state.first_pending,
-        state.open_first,
-        state.open_tokens + tokens,
-        state.open_bytes + size,
-        state.pending_tokens + tokens,
-        state.last_ordinal,
-        message.sent_ms,
-        max(state.latest_record_ms, record_ms) if has_before else record_ms,
-        state.open_turns + (is_user or not state.open_messages),
-        state.pending_turns + (is_user or not state.pending_messages),
-        state.open_text_bytes + text_bytes,
-        state.pending_text_bytes + text_bytes,
-        max(state.open_longest, length),
-        max(state.pending_longest, length),
-        since(state, message, limits),
-        state.overrides,
-        state.agents,
-        state.pending_bytes + size,
-        max(state.latest_event_ms, event_ms) if has_before else event_ms,
-        state.taken_to,
-        state.open_gone,
-        state.pending_gone,
-        unheard,
-        deadline(limits, now_ms),
-        state.silent_ms,
-        topic,
+def added(totals: Totals, message: Arrival, *, is_first: bool) -> Totals:
+    return Totals(
+        tokens=totals.tokens + message.tokens,
+        episode_bytes=totals.episode_bytes + message.episode_bytes,
+        turns=totals.turns + (message.is_user or is_first),
+        text_bytes=totals.text_bytes + message.text_bytes,
+        longest=max(totals.longest, message.length),
+        gone=totals.gone,
     )
+
+
+def totals_of(messages: Sequence[Arrival | None]) -> Totals:
+    """`messages`: of a range, None for those that are gone."""
+    totals = Totals(gone=messages.count(None))
+    for number, message in enumerate(filter(None, messages)):
+        totals = added(totals, message, is_first=not number)
+    return totals
 
 
 def since(state: State, message: Arrival, limits: Episodes) -> int:
@@ -308,15 +232,10 @@ def emitted(state: State, cut: Cut | None) -> State:
         return state
     if cut.end == state.next_seq:
         state = sealed(state)
-    stays = state.next_seq - cut.end - state.open_gone
+    stays = state.next_seq - cut.end - state.open.gone
     return state._replace(
         first_pending=cut.end,
-        pending_tokens=state.open_tokens,
-        pending_bytes=state.open_bytes,
-        pending_turns=state.open_turns,
-        pending_text_bytes=state.open_text_bytes,
-        pending_longest=state.open_longest,
-        pending_gone=state.open_gone,
+        pending=state.open,
         since_ms=state.last_sent_ms,
         deadline_ms=state.deadline_ms if stays else 0,
     )
@@ -333,44 +252,21 @@ def recounted(state: State, pending: Sequence[Arrival | None]) -> State:
 
     `pending`: `first_pending … next_seq`, None for those that are gone. If all are, their rows pend no longer.
     """
-    whole, unsealed = _counted(pending), _counted(pending[state.open_first - state.first_pending :])
-    counters: dict[str, Any] = {f"open_{name}": number for name, number in unsealed.items()}
-    state = state._replace(**counters, **{f"pending_{name}": number for name, number in whole.items()})
-    state = state._replace(topic=recollected(state, pending))
+    unsealed = pending[state.open_first - state.first_pending :]
+    state = state._replace(pending=totals_of(pending), open=totals_of(unsealed), topic=recollected(state, unsealed))
     if state.pending_messages:
         return state
     end = state.next_seq
     overlap_first = state.overlap_first if end - state.overlap_first < MOST_GONE else end
-    return sealed(state)._replace(first_pending=end, pending_gone=0, overlap_first=overlap_first, deadline_ms=0)
+    return sealed(state)._replace(first_pending=end, pending=Totals(), overlap_first=overlap_first, deadline_ms=0)
 
 
-def recollected(state: State, pending: Sequence[Arrival | None]) -> bytes:
-    """The topic model's row with no words but those of living messages. `pending`: as in `recounted`."""
-    living = [message for message in pending[state.open_first - state.first_pending :] if message is not None]
+def recollected(state: State, unsealed: Sequence[Arrival | None]) -> bytes:
+    """The topic model's row with no words but those of living messages. `unsealed`: messages of the open episode."""
     if not state.topic:
-        return shifts.without_words(state.topic)
+        return b""
+    living = [message for message in unsealed if message is not None]
     return shifts.reworded(state.topic, (shifts.utterance_of(each.is_user, each.content) for each in living))
-
-
-def weighed(state: State, unsealed: Sequence[Arrival | Weight]) -> State:
-    """The state with the counters of the open episode. `unsealed`: its messages."""
-    counted = _counted(unsealed)
-    counters = {f"open_{name}": number for name, number in counted.items()}
-    if state.first_pending == state.open_first:
-        counters |= {f"pending_{name}": number for name, number in counted.items()}
-    return state._replace(**counters)
-
-
-def _counted(messages: Sequence[Arrival | Weight | None]) -> dict[str, Any]:
-    living = [message for message in messages if message is not None]
-    return {
-        "tokens": sum(message.tokens for message in living),
-        "bytes": sum(message.episode_bytes for message in living),
-        "turns": sum(message.is_user for message in living) + bool(living and not living[0].is_user),
-        "text_bytes": sum(message.text_bytes for message in living),
-        "longest": max((message.length for message in living), default=0),
-        "gone": len(messages) - len(living),
-    }
 
 
 def deadline(limits: Episodes, now_ms: int) -> int:

@@ -5,9 +5,9 @@ digest of its id. No two conversations or messages share a key, whatever charact
 """
 
 import struct
-from collections.abc import Container
+from collections.abc import Sequence
 from hashlib import blake2b
-from itertools import product
+from types import NoneType
 from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
@@ -22,22 +22,27 @@ MESSAGES = "messages"
 TABLES = (CONVERSATIONS, MESSAGES)
 """Names of the tables; each has a changelog topic of its own."""
 
-STATE_VERSION = 5
-WITHOUT_GONE = 4
-"""Version of a row without the counts of deleted messages, as most conversations have it."""
-STUB_VERSION = 6
-"""Version of a row of which only the stub is left."""
-TOPIC_VERSION = 7
-"""Version of a row with what the topic model keeps: its length in one byte, and itself, stand before the JSON."""
-UNHEARD_VERSION = 8
-"""Version of such a row with messages that the model has not heard yet."""
-WITH_TOPIC = (TOPIC_VERSION, UNHEARD_VERSION)
+STATE_VERSION = 1
+STATE_HEADER = struct.Struct(">QBB")
+"""Deadline, version, and length of the topic model's row, which follows before the JSON."""
 DEADLINE_BYTES = 8
-TOPIC_START = DEADLINE_BYTES + 2
 SILENT = 1 << 63
-"""Flag in the deadline's bytes: they say since when nothing is pending."""
+"""Flag in the deadline: it is instead the time since when nothing is pending."""
 MAX_DEADLINE_MS = 2**53
 """Milliseconds since 1970; later than any calendar, and still an exact float."""
+
+BODY_VERSION = 1
+BODY_HEADER = struct.Struct(">16sBIqBBBBB")
+"""Digest of the id, version, tokens, offset, both seals, continuation, topic model, and length of the trace.
+
+The trace and the message's JSON follow.
+"""
+LATER_VERSIONS = range(2, 32)
+"""Versions that a later release may write; any other one is damage."""
+SEALS: tuple[CloseReason | None, ...] = (None, "topic_shift", "max_size")
+"""Their positions are stored: append only."""
+CONTINUATIONS = (None, False, True)
+"""Their positions are stored."""
 
 BODY_KIND = b"m"
 SEEN_KIND = b"i"
@@ -50,23 +55,6 @@ SEQ_BYTES = 8
 DIGEST_BYTES = 16
 """128 bits: two ids of one conversation collide once in 2⁶⁴ messages."""
 
-BODY_VERSION = 1
-HEADER = struct.Struct(">BIqBB")
-HEADER_END = DIGEST_BYTES + HEADER.size
-SHIFTS = 0x80
-"""Flag in the byte of `sealed_before`: the message began another topic, whether or not that sealed an episode."""
-CONTINUES = 0x40
-"""Flag in the byte of `sealed_before`: the message says that it goes on, so that no text may say otherwise."""
-RULES_BIT = 2
-RULES = 0b1111 << RULES_BIT
-"""Bits in the byte of `sealed_before`: version of the topic model that found the shift; 0: none did."""
-TRACED = 0x80
-"""Flag in the byte of `sealed_after`: a trace stands before the JSON."""
-TRACE_BYTES = 25
-SEALS: tuple[CloseReason | None, ...] = (None, "topic_shift", "max_size")
-"""Their positions are stored: append only."""
-_SEAL_NUMBERS = {seal: number for number, seal in enumerate(SEALS)}
-
 
 class Rows(Protocol):
     """A table, or a dictionary of bytes."""
@@ -76,65 +64,67 @@ class Rows(Protocol):
     def __delitem__(self, key: bytes, /) -> None: ...
 
 
+class Totals(NamedTuple):
+    """Counters of a range of messages. All but `gone` count only those that were not deleted."""
+
+    tokens: int = 0
+    episode_bytes: int = 0
+    """Bytes that they add to the JSON of their episodes."""
+    turns: int = 0
+    text_bytes: int = 0
+    longest: int = 0
+    """Characters of the longest message, stripped of white space."""
+    gone: int = 0
+    """Messages of the range that were deleted: their numbers stay."""
+
+
 class State(NamedTuple):
     """Counters of a conversation, or of an agent's part of one: the row stays small however long an episode gets.
 
     A `seq` numbers accepted messages from 0; ranges are half open. `overlap_first … first_pending`: shown again to the
     LLM with the next episode. `first_pending … open_first`: sealed, not emitted. `open_first … next_seq`: the open
-    episode. Each `open_…` counter has a `pending_…` one, so that a tail that stays is counted exactly.
+    episode.
     """
 
     tenant_id: str | None
+    last_ordinal: int = 0
+    agents: list[str] | None = None
+    """Active agents of the conversation, the one named last at the end; None with `scope = conversation`."""
+    overrides: str = ""
+    """JSON of the conversation's own settings; empty where it has none."""
+    since_ms: int | None = None
+    """Event time, milliseconds since 1970, from which `seconds` count; None: from the next message."""
     next_seq: int = 0
     window_first: int = 0
     """Rows of messages before this one are deleted."""
     overlap_first: int = 0
     first_pending: int = 0
     open_first: int = 0
-    open_tokens: int = 0
-    open_bytes: int = 0
-    pending_tokens: int = 0
-    last_ordinal: int = 0
+    pending: Totals = Totals()
+    """Of all that is pending, the open episode included."""
+    open: Totals = Totals()
+    """Of the open episode."""
     last_sent_ms: int = 0
     latest_record_ms: int = 0
     """The latest of all records' timestamps so far."""
-    open_turns: int = 0
-    pending_turns: int = 0
-    open_text_bytes: int = 0
-    pending_text_bytes: int = 0
-    open_longest: int = 0
-    """Characters of the longest message, stripped of white space."""
-    pending_longest: int = 0
-    since_ms: int | None = None
-    """Event time, milliseconds since 1970, from which `seconds` count; None: from the next message."""
-    overrides: str = ""
-    """JSON of the conversation's own settings; empty where it has none."""
-    agents: list[str] | None = None
-    """Active agents of the conversation, the one named last at the end; None with `scope = conversation`."""
-    pending_bytes: int = 0
     latest_event_ms: int = 0
     """The latest of all event times so far, each at most its record's timestamp: a clock that never goes back."""
     taken_to: int = 0
     """Records before this offset were taken by a state that was lost: they are in episodes already."""
-    open_gone: int = 0
-    """Messages of the open episode that were deleted: their numbers stay."""
-    pending_gone: int = 0
-    unheard: int = 0
-    """The last so many messages of the open episode, which the topic model has not heard yet: topics may end there."""
+    topic: bytes = b""
+    """Row of the topic model that decides about the open episode; empty: none does."""
     deadline_ms: int = 0
     """Wall clock, milliseconds since 1970; 0: nothing is pending."""
     silent_ms: int = 0
     """Wall clock since which nothing is pending, milliseconds since 1970; 0: something is, or it is not known."""
-    topic: bytes = b""
-    """Row of the topic model that decides about the open episode; empty: none does."""
 
     @property
     def open_messages(self) -> int:
-        return self.next_seq - self.open_first - self.open_gone
+        return self.next_seq - self.open_first - self.open.gone
 
     @property
     def pending_messages(self) -> int:
-        return self.next_seq - self.first_pending - self.pending_gone
+        return self.next_seq - self.first_pending - self.pending.gone
 
     @property
     def stub(self) -> "State":
@@ -146,110 +136,74 @@ class State(NamedTuple):
         return not self.next_seq and self == self.stub
 
 
-COUNTERS = State._fields.index("deadline_ms")
-NEXT_SEQ, FIRST_PENDING, PENDING_GONE = map(State._fields.index, ("next_seq", "first_pending", "pending_gone"))
-COUNTERS_V1 = State._fields.index("open_turns")
-COUNTERS_V2 = State._fields.index("pending_bytes")
-COUNTERS_V3 = State._fields.index("taken_to")
-COUNTERS_V4 = State._fields.index("open_gone")
-COUNTERS_V5 = State._fields.index("unheard")
-FIELDS = {
-    1: COUNTERS_V1,
-    2: COUNTERS_V2,
-    3: COUNTERS_V3,
-    WITHOUT_GONE: COUNTERS_V4,
-    STATE_VERSION: COUNTERS_V5,
-    TOPIC_VERSION: COUNTERS_V5,
-    UNHEARD_VERSION: COUNTERS,
+IN_JSON = State._fields.index("topic")
+"""Number of fields that are in the JSON of a row."""
+_DEFAULTS = State(None)
+_TYPES: dict[str, tuple[type, ...]] = {
+    "tenant_id": (str, NoneType),
+    "agents": (list, NoneType),
+    "overrides": (str,),
+    "since_ms": (int, NoneType),
+    "pending": (list,),
+    "open": (list,),
 }
-"""Number of the state's fields that a row has, by its version."""
-ABSENT = {version: State(None)[count:COUNTERS] for version, count in FIELDS.items()}
-"""Values of the counters that it does not have."""
-LATER_VERSIONS = range(1, 32)
-"""Versions that a later release may write, beside those known here; any other one is damage."""
-NULL = type(None)
-FIELD_TYPES = tuple(
-    {"tenant_id": (str, NULL), "since_ms": (int, NULL), "overrides": (str,), "agents": (list, NULL)}.get(name, (int,))
-    for name in State._fields
-)
-STUB_TYPES: tuple[tuple[type, ...], ...] = ((str, NULL), (int,), (list,))
-"""The last one only where the conversation has agents."""
-SIGNATURES = {version: frozenset(product(*FIELD_TYPES[:count])) for version, count in FIELDS.items()}
-SIGNATURES[STUB_VERSION] = frozenset(product(*STUB_TYPES[:2])) | frozenset(product(*STUB_TYPES))
-"""Types that the fields of a row may have, all together, by its version: one look-up checks a row."""
+FIELD_TYPES = [_TYPES.get(name, (int,)) for name in State._fields[:IN_JSON]]
 
 
 def encode_state(state: State) -> bytes:
-    """8 bytes of deadline (big-endian milliseconds since 1970, 0 for none), a version byte, a JSON array.
-
-    Where nothing is pending, the deadline is instead the moment since when, with the flag SILENT.
-    """
-    if state.is_stub:
-        stub = [state.tenant_id, state.last_ordinal] + ([] if state.agents is None else [state.agents])
-        return bytes(DEADLINE_BYTES) + bytes((STUB_VERSION,)) + orjson.dumps(stub)
-    moment = (state.deadline_ms or (state.silent_ms and state.silent_ms | SILENT)).to_bytes(DEADLINE_BYTES)
-    if state.topic:
-        topic = state.topic
-        version = UNHEARD_VERSION if state.unheard else TOPIC_VERSION
-        return moment + bytes((version, len(topic))) + topic + orjson.dumps(state[: FIELDS[version]])
-    has_gone = state.open_gone or state.pending_gone
-    version = STATE_VERSION if has_gone else WITHOUT_GONE  # shorter, and the release before can read it
-    return moment + bytes((version,)) + orjson.dumps(state[: FIELDS[version]])
+    """STATE_HEADER, the topic model's row, and a JSON array of the fields up to the last that is not at its default."""
+    fields: list[Any] = [list(value) if isinstance(value, Totals) else value for value in state[:IN_JSON]]
+    number = IN_JSON
+    while number > 1 and state[number - 1] == _DEFAULTS[number - 1]:
+        number -= 1
+    moment = state.deadline_ms or (state.silent_ms and state.silent_ms | SILENT)
+    header = STATE_HEADER.pack(moment, STATE_VERSION, len(state.topic))
+    return header + state.topic + orjson.dumps(fields[:number])
 
 
 def decode_state(row: bytes) -> State:
-    """Read a row of this version, or of an earlier one, which has fewer fields. Raises: StateUnreadable.
-
-    Turns, bytes of text and lengths, which version 1 did not have, start at 0. The bytes of what is pending, which
-    version 2 did not have, start at the lowest number that they can be, and its clock at the last message.
-    """
-    version, start, fields = _fields_of(row)
-    if version == STUB_VERSION:
-        tenant_id, last_ordinal, *agents = fields
-        return State(tenant_id, last_ordinal=last_ordinal, agents=[] if agents else None)
-    moment = int.from_bytes(row[:DEADLINE_BYTES])
-    deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
-    topic = row[TOPIC_START:start] if start > TOPIC_START else b""
-    state = State._make((*fields, *ABSENT[version], deadline_ms, silent_ms, topic))
-    if len(fields) >= COUNTERS_V3:
-        return state
-    return state._replace(
-        pending_bytes=max(state.open_bytes, state.pending_text_bytes),
-        latest_event_ms=event_time(state.last_sent_ms, state.latest_record_ms),
-    )
-
-
-def _fields_of(row: bytes) -> tuple[int, int, list[Any]]:
-    """Version of a row, position of its JSON, and the fields. Raises: StateUnreadable."""
-    version = int.from_bytes(row[DEADLINE_BYTES : DEADLINE_BYTES + 1])
-    check_version(version, SIGNATURES, "a conversation's row")
-    start = DEADLINE_BYTES + 1
-    if version in WITH_TOPIC:
-        size = int.from_bytes(row[start:TOPIC_START])
-        start = TOPIC_START + size
-        if size not in shifts.ROW_BYTES:
-            raise RowUnreadable(problem="a conversation's row has another length of topic")
+    """Raises: RowUnreadable for a damaged row; StateUnreadable for one of a later release."""
+    check_version(row, STATE_HEADER, DEADLINE_BYTES, STATE_VERSION, "a conversation's row")
+    moment, _, size = STATE_HEADER.unpack_from(row)
+    start = STATE_HEADER.size + size
+    if size and size not in shifts.ROW_BYTES:
+        raise RowUnreadable(problem="a conversation's row has another length of topic")
     try:
-        found = orjson.loads(row[start:])
+        fields = orjson.loads(row[start:])
     except orjson.JSONDecodeError:
         raise RowUnreadable(problem="a conversation's row is not JSON") from None
-    fields = found[: FIELDS.get(version, len(STUB_TYPES))] if isinstance(found, list) else []
-    if tuple(map(type, fields)) not in SIGNATURES[version]:
+    if not isinstance(fields, list) or not 0 < len(fields) <= IN_JSON or not _have_types(fields, FIELD_TYPES):
         raise RowUnreadable(problem="a conversation's row has other fields")
-    return version, start, fields
+    deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
+    topic = row[STATE_HEADER.size : start]
+    state = State._make((*fields, *_DEFAULTS[len(fields) : IN_JSON], topic, deadline_ms, silent_ms))
+    return state._replace(pending=_totals(state.pending), open=_totals(state.open))
 
 
-def check_version(version: int, known: Container[int], row: str) -> None:
-    """Refuse rows of other versions. `row`: what it is, for the error.
+def _totals(numbers: Sequence[Any]) -> Totals:
+    if len(numbers) != len(Totals._fields) or not _have_types(numbers, [(int,)] * len(numbers)):
+        raise RowUnreadable(problem="a conversation's row has other fields")
+    return Totals(*numbers)
+
+
+def _have_types(values: Sequence[Any], types: Sequence[tuple[type, ...]]) -> bool:
+    """Compare the types themselves, because a boolean is an integer for `isinstance`. `types` may be longer."""
+    return all(type(value) in allowed for value, allowed in zip(values, types, strict=False))
+
+
+def check_version(row: bytes, header: struct.Struct, place: int, known: int, name: str) -> None:
+    """Refuse rows of other versions. `place`: of the version's byte; `name`: what the row is, for the error.
 
     Raises: RowUnreadable for a damaged row; StateUnreadable for one that a later release may have written, because then
     it is this worker that is wrong, and for all rows.
     """
-    if version in known:
-        return
+    version = int.from_bytes(row[place : place + 1])
     if version in LATER_VERSIONS:
-        raise StateUnreadable(problem=f"{row} is of version {version}, which only a later release can read")
-    raise RowUnreadable(problem=f"{row} is of no version")
+        raise StateUnreadable(problem=f"{name} is of version {version}, which only a later release can read")
+    if version != known:
+        raise RowUnreadable(problem=f"{name} is of no version")
+    if len(row) < header.size:
+        raise RowUnreadable(problem=f"{name} is cut off")
 
 
 def event_time(sent_ms: int, record_ms: int) -> int:
@@ -268,21 +222,17 @@ def deadline_of(row: bytes, forget_after_ms: int = 0) -> int | None:
     once where the row does not say since when. `forget_after_ms`: 0: never. A damaged row is never due, or it would be
     due for ever.
     """
-    moment = int.from_bytes(row[:DEADLINE_BYTES])
-    if not moment and not forget_after_ms:
-        return None
     try:
-        version, _, fields = _fields_of(row)
+        state = decode_state(row)
     except RowUnreadable:
         return None
     except StateUnreadable:  # it stops the worker, and is not to be overlooked
-        return moment & ~SILENT or None
-    if version == STUB_VERSION:
+        return (int.from_bytes(row[:DEADLINE_BYTES]) & ~SILENT) or None
+    if state.pending_messages:
+        return state.deadline_ms or None
+    if not forget_after_ms or state.is_stub:
         return None
-    gone = fields[PENDING_GONE] if len(fields) > PENDING_GONE else 0
-    if fields[NEXT_SEQ] - fields[FIRST_PENDING] - gone:
-        return moment or None
-    return Expiry(min((moment & ~SILENT) + forget_after_ms, MAX_DEADLINE_MS)) if forget_after_ms else None
+    return Expiry(min(state.silent_ms + forget_after_ms, MAX_DEADLINE_MS))
 
 
 class Deadlines(NamedTuple):
@@ -302,60 +252,68 @@ class Deadlines(NamedTuple):
 class Body(NamedTuple):
     """A message's row: what its episode will carry, and where episodes were sealed around it."""
 
+    digest: bytes
+    """Digest of the message's id."""
     json: bytes
     """An `EpisodeMessage` as the episode will carry it; empty for a message that was deleted while it was here."""
     tokens: int
     offset: int
     """Offset of its record."""
-    sealed_before: CloseReason | None
+    is_continuation: bool | None = None
+    """False: another topic begins with it, by what it says or by its text."""
+    topic_model: int = 0
+    """Version of the model that found that another topic begins with it; 0: none did."""
+    sealed_before: CloseReason | None = None
     """Reason why the episode before this message was sealed with it."""
-    sealed_after: CloseReason | None
-    shifts: bool = False
-    """Its `is_continuation` is false."""
+    sealed_after: CloseReason | None = None
     trace: bytes = b""
     """Trace id, span id and flags of the message's record, where tracing is on and it had them. Not for the event."""
-    continues: bool = False
-    """Its `is_continuation` is true; kept only where texts are looked at for topics."""
-    topic_model: int = 0
-    """Version of the model that found that it shifts; 0: none did."""
-
-    @property
-    def is_continuation(self) -> bool | None:
-        return False if self.shifts else True if self.continues else None
 
     @property
     def is_gone(self) -> bool:
         return not self.json
 
 
-def encode_body(digest: bytes, body: Body) -> bytes:
-    """`digest`: of the message's id."""
-    flags = (SHIFTS if body.shifts else 0) | (CONTINUES if body.continues else 0)
-    before = _SEAL_NUMBERS[body.sealed_before] | flags | body.topic_model << RULES_BIT
-    after = _SEAL_NUMBERS[body.sealed_after] | (TRACED if body.trace else 0)
-    return digest + HEADER.pack(BODY_VERSION, body.tokens, body.offset, before, after) + body.trace + body.json
+def encode_body(body: Body) -> bytes:
+    header = BODY_HEADER.pack(
+        body.digest,
+        BODY_VERSION,
+        body.tokens,
+        body.offset,
+        SEALS.index(body.sealed_before),
+        SEALS.index(body.sealed_after),
+        CONTINUATIONS.index(body.is_continuation),
+        body.topic_model,
+        len(body.trace),
+    )
+    return header + body.trace + body.json
 
 
-def decode_body(value: bytes) -> Body | None:
-    """None for a stripped row, whose message is in an emitted episode. Raises: StateUnreadable."""
-    if len(value) == DIGEST_BYTES:
+def decode_body(row: bytes) -> Body | None:
+    """None for a stripped row, whose message is in an emitted episode. Raises: RowUnreadable, StateUnreadable."""
+    if len(row) == DIGEST_BYTES:
         return None
-    check_version(int.from_bytes(value[DIGEST_BYTES : DIGEST_BYTES + 1]), (BODY_VERSION,), "a message's row")
-    if len(value) < HEADER_END:
-        raise RowUnreadable(problem="a message's row is cut off")
-    _, tokens, offset, before, after = HEADER.unpack_from(value, DIGEST_BYTES)
-    seal_before, seal_after = before & ~(SHIFTS | CONTINUES | RULES), after & ~TRACED
-    if max(seal_before, seal_after) >= len(SEALS):
-        raise RowUnreadable(problem="a message's row has an unknown seal")
-    end = HEADER_END + (TRACE_BYTES if after & TRACED else 0)
-    seals = SEALS[seal_before], SEALS[seal_after]
-    shifts, continues, model = bool(before & SHIFTS), bool(before & CONTINUES), (before & RULES) >> RULES_BIT
-    return Body(value[end:], tokens, offset, *seals, shifts, value[HEADER_END:end], continues, model)
+    check_version(row, BODY_HEADER, DIGEST_BYTES, BODY_VERSION, "a message's row")
+    digest, _, tokens, offset, before, after, continuation, topic_model, trace_length = BODY_HEADER.unpack_from(row)
+    end = BODY_HEADER.size + trace_length
+    if max(before, after) >= len(SEALS) or continuation >= len(CONTINUATIONS) or end > len(row):
+        raise RowUnreadable(problem="a message's row has an unknown seal, continuation or trace")
+    return Body(
+        digest=digest,
+        json=row[end:],
+        tokens=tokens,
+        offset=offset,
+        is_continuation=CONTINUATIONS[continuation],
+        topic_model=topic_model,
+        sealed_before=SEALS[before],
+        sealed_after=SEALS[after],
+        trace=row[BODY_HEADER.size : end],
+    )
 
 
-def digest_of(value: bytes) -> bytes:
+def digest_of(row: bytes) -> bytes:
     """Digest of the message's id: whole rows and stripped ones both begin with it."""
-    return value[:DIGEST_BYTES]
+    return row[:DIGEST_BYTES]
 
 
 class Scope(NamedTuple):

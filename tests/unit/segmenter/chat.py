@@ -14,7 +14,7 @@ from afterword.schemas.base import rfc3339
 from afterword.streams.runtime.batch import Batch, _current
 from afterword.streams.runtime.store import Store
 from afterword.streams.segmenter.arrival import EPOCH, MILLISECOND
-from afterword.streams.segmenter.processor import ROOMY, Outcome, Outgoing, Room, Segmenter
+from afterword.streams.segmenter.processor import UNLIMITED, ByteBudget, Outcome, Outgoing, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of
 from afterword.streams.settings import Episodes
 
@@ -109,9 +109,9 @@ class Chat:
     def hear(self, *records: Sent) -> list[EpisodeClosed]:
         return episodes(self.process(records).outgoing)
 
-    def process(self, records: Iterable[Sent], room: Room = ROOMY) -> Outcome:
+    def process(self, records: Iterable[Sent], budget: ByteBudget = UNLIMITED) -> Outcome:
         numbered = [Sent(**{**vars(record), "offset": self.offset + i}) for i, record in enumerate(records)]
-        outcome = self._committed(lambda segmenter: segmenter.process(numbered, self.now_ms, room))
+        outcome = self._committed(lambda segmenter: segmenter.process(numbered, self.now_ms, budget))
         self.offset += len(numbered)
         return outcome
 

@@ -1,11 +1,10 @@
 """Silence is measured on a clock of the conversation that never goes back, whatever the clocks of its speakers show."""
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.segmenter.state import COUNTERS_V2, DEADLINE_BYTES, event_time
+from afterword.streams.segmenter.state import event_time
 from tests.unit.segmenter.chat import Chat, Sent, closed, limits, say
 
 IDLE = 300
@@ -68,18 +67,6 @@ def test_equal_times_are_no_silence():
 def test_a_record_without_a_timestamp_leaves_the_times_that_were_sent():
     messages = [Sent(m.key, m.value, timestamp=-1) for m in talk()]
     assert heard(messages) == heard(talk())
-
-
-def test_a_row_of_the_version_before_goes_on_from_its_last_message():
-    chat = Chat(limits(idle_seconds=IDLE))
-    chat.hear(say("a", at=0), say("b", at=10))
-    chat.conversations[b"c"] = version_2(chat.conversations[b"c"])
-    assert closed(chat.hear(say("c", at=310), say("d", at=611))) == [("a b c", "idle")]
-
-
-def version_2(row: bytes) -> bytes:
-    fields = orjson.loads(row[DEADLINE_BYTES + 1 :])[:COUNTERS_V2]
-    return row[:DEADLINE_BYTES] + b"\2" + orjson.dumps(fields)
 
 
 @given(st.integers(-(2**53), 2**53), st.integers(1, 2**53))

@@ -8,7 +8,7 @@ import pytest
 
 from afterword.schemas import EpisodeMessage, MessageCreated, Source, decode_input
 from afterword.schemas.episodes import CARRIED
-from afterword.streams.segmenter.arrival import carried
+from afterword.streams.segmenter.arrival import from_record
 from tests.unit.segmenter.chat import NOON, SECOND, Chat, flush, limits, moment, say, says
 
 
@@ -58,8 +58,12 @@ def test_messages_are_carried_whole_but_for_the_archives_metadata():
 def test_whatever_an_episode_message_has_is_taken_from_the_message():
     assert EpisodeMessage.model_fields.keys() - MessageCreated.model_fields.keys() == {"changed"}
     record = say("a")
-    json = carried(decode_input(record.key, record.value, [], record.timestamp))
-    assert set(orjson.loads(json)) == CARRIED == EpisodeMessage.model_fields.keys() - {"changed"}
+    message = decode_input(record.key, record.value, [], record.timestamp)
+    assert (
+        set(orjson.loads(from_record(message, record, 1, b"").body.json))
+        == CARRIED
+        == EpisodeMessage.model_fields.keys() - {"changed"}
+    )
 
 
 @pytest.mark.parametrize(

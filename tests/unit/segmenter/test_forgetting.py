@@ -4,7 +4,6 @@ import pytest
 
 from afterword.streams.segmenter.processor import FORGOTTEN_AT_ONCE
 from afterword.streams.segmenter.state import (
-    STUB_VERSION,
     Deadlines,
     Scope,
     State,
@@ -159,7 +158,7 @@ def test_one_that_speaks_while_it_is_being_forgotten_goes_on() -> None:
     assert chat.messages == {}
 
 
-def test_a_row_of_an_earlier_release_is_dated_first_and_forgotten_30_days_later() -> None:
+def test_a_row_that_does_not_say_since_when_it_is_silent_is_dated_first_and_forgotten_30_days_later() -> None:
     chat = Chat()
     chat.process([*says("a", "b"), flush()])
     row = chat.conversations[b"c"]
@@ -228,7 +227,6 @@ class TestRows:
     @pytest.mark.parametrize("state", [State(None), State("t", last_ordinal=7), State("é", last_ordinal=1, agents=[])])
     def test_a_stub_is_read_as_it_was_written(self, state: State) -> None:
         row = encode_state(state)
-        assert row[8] == STUB_VERSION
         assert decode_state(row) == state
         assert deadline_of(row, 1) is None
 

@@ -50,5 +50,8 @@ def test_nothing_is_elsewhere_with_one_partition_or_while_their_number_is_not_kn
 
 def test_only_the_first_message_of_a_conversation_is_looked_at() -> None:
     chat = Chat(limits())
-    assert chat.process([flush(), *says("a", "b"), say("x", conversation_id="other")]).begun == [b"c", b"other"]
-    assert chat.process([*says("d"), say("y", conversation_id="third")]).begun == [b"third"]
+    assert chat.process([flush(), *says("a", "b"), say("x", conversation_id="other")]).new_conversation_keys == [
+        b"c",
+        b"other",
+    ]
+    assert chat.process([*says("d"), say("y", conversation_id="third")]).new_conversation_keys == [b"third"]

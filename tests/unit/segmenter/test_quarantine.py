@@ -13,9 +13,12 @@ STATE = {
     "cut off": lambda row: row[:20],
     "of no version": lambda row: row[:8] + b"\xff" + row[9:],
     "not JSON": lambda row: row[:-1],
-    "fewer fields": lambda row: row[:9] + b"[null,1]",
-    "an object": lambda row: row[:9] + b"{}",
-    "a text for a number": lambda row: row.replace(b"[null,2,", b'[null,"2",'),
+    "no fields": lambda row: row[:10] + b"[]",
+    "more fields": lambda row: row[:-1] + b"," + b",".join([b"0"] * 9) + b"]",
+    "an object": lambda row: row[:10] + b"{}",
+    "a text for a number": lambda row: row.replace(b"[null,0,", b'[null,"0",'),
+    "a text for a counter": lambda row: row.replace(b"[2,", b'["2",'),
+    "fewer counters": lambda row: row.replace(b"[2,", b"["),
 }
 BODY = {
     "empty": lambda row: b"",
@@ -24,8 +27,10 @@ BODY = {
     "of no version": lambda row: row[:16] + b"\xff" + row[17:],
     "cut off": lambda row: row[:20],
     "another seal": lambda row: row[:29] + b"\x7f" + row[30:],
+    "another continuation": lambda row: row[:31] + b"\x7f" + row[32:],
+    "a longer trace": lambda row: row[:33] + b"\xff" + row[34:],
     "not JSON": lambda row: row[:-1],
-    "another message": lambda row: row[:31] + b"{}",
+    "another message": lambda row: row[:34] + b"{}",
 }
 
 

@@ -2,9 +2,7 @@
 
 import pytest
 
-from afterword.streams.segmenter.arrival import Arrival
-from afterword.streams.segmenter.rules import MAX_EPISODE_BYTES, MAX_OVERLAP_BYTES, appended
-from afterword.streams.segmenter.state import State
+from afterword.streams.segmenter.rules import MAX_EPISODE_BYTES, MAX_OVERLAP_BYTES
 from tests.unit.segmenter.chat import NOON, SECOND, Chat, closed, flush, limits, say, says
 
 
@@ -252,32 +250,3 @@ class TestOrdinalsAndOverlap:
 def test_a_batch_is_dated_by_the_clock_it_is_given():
     chat = Chat(now_ms=NOON + 5 * SECOND)
     assert chat.hear(say("a"), flush())[0].closed_at.second == 5
-
-
-def test_a_message_changes_these_fields_of_the_state_and_no_others():
-    """The new state is written without names, in the order of its fields."""
-    numbers = {name: number for number, name in enumerate(State._fields, 1000)}
-    others = {"tenant_id": "acme", "overrides": "o", "agents": ["x"], "open_gone": 1, "pending_gone": 2, "unheard": 3}
-    before = State(**numbers | others | {"next_seq": 9000, "topic": b""})
-    message = Arrival("acme", None, 50_000, 60_000, 7, 11, None, True, 13, 17_000, b"{}", b"", 5, b"", "c")
-    after = appended(before, message, limits(idle_seconds=5), 0, b"row", 4)
-    changed = {name: new for name, old, new in zip(State._fields, before, after, strict=True) if old != new}
-    assert changed == {
-        "next_seq": 9001,
-        "open_tokens": before.open_tokens + 7,
-        "open_bytes": before.open_bytes + 11,
-        "pending_tokens": before.pending_tokens + 7,
-        "pending_bytes": before.pending_bytes + 11,
-        "topic": b"row",
-        "unheard": 4,
-        "open_turns": before.open_turns + 1,
-        "pending_turns": before.pending_turns + 1,
-        "open_text_bytes": before.open_text_bytes + 13,
-        "pending_text_bytes": before.pending_text_bytes + 13,
-        "open_longest": 17_000,
-        "pending_longest": 17_000,
-        "last_sent_ms": 50_000,
-        "latest_record_ms": 60_000,
-        "latest_event_ms": message.event_ms,
-        "deadline_ms": 5_000,
-    }

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.segmenter import shifts
-from afterword.streams.segmenter.rules import MOST_UNHEARD
 from afterword.streams.segmenter.shifts import BEGUN, TopicListener, utterance_of
-from afterword.streams.segmenter.state import State, decode_state, encode_state
+from afterword.streams.segmenter.state import State, decode_state
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Chat, Sent, delete, delete_conversation, edit, episodes, flush, say
 from tests.unit.segmenter.oracle import told
@@ -218,9 +217,7 @@ def test_no_word_is_kept_longer_than_its_message_is_pending():
     chat = Chat(limits())
     chat.process([*records()[:3], flush()])
     assert words_of(chat) == []
-    chat.process(records()[3:5])
-    assert words_of(chat) == []  # nothing was heard yet
-    chat.process([delete("m4")])
+    chat.process([*records()[3:5], delete("m4")])
     assert words_of(chat) == [*utterance_of(False, TALK[3][1]).content]
     chat.process([edit("m3", content="nothing of it")])
     assert words_of(chat) == [*utterance_of(False, "nothing of it").content]
@@ -237,8 +234,8 @@ def state_of(chat: Chat) -> State:
 
 
 @pytest.mark.parametrize("trigger", [2, 3, 5, 7, 1000])
-def test_topics_that_are_found_late_are_those_of_the_oracle(trigger):
-    """They are found when messages leave; `test_the_episodes_are_the_oracles` is of talk that is less English."""
+def test_topics_are_those_of_the_oracle(trigger):
+    """`test_the_episodes_are_the_oracles` has talk that is less English."""
     sent, rules = [*records(), flush(), *records(TALK[::-1], conversation_id="d")], limits()
     rules = rules.model_copy(update={"trigger": trigger})
     oracle = told(rules, sent)
@@ -246,20 +243,16 @@ def test_topics_that_are_found_late_are_those_of_the_oracle(trigger):
     assert found == [(reason, [name for name, _ in core]) for _, _, reason, core, _ in oracle.found]
 
 
-def test_a_topic_that_is_found_late_leaves_the_counters_of_the_open_episode():
-    """The sixth message fills the episode, unless a topic began before; by flags that is known at once."""
-    late, at_once = Chat(limits(max_episode_size=6)), Chat(limits("flags", max_episode_size=6))
-    late.process(records()[:6])
+def test_a_topic_that_is_found_leaves_the_counters_that_a_flag_leaves():
+    found, flagged = Chat(limits(max_episode_size=6)), Chat(limits("flags", max_episode_size=6))
+    found.process(records()[:6])
     flags = [records(is_continuation=None), records(is_continuation=False)]
-    at_once.process([flags[at == SHIFT][at] for at in range(6)])
-    counters = [name for name in State._fields if name.startswith(("open_", "pending_"))]
-    assert {name: getattr(state_of(late), name) for name in counters} == {
-        name: getattr(state_of(at_once), name) for name in counters
-    }
-    assert (state_of(late).open_messages, state_of(late).unheard) == (2, 0)
+    flagged.process([flags[at == SHIFT][at] for at in range(6)])
+    assert (state_of(found).pending, state_of(found).open) == (state_of(flagged).pending, state_of(flagged).open)
+    assert state_of(found).open_messages == 2
 
 
-def test_a_topic_that_is_found_late_makes_room_for_the_message_that_seemed_too_much():
+def test_a_topic_makes_room_for_a_message_that_is_too_much_for_the_one_before():
     most = sum(len(text) for _, text in TALK[: SHIFT + 2]) - 1
     chat = Chat(limits(max_episode_tokens=most))
     assert [(len(e.messages), e.close_reason) for e in closed(chat, records())] == [
@@ -271,21 +264,6 @@ def test_a_topic_that_is_found_late_makes_room_for_the_message_that_seemed_too_m
 def test_what_was_said_before_a_conversation_has_rules_of_its_own_is_judged_without_them():
     sent = [*records()[:6], *records(metadata={"afterword": {"min_episode_size": 7}})[6:]]
     assert [len(e.messages) for e in closed(Chat(limits()), sent)] == [SHIFT, len(TALK) - SHIFT]
-
-
-def test_the_model_hears_at_most_so_many_messages_at_once():
-    chat = Chat(limits(max_episode_size=1000))
-    said = [say(f"m{n}", "yes, that is right", at=n) for n in range(3 * MOST_UNHEARD)]
-    waiting = [state_of(chat).unheard for each in said if chat.process([each])]
-    assert max(waiting) == MOST_UNHEARD
-
-
-@pytest.mark.parametrize("unheard", [9, 2**53])
-def test_a_row_that_counts_more_unheard_messages_than_there_are_is_damaged(unheard):
-    chat = Chat(limits())
-    chat.process(records()[:4])
-    chat.conversations[b"c"] = encode_state(state_of(chat)._replace(unheard=unheard))
-    assert chat.process([flush()]).dead_letters == {"state_unreadable": 1}
 
 
 def test_what_is_past_the_limit_is_not_read():

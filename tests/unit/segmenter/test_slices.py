@@ -15,7 +15,7 @@ from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.errors import AfterwordError
 from afterword.streams.runtime import Batches, Options
 from afterword.streams.segmenter.agent import PIECE, EventHandler
-from afterword.streams.segmenter.processor import READ_TOGETHER, Room, Segmenter
+from afterword.streams.segmenter.processor import ByteBudget, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
 from afterword.streams.settings import Episodes
 from afterword.streams.telemetry import Metrics
@@ -133,7 +133,7 @@ def test_a_flush_in_parts_closes_what_a_whole_one_closes(agents: list[str | None
     assert whole.process(talk).outgoing == parted.process(talk).outgoing
     given, found, done = [Sent(**{**vars(flush()), "offset": 99})], [], 0
     while not done:
-        outcome = parted._committed(lambda segmenter: segmenter.process(given, NOON, Room(1 << 30, write)))
+        outcome = parted._committed(lambda segmenter: segmenter.process(given, NOON, ByteBudget(1 << 30, write)))
         found += outcome.outgoing
         done = outcome.done
     assert found == whole._committed(lambda segmenter: segmenter.process(given, NOON)).outgoing
@@ -201,20 +201,24 @@ def test_a_piece_of_short_messages_ends_with_what_it_may_read_not_with_what_they
     assert sum(len(record.value or b"") for record in talk[:done]) >= PIECE.read
 
 
-def test_a_call_takes_no_further_record_when_its_room_is_used_up() -> None:
+def test_a_call_takes_no_further_record_when_its_budget_is_spent() -> None:
     records = [say(f"m{n}") for n in range(5)]
     size = len(records[0].value or b"")
-    for room, taken in ((Room(size, MEGABYTE), 1), (Room(size + 1, MEGABYTE), 2), (Room(MEGABYTE, 1), 1)):
-        assert Chat(limits())._committed(lambda segmenter: segmenter.process(records, NOON, room)).done == taken  # noqa: B023 – called at once
+    for budget, taken in (
+        (ByteBudget(size, MEGABYTE), 1),
+        (ByteBudget(size + 1, MEGABYTE), 2),
+        (ByteBudget(MEGABYTE, 1), 1),
+    ):
+        assert Chat(limits())._committed(lambda segmenter: segmenter.process(records, NOON, budget)).done == taken  # noqa: B023 – called at once
 
 
-def test_a_call_takes_no_further_deadline_when_its_room_is_used_up() -> None:
+def test_a_call_takes_no_further_deadline_when_its_budget_is_spent() -> None:
     chat = Chat(limits(idle_seconds=60))
     chat.hear(*[say("m1", conversation_id=name) for name in "abc"])
     chat.now_ms += 61_000
     due, now_ms = chat.due(), chat.now_ms
     assert len(due) == 3
-    outcome = chat._committed(lambda segmenter: segmenter.tick(due, now_ms, "messages", 3, Room(MEGABYTE, 1)))
+    outcome = chat._committed(lambda segmenter: segmenter.tick(due, now_ms, "messages", 3, ByteBudget(MEGABYTE, 1)))
     assert (outcome.done, outcome.episodes.total()) == (1, 1)
 
 
@@ -225,9 +229,9 @@ def test_pieces_of_any_size_give_the_same_episodes(names: list[str], read: int, 
     found = []
     at = 0
     while at < len(records):
-        room = Room(read, write)
+        budget = ByteBudget(read, write)
         given = [Sent(**{**vars(one), "offset": at + n}) for n, one in enumerate(records[at:])]
-        outcome = pieces._committed(lambda segmenter: segmenter.process(given, NOON, room))  # noqa: B023 – called at once
+        outcome = pieces._committed(lambda segmenter: segmenter.process(given, NOON, budget))  # noqa: B023 – called at once
         assert outcome.done or outcome.outgoing
         found += outcome.outgoing
         at += outcome.done
@@ -236,9 +240,9 @@ def test_pieces_of_any_size_give_the_same_episodes(names: list[str], read: int, 
 
 
 @pytest.mark.parametrize("topic_shift", ["auto", "flags"])
-def test_records_that_are_read_together_are_decided_on_one_after_the_other(topic_shift: str) -> None:
+def test_records_of_a_batch_are_decided_on_one_after_the_other(topic_shift: str) -> None:
     fits, too_large = say("a", "x"), say("a", "ä" * 150_000, flows=["f" * 260_000])
-    talk = [say(f"m{n}", f"what about the passport of number {n}?", at=n) for n in range(READ_TOGETHER + 5)]
+    talk = [say(f"m{n}", f"what about the passport of number {n}?", at=n) for n in range(69)]
     broken = Sent(b"c", b"{", headers=())
     records = [fits, *talk, too_large, broken, edit("m3", content="new"), say("b", "x" * 10), flush(), delete("m1")]
     together, alone = Chat(limits(topic_shift=topic_shift)), Chat(limits(topic_shift=topic_shift))
