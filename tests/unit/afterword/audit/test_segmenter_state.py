@@ -40,7 +40,7 @@ def pending(offset: int, scope: str) -> Pending:
     return Pending(Position(3, offset), scope)
 
 
-@pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 8 + b"\3not JSON", b"\0" * 8 + b"\3[]"])
+@pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 8 + b"\1\0not JSON", b"\0" * 8 + b"\1\0[]"])
 def test_a_damaged_row_is_named_and_the_other_conversations_are_read(chat: Chat, damage: bytes) -> None:
     chat.conversations[b"c"] = damage
     state = read(chat)
