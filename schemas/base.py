@@ -88,6 +88,6 @@ class Model(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    def to_json(self, *, exclude_unset: bool = False) -> bytes:
-        """UTF-8 JSON as it travels on a topic. `exclude_unset`: without the fields that were not given."""
-        return self.__pydantic_serializer__.to_json(self, exclude_unset=exclude_unset)
+    def to_json(self, *, include: set[str] | None = None) -> bytes:
+        """UTF-8 JSON as it travels on a topic. `include`: the names of the fields; None: all."""
+        return self.__pydantic_serializer__.to_json(self, include=include)

@@ -45,7 +45,7 @@ class EpisodeMessage(Model):
     """Log offset of the last edit that is in it; null: there was none before the episode closed."""
 
 
-CARRIED = EpisodeMessage.model_fields.keys() & MessageCreated.model_fields.keys()
+CARRIED = set(EpisodeMessage.model_fields.keys() & MessageCreated.model_fields.keys())
 """Fields of a message that its episode carries."""
 
 

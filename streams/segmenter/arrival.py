@@ -12,7 +12,7 @@ from afterword.schemas.base import EPOCH
 from afterword.schemas.episodes import CARRIED
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import RowUnreadable
-from afterword.streams.segmenter.state import Body, State, event_time, id_digest
+from afterword.streams.segmenter.state import Body, State, Totals, event_time, id_digest
 
 MAX_MESSAGE_BYTES = 800_000
 """The most that one message may add to an episode; with overlap and envelope that stays below a megabyte."""
@@ -22,56 +22,26 @@ MILLISECOND = timedelta(milliseconds=1)
 class Arrival(NamedTuple):
     """A message that is taken: what the rules look at, and what its row will keep."""
 
-    message: EpisodeMessage
     body: Body
+    counted: Totals
+    """What it adds to the counters of an episode."""
+    content: str
+    is_user: bool
+    agent_id: str | None
     tenant_id: str | None
+    sent_ms: int
+    """Event time, milliseconds since 1970."""
     record_ms: int
     """The record's timestamp, milliseconds since 1970."""
-    waited_to_ms: int | None = None
-    """The latest event time of all that it was pending with in another scope, where it was: they have no gap."""
+    event_ms: int
+    """Event time as far as the record confirms it, milliseconds since 1970.
 
-    @property
-    def sent_ms(self) -> int:
-        """Event time, milliseconds since 1970."""
-        return milliseconds(self.message.sent_at)
-
-    @property
-    def event_ms(self) -> int:
-        """Event time as far as the record confirms it, milliseconds since 1970."""
-        return event_time(self.sent_ms, self.record_ms) if self.waited_to_ms is None else self.waited_to_ms
+    Of a message that waited in another scope it is the latest one of that scope: there is no gap between those.
+    """
 
     @property
     def is_continuation(self) -> bool | None:
         return self.body.is_continuation
-
-    @property
-    def is_user(self) -> bool:
-        """True: a turn begins with it."""
-        return self.message.role == "user"
-
-    @property
-    def content(self) -> str:
-        return self.message.content
-
-    @property
-    def tokens(self) -> int:
-        return self.body.tokens
-
-    @property
-    def episode_bytes(self) -> int:
-        """Bytes that it adds to the JSON of its episode, whose envelope may repeat its user, flows and tools."""
-        message = self.message
-        return len(self.body.json) + len(orjson.dumps((message.user_id, message.flows, message.tools)))
-
-    @property
-    def text_bytes(self) -> int:
-        """UTF-8 bytes of its content."""
-        return len(self.message.content.encode())
-
-    @property
-    def length(self) -> int:
-        """Characters of its content, stripped of white space."""
-        return len(self.message.content.strip())
 
     def with_continuation(self, is_continuation: bool | None, topic_model: int) -> "Arrival":
         return self._replace(body=self.body._replace(is_continuation=is_continuation, topic_model=topic_model))
@@ -82,25 +52,52 @@ def from_record(message: MessageCreated, record: KafkaRecord, tokens: int, trace
 
     Raises: InvalidRecord for a message that is too large.
     """
-    carried = EpisodeMessage(**{name: getattr(message, name) for name in CARRIED})
-    body = Body(
-        digest=id_digest(message.id),
-        json=carried.to_json(exclude_unset=True),  # `changed` is in the rows of edited messages only
-        tokens=tokens,
-        offset=record.offset,
-        is_continuation=message.is_continuation,
-        trace=trace,
+    assert message.sent_at is not None  # noqa: S101 – decoding fills it in
+    json, sent_ms = message.to_json(include=CARRIED), milliseconds(message.sent_at)
+    body = Body(id_digest(message.id), json, tokens, record.offset, message.is_continuation, trace=trace)
+    counted = totals_of(message, body)
+    if counted.episode_bytes > MAX_MESSAGE_BYTES:
+        problem = f"takes {counted.episode_bytes} bytes of an episode, at most {MAX_MESSAGE_BYTES} fit"
+        raise InvalidRecord("too_large", problem)
+    return Arrival(
+        body=body,
+        counted=counted,
+        content=message.content,
+        is_user=message.role == "user",
+        agent_id=message.agent_id,
+        tenant_id=message.tenant_id,
+        sent_ms=sent_ms,
+        record_ms=record.timestamp,
+        event_ms=event_time(sent_ms, record.timestamp),
     )
-    arrival = Arrival(carried, body, message.tenant_id, record.timestamp)
-    if (size := arrival.episode_bytes) > MAX_MESSAGE_BYTES:
-        raise InvalidRecord("too_large", f"takes {size} bytes of an episode, at most {MAX_MESSAGE_BYTES} fit")
-    return arrival
 
 
 def from_row(body: Body, state: State) -> Arrival:
     """A message that is pending in a scope. `state`: of that scope. Raises: RowUnreadable."""
-    unsealed = body._replace(sealed_before=None, sealed_after=None)
-    return Arrival(message_in(body), unsealed, state.tenant_id, state.latest_record_ms, state.latest_event_ms)
+    message = message_in(body)
+    return Arrival(
+        body=body._replace(sealed_before=None, sealed_after=None),
+        counted=totals_of(message, body),
+        content=message.content,
+        is_user=message.role == "user",
+        agent_id=message.agent_id,
+        tenant_id=state.tenant_id,
+        sent_ms=milliseconds(message.sent_at),
+        record_ms=state.latest_record_ms,
+        event_ms=state.latest_event_ms,
+    )
+
+
+def totals_of(message: MessageCreated | EpisodeMessage, body: Body) -> Totals:
+    content = message.content
+    repeated = orjson.dumps((message.user_id, message.flows, message.tools))  # the envelope may have them again
+    return Totals(
+        tokens=body.tokens,
+        episode_bytes=len(body.json) + len(repeated),
+        turns=int(message.role == "user"),
+        text_bytes=len(content.encode()),
+        longest=len(content.strip()),
+    )
 
 
 def edited(body: Body, edit: MessageEdited, offset: int, count_tokens: Callable[[str], int]) -> Body:

@@ -94,22 +94,26 @@ class ScopeLog:
 
     @property
     def is_pending(self) -> bool:
-        return bool(self.state and self.state.pending_messages)
+        state = self.state
+        return bool(state and state.pending_messages)
 
     @property
     def pending_bytes(self) -> int:
-        return self.state.pending.episode_bytes if self.state else 0
+        state = self.state
+        return state.pending.episode_bytes if state else 0
 
     def has(self, digest: bytes) -> bool:
         """Return whether a message with this id is a duplicate. `digest`: of the id."""
-        if self.state is None or not self.state.next_seq:  # spares a look that finds nothing
+        state = self.state
+        if state is None or not state.next_seq:  # spares a look that finds nothing
             return False
         row = self._messages.get(rows.seen_key(self._prefix, digest))
-        return is_duplicate(self.state, None if row is None else rows.decode_seq(row), self._window)
+        return is_duplicate(state, None if row is None else rows.decode_seq(row), self._window)
 
     def remember(self, digest: bytes) -> None:
         """Record the id of the next message."""
-        seq = self.state.next_seq if self.state else 0
+        state = self.state
+        seq = state.next_seq if state else 0
         self._messages[rows.seen_key(self._prefix, digest)] = rows.encode_seq(seq)
 
     def append(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
@@ -206,7 +210,10 @@ class ScopeLog:
         first = window_first(before, after, self._window)
         for seq in range(before.window_first, first):
             self._forget(seq)
-        self.state = after._replace(window_first=first, silent_ms=0 if after.pending_messages else self._now_ms)
+        silent_ms = 0 if after.pending_messages else self._now_ms
+        if first != after.window_first or silent_ms != after.silent_ms:
+            after = after._replace(window_first=first, silent_ms=silent_ms)
+        self.state = after
 
     def _emit(self, before: State, after: State, cuts: Iterable[Cut]) -> list[ClosedEpisode]:
         episodes: list[ClosedEpisode] = []
@@ -374,11 +381,11 @@ class PerAgent:
         self._root.remember(message.body.digest)
         self._root.keep_id(message)
         before = self._active
-        roster = activated(before, message.message.agent_id, self._max_agents)
+        roster = activated(before, message.agent_id, self._max_agents)
         closed = self._close(roster.displaced, "idle")
-        if message.message.agent_id and not before:
-            closed += self._adopt(message.message.agent_id, message)
-        for agent in recipients(before, message.message.agent_id):
+        if message.agent_id and not before:
+            closed += self._adopt(message.agent_id, message)
+        for agent in recipients(before, message.agent_id):
             closed += self._log(agent).append(message, self._rules)
         self._set_active(roster.active)
         return closed

@@ -285,7 +285,7 @@ class _Batch:
             self._outcome.skipped += 1
             return True
         root = self._log(Scope(event.conversation_id))
-        check_tenant(root, event.tenant_id)
+        check_tenant(root.state, event.tenant_id)
         if isinstance(event, MessageCreated):
             self._add(event, root, record)
         elif isinstance(event, ConversationFlush):
@@ -348,14 +348,15 @@ class _Batch:
         overrides = segmenter.rulebook.read(message.metadata, state.overrides)
         trace = trace_in(record.headers) if segmenter.traced else b""
         arrival = from_record(message, record, segmenter.count_tokens(message.content), trace)
-        root.state = state._replace(overrides=overrides)
+        root.state = state._replace(overrides=overrides) if overrides != state.overrides else state
         self._send(self._conversation(root).take(arrival), record.topic, record.partition)
         if before is None:
             self._outcome.new_conversation_keys.append(record.key or b"")
         self._outcome.messages += 1
 
     def _conversation(self, root: ScopeLog) -> SegmentedConversation:
-        rules = self._segmenter.rulebook.rules(root.state.overrides if root.state else "")
+        state = root.state
+        rules = self._segmenter.rulebook.rules(state.overrides if state else "")
         if self._segmenter.per_agent:
             return PerAgent(root, self._log, self._segmenter.limits.max_agents, rules)
         return PerConversation(root, rules)
@@ -416,34 +417,35 @@ class StagedStates:
         self._per_agent = per_agent
         self._before: dict[Scope, State | None] = {}
         """As the rows have them."""
-        self._states: dict[Scope, State] = {}
-        self._changes: dict[Scope, State] = {}
+        self._states: dict[Scope, State | None] = {}
+        self._undo: dict[Scope, State | None] = {}
+        """As they were before the record."""
 
     def get(self, scope: Scope) -> State | None:
         """Raises: RowUnreadable, StateUnreadable."""
-        state = self._changes.get(scope) or self._states.get(scope)
-        if state or scope in self._before:
-            return state or self._before[scope]
+        if scope in self._states:
+            return self._states[scope]
         row = self._table.get(scope_key(scope))
-        found = None if row is None else decode_state(row)
-        if found:
-            check_scope(found, scope, self._per_agent)
-        self._before[scope] = found
-        return found
+        state = None if row is None else decode_state(row)
+        if state:
+            check_scope(state, scope, self._per_agent)
+        self._before[scope] = self._states[scope] = state
+        return state
 
     def __setitem__(self, scope: Scope, state: State) -> None:
-        self._changes[scope] = state
+        self._undo.setdefault(scope, self.get(scope))
+        self._states[scope] = state
 
     def keep(self) -> None:
-        self._states |= self._changes
-        self._changes.clear()
+        self._undo.clear()
 
     def drop(self) -> None:
-        self._changes.clear()
+        self._states |= self._undo
+        self._undo.clear()
 
     def write(self) -> None:
         for scope, state in self._states.items():
-            if state != self._before.get(scope):
+            if state and state != self._before[scope]:
                 self._table[scope_key(scope)] = encode_state(state)
 
 
@@ -479,9 +481,9 @@ class StagedRows:
         self._changes.clear()
 
 
-def check_tenant(root: ScopeLog, tenant_id: str | None) -> None:
+def check_tenant(state: State | None, tenant_id: str | None) -> None:
     """Refuse another tenant's message or flush: conversation ids are unique across tenants. Raises: InvalidRecord."""
-    if root.state is not None and root.state.tenant_id != tenant_id:
+    if state is not None and state.tenant_id != tenant_id:
         raise InvalidRecord("tenant_mismatch", "the conversation's first message has another tenant_id")
 
 

@@ -73,7 +73,7 @@ def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> 
     state = sealed(state) if after else state
     triggered = trigger(state, rules) or overfull(state, limits)
     state = emitted(state, triggered)
-    body = message.body._replace(sealed_before=before, sealed_after=after)
+    body = message.body._replace(sealed_before=before, sealed_after=after) if before or after else message.body
     return Decision(body, tuple(cut for cut in (silence, triggered) if cut), state)
 
 
@@ -139,8 +139,8 @@ def boundary(state: State, message: Arrival, limits: Episodes) -> CloseReason | 
 
 def is_full(state: State, message: Arrival, limits: Episodes) -> bool:
     """Return whether the message would make the open episode too large."""
-    too_many_tokens = state.open.tokens + message.tokens > limits.max_episode_tokens
-    return too_many_tokens or state.open.episode_bytes + message.episode_bytes > MAX_EPISODE_BYTES
+    too_many_tokens = state.open.tokens + message.counted.tokens > limits.max_episode_tokens
+    return too_many_tokens or state.open.episode_bytes + message.counted.episode_bytes > MAX_EPISODE_BYTES
 
 
 def is_complete(state: State, limits: Episodes) -> bool:
@@ -186,8 +186,8 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, topi
     has_before = state.next_seq > 0
     return state._replace(
         next_seq=state.next_seq + 1,
-        pending=added(state.pending, message, is_first=not state.pending_messages),
-        open=added(state.open, message, is_first=not state.open_messages),
+        pending=added(state.pending, message.counted, is_first=not state.pending_messages),
+        open=added(state.open, message.counted, is_first=not state.open_messages),
         last_sent_ms=message.sent_ms,
         latest_record_ms=max(state.latest_record_ms, message.record_ms) if has_before else message.record_ms,
         latest_event_ms=max(state.latest_event_ms, message.event_ms) if has_before else message.event_ms,
@@ -197,22 +197,23 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, topi
     )
 
 
-def added(totals: Totals, message: Arrival, *, is_first: bool) -> Totals:
+def added(totals: Totals, counted: Totals, *, is_first: bool) -> Totals:
+    """`counted`: of a message; `is_first`: a turn begins with it, whoever speaks."""
     return Totals(
-        tokens=totals.tokens + message.tokens,
-        episode_bytes=totals.episode_bytes + message.episode_bytes,
-        turns=totals.turns + (message.is_user or is_first),
-        text_bytes=totals.text_bytes + message.text_bytes,
-        longest=max(totals.longest, message.length),
-        gone=totals.gone,
+        totals.tokens + counted.tokens,
+        totals.episode_bytes + counted.episode_bytes,
+        totals.turns + (counted.turns or is_first),
+        totals.text_bytes + counted.text_bytes,
+        max(totals.longest, counted.longest),
+        totals.gone,
     )
 
 
-def totals_of(messages: Sequence[Arrival | None]) -> Totals:
+def recount(messages: Sequence[Arrival | None]) -> Totals:
     """`messages`: of a range, None for those that are gone."""
     totals = Totals(gone=messages.count(None))
     for number, message in enumerate(filter(None, messages)):
-        totals = added(totals, message, is_first=not number)
+        totals = added(totals, message.counted, is_first=not number)
     return totals
 
 
@@ -253,7 +254,7 @@ def recounted(state: State, pending: Sequence[Arrival | None]) -> State:
     `pending`: `first_pending … next_seq`, None for those that are gone. If all are, their rows pend no longer.
     """
     unsealed = pending[state.open_first - state.first_pending :]
-    state = state._replace(pending=totals_of(pending), open=totals_of(unsealed), topic=recollected(state, unsealed))
+    state = state._replace(pending=recount(pending), open=recount(unsealed), topic=recollected(state, unsealed))
     if state.pending_messages:
         return state
     end = state.next_seq

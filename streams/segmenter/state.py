@@ -5,9 +5,7 @@ digest of its id. No two conversations or messages share a key, whatever charact
 """
 
 import struct
-from collections.abc import Sequence
 from hashlib import blake2b
-from types import NoneType
 from typing import Any, Literal, NamedTuple, Protocol
 
 import orjson
@@ -100,10 +98,6 @@ class State(NamedTuple):
     overlap_first: int = 0
     first_pending: int = 0
     open_first: int = 0
-    pending: Totals = Totals()
-    """Of all that is pending, the open episode included."""
-    open: Totals = Totals()
-    """Of the open episode."""
     last_sent_ms: int = 0
     latest_record_ms: int = 0
     """The latest of all records' timestamps so far."""
@@ -111,6 +105,10 @@ class State(NamedTuple):
     """The latest of all event times so far, each at most its record's timestamp: a clock that never goes back."""
     taken_to: int = 0
     """Records before this offset were taken by a state that was lost: they are in episodes already."""
+    pending: Totals = Totals()
+    """Of all that is pending, the open episode included."""
+    open: Totals = Totals()
+    """Of the open episode."""
     topic: bytes = b""
     """Row of the topic model that decides about the open episode; empty: none does."""
     deadline_ms: int = 0
@@ -136,25 +134,17 @@ class State(NamedTuple):
         return not self.next_seq and self == self.stub
 
 
-IN_JSON = State._fields.index("topic")
-"""Number of fields that are in the JSON of a row."""
-_DEFAULTS = State(None)
-_TYPES: dict[str, tuple[type, ...]] = {
-    "tenant_id": (str, NoneType),
-    "agents": (list, NoneType),
-    "overrides": (str,),
-    "since_ms": (int, NoneType),
-    "pending": (list,),
-    "open": (list,),
-}
-FIELD_TYPES = [_TYPES.get(name, (int,)) for name in State._fields[:IN_JSON]]
+_SINGLE = State._fields.index("pending")
+"""Fields before the two totals."""
+_DEFAULTS = [*State(None)[:_SINGLE], *Totals(), *Totals()]
+"""What a row's JSON has at most, by default."""
 
 
 def encode_state(state: State) -> bytes:
     """STATE_HEADER, the topic model's row, and a JSON array of the fields up to the last that is not at its default."""
-    fields: list[Any] = [list(value) if isinstance(value, Totals) else value for value in state[:IN_JSON]]
-    number = IN_JSON
-    while number > 1 and state[number - 1] == _DEFAULTS[number - 1]:
+    fields: list[Any] = [*state[:_SINGLE], *state.pending, *state.open]
+    number = len(fields)
+    while number > 1 and fields[number - 1] == _DEFAULTS[number - 1]:
         number -= 1
     moment = state.deadline_ms or (state.silent_ms and state.silent_ms | SILENT)
     header = STATE_HEADER.pack(moment, STATE_VERSION, len(state.topic))
@@ -169,26 +159,27 @@ def decode_state(row: bytes) -> State:
     if size and size not in shifts.ROW_BYTES:
         raise RowUnreadable(problem="a conversation's row has another length of topic")
     try:
-        fields = orjson.loads(row[start:])
+        found = orjson.loads(row[start:])
     except orjson.JSONDecodeError:
         raise RowUnreadable(problem="a conversation's row is not JSON") from None
-    if not isinstance(fields, list) or not 0 < len(fields) <= IN_JSON or not _have_types(fields, FIELD_TYPES):
+    if not isinstance(found, list) or not 0 < len(found) <= len(_DEFAULTS):
+        raise RowUnreadable(problem="a conversation's row has another number of fields")
+    fields: list[Any] = found + _DEFAULTS[len(found) :]
+    if not _have_types(*fields):
         raise RowUnreadable(problem="a conversation's row has other fields")
+    pending, unsealed = fields[_SINGLE : _SINGLE + len(Totals._fields)], fields[_SINGLE + len(Totals._fields) :]
     deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
     topic = row[STATE_HEADER.size : start]
-    state = State._make((*fields, *_DEFAULTS[len(fields) : IN_JSON], topic, deadline_ms, silent_ms))
-    return state._replace(pending=_totals(state.pending), open=_totals(state.open))
+    return State._make((*fields[:_SINGLE], Totals(*pending), Totals(*unsealed), topic, deadline_ms, silent_ms))
 
 
-def _totals(numbers: Sequence[Any]) -> Totals:
-    if len(numbers) != len(Totals._fields) or not _have_types(numbers, [(int,)] * len(numbers)):
-        raise RowUnreadable(problem="a conversation's row has other fields")
-    return Totals(*numbers)
-
-
-def _have_types(values: Sequence[Any], types: Sequence[tuple[type, ...]]) -> bool:
-    """Compare the types themselves, because a boolean is an integer for `isinstance`. `types` may be longer."""
-    return all(type(value) in allowed for value, allowed in zip(values, types, strict=False))
+def _have_types(
+    tenant_id: object, last_ordinal: object, agents: object, overrides: object, since_ms: object, *numbers: object
+) -> bool:
+    """Compare the types of numbers themselves, because a boolean is an integer for `isinstance`."""
+    texts = (tenant_id is None or isinstance(tenant_id, str)) and isinstance(overrides, str)
+    times = since_ms is None or type(since_ms) is int
+    return texts and times and isinstance(agents, list | None) and {type(last_ordinal), *map(type, numbers)} == {int}
 
 
 def check_version(row: bytes, header: struct.Struct, place: int, known: int, name: str) -> None:
