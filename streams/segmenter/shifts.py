@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
+from operator import getitem
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
@@ -226,8 +227,8 @@ class TopicListener:
 
     def score(self, weights: "Weights", now: Utterance, length: int) -> int:
         """Return the log-odds, in thousandths, above the threshold."""
-        values = zip(weights.tables, self.features(now, length), strict=True)
-        return weights.bias + weights.pull * self.saved + sum(table[value] for table, value in values)
+        found = map(getitem, weights.tables, self.features(now, length))
+        return weights.bias + weights.pull * self.saved + sum(found)
 
     def features(self, now: Utterance, length: int) -> list[int]:
         """Return a value for each of TABLES; most of them say too whether a question was asked before, or is now."""
