@@ -345,7 +345,7 @@ MUTANTS = (
         "of two requests for one revision each announces it",
         SUMMARIZER,
         AMENDING,
-        "        if made.announced_by not in (None, position):",
+        "        if made.announced_by != position:",
         "        if False:",
     ),
     Mutant(
