@@ -67,7 +67,7 @@ async def test_rights_that_are_missing_and_a_limit_that_is_too_small_are_named(b
     kafka = user.kafka
     assert await problem(everybody) == "offset.metadata.max.bytes of broker 1 is 4095; summarizers commit up to 4096"
     async with admin_client(everybody.kafka) as admin:
-        await allow(admin, USER, [on_transactions_of(kafka.segmenter_id)])
+        await allow(admin, USER, [on_transactions_of(kafka.segmenter_id), on_transactions_of(kafka.archiver_id)])
         assert f"transactional ids with the prefix {kafka.summarizer_id}- are not permitted" in await problem(user)
         await allow(admin, USER, [on_transactions_of(kafka.summarizer_id)])
     assert "cannot be read of broker 1 (ClusterAuthorizationFailedError)" in await check_commits(user)
