@@ -42,13 +42,13 @@ demo: $(DEMO_STAMP) ## a real dialogue through the embedded stack, from its mess
 test: lint ## what every change has to pass, in ten minutes; AFTERWORD_TEST_STACK=containers takes the official images
 	@# each of the first processes has servers of its own, for which it mostly waits; the others compute, and need none
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/integration tests/contract; servers=$$?; \
-	$(BIN)/pytest -n 2 --dist worksteal tests/unit tests/model && exit $$servers
+	$(BIN)/pytest -n 2 --dist worksteal tests/model tests/unit && exit $$servers
 
 ALL := -m "not deploy" --hypothesis-profile nightly
 
 test-all: lint site ## everything but make test-deploy, long forms and faults included: some hours; MINUTES= and SEED= of the faults
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ALL) tests/e2e tests/integration tests/contract; servers=$$?; \
-	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/unit tests/model tests/deploy && exit $$servers
+	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/model tests/unit tests/deploy && exit $$servers
 	$(MAKE) model mutants faults hostile
 
 faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which

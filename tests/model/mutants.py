@@ -1,6 +1,6 @@
 """The engine and the agents, broken on purpose: the model check is worth what it finds of these.
 
-Each is applied to a copy of the source tree, where the model check then runs as in `make test`.
+Each is applied to a copy of the source tree, where the model check then runs.
 """
 
 import re
@@ -406,7 +406,7 @@ def all_found(only: str = "") -> bool:
 def found(mutant: Mutant) -> bool:
     began = time.perf_counter()
     with mutated(mutant) as tree:
-        command = [sys.executable, "-m", "tests.model", mutant.machine, "--raw", "--histories", str(EXAMPLES["ci"])]
+        command = [sys.executable, "-m", "tests.model", mutant.machine, "--raw", "--histories", str(EXAMPLES["short"])]
         ended = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - began
     why = reason(ended.stderr)

@@ -5,13 +5,13 @@ import os
 from hypothesis import HealthCheck, Phase, settings
 
 NAME = "MODEL_PROFILE"
-EXAMPLES = {"ci": 400, "long": 20_000}
+EXAMPLES = {"push": 100, "short": 400, "long": 20_000}
 """Histories of each machine; MODEL_PROFILE names the profile, or a number of histories."""
 STEPS = 40
 
 
 def profile() -> settings:
-    name = os.environ.get(NAME, "ci")
+    name = os.environ.get(NAME, "push")
     return settings(
         max_examples=EXAMPLES[name] if name in EXAMPLES else int(name),
         stateful_step_count=STEPS,

@@ -15,7 +15,6 @@ async def grow(lab: Lab, partitions: int) -> None:
         await lab.producer.client.force_metadata_update()
 
 
-@pytest.mark.nightly
 async def test_a_running_worker_stops_and_the_next_one_does_not_start_with_and_without_its_disk(lab: Lab) -> None:
     await lab.produce((number, {}) for number in range(8))
     worker = lab.worker()
