@@ -11,12 +11,11 @@ from typing import Any
 
 from opentelemetry.trace import NoOpTracer
 
-from afterword.golden import GoldenScore, golden_episodes, score_writer
 from afterword.schemas import Usage
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
 from afterword.streams.prompt_template import check_template
-from afterword.streams.settings import Budget, Llm, Settings, variable
+from afterword.streams.settings import Budget, Settings, variable
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
@@ -106,23 +105,6 @@ class Comparison:
     def is_worse(self) -> bool:
         more_refused = (self.candidate.refused - self.stored.refused) / len(self.trials)
         return more_refused > TOLERANCE or self.stored.grounding - self.candidate.grounding > TOLERANCE
-
-
-@dataclass(frozen=True)
-class GoldenComparison:
-    """Scores on the golden set; each with the maker of its summaries."""
-
-    today: tuple[Maker, GoldenScore]
-    candidate: tuple[Maker, GoldenScore]
-    extractive: tuple[Maker, GoldenScore]
-    """Baseline, which needs no LLM."""
-
-    @property
-    def is_worse(self) -> bool:
-        before, after = self.today[1], self.candidate[1]
-        more_failures = (after.failures.total() - before.failures.total()) / len(after.episodes)
-        lost = before.recall - after.recall, before.figure_precision - after.figure_precision
-        return more_failures > TOLERANCE or max(lost) > TOLERANCE
 
 
 def compared(trials: Sequence[Trial], candidate: Maker, not_archived: int = 0) -> Comparison:
@@ -317,29 +299,3 @@ async def compare(
             candidate.llm.max_concurrency,
         )
         return await run.run(chosen, progress)
-
-
-async def compare_on_golden(
-    settings: Settings, prompt: str | None, model: str | None, progress: Callable[[int], None] = lambda _: None
-) -> GoldenComparison:
-    """Summarize the golden set with today's prompt and model, with these, and without an LLM. Opens no store.
-
-    Raises: ConfigurationError, ProviderError.
-    """
-    today, candidate = candidate_settings(settings, None, None), candidate_settings(settings, prompt, model)
-    extractive = settings.model_copy(update={"llm": Llm()})
-    scores = [(maker_of(one), await golden_score(one, progress)) for one in (extractive, today, candidate)]
-    return GoldenComparison(today=scores[1], candidate=scores[2], extractive=scores[0])
-
-
-async def golden_score(settings: Settings, progress: Callable[[int], None] = lambda _: None) -> GoldenScore:
-    """Score the summaries that are made with these settings; what the gate refuses holds no fact.
-
-    Raises: ConfigurationError, ProviderError.
-    """
-    summarizer = make_summarizer(settings, None, None, Metrics("prompt try", running_version()), NoOpTracer())
-    try:
-        write, at_a_time = summarizer.summarize_without_fallback, settings.llm.max_concurrency
-        return await score_writer(write, golden_episodes(), at_a_time, progress)
-    finally:
-        await summarizer.close()

@@ -1,1 +1,1 @@
-"""Benchmarks: programs compared with each other in one run, never timed alone."""
+"""Benchmarks: speed beside others (`make bench`), and quality on labelled data (`make quality`)."""

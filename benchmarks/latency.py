@@ -1,66 +1,193 @@
-"""Latency from an episode's last message to its summary, and from an edit to the next revision; the LLM takes 0 ms.
+"""Latency through both workers, as users start them, with an LLM that answers at once.
 
-The clock starts when the message is handed to the producer and stops when a consumer has the `summary.created`. Both
-are in this process, so there is one clock; what this process itself takes to send and to receive is in the figures.
-The workers run as users start them; the archiver, which a revision waits for, only while messages are edited.
+The clock starts when a message is handed to the producer, and stops when a consumer has the `summary.created` of the
+episode that the message ended. Both are in this process, whose own time to send and to receive is in the figures.
+Edits are timed in the same way, until the next revision. Then the workers start anew with traces, which say what each
+step of the path takes.
 """
 
 import asyncio
 import random
+import re
+import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import orjson
+from aiohttp import web
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from afterword.audit.waiting import is_consumed
 from afterword.embedded import EmbeddedStack
-from afterword.streams.log_reader import open_log
-from afterword.streams.settings import Kafka, Settings, load_settings
+from afterword.schemas.base import rfc3339
+from afterword.streams.settings import Kafka
 from afterword.topics import ensure_topics
-from benchmarks.llm import StandIn, chat, name_of
-from benchmarks.processes import worker
-from benchmarks.quantiles import milliseconds, quantile
-from benchmarks.suite import Finding, Form, Line
+from benchmarks.measuring import (
+    Form,
+    Running,
+    megabytes,
+    memory_bytes,
+    milliseconds,
+    percentiles,
+    quantile,
+    settings_of,
+    show,
+    until_consumed,
+    worker,
+)
 
-PARTITIONS = 4
-CONVERSATIONS = 50
-EPISODE_MESSAGES = 10
-"""The default trigger."""
-WARMING_EPISODES = 100
-BACKLOG_EPISODES = 300
+CONVERSATIONS, EPISODE_MESSAGES = 50, 10
+SLOTS = 8
+WARMING_EPISODES, BACKLOG_EPISODES = 100, 300
 CAPACITY_SECONDS = 15.0
+LEVELS = {0.1: 25.0, 0.5: 20.0, 0.8: 15.0}
+"""Share of the capacity, and seconds at that load."""
 GIVEN_SECONDS = 30.0
-"""Time of each load that is given."""
+PATH_SHARE, PATH_SECONDS = 0.1, 20.0
 EDITS_A_SECOND = 5.0
 EDITED = "The order arrived on time after all, and the customer asks for no refund."
-REVISED_P50_SECONDS = 0.100
 STEP_SECONDS = 0.001
-POLL_SECONDS = 0.1
-SETTLING_SECONDS = 60.0
-TITLE = "latency: last message of an episode → summary.created readable, both workers, LLM of 0 ms"
+SETTLING_SECONDS = 120.0
+SPANS_SECONDS = 20.0
+MODEL = "stand-in"
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+OPENING = "the order arrived late and the customer asks for a refund of the delivery fee"
+MORE = "because the driver called twice but nobody answered please check the tracking number again "
+REPLY = {
+    "title": "Refund of the delivery fee",
+    "short_summary": "The order arrived late and the customer wants a refund of the delivery fee.",
+    "long_summary": (
+        "The order arrived late. The customer asks for a refund of the delivery fee. "
+        "The driver called twice but nobody answered, so the tracking number is checked again."
+    ),
+    "rolling_summary": "The customer of a late order asks for a refund of the delivery fee.",
+}
+"""A summary that is true of every conversation here, so that the quality gate passes it."""
+STEPS = (
+    "broker has acknowledged the message",
+    "segmenter has fetched it",
+    "segmenter has decided",
+    "segmenter's transaction has begun",
+    "segmenter's transaction is committed",
+    "episode.closed can be read",
+    "summarizer has fetched it",
+    "summarizer has found what is stored",
+    "LLM is asked",
+    "LLM has answered",
+    "summary is checked",
+    "summary is stored in MongoDB",
+    "all that follows from it is stored",
+    "summarizer's transaction has begun",
+    "summarizer's transaction is committed",
+    "summary.created can be read",
+)
+"""The end of each step; the first one begins when the message is handed to the producer."""
 
 
-class Level(NamedTuple):
-    """A share of the capacity, in seconds."""
+async def run(form: Form, directory: Path) -> None:
+    chance = random.Random(1)
+    async with EmbeddedStack(directory / "stack") as stack, llm_and_collector() as servers, AsyncExitStack() as running:
+        settings = settings_of(stack)
+        environment = {**stack.environment(), **servers.llm}
+        await ensure_topics(settings)
+        talk = await running.enter_async_context(talking(settings.kafka))
+        async with workers(directory, environment) as (segmenter, summarizer):
+            await talk.rate_of_backlog(WARMING_EPISODES)
+            for number in range(CONVERSATIONS):  # so that they do not all end an episode at the same time
+                await talk.say(number, chance.randrange(EPISODE_MESSAGES))
+            if form.loads:
+                show_loads([(load, await talk.trips_at(load, GIVEN_SECONDS, chance), "") for load in form.loads])
+                return
+            capacity = await measured_capacity(talk, chance, form.short)
+            seconds = {share: 5.0 if form.short else seconds for share, seconds in LEVELS.items()}
+            found = [
+                (share * capacity, await talk.trips_at(share * capacity, seconds[share], chance), f"{share:.0%} of it")
+                for share in LEVELS
+            ]
+            show_loads(found, f"capacity: {capacity:,.0f} messages/s that arrive one by one")
+            await measure_edits(talk, settings.kafka, chance, environment, directory)
+            show_memory(len(talk.done), segmenter, summarizer)
+        async with workers(directory, {**environment, **servers.traces}):
+            names = SpanNames.of(settings.kafka)
+            trips = await talk.trips_at(PATH_SHARE * capacity, 5.0 if form.short else PATH_SECONDS, chance)
+            show_path(await followed(trips, talk, servers, names), len(trips))
 
-    seconds: float
-    """Duration of the load."""
-    p50: float
-    p99: float
-    """The aims."""
+
+def show_loads(found: Sequence[tuple[float, Sequence["Trip"], str]], *notes: str) -> None:
+    rows = [
+        {
+            "": f"{rate:,.0f} messages/s {what}".strip(),
+            "episodes": str(len(trips)),
+            **percentiles([trip.summary_read - trip.sent for trip in trips]),
+            "until episode.closed, p50": milliseconds(quantile([trip.closed_read - trip.sent for trip in trips], 0.5)),
+        }
+        for rate, trips, what in found
+    ]
+    show("latency: last message of an episode until its summary.created can be read, LLM of 0 ms", rows, *notes)
 
 
-LEVELS = {0.1: Level(30.0, 0.040, 0.150), 0.5: Level(20.0, 0.060, 0.200), 0.8: Level(15.0, 0.080, 0.250)}
+async def measure_edits(
+    talk: "Talk", kafka: Kafka, chance: random.Random, environment: Mapping[str, str], directory: Path
+) -> None:
+    async with worker("archiver", directory, environment):  # a revision waits for it
+        await until_consumed(kafka, kafka.archiver_id, kafka.messages_topic)
+        for number in range(CONVERSATIONS):
+            await talk.edit(number)
+            await asyncio.sleep(chance.expovariate(EDITS_A_SECOND))
+        await talk.until(lambda: not talk.edited)
+    row = {"": f"{EDITS_A_SECOND:.0f} edits/s", "edits": str(len(talk.revised)), **percentiles(talk.revised)}
+    show("latency: message.edited until the next revision can be read, with the archiver", [row])
 
 
-@dataclass(frozen=True)
-class Trip:
-    """An episode from its last message on; in seconds of the monotonic clock."""
+def show_memory(episodes: int, *running: Running) -> None:
+    rows = [
+        {
+            "": one.process.name,
+            "RSS": megabytes(memory_bytes(one.pid)),
+            "without mapped files": megabytes(memory_bytes(one.pid, "RssAnon")),
+        }
+        for one in running
+    ]
+    show(f"memory of the workers after {episodes:,} episodes", rows)
+
+
+async def measured_capacity(talk: "Talk", chance: random.Random, short: bool) -> float:
+    """Return the messages/s that both workers can do when messages come one by one, more of them than can be done.
+
+    A backlog goes faster: there a transaction of the segmenter has thousands of messages, not a few.
+    """
+    backlog = await talk.rate_of_backlog(BACKLOG_EPISODES)
+    seconds = 6.0 if short else CAPACITY_SECONDS
+    saying = asyncio.create_task(talk.arrivals(backlog, seconds, chance))
+    await asyncio.sleep(seconds / 3)
+    began, before = time.monotonic(), len(talk.done)
+    await saying
+    found = (len(talk.done) - before) / (time.monotonic() - began) * EPISODE_MESSAGES
+    await talk.until_summarized()
+    return found
+
+
+@asynccontextmanager
+async def workers(directory: Path, environment: Mapping[str, str]) -> AsyncIterator[tuple[Running, Running]]:
+    async with (
+        worker("segmenter", directory, environment) as segmenter,
+        worker("summarizer", directory, environment) as summarizer,
+    ):
+        yield segmenter, summarizer
+
+
+# Conversations and their episodes
+
+
+class Trip(NamedTuple):
+    """An episode from its last message on, in seconds of the monotonic clock."""
 
     message: str
     """Id of the last message."""
@@ -68,260 +195,319 @@ class Trip:
     closed_read: float
     summary_read: float
 
-    @property
-    def closed(self) -> float:
-        """Seconds until its `episode.closed` can be read."""
-        return self.closed_read - self.sent
-
-    @property
-    def summarised(self) -> float:
-        """Seconds until its `summary.created` can be read."""
-        return self.summary_read - self.sent
-
 
 @dataclass
-class Trips:
-    """Trips of the episodes whose last message was sent from here."""
+class Talk:
+    """Conversations that go on, and the episodes that they have ended."""
 
+    producer: AIOKafkaProducer
+    topic: str
+    said: list[int] = field(default_factory=lambda: [0] * CONVERSATIONS)
+    """Messages of each conversation."""
     sent: dict[str, float] = field(default_factory=dict)
-    closed: dict[str, float] = field(default_factory=dict)
-    """Seconds of the monotonic clock, by message id and by episode id."""
-    done: list[Trip] = field(default_factory=list)
+    acknowledged: dict[str, float] = field(default_factory=dict)
     edited: dict[str, float] = field(default_factory=dict)
     """Seconds of the monotonic clock, by message id."""
+    closed: dict[str, float] = field(default_factory=dict)
+    """The same by episode id."""
+    done: list[Trip] = field(default_factory=list)
     revised: list[float] = field(default_factory=list)
-    """Seconds from an edit until its revision can be read."""
+    """Seconds from an edit until its revision could be read."""
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def say(self, number: int, count: int = 1) -> None:
+        name = f"account-{number}"
+        for at in range(self.said[number], self.said[number] + count):
+            message_id = f"{name}-{at}"
+            ends = (at + 1) % EPISODE_MESSAGES == 0
+            headers = [("traceparent", f"00-{trace_of(message_id)}-{1:016x}-01".encode())] if ends else []
+            self.sent[message_id] = time.monotonic()
+            delivery = await self.producer.send(self.topic, message(name, at), key=name.encode(), headers=headers)
+            if ends:
+                delivery.add_done_callback(
+                    lambda _, one=message_id: self.acknowledged.setdefault(one, time.monotonic())
+                )
+        self.said[number] += count
+
+    def _see_acknowledged(self, message_id: str, _: asyncio.Future[object]) -> None:
+        self.acknowledged[message_id] = time.monotonic()
+
+    async def edit(self, number: int) -> None:
+        """Edit a message in the middle of the conversation's last episode, where no overlap holds it."""
+        name, last = f"account-{number}", self.said[number] // EPISODE_MESSAGES - 1
+        message_id = f"{name}-{last * EPISODE_MESSAGES + EPISODE_MESSAGES // 2}"
+        event = {"type": "message.edited", "id": message_id, "conversation_id": name, "content": EDITED}
+        self.edited[message_id] = time.monotonic()
+        await self.producer.send(self.topic, orjson.dumps(event), key=name.encode())
 
     async def see_closed(self, episodes: AIOKafkaConsumer) -> None:
         async for record in episodes:
             now = time.monotonic()
             self.closed[orjson.loads(record.value)["episode_id"]] = now
 
-    async def see_summarised(self, summaries: AIOKafkaConsumer) -> None:
+    async def see_summarized(self, summaries: AIOKafkaConsumer) -> None:
         async for record in summaries:
             now, event = time.monotonic(), orjson.loads(record.value)
             if event["revision"] > 1:
                 self.revised += [now - self.edited.pop(m) for m in event["message_ids"] if m in self.edited]
-                self.arrived.set()
-                continue
-            last = event["message_ids"][-1]
-            closed = self.closed.get(event["episode_id"], now)  # its own consumer may be a moment behind
-            self.done.append(Trip(last, self.sent[last], closed, now))
+            else:
+                last = event["message_ids"][-1]
+                closed = self.closed.get(event["episode_id"], now)  # its own consumer may be a moment behind
+                self.done.append(Trip(last, self.sent[last], closed, now))
             self.arrived.set()
 
-    async def until(self, count: int) -> None:
-        while len(self.done) < count:
-            self.arrived.clear()
-            await self.arrived.wait()
+    async def until(self, is_reached: Callable[[], bool]) -> None:
+        """Raises: TimeoutError."""
+        async with asyncio.timeout(SETTLING_SECONDS):
+            while not is_reached():
+                self.arrived.clear()
+                await self.arrived.wait()
 
-    async def until_revised(self) -> None:
-        while self.edited:
-            self.arrived.clear()
-            await self.arrived.wait()
+    async def until_summarized(self) -> None:
+        await self.until(lambda: len(self.done) >= sum(said // EPISODE_MESSAGES for said in self.said))
 
+    async def rate_of_backlog(self, episodes: int) -> float:
+        """Return the messages/s from the first summary to the last, of messages that are all there."""
+        before = len(self.done)
+        for number in range(CONVERSATIONS):
+            await self.say(number, episodes // CONVERSATIONS * EPISODE_MESSAGES)
+        await self.until(lambda: len(self.done) > before)
+        began, seen = time.monotonic(), len(self.done)
+        await self.until_summarized()
+        return (len(self.done) - seen) / (time.monotonic() - began) * EPISODE_MESSAGES
 
-T = TypeVar("T", bound="Talk")
+    async def trips_at(self, rate: float, seconds: float, chance: random.Random) -> list[Trip]:
+        """Return the episodes that end in that time, at so many messages/s."""
+        first = len(self.done)
+        await self.arrivals(rate, seconds, chance)
+        await self.until_summarized()
+        return self.done[first:]
 
-
-class Talk:
-    """Conversations that go on, each from where it was."""
-
-    def __init__(self, producer: AIOKafkaProducer, topic: str, sent: dict[str, float]) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._sent = sent
-        self._said = [0] * CONVERSATIONS
-
-    @property
-    def episodes(self) -> int:
-        """Number of episodes that have ended."""
-        return sum(said // EPISODE_MESSAGES for said in self._said)
-
-    async def say(self, number: int, count: int = 1) -> None:
-        name = name_of(number)
-        for message, value in chat(name, self._said[number], count):
-            self._sent[message] = time.monotonic()
-            await self.send(message, value, key=name.encode())
-        self._said[number] += count
-
-    async def send(self, message: str, value: bytes, key: bytes) -> None:  # noqa: ARG002 – subclasses need the id
-        """Hand a message to the producer. `message`: its id."""
-        await self._producer.send(self._topic, value, key=key)
-
-    async def edit(self, number: int, message: str) -> None:
-        name = name_of(number)
-        event = {"type": "message.edited", "id": message, "conversation_id": name, "content": EDITED}
-        await self._producer.send(self._topic, orjson.dumps(event), key=name.encode())
-
-    def in_last_episode(self, number: int) -> str:
-        """Return the id of a message in the middle of the conversation's last episode: no overlap holds it."""
-        first = (self._said[number] // EPISODE_MESSAGES - 1) * EPISODE_MESSAGES
-        [(message, _)] = chat(name_of(number), first + EPISODE_MESSAGES // 2, 1)
-        return message
-
-
-async def edits(talk: Talk, trips: Trips, chance: random.Random) -> list[float]:
-    """Edit a message of each conversation's last episode; return the seconds until each revision."""
-    for number in range(CONVERSATIONS):
-        message = talk.in_last_episode(number)
-        trips.edited[message] = time.monotonic()
-        await talk.edit(number, message)
-        await asyncio.sleep(chance.expovariate(EDITS_A_SECOND))
-    async with asyncio.timeout(SETTLING_SECONDS):
-        await trips.until_revised()
-    return trips.revised
-
-
-async def rate_of_backlog(talk: Talk, trips: Trips, episodes: int) -> float:
-    """Messages a second that both workers together can do when they have them all: first summary to last."""
-    before, each = len(trips.done), episodes // CONVERSATIONS * EPISODE_MESSAGES
-    for number in range(CONVERSATIONS):
-        await talk.say(number, each)
-    await trips.until(before + 1)
-    began, seen = time.monotonic(), len(trips.done)
-    await trips.until(talk.episodes)
-    return (len(trips.done) - seen) / (time.monotonic() - began) * EPISODE_MESSAGES
-
-
-async def measured_capacity(offered: float, talk: Talk, trips: Trips, chance: random.Random) -> float:
-    """Messages a second that both can do when they come one by one, more of them than can be done.
-
-    That is less than of a backlog: a transaction of the segmenter has a few of them, not thousands.
-    """
-    saying = asyncio.create_task(arrivals(offered, CAPACITY_SECONDS, talk, chance))
-    await asyncio.sleep(CAPACITY_SECONDS / 3)
-    began, before = time.monotonic(), len(trips.done)
-    await saying
-    found = (len(trips.done) - before) / (time.monotonic() - began) * EPISODE_MESSAGES
-    await settled(talk, trips)
-    return found
-
-
-async def trips_at(rate: float, seconds: float, talk: Talk, trips: Trips, chance: random.Random) -> list[Trip]:
-    """Trips of the episodes that end in so many seconds, at `rate` messages a second."""
-    first = len(trips.done)
-    await arrivals(rate, seconds, talk, chance)
-    await settled(talk, trips)
-    return trips.done[first:]
-
-
-async def arrivals(rate: float, seconds: float, talk: Talk, chance: random.Random) -> None:
-    """Poisson, never held back."""
-    began, due = time.monotonic(), 0.0
-    while due < seconds:
-        while due < min(seconds, time.monotonic() - began):
-            await talk.say(chance.randrange(CONVERSATIONS))
-            due += chance.expovariate(rate)
-        await asyncio.sleep(STEP_SECONDS)
-
-
-async def settled(talk: Talk, trips: Trips) -> None:
-    """Every episode has its summary. Raises: TimeoutError."""
-    async with asyncio.timeout(SETTLING_SECONDS):
-        await trips.until(talk.episodes)
+    async def arrivals(self, rate: float, seconds: float, chance: random.Random) -> None:
+        """Send messages as a Poisson process, which nothing holds back."""
+        began, due = time.monotonic(), 0.0
+        while due < seconds:
+            while due < min(seconds, time.monotonic() - began):
+                await self.say(chance.randrange(CONVERSATIONS))
+                due += chance.expovariate(rate)
+            await asyncio.sleep(STEP_SECONDS)
 
 
 @asynccontextmanager
-async def workers(settings: Settings, environment: Mapping[str, str], directory: Path) -> AsyncIterator[None]:
-    await ensure_topics(settings)
-    async with (
-        worker("segmenter", directory, environment) as segmenter,
-        worker("summarizer", directory, environment) as summarizer,
-    ):
-        await segmenter.until_ready()
-        await summarizer.until_ready()
-        yield
-
-
-@asynccontextmanager
-async def archiving(kafka: Kafka, environment: Mapping[str, str], directory: Path) -> AsyncIterator[None]:
-    """Run the archiver; it has consumed everything when the block begins."""
-    async with worker("archiver", directory, environment) as archiver, open_log(kafka) as log:
-        await archiver.until_ready()
-        while not await is_consumed(log, kafka.archiver_id, kafka.messages_topic):  # noqa: ASYNC110 – offsets set no event
-            await asyncio.sleep(POLL_SECONDS)
-        yield
-
-
-@asynccontextmanager
-async def talking(kafka: Kafka, make: Callable[..., T]) -> AsyncIterator[tuple[T, Trips]]:
-    trips, servers = Trips(), kafka.bootstrap_servers
+async def talking(kafka: Kafka) -> AsyncIterator[Talk]:
+    servers = kafka.bootstrap_servers
     options = {"bootstrap_servers": servers, "isolation_level": "read_committed", "auto_offset_reset": "earliest"}
     async with (
         AIOKafkaProducer(bootstrap_servers=servers, acks="all") as producer,
         AIOKafkaConsumer(kafka.episodes_topic, **options) as episodes,
         AIOKafkaConsumer(kafka.summaries_topic, **options) as summaries,
-        AsyncExitStack() as ending,
     ):
-        for task in (trips.see_closed(episodes), trips.see_summarised(summaries)):
-            ending.callback(asyncio.create_task(task).cancel)
-        yield make(producer, kafka.messages_topic, trips.sent), trips
+        talk = Talk(producer, kafka.messages_topic)
+        tasks = [asyncio.create_task(one) for one in (talk.see_closed(episodes), talk.see_summarized(summaries))]
+        try:
+            yield talk
+        finally:
+            for task in tasks:
+                task.cancel()
 
 
-async def run(form: Form, directory: Path) -> Sequence[Finding]:
-    """Measure in the long form only: a latency has no rival in the same run."""
-    if form.short:
-        return []
-    chance, found = random.Random(1), {}
-    async with EmbeddedStack(directory / "stack") as stack, StandIn() as llm, AsyncExitStack() as running:
-        settings = load_settings(kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": PARTITIONS})
-        environment = {**stack.environment(), **llm.environment(slots=8)}
-        await running.enter_async_context(workers(settings, environment, directory))
-        talk, trips = await running.enter_async_context(talking(settings.kafka, Talk))
-        await rate_of_backlog(talk, trips, WARMING_EPISODES)
-        if not form.loads:
-            backlog = await rate_of_backlog(talk, trips, BACKLOG_EPISODES)
-        for number in range(CONVERSATIONS):  # from here on they do not all end at the same time
-            await talk.say(number, chance.randrange(EPISODE_MESSAGES))
-        for rate in form.loads:
-            found[rate] = await trips_at(rate, GIVEN_SECONDS, talk, trips, chance)
-        if form.loads:
-            return [finding_of_loads(found)]
-        capacity = await measured_capacity(backlog, talk, trips, chance)
-        for share, level in LEVELS.items():
-            found[share] = await trips_at(share * capacity, level.seconds, talk, trips, chance)
-        await running.enter_async_context(archiving(settings.kafka, environment, directory))
-        revised = await edits(talk, trips, chance)
-    return [finding(backlog, capacity, found), finding_of_edits(revised)]
-
-
-def finding_of_edits(revised: Sequence[float]) -> Finding:
-    p50 = quantile(revised, 0.5)
-    figures = {"edits": str(len(revised)), "p50": milliseconds(p50), "p99": milliseconds(quantile(revised, 0.99))}
-    aim = f"p50 ≤ {milliseconds(REVISED_P50_SECONDS)}"
-    title = "latency: message.edited → revision 2 readable, all three workers, LLM of 0 ms"
-    line = Line(
-        f"{EDITS_A_SECOND:.0f} edits/s, each in a stored episode", figures, None, aim, p50 <= REVISED_P50_SECONDS
+def message(conversation: str, at: int) -> bytes:
+    first = at * 7 % len(MORE)  # each message is another one
+    return orjson.dumps(
+        {
+            "id": f"{conversation}-{at}",
+            "conversation_id": conversation,
+            "user_id": f"user-of-{conversation}",
+            "role": "assistant" if at % 2 else "user",
+            "content": f"{conversation}: {OPENING}, {MORE[first:]}{MORE[:first]}",
+            "sent_at": rfc3339(BEGIN + timedelta(seconds=at)),
+        }
     )
-    return Finding(title, [line], [])
 
 
-def finding(backlog: float, capacity: float, found: Mapping[float, Sequence[Trip]]) -> Finding:
-    told = f"{capacity:,.0f} messages/s, {capacity / EPISODE_MESSAGES:.0f} episodes/s"
-    notes = [f"capacity in this run, messages coming one by one: {told}; of a backlog: {backlog:,.0f} messages/s"]
-    lines = [
-        line(f"at {share:.0%} of capacity", share * capacity, trips, LEVELS[share]) for share, trips in found.items()
-    ]
-    return Finding(TITLE, lines, notes)
+def trace_of(message_id: str) -> str:
+    """Return a trace id, another one for each message, in hexadecimal."""
+    _, conversation, number = message_id.split("-")
+    return f"{int(conversation) + 1:016x}{int(number) + 1:016x}"
 
 
-def finding_of_loads(found: Mapping[float, Sequence[Trip]]) -> Finding:
-    """Return a table of loads that were given, each of which is one line."""
-    return Finding(TITLE, [line("at a given load", rate, trips) for rate, trips in found.items()])
+# The LLM, and the collector of traces
 
 
-def line(name: str, rate: float, trips: Sequence[Trip], level: Level | None = None) -> Line:
-    summarised = [trip.summarised for trip in trips]
-    p50, p99 = quantile(summarised, 0.5), quantile(summarised, 0.99)
-    figures = {
-        "messages/s": f"{rate:,.0f}",
-        "episodes": str(len(trips)),
-        "p50": milliseconds(p50),
-        "p99": milliseconds(p99),
-        "until episode.closed, p50": milliseconds(quantile([trip.closed for trip in trips], 0.5)),
+class Span(NamedTuple):
+    """A span of a worker, in seconds since 1970; or a call of the LLM, in seconds of the monotonic clock."""
+
+    began: float
+    ended: float
+
+
+@dataclass
+class Servers:
+    """What this process serves."""
+
+    llm: Mapping[str, str]
+    """Variables that send a summarizer to the LLM."""
+    traces: Mapping[str, str]
+    """Variables that send a worker's spans to the collector."""
+    calls: Mapping[str, list[Span]]
+    """Calls of the LLM by conversation."""
+    exported: list[bytes]
+
+
+@asynccontextmanager
+async def llm_and_collector() -> AsyncIterator[Servers]:
+    calls: dict[str, list[Span]] = defaultdict(list)
+    exported: list[bytes] = []
+    choice = {
+        "index": 0,
+        "finish_reason": "stop",
+        "message": {"role": "assistant", "content": orjson.dumps(REPLY).decode()},
     }
-    if level is None:
-        return Line(name, figures, None)
-    aim = f"p50 ≤ {milliseconds(level.p50)}, p99 ≤ {milliseconds(level.p99)}"
-    return Line(name, figures, None, aim, p50 <= level.p50 and p99 <= level.p99)
+    usage = {"prompt_tokens": 400, "completion_tokens": 100}
+    reply = orjson.dumps({"model": MODEL, "choices": [choice], "usage": usage})
+
+    async def chat(request: web.Request) -> web.Response:
+        began, body = time.monotonic(), await request.text()
+        if named := re.search(r"account-\d+", body):
+            calls[named[0]].append(Span(began, time.monotonic()))
+        return web.Response(body=reply, content_type="application/json")
+
+    async def take(request: web.Request) -> web.Response:
+        exported.append(await request.read())
+        return web.Response()
+
+    async with serving({"/v1/chat/completions": chat, "/v1/traces": take}) as url:
+        llm = {
+            "AFTERWORD_LLM__PROVIDER": "openai",
+            "AFTERWORD_LLM__BASE_URL": f"{url}/v1",
+            "AFTERWORD_LLM__MODEL": MODEL,
+            "AFTERWORD_LLM__MAX_CONCURRENCY": str(SLOTS),
+        }
+        # little at a time, so that no export makes an outlier of its own
+        batches = {"OTEL_BSP_SCHEDULE_DELAY": "500", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "64"}
+        yield Servers(llm, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **batches}, calls, exported)
+
+
+@asynccontextmanager
+async def serving(
+    handlers: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]],
+) -> AsyncIterator[str]:
+    """Serve POST requests on a free port of this machine; yields the URL."""
+    app = web.Application()
+    app.router.add_routes([web.post(path, handler) for path, handler in handlers.items()])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+# The path of an episode, step by step
+
+Moments = tuple[float, ...]
+"""When a message was handed to the producer, and the end of each step, in seconds since 1970."""
+
+
+class SpanNames(NamedTuple):
+    process_messages: str
+    commit_closed: str
+    process_closed: str
+    commit_created: str
+
+    @classmethod
+    def of(cls, kafka: Kafka) -> "SpanNames":
+        return cls(
+            f"process {kafka.messages_topic}",
+            f"commit {kafka.segmenter_id}",
+            f"process {kafka.episodes_topic}",
+            f"commit {kafka.summarizer_id}",
+        )
+
+
+async def followed(trips: Sequence[Trip], talk: Talk, servers: Servers, names: SpanNames) -> list[Moments]:
+    """Return the moments of these episodes, without those whose spans do not come in time."""
+    epoch, end = time.time() - time.monotonic(), time.monotonic() + SPANS_SECONDS
+    while True:
+        spans = spans_by_trace(servers.exported)
+        found = [moments(trip, talk, spans[trace_of(trip.message)], servers.calls, names, epoch) for trip in trips]
+        if all(found) or time.monotonic() > end:
+            return [one for one in found if one is not None]
+        await asyncio.sleep(1.0)
+
+
+def spans_by_trace(exported: Sequence[bytes]) -> dict[str, dict[str, Span]]:
+    """Return the first span of each name by the traces that it belongs to or links."""
+    found: dict[str, dict[str, Span]] = defaultdict(dict)
+    for name, traces, span in spans_in(exported):
+        for trace in traces:
+            if name not in found[trace] or span.began < found[trace][name].began:
+                found[trace][name] = span
+    return found
+
+
+def spans_in(exported: Sequence[bytes]) -> Iterator[tuple[str, set[str], Span]]:
+    for body in exported:
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            for scope in resource.scope_spans:
+                for span in scope.spans:
+                    traces = {span.trace_id.hex(), *(link.trace_id.hex() for link in span.links)}
+                    yield span.name, traces, Span(span.start_time_unix_nano / 1e9, span.end_time_unix_nano / 1e9)
+
+
+def moments(
+    trip: Trip,
+    talk: Talk,
+    spans: Mapping[str, Span],
+    calls: Mapping[str, Sequence[Span]],
+    names: SpanNames,
+    epoch: float,
+) -> Moments | None:
+    """Put the events of an episode in order; None while some of them have not been seen.
+
+    `epoch`: seconds by which the monotonic clock is behind that of the spans.
+    """
+    chat = f"chat {MODEL}"
+    if not {*names, chat, "summarize", "store_episode", "publish"} <= spans.keys():
+        return None
+    of_conversation = calls[trip.message.rpartition("-")[0]]
+    call = next((c for c in of_conversation if spans[chat].began <= c.began + epoch <= spans[chat].ended), None)
+    if call is None:
+        return None
+    taken, closing = spans[names.process_messages], spans[names.commit_closed]
+    return (
+        trip.sent + epoch,
+        talk.acknowledged[trip.message] + epoch,
+        taken.began,
+        taken.ended,
+        closing.began,
+        closing.ended,
+        trip.closed_read + epoch,
+        spans[names.process_closed].began,
+        spans["summarize"].began,
+        call.began + epoch,
+        call.ended + epoch,
+        spans["summarize"].ended,
+        spans["store_episode"].ended,
+        spans["publish"].began,
+        spans[names.commit_created].began,
+        spans[names.commit_created].ended,
+        trip.summary_read + epoch,
+    )
+
+
+def show_path(paths: Sequence[Moments], episodes: int) -> None:
+    steps = [[after - before for before, after in pairwise(path)] for path in paths]
+    slowest = sorted(steps, key=sum)[-max(1, len(steps) // 20) :]
+    columns = {label: [one[at] for one in steps] for at, label in enumerate(STEPS)} | {"all": [*map(sum, steps)]}
+    slow = {label: [one[at] for one in slowest] for at, label in enumerate(STEPS)} | {"all": [*map(sum, slowest)]}
+    rows = [
+        {"": label, **percentiles(seconds), "slow": milliseconds(statistics.mean(slow[label]))}
+        for label, seconds in columns.items()
+    ]
+    notes = [
+        f"{len(paths)} of {episodes} episodes, the others without some span; slow: mean of the slowest twentieth.",
+        "Two processes may see one event in either order, so a step may take less than nothing.",
+    ]
+    show(f"latency: the path at {PATH_SHARE:.0%} of the capacity, step by step, with traces", rows, *notes)

@@ -11,9 +11,7 @@ from afterword.commands.common import Json, print_json, print_table, start_comma
 from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
-    from afterword.golden import GoldenScore
-    from afterword.streams.summarizer.providers import Maker
-    from afterword.trial import Comparison, GoldenComparison, Made, Measures
+    from afterword.trial import Comparison, Made, Measures
 
 app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True)
 
@@ -24,9 +22,6 @@ Size = Annotated[int, typer.Option("--sample", min=1, max=10_000, help="Number o
 Model = Annotated[str | None, typer.Option(help="Model to ask; default: today's.")]
 Seed = Annotated[int, typer.Option(help="The same seed chooses the same summaries.")]
 Show = Annotated[int, typer.Option(min=0, help="Texts to print side by side, the worst first.")]
-Golden = Annotated[
-    bool, typer.Option("--golden", help="Summarize the golden set instead of stored episodes; needs no store.")
-]
 PromptPrice = Annotated[float | None, typer.Option(min=0, help="Price of a million tokens of prompts.")]
 AnswerPrice = Annotated[float | None, typer.Option(min=0, help="Price of a million tokens of answers.")]
 
@@ -45,15 +40,13 @@ def try_prompt(
     show: Show = 5,
     prompt_price: PromptPrice = None,
     answer_price: AnswerPrice = None,
-    golden: Golden = False,
     as_json: Json = False,
 ) -> None:
     """Summarize stored episodes with another prompt or model, and compare with what is stored. Nothing is stored.
 
     Exit 1 if the candidate is worse by the quality gate: it refuses more, or less of the texts is in the messages.
-    With --golden: if its summaries hold fewer of the facts, if more figures are wrong, or if more are refused.
     """
-    from afterword.trial import compare, compare_on_golden
+    from afterword.trial import compare
 
     if file is None and model is None:
         raise typer.BadParameter("give a prompt FILE, --model, or both")
@@ -61,9 +54,6 @@ def try_prompt(
         raise typer.BadParameter("give both prices or none")
     prices = None if prompt_price is None or answer_price is None else (prompt_price, answer_price)
     text = None if file is None else _text_of(file)
-    if golden:
-        _show_golden(asyncio.run(compare_on_golden(start_command(), text, model, _progress)), show, as_json)
-        return
     found = asyncio.run(compare(start_command(), text, model, size, seed, _progress))
     if as_json:
         print_json(_document(found, prices))
@@ -141,48 +131,3 @@ def _print(found: "Comparison", prices: tuple[float, float] | None, show: int) -
 def _text(made: "Made") -> str:
     refused = f" ({made.refused})" if made.refused else ""
     return f"[{made.grounding:.2f}{refused}] {made.long_summary}"
-
-
-def _show_golden(found: "GoldenComparison", show: int, as_json: bool) -> None:
-    """Raises: typer.Exit if the candidate is worse."""
-    if as_json:
-        sides = {name: _golden_side(*getattr(found, name)) for name in ("extractive", "today", "candidate")}
-        print_json({"worse": found.is_worse, **sides})
-    else:
-        _print_golden(found, show)
-    if found.is_worse:
-        raise typer.Exit(1)
-
-
-def _golden_side(maker: "Maker", score: "GoldenScore") -> dict[str, Any]:
-    return {
-        **maker._asdict(),
-        "recall": score.recall,
-        "recall_by_kind": score.recall_by_kind,
-        "figure_precision": score.figure_precision,
-        "failures": dict(score.failures),
-        "tokens": score.tokens,
-        "missing": {one.name: [fact.text for fact in one.missing] for one in score.episodes},
-    }
-
-
-def _print_golden(found: "GoldenComparison", show: int) -> None:
-    sides = found.extractive, found.today, found.candidate
-    scores = [score for _, score in sides]
-    rows = [
-        ("model", *(maker.model for maker, _ in sides)),
-        ("prompt", *(maker.prompt_version or "" for maker, _ in sides)),
-        ("facts held", *(f"{score.recall:.3f}" for score in scores)),
-        *(
-            (f"  {kind}", *(f"{score.recall_by_kind[kind]:.3f}" for score in scores))
-            for kind in scores[0].recall_by_kind
-        ),
-        ("figures that are right", *(f"{score.figure_precision:.3f}" for score in scores)),
-        ("episodes without a summary", *(f"{score.failures.total()}" for score in scores)),
-        ("tokens, each", *(f"{score.tokens:.0f}" for score in scores)),
-    ]
-    print_table(("", "without an LLM", "today", "candidate"), rows)
-    worst = sorted(found.candidate[1].episodes, key=lambda one: -len(one.missing))[:show]
-    for one in worst:
-        typer.echo(f"{one.name}: {one.failure or 'missing'}: {'; '.join(fact.text for fact in one.missing)}")
-    typer.echo("the candidate is worse" if found.is_worse else "the candidate is not worse")

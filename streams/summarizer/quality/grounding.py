@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from unicodedata import numeric
 
@@ -36,10 +36,6 @@ class Grounding:
     """The other tokens as they were written, figures first, at most UNSUPPORTED."""
     wrong_figure: bool
     """True if a number, a date, an amount, a code or an address is among them."""
-    figures: int = field(default=0, compare=False)
-    """Number of distinct figures and addresses that were checked."""
-    right_figures: int = field(default=0, compare=False)
-    """Number of these that the source has."""
 
 
 class Evidence:
@@ -120,8 +116,8 @@ class _Tally:
     def result(self) -> Grounding:
         unsupported = [token for token, supported in {**self._figures, **self._names}.items() if not supported]
         listed = tuple(token[:TOKEN_CHARACTERS] for token in unsupported[:UNSUPPORTED])
-        figures, right = len(self._figures), sum(self._figures.values())
-        return Grounding(min(_share(self._figures), _share(self._names)), listed, right < figures, figures, right)
+        share = min(_share(self._figures), _share(self._names))
+        return Grounding(share, listed, wrong_figure=not all(self._figures.values()))
 
 
 def _share(tokens: Mapping[str, bool]) -> float:

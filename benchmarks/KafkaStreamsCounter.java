@@ -20,7 +20,7 @@ public final class KafkaStreamsCounter {
     public static void main(String[] arguments) {
         Map<String, String> bench = System.getenv();
         StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(bench.get("BENCH_MESSAGES"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
+        builder.stream(bench.get("BENCH_SOURCE"), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()))
             .mapValues(KafkaStreamsCounter::amount)
             .groupByKey(Grouped.with(Serdes.ByteArray(), Serdes.Long()))
             .reduce(Long::sum, Materialized.as("totals"));

@@ -1,0 +1,428 @@
+"""The programs that are compared, each a process of its own: python -m benchmarks.programs NAME [ARGUMENT …]
+
+Those that read a topic get it through their environment, and run until they are stopped. Libraries are imported where
+they are used, because no virtual environment has all of them.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+MAX_BATCH = 2000
+TABLES = ("conversations", "messages")
+RECENT_MESSAGES, RECENT_EPISODES = 6, 5
+QUIX_COMMIT_SECONDS = 1.0
+"""The default of 5 seconds gives a round too few commits to be timed by."""
+
+
+class Bench(NamedTuple):
+    bootstrap: str
+    group: str
+    source: str
+    """Topic to read."""
+    episodes: str
+    state: Path
+    partitions: int
+
+
+def bench() -> Bench:
+    env = os.environ
+    return Bench(
+        env["BENCH_BOOTSTRAP"],
+        env["BENCH_GROUP"],
+        env["BENCH_SOURCE"],
+        env["BENCH_EPISODES"],
+        Path(env["BENCH_STATE"]),
+        int(env["BENCH_PARTITIONS"]),
+    )
+
+
+class Record(NamedTuple):
+    """A Kafka record in the form in which the segmenter reads it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+def segmenter_of(to: Bench, conversations: Any, messages: Any) -> Any:
+    """Return all rules of the segmenter with their defaults: every program calls the same."""
+    from afterword.streams.segmenter.processor import Segmenter
+    from afterword.streams.settings import Episodes
+    from afterword.streams.tokens import count_tokens
+
+    return Segmenter(
+        limits=Episodes(),
+        episodes_topic=to.episodes,
+        dead_letters_topic=f"{to.source}.dlq",
+        conversations=conversations,
+        messages=messages,
+        count_tokens=count_tokens,
+    )
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def added(total: bytes | None, value: bytes) -> bytes:
+    return b"%d" % (int(total or 0) + orjson.loads(value)["amount"])
+
+
+# Ours
+
+
+def counter() -> None:
+    """Run a counter for each key on our engine, written as its README shows it."""
+    from afterword.streams import logs
+    from afterword.streams.runtime import App, Batches, Options, Tick
+    from afterword.streams.runtime.worker import run
+    from afterword.streams.settings import Logs
+
+    to = bench()
+    app = App(to.group, brokers=to.bootstrap, engine=Options(), datadir=to.state)
+    totals = app.Table("totals", key_type=bytes, value_type=bytes)
+
+    @app.agent(app.topic(to.source, schema=Batches()))
+    async def count(stream: AsyncIterable[Any]) -> None:
+        async for batch in stream:
+            for record in () if isinstance(batch, Tick) else batch:
+                totals[record.key] = added(totals.get(record.key), record.value)
+
+    logs.configure(Logs())
+    asyncio.run(run(app))
+
+
+def segmenter() -> None:
+    """Run the segmenter as `afterword worker segmenter` does."""
+    from afterword.streams import logs
+    from afterword.streams.app import run_segmenter
+    from afterword.streams.settings import Logs, load_settings
+
+    to = bench()
+    kafka = {
+        "bootstrap_servers": to.bootstrap,
+        "messages_topic": to.source,
+        "episodes_topic": to.episodes,
+        "segmenter_id": to.group,
+    }
+    logs.configure(Logs())
+    asyncio.run(run_segmenter(load_settings(state_dir=to.state, kafka=kafka, health={"port": 0})))
+
+
+# By hand: aiokafka, rocksdict and a changelog, without transactions, so that a crash repeats work
+
+
+class Rows:
+    """A table of one partition: the writes of a batch, over RocksDB."""
+
+    def __init__(self, path: Path) -> None:
+        from rocksdict import Options, Rdict
+
+        options = Options(raw_mode=True)
+        options.create_if_missing(True)
+        path.mkdir(parents=True, exist_ok=True)
+        self._db = Rdict(str(path), options)
+        self._changed: dict[bytes, bytes | None] = {}
+
+    def get(self, key: bytes, /) -> bytes | None:
+        return self._changed[key] if key in self._changed else self._db.get(key)
+
+    def __setitem__(self, key: bytes, value: bytes, /) -> None:
+        self._changed[key] = value
+
+    def __delitem__(self, key: bytes, /) -> None:
+        self._changed[key] = None
+
+    def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
+        return iter(self._changed.items())
+
+    def write(self) -> None:
+        from rocksdict import WriteBatch
+
+        batch = WriteBatch(raw_mode=True)
+        for key, value in self._changed.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        self._db.write(batch)
+        self._changed = {}
+
+
+Handle = Callable[[Sequence[Any]], Iterable[tuple[str, bytes | None, bytes | None, Any]]]
+"""Handles the records of a partition, and returns what is to be sent: topic, key, value and headers."""
+
+
+def counter_by_hand() -> None:
+    def handle(rows: Mapping[str, Rows]) -> Handle:
+        totals = rows["totals"]
+
+        def count(records: Sequence[Any]) -> tuple[()]:
+            for record in records:
+                totals[record.key] = added(totals.get(record.key), record.value)
+            return ()
+
+        return count
+
+    asyncio.run(run_by_hand(bench(), ["totals"], handle))
+
+
+def segmenter_by_hand() -> None:
+    to = bench()
+
+    def handle(rows: Mapping[str, Rows]) -> Handle:
+        rules = segmenter_of(to, rows["conversations"], rows["messages"])
+        return lambda records: rules.process(records, now_ms()).outgoing
+
+    asyncio.run(run_by_hand(to, TABLES, handle))
+
+
+async def run_by_hand(to: Bench, tables: Sequence[str], make_handle: Callable[[Mapping[str, Rows]], Handle]) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+    consumer = AIOKafkaConsumer(
+        to.source,
+        bootstrap_servers=to.bootstrap,
+        group_id=to.group,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    producer = AIOKafkaProducer(bootstrap_servers=to.bootstrap, acks="all", linger_ms=5, max_batch_size=1 << 18)
+    stores = [{name: Rows(to.state / f"{name}-{number}") for name in tables} for number in range(to.partitions)]
+    handles = [make_handle(rows) for rows in stores]
+    async with consumer, producer:
+        while True:
+            for source, records in (await consumer.getmany(timeout_ms=200, max_records=MAX_BATCH)).items():
+                outgoing, rows = handles[source.partition](records), stores[source.partition]
+                sent = [
+                    await producer.send(f"{to.group}-{name}-changelog", value, key, partition=source.partition)
+                    for name, table in rows.items()
+                    for key, value in table.changes()
+                ]
+                sent += [
+                    await producer.send(topic, value, key, headers=headers) for topic, key, value, headers in outgoing
+                ]
+                await asyncio.gather(*sent)
+                for table in rows.values():
+                    table.write()
+                await consumer.commit({source: records[-1].offset + 1})
+
+
+# Stock Faust, at least once
+
+
+def counter_faust() -> None:
+    app, to = faust_app()
+    totals = app.Table("totals", partitions=to.partitions, **RAW)
+
+    @app.agent(app.topic(to.source, **RAW, **SERIALIZERS))
+    async def count(stream: Any) -> None:
+        async for key, value in stream.items():
+            totals[key] = added(totals.get(key), value)
+
+    run_faust(app)
+
+
+def segmenter_faust() -> None:
+    app, to = faust_app()
+    tables = {name: app.Table(name, partitions=to.partitions, **RAW) for name in TABLES}
+    episodes = app.topic(to.episodes, **RAW, **SERIALIZERS)
+    rules = segmenter_of(to, tables["conversations"], tables["messages"])
+
+    @app.agent(app.topic(to.source, **RAW, **SERIALIZERS))
+    async def segment(stream: Any) -> None:
+        async for event in stream.events():
+            m = event.message
+            record = Record(m.topic, m.partition, m.offset, int(m.timestamp * 1000), m.key, m.value)
+            for _, key, value, headers in rules.process([record], now_ms()).outgoing:
+                await episodes.send(key=key, value=value, headers=dict(headers))
+
+    run_faust(app)
+
+
+RAW = {"key_type": bytes, "value_type": bytes}
+SERIALIZERS = {"key_serializer": "raw", "value_serializer": "raw"}
+
+
+def faust_app() -> tuple[Any, Bench]:
+    """Return Faust with RocksDB, fewer commits, larger buffers and no leader topic; all else is its default."""
+    import faust
+
+    to = bench()
+    app = faust.App(
+        to.group,
+        broker=f"kafka://{to.bootstrap}",
+        store="rocksdb://?driver=rocksdict",
+        datadir=to.state,
+        topic_partitions=to.partitions,
+        topic_disable_leader=True,
+        consumer_auto_offset_reset="earliest",
+        broker_commit_interval=0.5,
+        stream_buffer_maxsize=16384,
+        producer_linger=0.005,
+        web_enabled=False,
+    )
+    return app, to
+
+
+def run_faust(app: Any) -> None:
+    import faust
+
+    faust.Worker(app, loglevel="WARNING").execute_from_commandline()
+
+
+# quixstreams, exactly once, as its guide shows it
+
+
+def counter_quix() -> None:
+    def add(message: dict[str, Any], state: Any) -> None:
+        state.set("total", state.get("total", 0) + message["amount"])
+
+    app, to = quix_app()
+    app.dataframe(app.topic(to.source)).update(add, stateful=True)
+    app.run()
+
+
+def segmenter_quix() -> None:
+    from quixstreams import message_context
+
+    app, to = quix_app()
+    conversations, messages = QuixRows("c"), QuixRows("m")
+    rules = segmenter_of(to, conversations, messages)
+
+    def segment(value: bytes, key: bytes, timestamp: int, _: Any, state: Any) -> list[bytes]:
+        conversations.state = messages.state = state
+        at = message_context()
+        record = Record(at.topic, at.partition, at.offset, timestamp, key, value)
+        return [sent.value for sent in rules.process([record], now_ms()).outgoing if sent.value is not None]
+
+    raw = {"value_deserializer": "bytes", "key_deserializer": "bytes", "value_serializer": "bytes"}
+    frame = app.dataframe(app.topic(to.source, **raw)).apply(segment, stateful=True, metadata=True, expand=True)
+    frame.to_topic(app.topic(to.episodes, **raw))
+    app.run()
+
+
+@dataclass
+class QuixRows:
+    """A table in the state of the message at hand, whose keys have to be text."""
+
+    name: str
+    state: Any = field(init=False)
+
+    def get(self, key: bytes, /) -> bytes | None:
+        return self.state.get_bytes(self._key(key))
+
+    def __setitem__(self, key: bytes, value: bytes, /) -> None:
+        self.state.set_bytes(self._key(key), value)
+
+    def __delitem__(self, key: bytes, /) -> None:
+        self.state.delete(self._key(key))
+
+    def _key(self, key: bytes) -> str:
+        return self.name + key.decode("latin-1")
+
+
+def quix_app() -> tuple[Any, Bench]:
+    """State is in RocksDB with a changelog, and JSON goes through orjson: both are defaults."""
+    from quixstreams import Application
+
+    to = bench()
+    app = Application(
+        broker_address=to.bootstrap,
+        consumer_group=to.group,
+        auto_offset_reset="earliest",
+        processing_guarantee="exactly-once",
+        commit_interval=QUIX_COMMIT_SECONDS,
+        state_dir=to.state,
+        loglevel="WARNING",
+    )
+    return app, to
+
+
+# Others
+
+
+def read_topics(bootstrap: str, partitions: str, *topics: str) -> None:
+    """Read topics to their ends and drop the records; print their number and the seconds as JSON."""
+    asyncio.run(_read_topics(bootstrap, int(partitions), topics))
+
+
+async def _read_topics(bootstrap: str, partitions: int, topics: Sequence[str]) -> None:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=50,
+        max_partition_fetch_bytes=1 << 20,  # as recovery fetches
+    )
+    sources = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
+    async with consumer:
+        began, records = time.monotonic(), 0
+        consumer.assign(sources)
+        ends = await consumer.end_offsets(sources)
+        while any([await consumer.position(source) < ends[source] for source in sources]):
+            records += sum(map(len, (await consumer.getmany(timeout_ms=200)).values()))
+        print(json.dumps({"records": records, "seconds": time.monotonic() - began}))
+
+
+def serve(port: str) -> None:
+    """Serve the documents that make up a context with FastAPI and motor, without any check."""
+    import uvicorn
+    from fastapi import FastAPI
+    from motor.motor_asyncio import AsyncIOMotorClient
+
+    app = FastAPI()
+    client: Any = AsyncIOMotorClient(os.environ["AFTERWORD_MONGO__URI"], tz_aware=True)
+    database = client[os.environ.get("AFTERWORD_MONGO__DATABASE", "afterword")]
+    shown = {"_id": 0, "id": 1, "role": 1, "content": 1, "sent_at": 1, "user_id": 1}
+
+    @app.get("/context/{conversation_id}")
+    async def show_context(conversation_id: str) -> dict[str, Any]:
+        of_it = {"conversation_id": conversation_id}
+        conversation = await database["conversations"].find_one({"_id": conversation_id}) or {}
+        rolling = await database["conversation_summaries"].find_one(of_it, sort=[("row", -1)]) or {}
+        episodes = database["episodes"].find(of_it, {"short_summary": 1}, sort=[("ordinal", -1)], limit=RECENT_EPISODES)
+        newest = [("sent_at", -1), ("source.offset", -1)]
+        messages = database["messages"].find(of_it, shown, sort=newest, limit=RECENT_MESSAGES)
+        return {
+            "title": conversation.get("title"),
+            "rolling_summary": rolling.get("content"),
+            "summaries": [one.get("short_summary") for one in await episodes.to_list(None)],
+            "messages": (await messages.to_list(None))[::-1],
+        }
+
+    uvicorn.run(app, port=int(port), access_log=False, http="h11")
+
+
+PROGRAMS: Mapping[str, Callable[..., None]] = {
+    "counter": counter,
+    "counter-by-hand": counter_by_hand,
+    "counter-faust": counter_faust,
+    "counter-quix": counter_quix,
+    "segmenter": segmenter,
+    "segmenter-by-hand": segmenter_by_hand,
+    "segmenter-faust": segmenter_faust,
+    "segmenter-quix": segmenter_quix,
+    "read-topics": read_topics,
+    "serve": serve,
+}
+
+if __name__ == "__main__":
+    name, *arguments = sys.argv[1:]
+    PROGRAMS[name](*arguments)

@@ -1,1 +1,0 @@
-"""Quality of the quality gate and of summaries without an LLM, on labelled data: `make quality`."""

@@ -1,0 +1,345 @@
+"""What recall finds: python -m benchmarks.recall [--seed 15]
+
+`Memory.recall` itself, with an index in a directory, the other stores in memory, and episodes that were summarized
+without an LLM. A reranker that the environment configures (AFTERWORD_RERANKER__BASE_URL) gets rows of its own. The
+questions have known answers:
+
+- meetings: people asked about a part of a meeting, and an episode with a turn of that part answers;
+- dialogues: something that a user said is the question, and is taken out of the dialogue, which answers it;
+- sessions: the same, with three dialogues to an episode and few episodes to a user;
+- histories: invented people who talk every few days for most of a year. They tell a fact once; several things that are
+  asked for together; what they do again and again, where the question says when; plans, where the question names the
+  month of the plan and not the one in which it was told; and updates, of which only the latest answers.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import accumulate, chain
+from pathlib import Path
+from random import Random
+from statistics import mean
+from typing import Any, NamedTuple
+
+from afterword.memory import Memory
+from afterword.recalling.reranking import open_reranking
+from afterword.schemas import EpisodeClosed, EpisodeMessage, MessageCreated
+from afterword.schemas.ids import episode_id
+from afterword.streams.settings import load_settings
+from afterword.streams.stores.episodes import stored_episode
+from afterword.streams.stores.index import Query, Recalled, raw_text, summary_text
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.sqlite_index import SqliteIndex
+from afterword.streams.summarizer.embedders import LocalEmbedder
+from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.revisions import now, summary_created
+from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.telemetry import Metrics
+from afterword.streams.tokens import count_tokens
+from benchmarks.data import (
+    DATA,
+    LEAST_WORDS,
+    STARTED_AT,
+    USER,
+    closed_episode,
+    episode_of,
+    meetings,
+    message_of,
+    task_dialogues,
+)
+from benchmarks.measuring import show
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages
+from tools.topic_model import Turn
+
+DEPTH = 10
+ROLLING_TOKENS = 800
+EPISODE_MESSAGES, EPISODE_TOKENS = 20, 4000
+"""Size at which the default settings close an episode."""
+SESSION_DIALOGUES, USER_SESSIONS = 3, 27
+SEED = 15
+SEVERAL = "several"
+"""Category of questions with several answers, all of which are wanted."""
+
+BEGAN = datetime(2024, 3, 4, 18, tzinfo=UTC)
+"""The first session of a history, on a Monday."""
+HISTORIES, SESSIONS, DAYS_APART = 8, 48, (4, 5, 6, 7)
+OTHER_SUBJECTS, TURNS, SECONDS_A_MESSAGE = 2, 2, 40
+HABIT_MONTHS, PLANNED_AHEAD = 5, 8
+
+
+class Question(NamedTuple):
+    text: str
+    answers: frozenset[str]
+    """Ids of the episodes that answer it."""
+    category: str = ""
+    user_id: str = USER
+    asked_at: datetime = STARTED_AT
+
+
+class Corpus(NamedTuple):
+    name: str
+    episodes: list[EpisodeClosed]
+    questions: list[Question]
+
+
+class Figures(NamedTuple):
+    """Of a question, or means over several."""
+
+    first: float
+    """Share of the questions with an answer in first place."""
+    five: float
+    """Share of the questions with an answer among the first five; of SEVERAL, share of the answers."""
+    reciprocal_rank: float
+    """Of the first answer; 0 if none is among the first ten."""
+
+
+# Questions
+
+
+def meetings_corpus() -> Corpus:
+    episodes, questions = [], []
+    for n, meeting in enumerate(meetings()):
+        messages = [message_of(str(at), "user", text, STARTED_AT) for at, text in enumerate(meeting.turns)]
+        made = list(_episodes(f"m{n}", messages))
+        episodes += made
+        for query in meeting.queries:
+            answers = frozenset(e.episode_id for e in made if any(int(m.id) in query.turns for m in e.messages))
+            questions.append(Question(query.text, answers))
+    return Corpus("meetings", episodes, questions)
+
+
+def _episodes(conversation: str, messages: Sequence[EpisodeMessage]) -> Iterator[EpisodeClosed]:
+    ordinal, held, tokens = 1, list[EpisodeMessage](), 0
+    for message in messages:
+        adds = count_tokens(message.content)
+        if held and (len(held) == EPISODE_MESSAGES or tokens + adds > EPISODE_TOKENS):
+            yield closed_episode(conversation, ordinal, held)
+            ordinal, held, tokens = ordinal + 1, [], 0
+        held.append(message)
+        tokens += adds
+    yield closed_episode(conversation, ordinal, held)
+
+
+def dialogues_corpus() -> Corpus:
+    episodes, questions = [], []
+    for name, turns in task_dialogues():
+        asked = _question(turns)
+        episode = episode_of(name, [turn[:2] for turn in turns if turn is not asked])
+        episodes.append(episode)
+        if asked:
+            questions.append(Question(asked.text, frozenset({episode.episode_id})))
+    return Corpus("dialogues", episodes, questions)
+
+
+def sessions_corpus() -> Corpus:
+    dialogues = [turns for _, turns in task_dialogues()]
+    Random(SEED).shuffle(dialogues)
+    episodes, questions = [], []
+    for number, at in enumerate(range(0, len(dialogues) - SESSION_DIALOGUES + 1, SESSION_DIALOGUES)):
+        user, session = f"user-{number // USER_SESSIONS}", dialogues[at : at + SESSION_DIALOGUES]
+        asked = [_question(turns) for turns in session]
+        told = [turn[:2] for turns, q in zip(session, asked, strict=True) for turn in turns if turn is not q]
+        episode = episode_of(f"session-{number}", told, user)
+        episodes.append(episode)
+        questions += [Question(q.text, frozenset({episode.episode_id}), user_id=user) for q in asked if q]
+    return Corpus("sessions", episodes, questions)
+
+
+def _question(turns: Sequence[Turn]) -> Turn | None:
+    """Return the middle one of the user's turns that say enough, if there are several."""
+    long = [turn for turn in turns if turn.role == "user" and len(turn.text.split()) >= LEAST_WORDS]
+    return long[len(long) // 2] if len(long) > 1 else None
+
+
+def histories_corpus(seed: int = SEED) -> Corpus:
+    made = [History(f"person-{number}", Random(seed + number)) for number in range(HISTORIES)]
+    return Corpus(
+        "histories",
+        [history.session(number) for history in made for number in range(SESSIONS)],
+        [question for history in made for question in history.questions],
+    )
+
+
+class History:
+    """A user with a session every few days; a session is an episode.
+
+    Each session talks about two or three subjects in phrases that other sessions have as well. Now and then something
+    is told that a question asks for later.
+    """
+
+    def __init__(self, user_id: str, random: Random) -> None:
+        self._user, self._random, self._phrases = user_id, random, phrases()
+        days = [0, *accumulate(random.choice(DAYS_APART) for _ in range(SESSIONS - 1))]
+        self._starts = [BEGAN + timedelta(days=day, minutes=random.randrange(180)) for day in days]
+        self._asked_at = self._starts[-1] + timedelta(days=3)
+        self._told: list[list[tuple[str, str]]] = [[] for _ in range(SESSIONS)]
+        """Subject and text of what is told in each session."""
+        self.questions: list[Question] = []
+        self._tell_facts()
+        self._tell_updates()
+        for habit in self._phrases["habits"]:
+            self._tell_habit(habit)
+        for plan in self._phrases["plans"]:
+            self._tell_plan(plan)
+        # the texts are chosen here, so that calls of `session` may come in any order
+        self._texts = [list(self._said(number)) for number in range(SESSIONS)]
+
+    def session(self, at: int) -> EpisodeClosed:
+        messages = [
+            message_of(
+                str(n),
+                "assistant" if n % 2 else "user",
+                text,
+                self._starts[at] + timedelta(seconds=SECONDS_A_MESSAGE * n),
+                self._user,
+            )
+            for n, text in enumerate(self._texts[at])
+        ]
+        return closed_episode(self._conversation(at), 1, messages, self._user)
+
+    def _tell_facts(self) -> None:
+        facts = self._random.sample(self._phrases["facts"], len(self._phrases["facts"]))
+        places = [self._tell(self._random.randrange(SESSIONS), fact, self._one(fact)) for fact in facts]
+        for fact, place in zip(facts, places, strict=True):
+            self._ask("fact", fact["question"], place)
+        for at in range(0, len(facts), 2):
+            text = f"Tell me {facts[at]['asked_with']} and {facts[at + 1]['asked_with']}."
+            self._ask(SEVERAL, text, *places[at : at + 2])
+
+    def _tell_updates(self) -> None:
+        for change in self._phrases["changes"]:
+            times = sorted(self._random.sample(range(SESSIONS), self._random.choice((2, 3))))
+            old, place = "", ""
+            for at, value in zip(times, self._random.sample(change["values"], len(times)), strict=True):
+                place = self._tell(at, {**change, "told": change["later" if old else "first"]}, value, old=old)
+                old = value
+            self._ask("update", change["question"], place)
+
+    def _tell_habit(self, habit: Mapping[str, Any]) -> None:
+        """Tell it once in each of some months, and last week if that is in none of these months."""
+        of_month = {f"{start:%B %Y}": at for at, start in enumerate(self._starts)}
+        last = max(at for at, start in enumerate(self._starts) if _week(start) == _week(self._asked_at) - 1)
+        times = {f"in {month}": of_month[month] for month in self._random.sample(sorted(of_month), HABIT_MONTHS)}
+        if f"in {self._starts[last]:%B %Y}" not in times:
+            times["last week"] = last
+        for (when, at), value in zip(times.items(), self._random.sample(habit["values"], len(times)), strict=True):
+            self._ask("time", habit["question"].format(when=when), self._tell(at, habit, value))
+
+    def _tell_plan(self, plan: Mapping[str, Any]) -> None:
+        """Tell it weeks ahead; a session of the month itself talks about something else."""
+        at = self._random.randrange(SESSIONS - PLANNED_AHEAD)
+        month = f"{self._starts[at + PLANNED_AHEAD]:%B %Y}"
+        self._ask("plan", plan["question"].format(month=month), self._tell(at, plan, self._one(plan), month=month))
+
+    def _one(self, phrase: Mapping[str, Any]) -> str:
+        return self._random.choice(phrase["values"])
+
+    def _tell(self, at: int, phrase: Mapping[str, Any], value: str, **slots: str) -> str:
+        """Tell something in a session, and return the id of its episode."""
+        self._told[at].append((phrase["subject"], phrase["told"].format(v=value, **slots)))
+        return episode_id(self._conversation(at), 1)
+
+    def _ask(self, category: str, text: str, *answers: str) -> None:
+        self.questions.append(Question(text, frozenset(answers), category, self._user, self._asked_at))
+
+    def _conversation(self, at: int) -> str:
+        return f"{self._user}-{at}"
+
+    def _said(self, at: int) -> Iterator[str]:
+        """Yield the texts of a session, of the user and of the assistant in turn."""
+        told, chatter = self._told[at], self._phrases["chatter"]
+        others = [subject for subject in chatter if subject not in {subject for subject, _ in told}]
+        subjects = [*dict.fromkeys(subject for subject, _ in told), *self._random.sample(others, OTHER_SUBJECTS)]
+        self._random.shuffle(subjects)
+        for subject in subjects:
+            turns = self._random.sample(chatter[subject], TURNS)
+            for text in (text for of, text in told if of == subject):
+                place = self._random.randint(0, len(turns))
+                turns.insert(place, (text, self._random.choice(self._phrases["answers"])))
+            yield from chain.from_iterable(turns)
+
+
+def phrases() -> dict[str, Any]:
+    return json.loads((DATA / "histories.json").read_text(encoding="utf-8"))
+
+
+def _week(moment: datetime) -> int:
+    return (moment.date() - BEGAN.date()).days // 7
+
+
+# Answers
+
+
+async def measured(corpus: Corpus, directory: Path) -> list[dict[str, str]]:
+    embedder, index = LocalEmbedder(), SqliteIndex(directory, corpus.name, LocalEmbedder.model)
+    episodes, messages, metrics = MemoryEpisodes(), MemoryMessages(), Metrics("benchmark", "")
+
+    async def with_vectors(query: Query) -> list[Recalled]:
+        return await index.search(query, await embedder.embed(query.text))
+
+    try:
+        for closed in corpus.episodes:
+            request = SummaryRequest(closed, "", ROLLING_TOKENS)
+            summary = summary_created(closed, await ExtractiveProvider().summarize(request), now())
+            await episodes.add(stored_episode(closed, summary))
+            await messages.put_many(list(_archived(closed)))
+            text = raw_text(message.content for message in closed.messages)
+            await index.put(summary, text, await embedder.embed(summary_text(summary)))
+        memory = partial(Memory, episodes, messages)
+        rows = await _rows("words", corpus, partial(memory, index.search))
+        rows += await _rows("words and vectors", corpus, partial(memory, with_vectors))
+        if reranking := open_reranking(settings := load_settings(), metrics):
+            make = partial(memory, index.search, reranking=reranking)
+            rows += await _rows(settings.reranker.model, corpus, make)
+            await reranking.close()
+        return rows
+    finally:
+        await index.close()
+
+
+def _archived(closed: EpisodeClosed) -> Iterator[ArchivedMessage]:
+    for offset, message in enumerate(closed.messages):
+        fields = message.model_dump(include=set(MessageCreated.model_fields))
+        yield ArchivedMessage(MessageCreated(**fields, conversation_id=closed.conversation_id), 0, offset)
+
+
+async def _rows(way: str, corpus: Corpus, make_memory: Callable[..., Memory]) -> list[dict[str, str]]:
+    by_category: dict[str, list[Figures]] = {}
+    for question in corpus.questions:
+        memory = make_memory(now=lambda asked_at=question.asked_at: asked_at)
+        hits = await memory.recall(question.text, user_id=question.user_id, tenant_id=None, k=DEPTH)
+        by_category.setdefault(question.category, []).append(_figures(question, [hit.episode_id for hit in hits]))
+    rows = []
+    for category, found in by_category.items():
+        first, five, reciprocal_rank = (f"{mean(values):.3f}" for values in zip(*found, strict=True))
+        rows.append({"": way, "category": category, "R@1": first, "R@5": five, "MRR": reciprocal_rank})
+    return rows
+
+
+def _figures(question: Question, ranking: Sequence[str]) -> Figures:
+    places = [place for place, found in enumerate(ranking, start=1) if found in question.answers]
+    among_five = sum(place <= 5 for place in places)
+    five = among_five / len(question.answers) if question.category == SEVERAL else float(among_five > 0)
+    return Figures(float(places[:1] == [1]), five, 1 / places[0] if places else 0.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description="What recall finds.")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the histories; the docs have those of 15")
+    given = parser.parse_args()
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each question to a reranker
+    for corpus in (histories_corpus(given.seed), sessions_corpus(), meetings_corpus(), dialogues_corpus()):
+        with tempfile.TemporaryDirectory() as directory:
+            rows = asyncio.run(measured(corpus, Path(directory)))
+        users = len({question.user_id for question in corpus.questions})
+        counts = f"{len(corpus.questions)} questions, {len(corpus.episodes):,} episodes of {users} users"
+        show(f"{corpus.name}: {counts}", rows)
+
+
+if __name__ == "__main__":
+    main()

