@@ -18,7 +18,7 @@ MINUTES ?= 20
 SEED ?= 1
 THREADS ?= 1
 
-.PHONY: help venv demo test test-deploy test-cluster test-llm faults hostile soak unit model mutants quality bench bench-check lint format docs language-model diagrams site lock release sizes clean
+.PHONY: help venv demo test test-deploy test-cluster test-llm faults hostile soak unit model mutants quality bench lint format docs language-model diagrams site lock release sizes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -78,16 +78,12 @@ $(LLM_STAMP): requirements-llm.lock
 unit: $(STAMP) ## the tests that need no server
 	$(BIN)/pytest tests/unit
 
-bench: $(STAMP) $(BENCH_STAMP) ## how fast, beside others in the same run: ratios
-	$(BIN)/python -m benchmarks --json build/bench.json --markdown build/bench.md
+bench: $(STAMP) $(BENCH_STAMP) ## speed, size and memory, beside others in the same run: tables, in build/bench.md as well
+	$(BIN)/python -m benchmarks | tee build/bench.md
 
 $(BENCH_STAMP): requirements-bench.lock
 	@$(INSTALL) build/bench-venv requirements-bench.lock
 	@touch $@
-
-bench-check: $(STAMP) ## whether it has become slower: the ratios of a short run beside benchmarks/baseline.json
-	$(BIN)/python -m benchmarks --short --json build/check.json
-	$(BIN)/python -m benchmarks.guard build/check.json
 
 quality: $(STAMP) ## precision and recall of the quality gate and of redaction, summaries without an LLM beside people's, and what recall finds
 	$(BIN)/python -m benchmarks.quality

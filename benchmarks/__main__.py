@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of engine and segmenter")
     parser.add_argument("--short", action="store_true", help="just enough to see that the benchmarks work")
     parser.add_argument("--load", metavar="RATE", type=float, action="append", default=[], help="messages/s of latency")
-    parser.add_argument("--messages", metavar="COUNT", type=int, action="append", default=[], help="a size of sizes")
+    parser.add_argument("--messages", metavar="COUNT", type=int, action="append", default=[], help="of sizes, memory")
     parser.add_argument("--keep", metavar="DIRECTORY", type=Path, help="where sizes keeps what it fills, for next time")
     given = parser.parse_args()
     rounds = 1 if given.short else given.rounds

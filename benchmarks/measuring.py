@@ -38,7 +38,7 @@ class Form(NamedTuple):
     loads: tuple[float, ...] = ()
     """Messages/s of `latency`, to compare two versions at the same load, instead of shares of the capacity."""
     messages: tuple[int, ...] = ()
-    """Sizes of `sizes`, in messages."""
+    """Sizes of `sizes` and of `memory`, which has one conversation for each message."""
     keep: Path | None = None
     """Directory in which `sizes` keeps the deployments that it fills, for the next run."""
 

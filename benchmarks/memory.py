@@ -40,7 +40,7 @@ READ_SECONDS = 600.0
 
 async def run(form: Form, directory: Path) -> None:
     rows = []
-    for size in SHORT_SIZES if form.short else SIZES:
+    for size in sorted(form.messages) or (SHORT_SIZES if form.short else SIZES):
         async with EmbeddedStack(directory / str(size) / "stack") as stack:
             rows.append(await measured(stack, directory / str(size), size))
     show(

@@ -2,7 +2,7 @@
 
 A logistic regression whose weights are whole numbers, so that every machine decides alike. It sees this message and
 what the conversation's row keeps of those before, never a later one. It knows English only: where the text is in
-another language, or too short to tell, it finds nothing. Trained by `python -m benchmarks.quality.shift_training`.
+another language, or too short to tell, it finds nothing. Trained by `python -m tools.topic_model`.
 """
 
 import json
