@@ -1,4 +1,4 @@
-"""A Qdrant server of its own, for tests and benchmarks: a real one where there is one, else the stand-in.
+"""A Qdrant server of its own, for tests: a real one where there is one, else the stand-in.
 
 A real one is started by a script, `qdrant.sh DIRECTORY PORT [API_KEY]`, that runs it on this machine in the foreground.
 """

@@ -1,4 +1,4 @@
-"""A provider that plays a script, for tests and benchmarks."""
+"""A provider that plays a script, for tests."""
 
 import asyncio
 from collections import deque
