@@ -171,5 +171,5 @@ async def damage(settings: Settings) -> int:
     async with open_log(settings.kafka) as log:
         await log.read(changelog, lambda record: rows.update({record.key: record.partition}))
     async with running_producer(settings.kafka) as producer:
-        await producer.send_and_wait(changelog, b"\0" * 8 + b"\4no JSON", key=key, partition=rows[key])
+        await producer.send_and_wait(changelog, b"\0" * 8 + b"\1\0no JSON", key=key, partition=rows[key])
     return rows[key]
