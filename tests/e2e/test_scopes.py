@@ -66,7 +66,7 @@ async def test_a_deployment_for_conversations_and_one_for_agents_share_the_messa
         for deployment in (conversations, agents):
             deployment.start("segmenter")
             deployment.start("summarizer")
-        conversations.start("archiver")
+            deployment.start("archiver")
         await conversations.produce(talk(0))
         agents.kill("segmenter")
         agents.lose_state("segmenter")
