@@ -19,7 +19,7 @@ from afterword.streams.settings import LOCAL_EMBEDDER, variable
 from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
 from afterword.streams.summarizer.llm.http import HttpClient
-from afterword.streams.summarizer.llm.refusals import Refusals
+from afterword.streams.summarizer.llm.refusals import PromptRefusals
 from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
 
 STORE = "embedder"
@@ -65,7 +65,7 @@ class HttpEmbedder:
         self._http = http
         self._path = path
         self._vector_in = vector_in
-        self._refusals = Refusals(lambda: self._post("yes"))
+        self._refusals = PromptRefusals(lambda: self._post("yes"))
 
     async def embed(self, text: str) -> Vector | None:
         try:

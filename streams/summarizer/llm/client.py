@@ -27,7 +27,7 @@ from afterword.streams.errors import (
 from afterword.streams.settings import Llm
 from afterword.streams.stores.replies import KeptReply, ReplyCache, ReplyOrigin
 from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
-from afterword.streams.summarizer.llm.refusals import Refusals
+from afterword.streams.summarizer.llm.refusals import PromptRefusals
 from afterword.streams.summarizer.llm.retrying import TIME_IS_UP, RetryBudget, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import known_error_type as bounded
@@ -67,7 +67,7 @@ class LlmClient:
         self._protocol = protocol
         self.llm = llm
         self._calls = asyncio.Semaphore(llm.max_concurrency)
-        self._refusals = Refusals(self._ask_something_harmless)
+        self._refusals = PromptRefusals(self._ask_something_harmless)
         self._cache = Cache(replies, llm) if replies is not None and llm.cache_seconds else None
         self.metrics = metrics
         self._tracer = tracer

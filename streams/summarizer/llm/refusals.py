@@ -7,7 +7,7 @@ from math import inf
 from afterword.streams.errors import AnswerInvalid, ProviderError
 
 
-class Refusals:
+class PromptRefusals:
     """Judges the refusals of one server, model and key.
 
     A status such as 403 does not say whose fault it is: a moderation filter or a firewall uses it for the text of one
