@@ -36,7 +36,7 @@ from afterword.streams.summarizer.quality.assess import QualityRules, SourceText
 from afterword.streams.summarizer.quality.facts import facts, source_facts
 from afterword.streams.summarizer.quality.grounding import Evidence
 from afterword.streams.summarizer.quality.grounding import plain as plain_text
-from afterword.streams.summarizer.quality.names import acronyms, fold, names, words_of
+from afterword.streams.summarizer.quality.names import fold, names, words_of
 from afterword.streams.summarizer.quality.quantities import readable
 from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word, first_sentences, split_sentences
 from afterword.streams.summarizer.summary import SummaryRequest
@@ -144,7 +144,6 @@ READERS: dict[str, Reader] = {
     "number words": lambda text: readable(text, "en"),
     "names": lambda text: names(text, "en"),
     "German names": lambda text: names(text, "de"),
-    "acronyms": lambda text: list(acronyms(text)),
     "folded words": lambda text: list(words_of(text)),
     "folded": fold,
     "plain text": plain_text,

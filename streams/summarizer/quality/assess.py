@@ -1,12 +1,9 @@
 """The verdict on a summary: how grounded it is, and why it must not be stored. Pure and deterministic."""
 
-import math
-import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from afterword.streams.language import UNDETERMINED, detect, plausible, stem_words, words
 from afterword.streams.summarizer.answer import is_refusal
@@ -27,16 +24,8 @@ ECHOED_WORDS = 9
 """This many words of our instructions in a row are no coincidence."""
 
 GRAM = 4
-FEWEST_GRAMS = 12
-REPEATED_SHARE = 0.3
+REPEATED_SHARE = 0.25
 """Share of a text's runs of four words that occurred before; plain prose stays under 0.1."""
-STUTTER = 4
-"""Times in a row that the same words must not occur."""
-LONGEST_STUTTER = 30
-"""Longest repeated phrase that is looked for, in words."""
-COMPRESSED_CHARACTERS = 200
-COMPRESSION = 3.5
-"""Characters over compressed bytes; prose of this length has 1.3 to 2.2."""
 
 SURE_CHARACTERS = 60
 """Language detection is reliable from this length on."""
@@ -45,23 +34,8 @@ SHARED_TERMS = 0.3
 """Least share of a summary's distinct content words that its source has."""
 BEGINNING = 5
 """Letters from which two words are forms of one: "renewal" and "renew", "benefits" and "beneficiary"."""
-_REPORTING = frozenset(
-    [
-        "convers",
-        "discuss",
-        "ask",
-        "explain",
-        "say",
-        "tell",
-        "mention",
-        "assist",
-        "want",
-        "need",
-        "inform",
-        "clarifi",
-        "confirm",
-    ]
-)
+_REPORTED = "convers discuss ask explain say tell mention assist want need inform clarifi confirm"
+_REPORTING = frozenset(_REPORTED.split())
 """Stems that summaries of any conversation use."""
 
 
@@ -176,7 +150,7 @@ def _problems(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
         yield Problem("refused", "it was a refusal")
     if _echoes(texts, source):
         yield Problem("echo", "it repeated the instructions")
-    if any(repeats_itself(words(text), text) for text in (texts.short, texts.long)):
+    if any(repeats_itself(text) for text in (texts.short, texts.long)):
         yield Problem("repetition", "it repeated itself")
     yield from _mismatches(texts, source)
 
@@ -199,75 +173,33 @@ def _mismatches(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
 
 def _echoes(texts: Texts, source: SourceTexts) -> bool:
     """Return whether a text repeats the instructions in words that the conversation does not have."""
-    instructions = runs_of_instructions(source.instructions)
-    return any(
-        not runs(text, ECHOED_WORDS).isdisjoint(instructions)
-        and not has_common_run(text, source.evidence.words, ECHOED_WORDS)
-        for text in map(words, texts.given)
-    )
-
-
-@lru_cache(maxsize=8)
-def runs_of_instructions(instructions: str) -> frozenset[int]:
-    """Runs of the instructions, cached: they are the same for every episode."""
-    return frozenset(runs(words(instructions), ECHOED_WORDS))
+    instructions = frozenset(runs(words(source.instructions), ECHOED_WORDS))
+    for text in texts.given:
+        echoed = instructions.intersection(runs(words(text), ECHOED_WORDS))
+        if echoed and echoed.isdisjoint(runs(source.evidence.words, ECHOED_WORDS)):
+            return True
+    return False
 
 
 def _is_copy(text: str, source: SourceTexts) -> bool:
     tokens = words(text)
-    return has_common_run(tokens, source.evidence.words, max(COPIED_WORDS, math.ceil(COPIED_SHARE * len(tokens))))
+    known = frozenset(runs(source.evidence.words, COPIED_WORDS)) if len(tokens) >= COPIED_WORDS else ()
+    copied = longest = 0
+    for run in runs(tokens, COPIED_WORDS):
+        copied = copied + 1 if run in known else 0
+        longest = max(longest, copied)
+    return longest > 0 and longest + COPIED_WORDS - 1 >= COPIED_SHARE * len(tokens)
 
 
-def repeats_itself(tokens: Sequence[str], text: str) -> bool:
-    """Return whether a text loops, as models do: the same words again and again. `tokens`: its words."""
-    return repeated_share(tokens) > REPEATED_SHARE or stutters(tokens) or _compresses(text)
+def runs(tokens: Sequence[str], size: int) -> Iterator[int]:
+    """Yield the hashes of all runs of `size` words."""
+    return (hash(tuple(tokens[i : i + size])) for i in range(len(tokens) - size + 1))
 
 
-def repeated_share(tokens: Sequence[str]) -> float:
-    """Share of repeated runs of GRAM words, 0 … 1; 0 for a text too short to judge."""
-    grams = Counter(tuple(tokens[i : i + GRAM]) for i in range(len(tokens) - GRAM + 1))
-    total = grams.total()
-    return 1 - len(grams) / total if total >= FEWEST_GRAMS else 0.0
-
-
-def stutters(tokens: Sequence[str]) -> bool:
-    """Return whether the same words, up to LONGEST_STUTTER of them, occur STUTTER times in a row."""
-    for size in range(1, LONGEST_STUTTER + 1):
-        same = 0
-        for i in range(size, len(tokens)):
-            same = same + 1 if tokens[i] == tokens[i - size] else 0
-            if same >= size * (STUTTER - 1):
-                return True
-    return False
-
-
-def _compresses(text: str) -> bool:
-    if len(text) < COMPRESSED_CHARACTERS:
-        return False
-    raw = text.encode()
-    return len(raw) / len(zlib.compress(raw)) > COMPRESSION
-
-
-def has_common_run(tokens: Sequence[str], source: Sequence[str], size: int) -> bool:
-    """Return whether both have the same `size` words in a row somewhere. Linear in both."""
-    return len(tokens) >= size and not runs(tokens, size).isdisjoint(runs(source, size))
-
-
-def runs(tokens: Sequence[str], size: int) -> set[int]:
-    """Hashes of all runs of `size` words, each made in constant time from the one before (Rabin and Karp)."""
-    lead = pow(_BASE, size, _MODULUS)
-    codes = [hash(word) for word in tokens]
-    value, found = 0, set()
-    for i, code in enumerate(codes):
-        value = value * _BASE + code - (codes[i - size] * lead if i >= size else 0)
-        value %= _MODULUS
-        if i >= size - 1:
-            found.add(value)
-    return found
-
-
-_BASE = 1_000_003
-_MODULUS = (1 << 61) - 1
+def repeats_itself(text: str) -> bool:
+    """Return whether a text loops, as models do: the same words again and again."""
+    grams = list(runs(words(text), GRAM))
+    return len(grams) - len(set(grams)) > REPEATED_SHARE * len(grams)
 
 
 def is_other_language(texts: Iterable[str], sources: Iterable[str]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 
 from afterword.streams.language import date_words, stem_words, words
 from afterword.streams.summarizer.quality.quantities import (
@@ -110,7 +110,7 @@ def facts(text: str, language: str) -> list[Claim]:
     for pattern, claims in EXACT:
         text = _taken(text, pattern, claims, found)
     written = frozenset(re.findall(r"\d+", text))
-    text = _taken(readable(text, language), dates_in(language), _date(language), found)
+    text = _taken(readable(text, language), dates_in(language), partial(_date, language=language), found)
     times = list(times_of_day(text))
     found += [Claim(time.text, time.in_summary) for time in times]
     text = _without(text, [(time.start, time.end) for time in times])
@@ -137,40 +137,28 @@ def source_facts(text: str, language: str, sent_at: Iterable[datetime] = ()) -> 
             # a summary may name a part of a code or of a telephone number
             keys.update((NUMBER, Decimal(part)) for part in re.findall(r"\d+", match[0] if made else ""))
     moments = list(sent_at)
-    days: set[Day] = set()
-    counted: set[str] = set()
     said = frozenset(words(text))
     # people mix languages, and the language of a short text is uncertain
-    for code in {language, "en"} if len(text) <= SHORT else {language}:
-        _read_source(readable(text, code), said, language, moments, keys, days, counted)
+    languages = {language, "en"} if len(text) <= SHORT else {language}
+    text = "\n".join(readable(text, code) for code in sorted(languages))
+    keys.update(spoken_keys(text))
+    may_have_dates = not said.isdisjoint(months(language)) or re.search(r"\d[./-]\d|月", text)
+    dates = list(dates_in(language).finditer(text)) if may_have_dates else []
+    days = {day for match in dates for readings in _days(match, language) for day in readings}
+    times = list(times_of_day(text))
+    keys.update(key for time in times for key in time.in_source)
+    text = _without(text, sorted([*(match.span() for match in dates), *((time.start, time.end) for time in times)]))
+    counted: set[str] = set()
+    for number in quantities(text, language):
+        keys.update(number.in_source)
+        counted.add(_counted(text, number.end, language))
+        days.update(_from_then(moments, [int(value) for kind, value in number.in_source if kind == "month"]))
     sent_on = frozenset(moment.date() for moment in moments)
     keys.update((TIME, Decimal(moment.hour * 60 + moment.minute)) for moment in moments)
     keys.update((NUMBER, Decimal(year)) for day in sent_on for year in (day.year - 1, day.year, day.year + 1))
     keys.update((NUMBER, Decimal(part)) for day in days for part in day if part)
     named = frozenset(month for name, month in months(language).items() if name in said)
     return Facts(frozenset(keys), frozenset(counted - {""}), frozenset(days), named, sent_on)
-
-
-def _read_source(
-    text: str,
-    said: frozenset[str],
-    language: str,
-    moments: Sequence[datetime],
-    keys: set[Key | str],
-    days: set[Day],
-    counted: set[str],
-) -> None:
-    keys.update(spoken_keys(text, said))
-    may_have_dates = not said.isdisjoint(months(language)) or re.search(r"\d[./-]\d|月", text)
-    dates = list(dates_in(language).finditer(text)) if may_have_dates else []
-    days.update(day for match in dates for readings in _days(match, language) for day in readings)
-    times = list(times_of_day(text))
-    keys.update(key for time in times for key in time.in_source)
-    text = _without(text, sorted([*(match.span() for match in dates), *((time.start, time.end) for time in times)]))
-    for number in quantities(text, language):
-        keys.update(number.in_source)
-        counted.add(_counted(text, number.end, language))
-        days.update(_from_then(moments, [int(value) for kind, value in number.in_source if kind == "month"]))
 
 
 def _from_then(moments: Sequence[datetime], months: Iterable[int]) -> Iterator[Day]:
@@ -213,7 +201,6 @@ _URL = re.compile(
 )
 _DOTTED = re.compile(r"(?<![\d.,])\d{1,4}(?:\.\d{1,4}){2,5}(?!\.?\d)")
 _LONG_NUMBER = re.compile(rf"(?<![A-Za-z0-9.,/-])\+?\(?\d[\d ().-]{{5,30}}\d(?![/-]){_END}")
-_IBAN = re.compile(rf"{_START}[A-Z]{{2}}\d\d(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,3}})?{_END}")
 _CODE = re.compile(
     rf"{_START}(?<!-)(?=[A-Za-z0-9/-]{{0,40}}\d)(?=[A-Za-z0-9/-]{{0,40}}[A-Za-z])"
     rf"[A-Za-z0-9]{{1,40}}(?:[-/][A-Za-z0-9]{{1,40}}){{0,6}}(?!-|\.\d){_END}"
@@ -223,9 +210,9 @@ _MEASURE = re.compile(
     r"|[a-z]+-\d+|\d\d?-[A-Za-z]{3,9}-\d{4}|\d*(?:[cdkm]?m|ft|in|yd)[23]"
 )
 """Measures and dates that are no codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2, 8-May-2023."""
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"[^\W_]+")
 _NEXT_WORD = re.compile(r"\s*+(?:[-–]\s*+)?([^\W\d_]+)")
-_JOINED_WORDS = 3
+JOINED_WORDS = 6
 
 
 def _email(match: re.Match[str]) -> list[Claim]:
@@ -249,13 +236,6 @@ def _dotted(match: re.Match[str]) -> list[Claim]:
     return [] if is_other else [Claim(match[0], frozenset({f"dotted {match[0]}"}))]
 
 
-def _iban(match: re.Match[str]) -> list[Claim]:
-    """Claim the number of an account, by its check digits (ISO 13616): words in capitals may look like one."""
-    plain = match[0].replace(" ", "")
-    number = int("".join(str(int(letter, 36)) for letter in plain[4:] + plain[:4]))
-    return _whole_code(match) if number % 97 == 1 else []
-
-
 def _long_number(match: re.Match[str]) -> list[Claim]:
     digits = "".join(re.findall(r"\d+", match[0]))
     if len(digits) < LEAST_LONG_DIGITS or _DATE_IN_DIGITS.search(match[0]) or re.fullmatch(DIGITS, match[0]):
@@ -263,21 +243,16 @@ def _long_number(match: re.Match[str]) -> list[Claim]:
     return [Claim(match[0].strip(), frozenset({f"digits {digits[-COMPARED_DIGITS:]}"}))]
 
 
-def _whole_code(match: re.Match[str]) -> list[Claim]:
-    return [Claim(match[0], frozenset({f"code {_letters_and_digits(match[0])}"}))]
-
-
 def _code(match: re.Match[str]) -> list[Claim]:
     if _MEASURE.fullmatch(match[0]) or any(times_of_day(match[0])):
         return []
-    return _whole_code(match)
+    return [Claim(match[0], frozenset({f"code {re.sub(r'[-/]', '', match[0]).casefold()}"}))]
 
 
 EXACT: tuple[tuple[re.Pattern[str], Claims], ...] = (
     (_EMAIL, _email),
     (_URL, _url),
     (_DOTTED, _dotted),
-    (_IBAN, _iban),
     (_LONG_NUMBER, _long_number),
     (_CODE, _code),
 )
@@ -290,24 +265,12 @@ def _counted(text: str, end: int, language: str) -> str:
 
 def _joined(text: str) -> Iterator[str]:
     """Join neighbouring words to codes as a summary may do: "AB 1234" for "AB-1234"."""
-    words = _WORD.findall(text)
-    with_digits = [at for at, word in enumerate(words) if not word.isalpha() and _has_digit(word)]
-    for begin, end in {
-        (begin, begin + size)
-        for at in with_digits
-        for size in range(1, _JOINED_WORDS + 1)
-        for begin in range(max(0, at - size + 1), min(at, len(words) - size) + 1)
-    }:
-        yield _letters_and_digits("".join(words[begin:end]))
-
-
-def _has_digit(word: str) -> bool:
-    return any(c.isdigit() for c in word.casefold())
-
-
-def _letters_and_digits(text: str) -> str:
-    text = text.casefold()
-    return text if text.isalnum() else "".join(filter(str.isalnum, text))
+    words = _WORD.findall(text.casefold())
+    for end in range(1, len(words) + 1):
+        for begin in range(max(0, end - JOINED_WORDS), end):
+            joined = "".join(words[begin:end])
+            if not joined.isalpha():
+                yield joined
 
 
 _MONTH_NAMES = "january february march april may june july august september october november december"
@@ -376,11 +339,8 @@ def _days(match: re.Match[str], language: str) -> list[list[Day]]:
     return [[day for day in readings if 1 <= day[1] <= 12] for readings in every]
 
 
-def _date(language: str) -> Claims:
-    def claims(match: re.Match[str]) -> list[Claim]:
-        return [Claim(match[0].rstrip("."), days=tuple(days)) for days in _days(match, language) if days]
-
-    return claims
+def _date(match: re.Match[str], language: str) -> list[Claim]:
+    return [Claim(match[0].rstrip("."), days=tuple(days)) for days in _days(match, language) if days]
 
 
 def _day(year: int | None, month: int, number: int | None) -> date | None:

@@ -8,7 +8,7 @@ from unicodedata import numeric
 
 from afterword.streams.language import normalized, stem_words, stems, words
 from afterword.streams.summarizer.quality.facts import Claim, dates_in, facts, months, source_facts, weekdays
-from afterword.streams.summarizer.quality.names import Name, acronyms, fold, names, words_of
+from afterword.streams.summarizer.quality.names import fold, names, words_of
 
 UNSUPPORTED = 20
 """Most unsupported tokens that are listed; all of them count."""
@@ -53,7 +53,6 @@ class Evidence:
         self._beginnings = frozenset(
             word[:size] for word in self._words for size in range(SHORTEST_STEM, min(len(word), LONGEST_BEGINNING + 1))
         )
-        self._acronyms = frozenset(acronyms(source))
         self._language = language
 
     def supports(self, claim: Claim) -> bool:
@@ -63,9 +62,8 @@ class Evidence:
         """Return whether the claim is a count that the writer may have made: the source counts no such thing."""
         return bool(claim.counted) and claim.counted not in self._facts.counted and not self.supports(claim)
 
-    def names(self, name: Name) -> bool:
-        word = name.word
-        return word in self._words or word in self._acronyms or self._has_form_of(word) or self._abbreviates(name)
+    def names(self, word: str) -> bool:
+        return word in self._words or self._has_form_of(word) or self._abbreviates(word)
 
     def _has_form_of(self, word: str) -> bool:
         stems = {fold(stem) for stem in stem_words(word, self._language)}
@@ -74,13 +72,13 @@ class Evidence:
         shorter = {word[:size] for size in range(max(SHORTEST_STEM, len(word) - ENDING), len(word))}
         return bool(shorter & self._words) or (len(word) > SHORTEST_STEM and word in self._beginnings)
 
-    def _abbreviates(self, name: Name) -> bool:
-        month, weekday = months(self._language).get(name.word), weekdays(self._language).get(name.word)
+    def _abbreviates(self, word: str) -> bool:
+        month, weekday = months(self._language).get(word), weekdays(self._language).get(word)
         if month:
             return month in self._facts.months or self._facts.has_day((None, month, None))
         if weekday is not None:
-            return self._facts.has_weekday(weekday) or any(name.word[:size] in self._words for size in (3, 4))
-        return len(name.initials) > 2 and name.initials in self._words
+            return self._facts.has_weekday(weekday) or any(word[:size] in self._words for size in (3, 4))
+        return False
 
 
 def ground(texts: Iterable[str], evidence: Evidence, language: str, rolling: str = "", carried: str = "") -> Grounding:
@@ -89,35 +87,20 @@ def ground(texts: Iterable[str], evidence: Evidence, language: str, rolling: str
     Tokens of a rolling summary count only where the carried text does not have them: otherwise the many tokens that
     were checked before would hide one that is invented now.
     """
-    tally = _Tally(evidence, language)
-    for text in texts:
-        tally.read(plain(text))
-    if rolling:
-        tally.read(plain(rolling), Evidence(carried, language))
-    return tally.result()
-
-
-class _Tally:
-    def __init__(self, evidence: Evidence, language: str) -> None:
-        self._evidence = evidence
-        self._language = language
-        self._figures: dict[str, bool] = {}
-        self._names: dict[str, bool] = {}
-
-    def read(self, text: str, ignored: Evidence | None = None) -> None:
-        for claim in facts(text, self._language):
-            if not (ignored and ignored.supports(claim)) and not self._evidence.leaves_open(claim):
-                supported = self._evidence.supports(claim)
-                self._figures[claim.text] = supported and self._figures.get(claim.text, True)
-        for name in names(dates_in(self._language).sub(" ", text), self._language):
-            if not (ignored and ignored.names(name)):
-                self._names[name.text] = self._evidence.names(name)
-
-    def result(self) -> Grounding:
-        unsupported = [token for token, supported in {**self._figures, **self._names}.items() if not supported]
-        listed = tuple(token[:TOKEN_CHARACTERS] for token in unsupported[:UNSUPPORTED])
-        share = min(_share(self._figures), _share(self._names))
-        return Grounding(share, listed, wrong_figure=not all(self._figures.values()))
+    figures: dict[str, bool] = {}
+    named: dict[str, bool] = {}
+    nothing = Evidence("", language)
+    parts = [(text, nothing) for text in texts] + ([(rolling, Evidence(carried, language))] if rolling else [])
+    for text, ignored in ((plain(text), ignored) for text, ignored in parts):
+        for claim in facts(text, language):
+            if not ignored.supports(claim) and not evidence.leaves_open(claim):
+                figures[claim.text] = evidence.supports(claim) and figures.get(claim.text, True)
+        for name, word in names(dates_in(language).sub(" ", text), language):
+            if not ignored.names(word):
+                named[name] = evidence.names(word)
+    unsupported = [token for token, supported in {**figures, **named}.items() if not supported]
+    listed = tuple(token[:TOKEN_CHARACTERS] for token in unsupported[:UNSUPPORTED])
+    return Grounding(min(_share(figures), _share(named)), listed, wrong_figure=not all(figures.values()))
 
 
 def _share(tokens: Mapping[str, bool]) -> float:

@@ -3,7 +3,6 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from afterword.streams.language import is_common, normalized
@@ -36,81 +35,59 @@ _ENDINGS = tuple(_USUAL.split())
 """Endings of ordinary words, for words that the tokenizer splits."""
 
 _STARTS = """
-additionally afterwards afterward alternatively alongside amid amidst besides consequently conversely concurrently
-furthermore hence henceforth interestingly lastly likewise meanwhile moreover nevertheless nonetheless notably
-notwithstanding overall subsequently thereafter thereby therefore thus ultimately
-ainsi auparavant cependant désormais également enfin ensuite finalement néanmoins parallèlement toutefois
-además asimismo finalmente igualmente luego mientras posteriormente también
-ademais ainda além depois
-anche dopo infine inoltre quindi successivamente tuttavia
-bovendien daarna daarnaast tenslotte tevens uiteindelijk verder vervolgens
-derefter derudover desuden efterfølgende endelig endvidere samtidig
+henceforth lastly cependant asimismo infine tuttavia ademais daarnaast bovendien tenslotte
+desuden derudover endelig derefter efterfølgende
 """
 _OPENERS = frozenset(_STARTS.split())
 """Words with which sentences begin that tokenizers know better with a capital."""
-_OF_ADVERBS = "ally ably ibly ingly ately etely antly ently edly ersely ively ously fully lessly"
-_ADVERBS = tuple(_OF_ADVERBS.split())
-SHORTEST_ADVERB = 8
-"""Letters; a shorter word of such an ending may be Sally or Lively."""
+SHORTEST_ADVERB = 9
+"""Letters; a shorter word in -ly may be Sally or Kimberly."""
 
 _LETTERS = r"[^\W\d_\u0e00-\u0e7f\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # of scripts with spaces
 _WORD = re.compile(rf"(?<![A-Za-zÀ-ɏ\d_]){_LETTERS}++(?:[’']{_LETTERS}++)*+(?![\d_])")
 _BEFORE_START = re.compile(r"(?:\A|[.!?…:;。！？\n•*\"“”„«»(\[–—|])[\s\"'“”„«»(\[*#-]*\Z")
 _ADDRESSED = re.compile(r"\b(?:Herrn?|Frau|Familie|Firma|Dr\.|Prof\.)\s*(?:[^\W\d_]\.\s*)*$")
-_ELISION = re.compile(r"^(?:[cdjlmnst]|qu)[’'](?=\w)", re.IGNORECASE)
-_POSSESSIVE = re.compile(r"[’'](?:s|S)?$")
 _SPACE = re.compile(r"\s+")
-_LINKING = frozenset(["of", "the", "and", "for", "de", "la", "du", "des", "del", "von", "van", "der", "di"])
-_LINK = re.compile(rf"\s+|\s+(?:{'|'.join(sorted(_LINKING))})\s+(?:the\s+)?|-|&")
+_POSSESSIVE = re.compile(r"[’'][sS]?$")
 
 
-@dataclass(frozen=True)
-class Name:
-    """One capitalized word."""
-
-    text: str
-    word: str
-    """The folded word, without its possessive."""
-    initials: str
-    """Initials of its run of capitalized words: "dmv" for "Department of Motor Vehicles"."""
-
-
-def names(text: str, language: str) -> list[Name]:
-    """Find the words of a summary that are names, in order. Linear in its length."""
-    capitals = [match for match in _WORD.finditer(text) if match[0][0].isupper() and len(match[0]) < LONGEST]
-    link = _LINK
+def names(text: str, language: str) -> Iterator[tuple[str, str]]:
+    """Yield the words of a summary that are names, in order: as written, and folded. Linear in its length."""
+    written = list(_WORD.finditer(text))
+    capitals = [match for match in written if match[0][0].isupper() and len(match[0]) < LONGEST]
     if language in NOUN_CAPITALS:
-        link, capitals = _SPACE, [m for m in capitals if not is_common(m[0], language) and not _follows_number(text, m)]
-    if not capitals:
-        return []
-    finder = _NameFinder(text, capitals, language)
-    return [
-        Name(_POSSESSIVE.sub("", match[0]), fold(match[0]), letters)
-        for run in _runs(text, capitals, link)
-        for letters in [initials([match[0] for match in run])]
-        for match in run
-        if finder.is_name(match, run)
-    ]
+        capitals = list(_marked(text, capitals, language))
+    else:
+        is_heading = len(capitals) >= TITLE_CASE * len(written)
+        placed = [is_heading or _begins_sentence(text, match) for match in capitals]
+        inside = {fold(match[0]) for match, is_placed in zip(capitals, placed, strict=True) if not is_placed}
+        capitals = [
+            match
+            for match, is_placed in zip(capitals, placed, strict=True)
+            if not is_placed or fold(match[0]) in inside or _has_inner_capital(match) or not _opens_sentences(match[0])
+        ]
+    for match in capitals:
+        word = fold(match[0])
+        if len(word) > 1 and not {word, word.removesuffix("s")} & _NO_NAMES and not is_common(match[0], language):
+            yield _POSSESSIVE.sub("", match[0]), word
+
+
+def _marked(text: str, capitals: Sequence[re.Match[str]], language: str) -> Iterator[re.Match[str]]:
+    """Yield what a title or a neighbouring name marks as a name: nouns hardly ever follow each other, names do."""
+    capitals = [m for m in capitals if not is_common(m[0], language) and not _follows_number(text, m)]
+    for before, match, after in zip([None, *capitals], capitals, [*capitals[1:], None], strict=False):
+        has_neighbour = (before and _SPACE.fullmatch(text, before.end(), match.start())) or (
+            after and _SPACE.fullmatch(text, match.end(), after.start())
+        )
+        is_addressed = _ADDRESSED.search(text, max(0, match.start() - 30), match.start())
+        if _has_inner_capital(match) or is_addressed or (has_neighbour and not _begins_sentence(text, match)):
+            yield match
 
 
 def fold(word: str) -> str:
     """Fold case, accents, possessive and elided article: "Zoë's" → "zoe", "l'Olympia" → "olympia"."""
-    if word.isascii() and word.isalnum():
-        return word.lower()
-    apart = normalized("NFKD", _POSSESSIVE.sub("", _ELISION.sub("", word))).casefold()
-    return "".join(c for c in apart if not unicodedata.combining(c))
-
-
-def acronyms(text: str) -> Iterator[str]:
-    """Yield the initials of the text's runs of three and more capitalized words."""
-    capitals = [match for match in _WORD.finditer(text) if match[0][0].isupper()]
-    for run in _runs(text, capitals):
-        letters = initials([match[0] for match in run])
-        yield from (letters[i:j] for i in range(len(letters)) for j in range(i + 3, min(i + 7, len(letters) + 1)))
-
-
-def initials(words: Sequence[str]) -> str:
-    return "".join(fold(word)[:1] for word in words if word.lower() not in _LINKING)
+    longest = max(re.split("[’']", word), key=len)
+    return "".join(c for c in normalized("NFKD", longest).casefold() if not unicodedata.combining(c))
 
 
 def words_of(text: str) -> Iterator[str]:
@@ -118,46 +95,18 @@ def words_of(text: str) -> Iterator[str]:
     return map(fold, set(_WORD.findall(text)))
 
 
-class _NameFinder:
-    """Decides which of a text's capitalized words are names."""
+def _begins_sentence(text: str, match: re.Match[str]) -> bool:
+    return bool(_BEFORE_START.search(text, max(0, match.start() - 8), match.start()))
 
-    def __init__(self, text: str, capitals: Sequence[re.Match[str]], language: str) -> None:
-        self._text = text
-        self._language = language
-        written = len(_WORD.findall(text))
-        self._heading = len(capitals) >= TITLE_CASE * written and language not in NOUN_CAPITALS
-        inside = (match for match in capitals if not self._any_word_has_a_capital(match))
-        self._known = frozenset(fold(match[0]) for match in inside) if language not in NOUN_CAPITALS else frozenset()
 
-    def is_name(self, match: re.Match[str], run: Sequence[re.Match[str]]) -> bool:
-        word = fold(match[0])
-        if (
-            len(word) < 2
-            or {word, word.removesuffix("s")} & ROLES
-            or word in _NO_NAMES
-            or is_common(match[0], self._language)
-        ):
-            return False
-        if any(c.isupper() for c in match[0][1:]):
-            return True
-        if self._language in NOUN_CAPITALS:
-            return self._is_marked(match, run)
-        return word in self._known or not self._any_word_has_a_capital(match) or not _opens_sentences(match[0])
-
-    def _any_word_has_a_capital(self, match: re.Match[str]) -> bool:
-        return self._heading or bool(_BEFORE_START.search(self._text, max(0, match.start() - 8), match.start()))
-
-    def _is_marked(self, match: re.Match[str], run: Sequence[re.Match[str]]) -> bool:
-        """Return whether a title or a neighbouring name marks it: nouns hardly ever follow each other, names do."""
-        before = self._text[max(0, match.start() - 30) : match.start()]
-        return bool(_ADDRESSED.search(before)) or (len(run) > 1 and not _BEFORE_START.search(before))
+def _has_inner_capital(match: re.Match[str]) -> bool:
+    return any(c.isupper() for c in match[0][1:])
 
 
 def _opens_sentences(word: str) -> bool:
     """Return whether the word has its capital from its place: no word is a name for beginning a sentence alone."""
-    small = word.lower()
-    is_adverb = len(small) >= SHORTEST_ADVERB and small.endswith(_ADVERBS)
-    return small in _OPENERS or is_adverb or is_ordinary(word)
+    is_adverb = len(word) >= SHORTEST_ADVERB and word.endswith("ly")
+    return is_adverb or word.lower() in _OPENERS or is_ordinary(word)
 
 
 @lru_cache(maxsize=4096)
@@ -175,13 +124,3 @@ def is_ordinary(word: str) -> bool:
 def _follows_number(text: str, match: re.Match[str]) -> bool:
     """Return whether it is a unit after a number: "39,5 Grad Fieber" names nobody."""
     return text[max(0, match.start() - 8) : match.start()].rstrip()[-1:].isdigit()
-
-
-def _runs(text: str, capitals: Sequence[re.Match[str]], link: re.Pattern[str] = _LINK) -> list[list[re.Match[str]]]:
-    runs: list[list[re.Match[str]]] = []
-    for match in capitals:
-        if runs and link.fullmatch(text, runs[-1][-1].end(), match.start()):
-            runs[-1].append(match)
-        else:
-            runs.append([match])
-    return runs

@@ -5,7 +5,7 @@ Two writings of the same quantity have a key in common: "$2 million" and "2,000,
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import cache
 from math import prod
@@ -26,14 +26,13 @@ CLOCK = "clock"
 """Hour of a time of day: "at 5" for 17:00."""
 TIME = "time"
 """Minutes since midnight."""
-ABOUT = "about"
-"""Hour, modulo 12, around which a source names a time in words."""
+NEAR_HOUR = "near hour"
+"""Hour, modulo 12, that a time in words may be in: "ten to nine", "halb neun"."""
 
 WORDS_KNOWN = frozenset({"da", "de", "en", "es", "fr", "it", "nl", "pt"})
 """Languages whose number words text2num reads; elsewhere only digits are numbers."""
-PIECE_CHARACTERS = 2000
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s")
-_SPACE = re.compile(r"\s")
+_PIECE = re.compile(r"(?s).{1,4000}(?:(?<=[.!?。！？])(?=\s)|\Z)|.{1,4000}(?!\S)|.{1,4000}")
+"""Up to the end of a sentence, else between words, else anywhere."""
 LATIN = "A-Za-zÀ-ɏ"
 """Latin letters. In scripts without spaces, words touch the digits."""
 
@@ -113,13 +112,6 @@ _BEFORE = re.compile(
     re.IGNORECASE,
 )
 LOOKED_BACK = 16
-_OWED = re.compile(
-    r"(?i)\b(?:minus|negativ\w*|below|under|debts?|ow(?:e|es|ed|ing)|overdr\w+|deficit|loss(?:es)?|los[et]|drop\w*|fell"
-    r"|decreas\w*|down|short|schuld\w*|verlust|unter|sank|dette|perte|deuda|pérdida|debito|perdita|dívida|verlies|gæld)\b"
-)
-"""Words by which a number may be negative without a sign."""
-NEAR = 40
-"""Characters around a number in which such a word counts."""
 _SMALL_FRACTION = 3
 _LATEST_SHORT_YEAR = 40
 """A year of two digits up to this one may be of this century."""
@@ -153,22 +145,29 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
             continue
         mark = (before["currency"] or "").strip().rstrip(".").casefold()
         unit = (CURRENCIES.get(mark, mark), Decimal(1)) if mark else _unit(after, language)
-        signs, factors = _signs(text, before, found), _factors(after, language, unit)
+        signs, factors = _signs(text, before), _factors(after, language, unit)
         written = (*numbers(found[0]), *_short_years(text, found))
-        values = [sign * value * factor for sign in signs for value in written for factor in factors]
-        measured = {(unit[0], value * unit[1]) for value in values} if unit else set()
-        bare, plain = ({(kind, value) for value in values} for kind in (BARE, NUMBER))
-        in_summary = measured | bare if unit else plain | {(CLOCK, value) for value in values}
+        values = {sign * value * factor for sign in signs for value in written for factor in factors}
+        claimed = values | {abs(value) for value in values}  # a source may have a word for the sign: "overdrawn"
+        if unit:
+            in_source = _keys(values, NUMBER) | {(unit[0], value * unit[1]) for value in values}
+            in_summary = _keys(claimed, BARE) | {(unit[0], value * unit[1]) for value in claimed}
+        else:
+            hours = {Decimal(int(hour) - step) % 12 for hour in values if 1 <= hour < 25 for step in (0, 1)}
+            in_source, in_summary = _keys(values, NUMBER, BARE) | _keys(hours, NEAR_HOUR), _keys(claimed, NUMBER, CLOCK)
         magnitude_end = max(found.end(), after.end("letter"), after.end("magnitude"))
         end = after.end() if unit and not mark else magnitude_end
         shown = text[before.start() : end].strip()
-        yield Figure(before.start(), magnitude_end, shown, frozenset(plain | (measured or bare)), frozenset(in_summary))
+        yield Figure(before.start(), magnitude_end, shown, in_source, in_summary)
 
 
-def _signs(text: str, before: re.Match[str], found: re.Match[str]) -> tuple[int, ...]:
+def _keys(values: Iterable[Decimal], *kinds: str) -> frozenset[Key]:
+    return frozenset((kind, value) for kind in kinds for value in values)
+
+
+def _signs(text: str, before: re.Match[str]) -> tuple[int, ...]:
     if not (before["minus"] or before["inner"]):
-        around = text[max(0, found.start() - NEAR) : found.start()], text[found.end() : found.end() + NEAR]
-        return (1, -1) if any(map(_OWED.search, around)) else (1,)
+        return (1,)
     left = text[max(0, before.start() - 2) : before.start()].rstrip(" ")
     may_be_dash = not left or left[-1] == "\n" or left[-1].isdigit()  # of a list or a range
     return (1, -1) if may_be_dash and before["minus"] in ("-", "–") else (-1,)
@@ -239,20 +238,10 @@ def _short_years(text: str, found: re.Match[str]) -> Iterator[Decimal]:
             yield Decimal(2000 + int(found[0]))
 
 
-_MORNING = (
-    r"(?:in the|this|that|tomorrow|yesterday)\smorning|morgens|früh|du\smatin|d[ea]\s(?:la\s)?ma(?:ñana|nhã)"
-    r"|d(?:i|el)\smattin[ao]|'s\s(?:ochtends|morgens)|om\smorgenen"
-)
-_EVENING = (
-    r"(?:in the|this|that|tomorrow|yesterday)\s(?:afternoon|evening)|at\snight|nachmittags|abends|de\sl['’]après-midi"
-    r"|du\ssoir|d[ea]\s(?:la\s)?(?:tarde|noche|noite)|d(?:i|el)\s(?:pomeriggio|sera)|'s\s(?:middags|avonds)"
-    r"|om\s(?:eftermiddagen|aftenen)"
-)
 _TIME_OF_DAY = re.compile(
     rf"(?<![{LATIN}\d.,:])(?:(?P<four>(?:[01]\d|2[0-3])[0-5]\d)(?:(?P<hours>\s?(?:h|hrs?|hours|uhr)\b)|(?!\d|[.,:]\d))"
     r"|(?P<hour>[01]?\d|2[0-3])(?:(?P<separator>[:.h])(?P<minute>[0-5]\d)(?::[0-5]\d)?)?(?![\d:])"
-    r"(?P<clock>\s?(?:o['’]clock|uhr|uur|heures?|h)\b)?"
-    rf"(?:\s?(?P<half>[ap])\.?m\b\.?|\s(?:(?P<morning>{_MORNING})|(?P<evening>{_EVENING}))\b)?)",
+    r"(?P<clock>\s?(?:o['’]clock|uhr|uur)\b)?(?:\s?(?P<half>[ap])\.?m\b\.?)?)",
     re.IGNORECASE,
 )
 """Also "0715" and "1830 hrs"."""
@@ -266,12 +255,12 @@ def times_of_day(text: str) -> Iterator[Figure]:
     """Find the times of day in a text. Linear in its length. "5:30" may be in either half of the day."""
     for found in _TIME_OF_DAY.finditer(text):
         four = found["four"] or ""
-        half = found["half"] or ("a" if found["morning"] else "p" if found["evening"] else "")
+        half = found["half"] or ""
         pointed = found["separator"] == "." and bool(
             found["clock"] or _POINTED.search(text, max(0, found.start() - LOOKED_BACK), found.start())
         )
         is_four = four.startswith("0") or found["hours"]
-        if not (is_four or half or pointed or (found["minute"] and found["separator"] != ".")):
+        if not (is_four or half or pointed or found["clock"] or (found["minute"] and found["separator"] != ".")):
             continue
         hour, minute = int(four[:2] or found["hour"]), int(four[2:] or found["minute"] or 0)
         minutes = hour * 60 + minute
@@ -279,12 +268,10 @@ def times_of_day(text: str) -> Iterator[Figure]:
         if half and 1 <= hour <= 12:
             readings = {minutes % HALF_DAY + HALF_DAY * (half in "pP")}
         hours = [Decimal(f"{each}.{minute:02}") for each in _hours(readings)]
-        exact = {(TIME, Decimal(each % (2 * HALF_DAY))) for each in readings}
-        in_source = exact | {(kind, each) for each in hours for kind in ((CLOCK, NUMBER) if pointed else (CLOCK,))}
-        in_summary = (
-            exact | {(NUMBER, each) for each in hours} | {(ABOUT, Decimal(each // 60 % 12)) for each in readings}
-        )
-        yield Figure(*found.span(), found[0].strip(), frozenset(in_source), frozenset(in_summary))
+        exact = _keys({Decimal(each % (2 * HALF_DAY)) for each in readings}, TIME)
+        in_source = exact | _keys(hours, *((CLOCK, NUMBER) if pointed else (CLOCK,)))
+        near = {Decimal(hour % 12)} if minute else {}
+        yield Figure(*found.span(), found[0].strip(), in_source, exact | _keys(hours, NUMBER) | _keys(near, NEAR_HOUR))
 
 
 def _hours(readings: Iterable[int]) -> set[int]:
@@ -295,7 +282,6 @@ def _hours(readings: Iterable[int]) -> set[int]:
 _HALF = re.compile(
     r"(?i)(?<=\d)\s?(?:and a half|et demie?|y medi[oa]|e mezz[oa]|e mei[oa]|(?:en )?een half|einhalb|og en halv)\b"
 )
-_ONE_AND_A_HALF = re.compile(r"(?i)\b(?:anderthalb|eineinhalb|anderhalve?|halvanden)\b")
 
 
 def readable(text: str, language: str) -> str:
@@ -305,62 +291,18 @@ def readable(text: str, language: str) -> str:
     """
     if language not in WORDS_KNOWN:
         return text
-    text = "".join(str(alpha2digit(piece, language, threshold=0)) for piece in _pieces(text))
-    return _ONE_AND_A_HALF.sub("1.5", _HALF.sub(".5", text))
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """Cut a text where a sentence ends, else between words, else anywhere."""
-    start = 0
-    while len(text) - start > PIECE_CHARACTERS:
-        near = (start + PIECE_CHARACTERS, start + 2 * PIECE_CHARACTERS)
-        cut = _SENTENCE_END.search(text, *near) or _SPACE.search(text, *near)
-        end = cut.end() if cut else near[0]
-        yield text[start:end]
-        start = end
-    yield text[start:]
+    return _HALF.sub(".5", "".join(str(alpha2digit(piece, language, threshold=0)) for piece in _PIECE.findall(text)))
 
 
 _CHINESE = re.compile(r"[〇零一二两三四五六七八九十百千万萬億亿]{1,12}")
 _YEAR_IN_TWO = re.compile(r"(?<![\d.,])(1\d|20)\s(\d\d)(?!\d|[.,]\d)")
-_HALVES = """half halves halb halbe halben halber halbes hälfte demi demie moitié medio media mitad mezz mezzo mezza
-    metà meio meia metade halve helft halv halvt halvdelen"""
-_QUARTERS = """quarter quarters viertel viertelstunde viertelstunden quart quarts cuarto cuartos quarto quarti quartos
-    kwart kwartier kvart kvarter"""
-_THIRDS = "third thirds 3rd 3rds drittel tiers tercio tercios terzo terzi terço terços derde tredjedel"
-_DOZENS = "dozen dozens dutzend douzaine douzaines docena docenas dozzina dozzine dúzia dúzias dozijn dusin"
-_TWELVE = "noon midday mittag mittags midi mediodía mezzogiorno middag midnight mitternacht minuit medianoche midnat"
-_MEANT = {
-    word: [*map(Decimal, values.split())]
-    for words_of, values in (
-        (_HALVES, "0.5 1.5 2.5 30 50 90 6 18"),
-        (_QUARTERS, "0.25 0.75 15 45 25 75 3 9"),
-        (_THIRDS, "0.33 0.67 33 67 66 20 40"),
-        (_DOZENS, "12 24 36 48 60"),
-        (_TWELVE, "12"),
-    )
-    for word in words_of.split()
-}
-"""Numbers that a writer may make of a word: "half an hour" is 30 minutes, "three quarters" 75 %."""
-_PARTS_OF_HOUR = frozenset(f"{_HALVES} {_QUARTERS}".split())
-_BESIDE_HOUR = re.compile(
-    r"(?i)(?<!\d)(?:5|10|20|25)\s(?:minut\w*\s)?(?:to|past|before|after|vor|nach|over|voor|para\sas|i)\s\d"
-    r"|\d\s(?:heures\s)?(?:moins|menos|meno|y|e|uhr|uur|h|heures)\s(?:5|[1-5]\d)(?!\d)"
-)
-_HOUR = re.compile(r"(?<![\d.,:])(?:1\d|2[0-4]|\d)(?![\d:]|[.,](?!5\b)\d)")
 
 
-def spoken_keys(text: str, said: Collection[str]) -> Iterator[Key]:
-    """Yield keys of what a source says in words that are not read exactly, of which a summary may make a number.
+def spoken_keys(text: str) -> Iterator[Key]:
+    """Yield the keys of years in two numbers, "nineteen eighty-four", and of Chinese numerals.
 
-    `text`: the source as `readable` returns it; `said`: its words. "Five to half past eight" supports any time between
-    seven and nine.
+    `text`: the source as `readable` returns it.
     """
-    for word in _MEANT.keys() & said:
-        yield from ((kind, value) for value in _MEANT[word] for kind in (NUMBER, BARE))
-    if not _PARTS_OF_HOUR.isdisjoint(said) or _BESIDE_HOUR.search(text):
-        hours = {near % 12 for hour in _HOUR.findall(text) for near in (int(hour) - 1, int(hour))}
-        yield from ((ABOUT, Decimal(hour)) for hour in hours)
     for pair in _YEAR_IN_TWO.finditer(text):
         yield NUMBER, Decimal(pair[1] + pair[2])
     for run in _CHINESE.finditer(text):
