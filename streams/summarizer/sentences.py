@@ -20,7 +20,7 @@ _NAME_FOLLOWS = frozenset(
     inkl exkl zzgl abzgl sog bspw vgl geb str mio mrd tsd sr sra srta sres ud uds vd vds av avda exmo exma mme mmes
     mlle mgr env sig sigg dott avv geom dhr mevr mej drs bijv incl dvs evt hhv""".split()  # noqa: SIM905 – easier to read
 )
-"""Abbreviations of the languages of WORDS_KNOWN (quality/quantities.py) that end no sentence: a name or more follows."""
+"""Abbreviations of the languages of `quantities.WORDS_KNOWN` that end no sentence: a name or more follows."""
 _NUMBER_FOLLOWS = frozenset(
     """no nos nr nrs num núm nro n fig figs vol art arts abs p pp pg pag pág págs pagg blz bls s ch chap cap kap sec
     tel tél tlf fax ext approx aprox kl ab max min mind std room rm zi apt hs lt jan janv ene gen feb febr févr fev
