@@ -49,8 +49,7 @@ async def run(form: Form, directory: Path) -> None:
     reading, writing = (SHORT_SECONDS, SHORT_SECONDS) if form.short else (READ_SECONDS, WRITE_SECONDS)
     async with EmbeddedStack(directory / "stack") as stack, AsyncExitStack() as running:
         await ensure_topics(settings_of(stack))
-        limits = {"AFTERWORD_SERVE__REQUESTS_PER_MINUTE": "0", "AFTERWORD_SERVE__EVENT_STREAMS": "0"}
-        environment = {**stack.environment(), **limits}
+        environment = {**stack.environment(), "AFTERWORD_SERVE__REQUESTS_PER_MINUTE": "0"}
         for role in ROLES:
             ours = {**environment, "AFTERWORD_STATE_DIR": str(directory / role)}
             await running.enter_async_context(worker(role, directory, ours))

@@ -8,7 +8,7 @@ from afterword.streams.runtime import App, EngineMetrics, Options
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import NO_TRACER
 from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, run
-from afterword.streams.settings import HEARTBEAT_SECONDS, Llm, Settings
+from afterword.streams.settings import HEARTBEAT_SECONDS, REBALANCE_SECONDS, Llm, Settings
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 
@@ -21,7 +21,6 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
     engine = settings.engine
     return Options(
         max_batch=engine.max_batch,
-        commit_timeout_seconds=engine.commit_timeout_seconds,
         drain_seconds=settings.drain_seconds,
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
         agent_retries=engine.agent_retries,
@@ -67,7 +66,7 @@ def faust_app(
         datadir=settings.state_dir,
         broker_session_timeout=kafka.session_timeout_seconds,
         broker_heartbeat_interval=HEARTBEAT_SECONDS,
-        broker_rebalance_timeout=kafka.rebalance_timeout_seconds,
+        broker_rebalance_timeout=REBALANCE_SECONDS,
         broker_request_timeout=kafka.request_timeout_seconds,
         consumer_group_instance_id=kafka.group_instance_id,
         security=security(kafka),

@@ -94,6 +94,8 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+REBALANCE_SECONDS = 60.0
+"""Longest time that a rebalance waits for a worker to rejoin."""
 HEARTBEAT_SECONDS = 0.3
 """Interval of the heartbeats by which a member of a group learns of a rebalance, whatever the session is: partitions
 of a dead worker wait for it."""
@@ -128,9 +130,6 @@ class Kafka(Section):
     )
     session_timeout_seconds: Seconds = Field(
         10.0, ge=6, description="a worker without a heartbeat for this long loses its partitions"
-    )
-    rebalance_timeout_seconds: Seconds = Field(
-        60.0, description="longest time that a rebalance waits for a worker to rejoin"
     )
     request_timeout_seconds: Seconds = Field(20.0, ge=1, description="timeout of a request to a broker")
     connect_seconds: float | None = Field(
@@ -178,7 +177,7 @@ class Kafka(Section):
         for a heartbeat, this, and its last commit, all within their request timeout. One that times out takes the
         coordinator for dead and starts over, and work in flight is done again by another member.
         """
-        return min(self.rebalance_timeout_seconds, self.request_timeout_seconds - HEARTBEAT_SECONDS) / 2
+        return min(REBALANCE_SECONDS, self.request_timeout_seconds - HEARTBEAT_SECONDS) / 2
 
     def dead_letters(self, topic: str) -> str:
         """The topic's dead-letter queue."""
@@ -296,7 +295,6 @@ MOST_STATE_MEMORY_BYTES = 64 * 1024 * 1024 * 1024
 
 class Engine(Section):
     max_batch: int = Field(2000, ge=1, description="most records in one transaction")
-    commit_timeout_seconds: Seconds = Field(20.0, description="a commit that takes longer is aborted and retried")
     agent_retries: int = Field(
         3, ge=0, description="retries of a record on which a worker fails, before it is a dead letter"
     )
@@ -348,18 +346,6 @@ class Episodes(Section):
         ge=0,
         le=36_500,
         description="a conversation that is idle for so long is forgotten but for its number of episodes; 0: never",
-    )
-    max_pending_messages: int = Field(
-        1000,
-        ge=1,
-        le=10_000,
-        description="messages that wait in a conversation's state; with so many, all finished episodes close",
-    )
-    max_pending_bytes: int = Field(
-        2_000_000,
-        ge=1_600_000,
-        le=20_000_000,
-        description="bytes of JSON that wait in a conversation's state; with so many, all finished episodes close",
     )
     scope: EpisodeScope = Field(
         "conversation",
@@ -428,7 +414,6 @@ class Llm(Section):
     timeout_seconds: Seconds = Field(60.0, description="timeout of a call")
     attempts: int = Field(4, ge=1, description="calls, the first included, on connection errors, 429 and 5xx")
     retry_budget_seconds: Seconds = Field(180.0, description="no retry begins after this")
-    json_attempts: int = Field(3, ge=1, description="calls, the first included, until an answer can be used")
     max_concurrency: int = Field(8, ge=1, description="concurrent calls")
     price_input: float = Field(
         0, ge=0, le=1e6, description="price of a million tokens of prompts, in any currency; only to show cost"
@@ -744,12 +729,7 @@ class Serve(Section):
     requests_per_minute: int = Field(
         6000, ge=0, description="most requests of a key a minute, in one process; 0: any number"
     )
-    event_streams: int = Field(
-        500, ge=0, description="most event streams of a key that are open at a time, in one process; 0: any number"
-    )
     max_body_bytes: int = Field(8_000_000, ge=1000, description="largest body of a request")
-    request_timeout_seconds: Seconds = Field(30.0, description="time in which a request must have arrived")
-    acknowledge_seconds: Seconds = Field(15.0, description="time for Kafka to acknowledge a write; then 503")
     access_log: bool = Field(False, description="log each request by key, route and count, never with content")
     cors_origins: str = Field(
         "", description="origins of web pages whose scripts may call the server, separated by commas"

@@ -26,7 +26,7 @@ from afterword.serving.page.live import LagReader
 from afterword.serving.paths import EncodedPaths
 from afterword.serving.principal import Authenticator, Nobody
 from afterword.serving.problems import RESPONSES, ProblemDocument, add_handlers
-from afterword.serving.rates import Rates, Streams
+from afterword.serving.rates import STREAMS_OF_A_KEY, Rates, Streams
 from afterword.serving.sending import Outbox
 from afterword.serving.services import Services
 from afterword.serving.tokens import token_holders
@@ -64,11 +64,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         stores = await closing.enter_async_context(open_stores(settings))
         metrics = Metrics(ROLE, running_version())
         memory = await closing.enter_async_context(Memory.from_settings(settings, metrics))
-        outbox = Outbox(
-            settings.kafka,
-            lambda: Producer.from_settings(settings, max_batch_size=BATCH_BYTES),
-            settings.serve.acknowledge_seconds,
-        )
+        outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings, max_batch_size=BATCH_BYTES))
         closing.push_async_callback(outbox.close)
         feed = Feed(settings.kafka, metrics)
         closing.push_async_callback(_stopped, asyncio.create_task(feed.run()))
@@ -82,7 +78,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             memory=memory,
             authenticator=authenticator(settings, stores),
             rates=Rates(settings.serve.requests_per_minute),
-            streams=Streams(settings.serve.event_streams),
+            streams=Streams(0 if settings.serve.auth == "none" else STREAMS_OF_A_KEY),
             metrics=metrics,
             outbox=outbox,
             feed=feed,

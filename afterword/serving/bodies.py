@@ -10,6 +10,8 @@ from starlette.exceptions import HTTPException
 from afterword.serving.problems import RequestInvalid, problems_of
 
 JSON = "application/json"
+BODY_SECONDS = 30.0
+"""Time in which the body of a request must have arrived."""
 B = TypeVar("B", bound=BaseModel)
 
 
@@ -43,7 +45,7 @@ async def read_body(request: Request, most: int | None = None) -> bytes:
     """
     settings = request.app.state.services.settings.serve
     try:
-        async with asyncio.timeout(settings.request_timeout_seconds):
+        async with asyncio.timeout(BODY_SECONDS):
             return await _bounded(request, settings.max_body_bytes if most is None else most)
     except TimeoutError:
         raise HTTPException(408) from None

@@ -121,7 +121,7 @@ def transport_security(settings: Serve, host: str) -> TransportSecuritySettings:
 
 async def run_over_stdio(settings: Settings, principal: Principal) -> None:
     """Serve one client until it closes standard input. Raises: ConfigurationError."""
-    outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings), settings.serve.acknowledge_seconds)
+    outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings))
     async with Memory.from_settings(settings) as memory:
         server = make_server(Toolbox(memory, outbox, principal))
         try:

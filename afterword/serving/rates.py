@@ -12,6 +12,9 @@ from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
 from afterword.serving.problems import TooManyRequests, TooManyStreams
 
+STREAMS_OF_A_KEY = 500
+"""Most event streams of a key that are open at a time, in one process."""
+
 
 class Rates:
     """Requests of the last minute, by name. `per_minute`: the most of one name; 0: any number."""

@@ -8,15 +8,17 @@ from afterword.producer import Producer, ProducerRecord, WrittenAt
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.settings import Kafka
 
+ACKNOWLEDGE_SECONDS = 15.0
+"""Time for Kafka to acknowledge all records of a request; the client itself would go on for minutes."""
+
 
 class Outbox:
     """Sends records to the topic `messages`; to be closed.
 
-    `make`: builds a producer that is not connected yet. `seconds`: for the acknowledgement of all records of a request;
-    the client itself would go on for minutes.
+    `make`: builds a producer that is not connected yet. `seconds`: for the acknowledgement of all records of a request.
     """
 
-    def __init__(self, kafka: Kafka, make: Callable[[], Producer], seconds: float) -> None:
+    def __init__(self, kafka: Kafka, make: Callable[[], Producer], seconds: float = ACKNOWLEDGE_SECONDS) -> None:
         self._kafka = kafka
         self._make = make
         self._seconds = seconds

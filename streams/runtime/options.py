@@ -38,6 +38,7 @@ class Options:
     """Wait between polls of a partition with a little lag; none when it is caught up or far behind."""
     transaction_timeout_seconds: float = 15.0
     commit_timeout_seconds: float = 20.0
+    """A commit that takes longer is aborted and retried."""
     start_timeout_seconds: float = 60.0
     """Bounds the opening of a transactional producer, which waits for its last owner's transaction to end."""
     drain_seconds: float = 30.0

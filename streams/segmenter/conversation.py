@@ -170,7 +170,7 @@ class ScopeLog:
             return []
         after = recounted(state, self._pending(state))
         self._strip_to(after.overlap_first)
-        cut = overfull(after, rules.limits)
+        cut = overfull(after, rules.max_pending)
         return self._emit(state, emitted(after, cut), [cut] if cut else [])
 
     def clear(self) -> None:

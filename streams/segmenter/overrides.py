@@ -8,7 +8,7 @@ import structlog
 from pydantic import ValidationError
 
 from afterword.schemas import InvalidRecord
-from afterword.streams.segmenter.rules import EpisodeRules, episode_rules
+from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES, EpisodeRules, episode_rules
 from afterword.streams.settings import Episodes
 from afterword.streams.triggers import TriggerInvalid
 
@@ -35,10 +35,11 @@ log = structlog.get_logger()
 class Rulebook:
     """The deployment's rules, and those of conversations that have overrides. Compiled once, not for every message."""
 
-    def __init__(self, limits: Episodes) -> None:
+    def __init__(self, limits: Episodes, max_pending: int = MAX_PENDING_MESSAGES) -> None:
         self._limits = limits
-        self._common = episode_rules(limits)
-        self._most = {"idle_seconds": MAX_IDLE_SECONDS, "max_episode_size": limits.max_pending_messages}
+        self._max_pending = max_pending
+        self._common = episode_rules(limits, max_pending)
+        self._most = {"idle_seconds": MAX_IDLE_SECONDS, "max_episode_size": max_pending}
         self._settings = lru_cache(REMEMBERED)(self._validated)
         self._of = lru_cache(REMEMBERED)(self._compiled)
 
@@ -75,7 +76,7 @@ class Rulebook:
 
     def _compiled(self, overrides: str) -> EpisodeRules:
         try:
-            return episode_rules(self._settings(overrides))
+            return episode_rules(self._settings(overrides), self._max_pending)
         except (ValidationError, InvalidRecord) as error:  # taken by a worker with other settings or limits
             problem = error.detail if isinstance(error, InvalidRecord) else _where_and_what(error)[1]
             log.warning("overrides_ignored", stage="segmenter", error_type="invalid_override", problem=problem)

@@ -40,6 +40,7 @@ from afterword.streams.segmenter.episodes import (
     span_headers,
 )
 from afterword.streams.segmenter.overrides import Rulebook
+from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import (
     Body,
     Rows,
@@ -135,6 +136,8 @@ class Segmenter:
     tracer: Tracer = NO_TRACER
     redaction: "RecordRedaction | None" = None
     """Takes personal data and secrets out of every event before anything is kept of it, and out of dead letters."""
+    max_pending: int = MAX_PENDING_MESSAGES
+    """Messages that may wait in a conversation's state."""
     traced: bool = field(init=False)
     rulebook: Rulebook = field(init=False)
     reported: set[bytes] = field(init=False, default_factory=set)
@@ -142,7 +145,7 @@ class Segmenter:
 
     def __post_init__(self) -> None:
         self.traced = not isinstance(self.tracer, NoOpTracer)
-        self.rulebook = Rulebook(self.limits)
+        self.rulebook = Rulebook(self.limits, self.max_pending)
 
     def safe_dead_letter(self, rejected: DeadLetterRecord) -> DeadLetterRecord:
         """The dead letter with nothing in it that is not to be kept."""

@@ -17,6 +17,10 @@ from afterword.streams.triggers import Fires, compile_trigger
 MAX_EPISODE_BYTES = 700_000
 """JSON of the core messages; the rest of an `episode.closed` of less than a megabyte is for overlap and envelope."""
 MAX_OVERLAP_BYTES = 100_000
+MAX_PENDING_MESSAGES = 1000
+"""Messages that may wait in a conversation's state; with this many, all finished episodes close."""
+MAX_PENDING_BYTES = 2_000_000
+"""Bytes of their JSON, likewise."""
 MOST_GONE = 10_000
 """Rows of one open episode, most of them of deleted messages; also those that an overlap may be behind."""
 FORGOTTEN_AT_ONCE = 4
@@ -28,6 +32,8 @@ class EpisodeRules(NamedTuple):
 
     limits: Episodes
     fires: Fires
+    max_pending: int
+    """Messages that may wait in the conversation's state."""
 
 
 class Cut(NamedTuple):
@@ -52,8 +58,9 @@ class Decision(NamedTuple):
     """State after all of it, but for the ordinals and the overlap, which follow from the episodes emitted."""
 
 
-def episode_rules(limits: Episodes) -> EpisodeRules:
-    return EpisodeRules(limits, compile_trigger(limits.conditions()) if limits.auto_summarize else _never)
+def episode_rules(limits: Episodes, max_pending: int = MAX_PENDING_MESSAGES) -> EpisodeRules:
+    fires = compile_trigger(limits.conditions()) if limits.auto_summarize else _never
+    return EpisodeRules(limits, fires, max_pending)
 
 
 def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> Decision:
@@ -71,7 +78,7 @@ def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> 
     state = appended(state, message, limits, now_ms, topic_after(state, utterance, limits))
     after: CloseReason | None = "max_size" if is_complete(state, limits) else None
     state = sealed(state) if after else state
-    triggered = trigger(state, rules) or overfull(state, limits)
+    triggered = trigger(state, rules) or overfull(state, rules.max_pending)
     state = emitted(state, triggered)
     body = message.body._replace(sealed_before=before, sealed_after=after) if before or after else message.body
     return Decision(body, tuple(cut for cut in (silence, triggered) if cut), state)
@@ -146,7 +153,7 @@ def is_full(state: State, message: Arrival, limits: Episodes) -> bool:
 def is_complete(state: State, limits: Episodes) -> bool:
     """Return whether the open episode takes no further message. Rows of deleted ones are bounded too."""
     rows = state.next_seq - state.open_first
-    return state.open_messages >= limits.max_episode_size or rows >= max(limits.max_pending_messages, MOST_GONE)
+    return state.open_messages >= limits.max_episode_size or rows >= MOST_GONE
 
 
 def trigger(state: State, rules: EpisodeRules) -> Cut | None:
@@ -158,17 +165,17 @@ def trigger(state: State, rules: EpisodeRules) -> Cut | None:
     return Cut(state.first_pending, end, "trigger") if end > state.first_pending else None
 
 
-def overfull(state: State, limits: Episodes) -> Cut | None:
+def overfull(state: State, max_pending: int) -> Cut | None:
     """Cut when too much is pending: everything sealed leaves, in the episodes that it would have made later."""
-    if not is_crowded(state, limits) or state.open_first == state.first_pending:
+    if not is_crowded(state, max_pending) or state.open_first == state.first_pending:
         return None
     return Cut(state.first_pending, state.open_first, "max_size")
 
 
-def is_crowded(state: State, limits: Episodes) -> bool:
+def is_crowded(state: State, max_pending: int) -> bool:
     """Return whether too much is pending."""
     rows = state.next_seq - state.first_pending
-    return rows >= limits.max_pending_messages or state.pending.episode_bytes >= limits.max_pending_bytes
+    return rows >= max_pending or state.pending.episode_bytes >= MAX_PENDING_BYTES
 
 
 def close_all(state: State, reason: CloseReason) -> Cut | None:

@@ -36,7 +36,7 @@ def quiet_clients() -> Iterator[None]:
 async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
     """Settings as short as Kafka allows, so that failures are noticed within a test's time."""
     settings = make_settings(
-        kafka={"partitions": 4, "session_timeout_seconds": 6, "rebalance_timeout_seconds": 15},
+        kafka={"partitions": 4, "session_timeout_seconds": 6},
         engine={"tick_seconds": 0.2},
         drain_seconds=10,
     )

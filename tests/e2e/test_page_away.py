@@ -42,7 +42,6 @@ async def world(own_stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFacto
     overrides = {
         "kafka": {"partitions": 1},
         "mongo": {"timeout_seconds": 2},  # each request that needs it takes this long
-        "serve": {"acknowledge_seconds": 4},
         "engine": {"tick_seconds": 0.2},
         "drain_seconds": 1,
     }

@@ -13,7 +13,7 @@ from tests.e2e.deployment import deployed
 pytestmark = pytest.mark.nightly
 
 WAIT_SECONDS = 120
-QUICK: dict[str, Any] = {"partitions": 2, "session_timeout_seconds": 6, "rebalance_timeout_seconds": 15}
+QUICK: dict[str, Any] = {"partitions": 2, "session_timeout_seconds": 6}
 TRIGGER = {"any": [{"messages": 8}, {"all": [{"turns": 3}, {"text_bytes": 200}]}]}
 SPEAKERS = [(None, "user"), ("planner", "assistant"), ("planner", "tool"), ("coder", "user"), ("coder", "assistant")]
 

@@ -258,7 +258,7 @@ async def test_a_killed_server_loses_nothing_that_it_acknowledged_and_streams_go
 
 
 async def test_hostile_clients_get_the_right_status_and_hold_nothing(deployment: Deployment) -> None:
-    async with serving(deployment, request_timeout_seconds=2) as server, server.client() as client:
+    async with serving(deployment) as server, server.client() as client:
         large = await client.post(
             "/v1/messages", content=b"x" * 10_000_000, headers={"content-type": "application/json"}
         )
@@ -270,19 +270,11 @@ async def test_hostile_clients_get_the_right_status_and_hold_nothing(deployment:
         for path in ("/v1/conversations/%2e%2e%2f%2e%2e", "/%00", "/v1/episodes/..%2f..%2fetc%2fpasswd"):
             assert (await client.get(path)).status_code == 404, path
         began = time.monotonic()
-        slow_head, slow_body = socket.socket(), socket.socket()
-        for connection in (slow_head, slow_body):
-            connection.connect(("127.0.0.1", server.port))
-            connection.settimeout(HEADER_SECONDS * 3)
-        slow_head.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
-        slow_body.sendall(b"POST /v1/recall HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n")
-        slow_body.sendall(b"Content-Length: 100\r\n\r\n{")
-        answer = await asyncio.to_thread(slow_body.recv, 1000)
-        assert b" 408 " in answer
-        assert await asyncio.to_thread(slow_head.recv, 1000) == b""
+        with socket.create_connection(("127.0.0.1", server.port)) as slow_head:
+            slow_head.settimeout(HEADER_SECONDS * 3)
+            slow_head.sendall(b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+            assert await asyncio.to_thread(slow_head.recv, 1000) == b""
         assert time.monotonic() - began < HEADER_SECONDS * 3
-        slow_head.close()
-        slow_body.close()
         assert (await client.get("/livez")).status_code == 200
 
 
@@ -309,7 +301,7 @@ async def silent_client(port: int) -> socket.socket:
 @pytest.mark.nightly
 async def test_a_thousand_clients_that_never_read_take_little_and_stop_nobody(deployment: Deployment) -> None:
     kafka = deployment.settings.kafka
-    async with serving(deployment, event_streams=SILENT_CLIENTS + 1) as server, server.client() as client:
+    async with serving(deployment) as server, server.client() as client:
         await feed_runs(server)
         before = resident_kilobytes(server.process.pid)
         silent = [await silent_client(server.port) for _ in range(SILENT_CLIENTS)]
@@ -339,8 +331,7 @@ async def test_keys_admit_and_other_tenants_see_nothing(deployment: Deployment) 
     async with open_stores(deployment.settings) as stores:
         for record in (of_mine, of_theirs):
             await stores.keys.put(record)
-    limits = {"host": "127.0.0.1", "event_streams": 1}
-    async with serving(deployment, auth="keys", **limits) as server, server.client(mine) as client:
+    async with serving(deployment, auth="keys", host="127.0.0.1") as server, server.client(mine) as client:
         assert (await client.post("/v1/messages", json=messages("c1", 2))).status_code == 202
         await server.until(lambda answer: answer.status_code == 200, "/v1/conversations/c1", mine)
         async with server.client(theirs) as other, server.client() as nobody:
@@ -348,13 +339,6 @@ async def test_keys_admit_and_other_tenants_see_nothing(deployment: Deployment) 
                 assert (await other.get(path)).status_code == 404
                 assert (await nobody.get(path)).status_code == 401
             assert (await other.delete("/v1/conversations/c1")).status_code == 404
-        async with client.stream("GET", "/v1/events") as streamed, server.client(theirs) as other:
-            assert streamed.status_code == 200
-            refused = await client.get("/v1/events")
-            assert (refused.status_code, refused.json()["error_type"]) == (429, "too_many_streams")
-            assert int(refused.headers["Retry-After"]) > 0
-            async with other.stream("GET", "/v1/events") as of_others:
-                assert of_others.status_code == 200
         assert mine not in server.process.log.read_text()
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from afterword.streams.errors import AnswerInvalid, ContextExceeded, ProviderUnavailable
 from afterword.streams.settings import Llm, SummarizerSettings
+from afterword.streams.summarizer.llm.client import ANSWERS
 from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -75,11 +76,11 @@ async def test_a_server_that_loads_its_model_is_unavailable_until_it_has(start_l
 
 
 async def test_an_answer_that_ends_at_the_token_limit_is_no_answer(llama: Llama) -> None:
-    llm = llama.settings(max_output_tokens=FEW_TOKENS, json_attempts=2)
+    llm = llama.settings(max_output_tokens=FEW_TOKENS)
     with pytest.raises(AnswerInvalid, match="token limit") as raised:
         await asked(llm, a_request())
     assert raised.value.usage is not None
-    assert raised.value.usage.completion_tokens == 2 * FEW_TOKENS
+    assert raised.value.usage.completion_tokens == ANSWERS * FEW_TOKENS
 
 
 async def test_a_prompt_that_the_context_does_not_hold_falls_back_with_that_reason(llama: Llama) -> None:
@@ -100,7 +101,7 @@ async def test_a_call_that_takes_too_long_falls_back_and_the_server_serves_the_n
 
 
 async def test_more_at_a_time_than_it_has_slots_are_all_answered(llama: Llama) -> None:
-    llm = llama.settings(max_output_tokens=FEW_TOKENS, max_concurrency=3 * SLOTS, json_attempts=1)
+    llm = llama.settings(max_output_tokens=FEW_TOKENS, max_concurrency=3 * SLOTS)
     provider = a_provider(llm, SummarizerSettings(preset="plain_3_5"))
     requests = [a_request(*SAID, f"My number is {n}.") for n in range(3 * SLOTS)]
     answers = await asyncio.gather(*map(provider.summarize, requests), return_exceptions=True)

@@ -39,7 +39,7 @@ async def test_every_summary_that_is_stored_is_grounded_or_a_fallback_with_a_rea
     llama: Llama, make_settings: Callable[..., Settings], tmp_path: Path, preset: str
 ) -> None:
     """`episodic` asks for JSON by a schema, which the server turns into a grammar; `plain_3_5` for plain text."""
-    llm = llama.settings(max_output_tokens=ANSWER_TOKENS, json_attempts=1).model_dump(exclude_defaults=True)
+    llm = llama.settings(max_output_tokens=ANSWER_TOKENS).model_dump(exclude_defaults=True)
     settings = make_settings(
         kafka={"partitions": 2},
         episodes={"auto_summarize": False, "topic_shift": "off"},  # only its end closes a dialogue's one episode

@@ -41,6 +41,8 @@ CACHE_PAUSE_SECONDS = 30.0
 """Time without the cache after it could not be reached: each attempt may take its whole timeout."""
 
 HARMLESS_TOKENS = 64
+ANSWERS = 3
+"""Most answers to a question, the first included, until one can be used."""
 
 Question = Callable[[str | None], ChatRequest]
 """Makes a question, given what was wrong with the answer before."""
@@ -179,7 +181,7 @@ class Asking:
 
         llm = self.client.llm
         try:
-            return await retrying(STAGE, once, llm.attempts, self.budget, self.client.metrics, llm.json_attempts)
+            return await retrying(STAGE, once, llm.attempts, self.budget, self.client.metrics, ANSWERS)
         except ProviderError as error:
             error.usage = self.used
             raise

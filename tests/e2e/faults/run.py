@@ -296,7 +296,6 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
             "bootstrap_servers": servers.stack.bootstrap_servers,
             "partitions": PARTITIONS,
             "session_timeout_seconds": SESSION_SECONDS,
-            "rebalance_timeout_seconds": 15,
             "messages_topic": f"messages-{name}",
             "episodes_topic": f"episode.closed-{name}",
             "summaries_topic": f"summary.created-{name}",

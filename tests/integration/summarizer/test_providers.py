@@ -178,7 +178,7 @@ async def test_an_unusable_answer_is_asked_for_again_saying_what_was_wrong(
 
 async def test_unusable_answers_are_bounded_and_their_tokens_counted(llm_server: LlmServer, protocol: str) -> None:
     llm_server.script(*[llm.answers("no JSON at all")] * 9)
-    error = await failing(provider_of(llm_server, protocol, json_attempts=3), AnswerInvalid)
+    error = await failing(provider_of(llm_server, protocol), AnswerInvalid)
     assert len(llm_server.requests) == 3
     assert error.usage is not None
     assert error.usage.prompt_tokens == 3 * llm.PROMPT_TOKENS

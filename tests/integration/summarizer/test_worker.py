@@ -37,7 +37,6 @@ LLM = {
     "model": llm.MODEL,
     "timeout_seconds": TIMEOUT_SECONDS,
     "attempts": ATTEMPTS,
-    "json_attempts": ATTEMPTS,
     "retry_budget_seconds": 20,
     "max_concurrency": 32,
 }

@@ -15,6 +15,7 @@ from afterword.streams.runtime.batch import Batch, _current
 from afterword.streams.runtime.store import Store
 from afterword.streams.segmenter.arrival import EPOCH, MILLISECOND
 from afterword.streams.segmenter.processor import UNLIMITED, ByteBudget, Outcome, Outgoing, Segmenter
+from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of
 from afterword.streams.settings import Episodes
 
@@ -100,6 +101,7 @@ class Chat:
     """Feeds a segmenter batch by batch, as the engine does, and keeps its rows."""
 
     limits: Episodes = field(default_factory=limits)
+    max_pending: int = field(default=MAX_PENDING_MESSAGES, kw_only=True)
     conversations: dict[bytes, bytes] = field(default_factory=dict)
     messages: dict[bytes, bytes] = field(default_factory=dict)
     now_ms: int = NOON
@@ -142,7 +144,14 @@ class Chat:
             batch = Batch("messages-3", self)
             _current.set(batch)
             tables = STORES[CONVERSATIONS], STORES[MESSAGES]
-            segmenter = Segmenter(self.limits, EPISODES, DEAD_LETTERS, *tables, count_tokens=self.count_tokens)
+            segmenter = Segmenter(
+                self.limits,
+                EPISODES,
+                DEAD_LETTERS,
+                *tables,
+                count_tokens=self.count_tokens,
+                max_pending=self.max_pending,
+            )
             return run(segmenter), batch
 
         outcome, batch = RUNNER.run(agent())

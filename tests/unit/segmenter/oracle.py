@@ -27,6 +27,7 @@ from tests.unit.segmenter.chat import NOON, Sent
 
 EPISODE_BYTES = 700_000
 OVERLAP_BYTES = 100_000
+PENDING_MESSAGES, PENDING_BYTES = 1000, 2_000_000
 SHARED = ("id", "role", "content", "sent_at", "user_id", "agent_id", "sentiment", "flows", "tools")
 OVERRIDABLE = {
     "trigger", "trigger_tokens", "auto_summarize", "min_episode_size", "max_episode_size", "max_episode_tokens",
@@ -124,6 +125,7 @@ class Talk:
 class Oracle:
     limits: Episodes
     count_tokens: Callable[[str], int] = len
+    max_pending: int = PENDING_MESSAGES
     rooms: dict[str, Room] = field(default_factory=dict)
     talks: dict[Name, Talk] = field(default_factory=lambda: defaultdict(Talk))
     found: list[tuple[Name, int, str, tuple[Said, ...], tuple[Said, ...]]] = field(default_factory=list)
@@ -186,8 +188,7 @@ class Oracle:
             if waiting and not talk.pending:
                 talk.sealed, talk.open = [], []
             elif waiting:
-                limits = self.rooms[event.conversation_id].limits
-                self.emit_when_overfull(name, talk, limits)
+                self.emit_when_overfull(name, talk)
         if self.limits.scope == "agent" or not is_pending:
             self.amended.append((event.conversation_id, event.id))
 
@@ -268,7 +269,7 @@ class Oracle:
             return None
         if set(given) - OVERRIDABLE or len(orjson.dumps(given)) > 2000:
             return None
-        if given.get("max_episode_size", 0) > self.limits.max_pending_messages:
+        if given.get("max_episode_size", 0) > self.max_pending:
             return None
         try:
             return Episodes.model_validate({**self.limits.model_dump(), **given}, strict=True)
@@ -345,11 +346,11 @@ class Oracle:
             if len(living(talk.open)) >= limits.min_episode_size:
                 self.seal(talk, "trigger")
             self.emit_sealed(name, talk)
-        self.emit_when_overfull(name, talk, limits)
+        self.emit_when_overfull(name, talk)
 
-    def emit_when_overfull(self, name: Name, talk: Talk, limits: Episodes) -> None:
-        many = len(talk.rows) >= limits.max_pending_messages
-        if many or sum(t.share for t in talk.pending) >= limits.max_pending_bytes:
+    def emit_when_overfull(self, name: Name, talk: Talk) -> None:
+        many = len(talk.rows) >= self.max_pending
+        if many or sum(t.share for t in talk.pending) >= PENDING_BYTES:
             self.emit_sealed(name, talk)
 
     def silent(self, before: list[Taken], new: Taken, limits: Episodes) -> bool:
@@ -433,9 +434,9 @@ def said(taken: list[Taken]) -> tuple[Said, ...]:
     return tuple((t.message.id, t.message.content) for t in taken)
 
 
-def told(limits: Episodes, happening: list[Sent | int]) -> Oracle:
+def told(limits: Episodes, happening: list[Sent | int], max_pending: int = PENDING_MESSAGES) -> Oracle:
     """The oracle after what happens; a number is so many seconds."""
-    oracle, now_ms = Oracle(limits), NOON
+    oracle, now_ms = Oracle(limits, max_pending=max_pending), NOON
     for event in happening:
         if isinstance(event, Sent):
             oracle.hear(event, now_ms)

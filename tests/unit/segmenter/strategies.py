@@ -64,6 +64,9 @@ OVERRIDES = st.one_of(
 )
 
 
+pending_limits = st.sampled_from([1, 5, 9, 1000])
+
+
 @st.composite
 def episode_limits(draw: st.DrawFn, scopes: tuple[str, ...] = ("conversation", "agent")) -> Episodes:
     shortest = draw(st.integers(1, 4))
@@ -80,8 +83,6 @@ def episode_limits(draw: st.DrawFn, scopes: tuple[str, ...] = ("conversation", "
         topic_shift=draw(st.sampled_from(["flags", "auto", "auto", "off"])),
         dedupe_window=draw(st.sampled_from([1, 3, 8, 1000])),
         auto_summarize=draw(st.sampled_from([True] * 9 + [False])),
-        max_pending_messages=draw(st.sampled_from([1, 5, 9, 1000])),
-        max_pending_bytes=draw(st.sampled_from([1_600_000, 2_000_000])),
         scope=draw(st.sampled_from(scopes)),
         max_agents=draw(st.sampled_from([1, 2, 3])),
     )

@@ -147,7 +147,7 @@ def test_a_deleted_conversation_goes_even_if_its_rows_are_damaged() -> None:
 
 
 def test_an_episode_that_edits_make_too_large_stays_one_and_is_marked() -> None:
-    chat = Chat(limits(max_pending_bytes=20_000_000))
+    chat = Chat()
     chat.process(says(*"abcd"))
     for message_id in "abcd":
         chat.process([edit(message_id, content=f"{message_id}{'é' * 300_000}")])
@@ -161,7 +161,7 @@ def test_an_episode_that_edits_make_too_large_stays_one_and_is_marked() -> None:
 
 def test_names_without_characters_are_as_long_as_their_json() -> None:
     """A record that Kafka refuses stops the segmenter for good."""
-    chat = Chat(limits(max_pending_bytes=20_000_000))
+    chat = Chat()
     chat.process(says(*"ab"))
     chat.process([edit(message_id, flows=[""] * 200_000) for message_id in "ab"])
     [closed] = chat.process([flush()]).outgoing
@@ -170,7 +170,7 @@ def test_names_without_characters_are_as_long_as_their_json() -> None:
 
 def test_the_row_of_a_message_that_edits_make_too_large_is_shortened() -> None:
     """Each edit is of a size that can be taken, and all together are more than a changelog takes."""
-    chat = Chat(limits(max_pending_bytes=20_000_000))
+    chat = Chat()
     chat.process(says("a"))
     chat.process([edit("a", content="é" * 300_000)])
     chat.process([edit("a", flows=["f" * 600_000])])
@@ -183,9 +183,9 @@ def test_the_row_of_a_message_that_edits_make_too_large_is_shortened() -> None:
 
 
 def test_edits_that_fill_the_state_close_what_is_sealed() -> None:
-    chat = Chat(limits(max_pending_bytes=1_600_000))
+    chat = Chat()
     chat.process([say("a"), say("b", is_continuation=False), say("c")])
-    big = "z" * 600_000
+    big = "z" * 700_000
     assert chat.hear(edit("a", content=big), edit("b", content=big)) == []
     assert [ids(episode) for episode in chat.hear(edit("c", content=big))] == ["a"]
 

@@ -5,23 +5,23 @@ from itertools import pairwise
 import pytest
 
 from afterword.streams.segmenter.overrides import MAX_IDLE_SECONDS
-from afterword.streams.segmenter.rules import FORGOTTEN_AT_ONCE
+from afterword.streams.segmenter.rules import FORGOTTEN_AT_ONCE, MAX_PENDING_BYTES, MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import decode_state
 from tests.unit.segmenter.chat import Chat, flush, ids, limits, say
 
 NOTHING_CLOSES = {"auto_summarize": False, "idle_seconds": MAX_IDLE_SECONDS}
 
 
-def muted(**changed: object) -> Chat:
+def muted(max_pending: int = MAX_PENDING_MESSAGES) -> Chat:
     """A chat in which a producer has turned every trigger off."""
-    chat = Chat(limits(max_episode_size=3, **changed))
+    chat = Chat(limits(max_episode_size=3), max_pending=max_pending)
     chat.process([say("first", metadata={"afterword": NOTHING_CLOSES})])
     return chat
 
 
 class TestPending:
     def test_messages_are_bounded_and_leave_as_the_episodes_that_they_would_have_made(self):
-        bounded, unbounded = muted(max_pending_messages=10), muted()
+        bounded, unbounded = muted(max_pending=10), muted()
         talk = [say(f"m{n}") for n in range(50)]
         early = bounded.hear(*talk) + bounded.hear(flush())
         late = unbounded.hear(*talk, flush())
@@ -30,7 +30,7 @@ class TestPending:
         ]
 
     def test_no_more_messages_are_pending_than_the_limit(self):
-        chat = muted(max_pending_messages=10)
+        chat = muted(max_pending=10)
         pending = []
         for n in range(50):
             chat.process([say(f"m{n}")])
@@ -43,7 +43,7 @@ class TestPending:
         for n in range(40):
             chat.process([say(f"m{n}", "x" * 300_000)])
             largest = max(largest, sum(map(len, chat.messages.values())))
-        assert largest < chat.limits.max_pending_bytes + 1_000_000
+        assert largest < MAX_PENDING_BYTES + 1_000_000
         assert len(chat.process([flush()]).outgoing) <= 7
 
     def test_bytes_that_are_no_text_count_too(self):
@@ -53,18 +53,18 @@ class TestPending:
         assert sum(map(len, chat.messages.values())) < 2_000_000
 
     def test_an_agents_part_is_bounded_and_so_is_what_waits_for_the_first(self):
-        chat = Chat(limits(scope="agent", max_episode_size=3, max_pending_messages=10, auto_summarize=False))
+        chat = Chat(limits(scope="agent", max_episode_size=3, auto_summarize=False), max_pending=10)
         waiting = chat.hear(*[say(f"w{n}") for n in range(30)])
         named = chat.hear(*[say(f"m{n}", agent_id="x") for n in range(30)])
         assert (len(waiting), len(named)) == (9, 9)
 
     def test_turns_that_never_come_keep_no_messages_back(self):
-        chat = Chat(limits(trigger="long_conversation", max_episode_size=20, max_pending_messages=100))
+        chat = Chat(limits(trigger="long_conversation", max_episode_size=20), max_pending=100)
         found = chat.hear(*[say(f"m{n}", role="assistant") for n in range(1000)])
         assert sum(e.message_count for e in found) > 900
 
     def test_an_episode_may_be_longer_than_the_limit_where_the_deployment_wants_it_so(self):
-        chat = Chat(limits(max_episode_size=30, trigger=30, max_pending_messages=10))
+        chat = Chat(limits(max_episode_size=30, trigger=30), max_pending=10)
         (episode,) = chat.hear(*[say(f"m{n}") for n in range(30)])
         assert episode.message_count == 30
 

@@ -25,7 +25,7 @@ from afterword.streams.segmenter.state import prefix as prefix_of
 from afterword.streams.settings import Episodes
 from tests.unit.segmenter.chat import Chat, Sent, amendments, characters, episodes, flush, says
 from tests.unit.segmenter.oracle import Name, told
-from tests.unit.segmenter.strategies import episode_limits, talk
+from tests.unit.segmenter.strategies import episode_limits, pending_limits, talk
 
 MAX_STATE_BYTES = 200
 """Bytes of the state of a conversation without a tenant, its overrides aside."""
@@ -88,9 +88,9 @@ def state_of(chat: Chat, scope: Scope) -> State:
 
 
 @any_talk
-@given(episode_limits(), talk())
-def test_the_episodes_are_the_oracles(limits, happening):
-    outcomes, oracle = replay(Chat(limits), happening), told(limits, happening)
+@given(episode_limits(), pending_limits, talk())
+def test_the_episodes_are_the_oracles(limits, pending, happening):
+    outcomes, oracle = replay(Chat(limits, max_pending=pending), happening), told(limits, happening, pending)
     found = [
         (name_of(e, limits), e.ordinal, e.close_reason, said(e.messages), said(e.overlap))
         for e in all_episodes(outcomes)
@@ -104,9 +104,9 @@ def test_the_episodes_are_the_oracles(limits, happening):
 
 
 @any_talk
-@given(episode_limits(), talk(), st.lists(st.integers(1, 20), min_size=1))
-def test_any_chunking_gives_the_same_records_and_the_same_state(limits, happening, chunk):
-    one_by_one, chunked = Chat(limits), Chat(limits)
+@given(episode_limits(), pending_limits, talk(), st.lists(st.integers(1, 20), min_size=1))
+def test_any_chunking_gives_the_same_records_and_the_same_state(limits, pending, happening, chunk):
+    one_by_one, chunked = Chat(limits, max_pending=pending), Chat(limits, max_pending=pending)
     alone = [o for outcome in replay(one_by_one, happening) for o in outcome.outgoing]
     together = [o for outcome in replay(chunked, happening, chunk) for o in outcome.outgoing]
     assert together == alone
@@ -115,23 +115,25 @@ def test_any_chunking_gives_the_same_records_and_the_same_state(limits, happenin
 
 
 @any_talk
-@given(episode_limits(), talk(), talk(max_size=20))
-def test_a_batch_that_is_run_again_from_the_state_before_gives_the_same(limits, past, happening):
-    first = Chat(limits)
+@given(episode_limits(), pending_limits, talk(), talk(max_size=20))
+def test_a_batch_that_is_run_again_from_the_state_before_gives_the_same(limits, pending, past, happening):
+    first = Chat(limits, max_pending=pending)
     replay(first, past)
-    second = Chat(limits, dict(first.conversations), dict(first.messages), first.now_ms, offset=first.offset)
+    second = Chat(
+        limits, dict(first.conversations), dict(first.messages), first.now_ms, offset=first.offset, max_pending=pending
+    )
     batch = [event for event in happening if isinstance(event, Sent)]
     assert first.process(batch) == second.process(batch)
     assert (first.conversations, first.messages) == (second.conversations, second.messages)
 
 
 @any_talk
-@given(episode_limits(), talk(), st.lists(st.integers(1, 20), min_size=1))
-def test_every_message_taken_is_in_one_episode_or_pending_and_in_order(limits, happening, chunk):
-    chat = Chat(limits)
+@given(episode_limits(), pending_limits, talk(), st.lists(st.integers(1, 20), min_size=1))
+def test_every_message_taken_is_in_one_episode_or_pending_and_in_order(limits, pending, happening, chunk):
+    chat = Chat(limits, max_pending=pending)
     emitted = all_episodes(replay(chat, happening, chunk))
     pending = pending_ids(chat)
-    oracle = told(limits, happening)
+    oracle = told(limits, happening, pending)
     for name, expected in oracle.talks.items():
         core = [m.id for e in emitted if name_of(e, limits) == name for m in e.messages]
         placed = core + pending.get(name, [])
@@ -144,10 +146,10 @@ def test_every_message_taken_is_in_one_episode_or_pending_and_in_order(limits, h
 
 
 @any_talk
-@given(episode_limits(), talk())
-def test_sizes_ordinals_and_overlap_are_respected(limits, happening):
+@given(episode_limits(), pending_limits, talk())
+def test_sizes_ordinals_and_overlap_are_respected(limits, pending, happening):
     by_scope, has_changes = defaultdict(list), any(is_change(event) for event in happening)
-    for episode in all_episodes(replay(Chat(limits), happening)):
+    for episode in all_episodes(replay(Chat(limits, max_pending=pending), happening)):
         by_scope[name_of(episode, limits)].append(episode)
         assert episode.message_count == len(episode.messages) <= LONGEST
         # an edit may make a sealed episode too large, which it stays
@@ -166,9 +168,9 @@ def test_sizes_ordinals_and_overlap_are_respected(limits, happening):
 
 
 @any_talk
-@given(episode_limits(), talk())
-def test_rows_are_bounded_and_none_is_orphaned(limits, happening):
-    chat = Chat(limits)
+@given(episode_limits(), pending_limits, talk())
+def test_rows_are_bounded_and_none_is_orphaned(limits, pending, happening):
+    chat = Chat(limits, max_pending=pending)
     replay(chat, happening)
     seen, bodies = 0, 0
     for raw, value in chat.messages.items():
@@ -198,9 +200,9 @@ class Interrupted(Exception):
     """The tokenizer is lost in the middle of a batch."""
 
 
-@given(episode_limits(), talk(max_size=30), st.integers(0, 79))
-def test_a_batch_that_fails_has_changed_nothing(limits, past, survived):
-    chat, never_failed = Chat(limits), Chat(limits)
+@given(episode_limits(), pending_limits, talk(max_size=30), st.integers(0, 79))
+def test_a_batch_that_fails_has_changed_nothing(limits, pending, past, survived):
+    chat, never_failed = Chat(limits, max_pending=pending), Chat(limits, max_pending=pending)
     replay(chat, past)
     replay(never_failed, past)
     before = dict(chat.conversations), dict(chat.messages)

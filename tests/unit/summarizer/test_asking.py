@@ -17,7 +17,7 @@ from afterword.streams.summarizer.summary import SummaryRequest
 from tests.doubles.llm import a_client
 from tests.samples import a_closed_episode
 
-LLM = Llm(provider="openai", model="m", json_attempts=2)
+LLM = Llm(provider="openai", model="m")
 ANSWER = {
     "title": "A refund",
     "short_summary": "Ada cancelled order 4711.",

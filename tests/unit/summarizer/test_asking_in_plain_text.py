@@ -76,7 +76,7 @@ class Model:
 
 
 def provider(model: Model, template: Template = TEMPLATES[PLAIN], **llm: Any) -> LlmProvider:
-    given = {"provider": "openai", "model": "m", "json_attempts": 3, "attempts": 1, "retry_budget_seconds": 0.1}
+    given = {"provider": "openai", "model": "m", "attempts": 1, "retry_budget_seconds": 0.1}
     return an_llm_provider(model, Llm(**{**given, **llm}), template)
 
 

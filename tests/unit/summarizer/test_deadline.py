@@ -107,7 +107,6 @@ llms = st.builds(
     timeout_seconds=st.sampled_from([0.5, 10.0, 60.0]),
     retry_budget_seconds=st.sampled_from([0.5, 20.0, 180.0]),
     attempts=st.integers(1, 40),
-    json_attempts=st.integers(1, 40),
     max_concurrency=st.integers(1, 4),
     title_model=st.sampled_from([None, "tiny"]),
 )

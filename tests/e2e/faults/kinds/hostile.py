@@ -80,12 +80,11 @@ class Hostile(Fault):
     settings: ClassVar = {
         **OVER_HTTP,
         # no worker is killed: a machine that is too busy for a heartbeat is no failure
-        "kafka": {"session_timeout_seconds": 20, "rebalance_timeout_seconds": 60},
+        "kafka": {"session_timeout_seconds": 20},
         "llm": {
             "provider": "openai",
             "model": MODEL,
             "attempts": 2,
-            "json_attempts": 2,
             "timeout_seconds": 2,
             "retry_budget_seconds": 3,
         },

@@ -4,7 +4,6 @@ import random
 import time
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import ClassVar
 
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -138,7 +137,6 @@ class SummarizerRefused(Fault):
 
 class OutputDeleted(Fault):
     name = "output topic deleted"
-    settings: ClassVar = {"engine": {"commit_timeout_seconds": 8}}
     outcome = "stops before committing, names the cause; clean after repair"
     company = "workers"
     share = 30.0

@@ -1,17 +1,22 @@
 """Requests that are made to break something: nothing is read, held or told that need not be."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import orjson
 import pytest
 from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
-from afterword.serving.app import routes_only
+from afterword.serving.app import make_app, routes_only
+from afterword.serving.bodies import BODY_SECONDS, read_body
 from afterword.serving.keys import KeyHolders, new_key
 from afterword.serving.writing import MessagesBody
 from tests.doubles.stores import MemoryKeys
 from tests.unit.afterword.serving.served import serving
+from tests.virtual_time import run_in_virtual_time
 
 JSON = {"content-type": "application/json"}
 CHUNK = b"x" * 100_000
@@ -72,6 +77,30 @@ async def test_a_body_without_a_length_is_read_no_further_than_the_limit(path: s
         answer = await served.client.post(path, content=upload.chunks(), headers=JSON)
         assert answer.status_code == 413
         assert upload.read <= 12
+
+
+def test_a_body_that_does_not_come_is_waited_for_no_longer_than_the_limit() -> None:
+    async def receive() -> dict[str, object]:
+        await asyncio.Event().wait()
+        return {}
+
+    async def refused() -> tuple[int, float]:
+        async with serving() as served:
+            app = make_app(served.services)
+            request = Request({"type": "http", "method": "POST", "headers": [], "app": app}, receive)
+            with pytest.raises(HTTPException) as raised:
+                await read_body(request)
+            return raised.value.status_code, asyncio.get_running_loop().time()
+
+    assert run_in_virtual_time(refused()) == (408, BODY_SECONDS)
+
+
+async def test_more_streams_than_a_key_may_have_are_refused_and_told_when_to_come_back() -> None:
+    async with serving() as served:
+        with served.services.streams.counted("local"):
+            answer = await served.client.get("/v1/events")
+        assert (answer.status_code, answer.json()["error_type"]) == (429, "too_many_streams")
+        assert int(answer.headers["Retry-After"]) > 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUn
 from afterword.streams.settings import Llm
 from afterword.streams.stores.replies import KeptReply
 from afterword.streams.summarizer.llm.chat import MOST_CHARACTERS, ChatRequest, Reply
-from afterword.streams.summarizer.llm.client import Asking, LlmClient
+from afterword.streams.summarizer.llm.client import ANSWERS, Asking, LlmClient
 from afterword.streams.summarizer.llm.retrying import RetryBudget
 from tests.doubles.llm import a_client
 from tests.doubles.stores import MemoryReplies
@@ -230,7 +230,7 @@ async def test_answers_of_no_use_are_asked_for_anew_also_by_the_same_words_and_n
         with pytest.raises(AnswerInvalid):
             await asking(a_client(endpoint, LLM, replies)).until_usable(question, refused)
         assert replies.kept == {}
-        assert len(endpoint.asked) == LLM.json_attempts * times
+        assert len(endpoint.asked) == ANSWERS * times
 
 
 async def test_of_a_bad_answer_and_a_good_one_only_the_good_one_is_kept_and_both_are_paid() -> None:

@@ -9,12 +9,12 @@ from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid, ProviderRateLimited, ProviderUnavailable
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.llm.client import Asking, LlmClient
+from afterword.streams.summarizer.llm.client import ANSWERS, Asking, LlmClient
 from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
 from afterword.streams.telemetry import Metrics
 
 QUESTION = ChatRequest([{"role": "user", "content": "secret"}], 100)
-LLM = Llm(provider="openai", model="m-1", attempts=1, json_attempts=1)
+LLM = Llm(provider="openai", model="m-1", attempts=1)
 SECRET = "hunter2"
 
 
@@ -45,8 +45,8 @@ def metrics() -> Metrics:
 
 
 async def test_each_question_is_counted_by_how_it_ended(metrics: Metrics) -> None:
-    replies = [Reply("yes", Usage(prompt_tokens=7, completion_tokens=3)), Reply("", Usage(), cut_off=True)]
-    protocol = Protocol(*replies, ProviderRateLimited(retry_after=1))
+    good, cut_off = Reply("yes", Usage(prompt_tokens=7, completion_tokens=3)), Reply("", Usage(), cut_off=True)
+    protocol = Protocol(good, *[cut_off] * ANSWERS, ProviderRateLimited(retry_after=1))
     client = LlmClient(protocol, LLM, None, metrics, NoOpTracer())
     await ask(client)
     for ended in (AnswerInvalid, ProviderRateLimited):
@@ -54,7 +54,7 @@ async def test_each_question_is_counted_by_how_it_ended(metrics: Metrics) -> Non
             await ask(client)
     value = metrics.registry.get_sample_value
     ends = ("ok", "cut_off", "provider_rate_limited")
-    assert [value("afterword_llm_requests_total", {"outcome": end}) for end in ends] == [1, 1, 1]
+    assert [value("afterword_llm_requests_total", {"outcome": end}) for end in ends] == [1, ANSWERS, 1]
     assert value("afterword_llm_tokens_total", {"type": "prompt"}) == 7
     assert value("afterword_llm_tokens_total", {"type": "completion"}) == 3
     assert b"secret" not in metrics.text()
