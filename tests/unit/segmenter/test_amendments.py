@@ -185,7 +185,7 @@ def test_the_row_of_a_message_that_edits_make_too_large_is_shortened() -> None:
 def test_edits_that_fill_the_state_close_what_is_sealed() -> None:
     chat = Chat()
     chat.process([say("a"), say("b", is_continuation=False), say("c")])
-    big = "z" * 700_000
+    big = "z" * 690_000
     assert chat.hear(edit("a", content=big), edit("b", content=big)) == []
     assert [ids(episode) for episode in chat.hear(edit("c", content=big))] == ["a"]
 

@@ -19,6 +19,7 @@ from afterword.serving.rates import Streams
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry import Metrics
 from tests.samples import NOON, a_closed_episode, a_summary
+from tests.unit.afterword.serving.served import serving
 
 EVERYTHING = StreamFilter(Owner(), frozenset(ALL))
 
@@ -223,6 +224,15 @@ async def test_a_key_has_so_many_streams_open_and_others_have_theirs() -> None:
     await asyncio.gather(*opened)
     EventStream(endless(), streams, "a")
     assert not streams._open, "nothing is kept of keys that have none"
+
+
+async def test_a_stream_too_many_is_refused_and_told_when_to_come_back() -> None:
+    async with serving() as served:
+        served.services.feed._offsets = Feeding().feed.offsets
+        with served.services.streams.counted("local"):
+            answer = await served.client.get("/v1/events")
+        assert (answer.status_code, answer.json()["error_type"]) == (429, "too_many_streams")
+        assert int(answer.headers["Retry-After"]) > 0
 
 
 def test_without_a_limit_any_number_is_open() -> None:

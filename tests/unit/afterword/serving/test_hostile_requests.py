@@ -95,14 +95,6 @@ def test_a_body_that_does_not_come_is_waited_for_no_longer_than_the_limit() -> N
     assert run_in_virtual_time(refused()) == (408, BODY_SECONDS)
 
 
-async def test_more_streams_than_a_key_may_have_are_refused_and_told_when_to_come_back() -> None:
-    async with serving() as served:
-        with served.services.streams.counted("local"):
-            answer = await served.client.get("/v1/events")
-        assert (answer.status_code, answer.json()["error_type"]) == (429, "too_many_streams")
-        assert int(answer.headers["Retry-After"]) > 0
-
-
 @pytest.mark.parametrize(
     "content",
     [
