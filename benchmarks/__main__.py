@@ -5,6 +5,7 @@ import asyncio
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def main() -> None:
                 asyncio.run(BENCHMARKS[name](form, Path(directory)))
         except FAILURES as error:
             failed.append(name)
-            print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr)
+            traceback.print_exception(error)
         print(f"{name} took {time.monotonic() - began:.0f} s\n", flush=True)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")

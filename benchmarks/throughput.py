@@ -96,12 +96,12 @@ async def engine(form: Form, directory: Path) -> None:
 
 async def segmenter(form: Form, directory: Path) -> None:
     """All rules of the segmenter on real dialogues; the other programs call the same rules."""
-    course = Course("dialogues", 6_000 if form.short else 60_000, TABLES)
+    course = Course("dialogues", 30_000 if form.short else 60_000, TABLES)
     programs = [
         Program("segmenter", python("segmenter")),
         Program("by hand", python("segmenter-by-hand")),
         *quixstreams("segmenter-quix"),
-        Program("stock Faust, at least once", python("segmenter-faust"), 1 / 6),
+        Program("stock Faust, at least once", python("segmenter-faust"), 1 / 3),
         Program("segmenter, topics in the text", python("segmenter"), 1.0, {"AFTERWORD_EPISODES__TOPIC_SHIFT": "auto"}),
     ]
     async with EmbeddedStack(directory / "stack") as stack:
