@@ -152,13 +152,8 @@ async def worker(role: str, directory: Path, environment: Mapping[str, str]) -> 
 # Kafka
 
 
-def settings_of(stack: EmbeddedStack, **values: Any) -> Settings:
-    return load_settings(
-        kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": PARTITIONS},
-        mongo={"uri": stack.mongo_uri},
-        qdrant={"path": stack.qdrant_path},
-        **values,
-    )
+def settings_of(stack: EmbeddedStack) -> Settings:
+    return load_settings(kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": PARTITIONS})
 
 
 async def until_consumed(kafka: Kafka, group: str, topic: str, timeout_seconds: float = READY_SECONDS) -> None:

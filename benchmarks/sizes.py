@@ -33,7 +33,6 @@ from benchmarks.measuring import (
     milliseconds,
     quantile,
     ratio,
-    settings_of,
     show,
     until_consumed,
     worker,
@@ -140,7 +139,15 @@ class Deployment:
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[tuple[EmbeddedStack, Settings]]:
         async with EmbeddedStack(self._directory) as stack:
-            yield stack, settings_of(stack, state_dir=stack.state_directory)
+            yield (
+                stack,
+                load_settings(  # with as many partitions as `afterword dev` has
+                    kafka={"bootstrap_servers": stack.bootstrap_servers},
+                    mongo={"uri": stack.mongo_uri},
+                    qdrant={"path": stack.qdrant_path},
+                    state_dir=stack.state_directory,
+                ),
+            )
 
     async def _fill(self, size: int) -> list[Cost]:
         """Put that many messages through the whole path, unless they are there; an interrupted run goes on."""
@@ -179,10 +186,10 @@ class Deployment:
         began = time.monotonic()
         process = Process("dev", command, logs / "dev.log")
         try:
-            await until_told(process.log, "page ")
+            await until_told(process, process.log, "page ")
             named = time.monotonic() - began
             for role in ROLES:
-                port = await until_told(logs / f"{role}.log", HEALTH)
+                port = await until_told(process, logs / f"{role}.log", HEALTH)
                 await Running(process, int(port)).until_ready()
             ready = time.monotonic() - began
             idle = family_bytes(process.pid)
@@ -272,11 +279,12 @@ async def until_done(settings: Settings, roles: Iterable[str]) -> None:
         await until_consumed(kafka, *reads[role], FILL_SECONDS)
 
 
-async def until_told(log: Path, what: str | re.Pattern[str]) -> str:
-    """Wait until a log has it, and return it, or its first group. Raises: TimeoutError."""
+async def until_told(process: Process, log: Path, what: str | re.Pattern[str]) -> str:
+    """Wait until a log has it, and return it, or its first group. Raises: TimeoutError, ProcessExited."""
     pattern = re.compile(what)
     async with asyncio.timeout(START_SECONDS):
-        while not (found := pattern.search(text_of(log))):  # noqa: ASYNC110 – a file sets no event
+        while not (found := pattern.search(text_of(log))):
+            process.check()
             await asyncio.sleep(0.05)
         return found[pattern.groups and 1]
 

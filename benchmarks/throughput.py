@@ -160,6 +160,9 @@ async def run_once(stack: EmbeddedStack, course: Course, program: Program, numbe
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             return await watch(process, admin, group, int(course.messages * program.share))
+    except TimeoutError:
+        done = await committed(admin, group)
+        raise RuntimeError(f"{group}: {done} records after {TIMEOUT_SECONDS:.0f} s: {process.tail()}") from None
     finally:
         await admin.close()
         await asyncio.to_thread(process.stop, STOP_SECONDS)
@@ -174,12 +177,10 @@ async def watch(process: Process, admin: AIOKafkaAdminClient, group: str, total:
         now = done, time.monotonic(), cpu_seconds(process.pid)
         if first is None and done >= total * WARM:
             first = now
-        if first and done >= total:
+        if first and done >= total and done > first[0]:
             break
         await asyncio.sleep(POLL_SECONDS)
     records, seconds, cpu = (last - began for began, last in zip(first, now, strict=True))
-    if not records:
-        raise RuntimeError(f"{group} committed all of {done} records at once: more are needed")
     return Round(records / seconds, cpu / records * 1e6)
 
 
