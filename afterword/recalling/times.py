@@ -128,7 +128,7 @@ def _month_of(days: Period, languages: Sequence[str]) -> re.Pattern[str]:
         name for code in languages for name, month in _vocabulary(code).months.items() if month == days.first.month
     ]
     names = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))
-    within = "|".join(sorted({word for code in languages for word in _WORDS[code]["within"]}))
+    within = "|".join(sorted({word for code in languages for word in _vocabulary(code).within}))
     return re.compile(
         rf"(?i)(?P<before>\b(?:{within})\s|\d(?:\.|º|er|st|nd|rd|th)?\s(?:d[eo]\s|of\s)?)?\b(?:{names})\b\.?"
         r"(?P<day>\s(?:the\s)?\d\d?(?:st|nd|rd|th)?\b(?!\d))?(?:,?\s(?:del?\s|of\s)?(?P<year>[12]\d{3})\b)?"
@@ -144,93 +144,45 @@ _TOKEN = re.compile(
 _ELIDED = re.compile(r"^(?:qu|d|l|dell|nell|all|dall)'")
 _ONES = "a an ein eine einem einen einer un une una um uma een en et"
 _ONE = frozenset(_ONES.split())
+_AROUND = """
+en| since            | before   | until till through       | after  | between from       | and to through till until
+de| seit ab          | vor      | bis                      | nach   | zwischen von vom   | und bis
+fr| depuis dès       | avant    | jusqu'à jusqu'au jusqu'en| après  | entre du de        | et au à
+es| desde            | antes    | hasta                    | después| entre del de desde | y al a hasta
+pt| desde            | antes    | até                      | depois | entre de desde     | e a ao até
+it| da dal dall dalla| prima    | fino                     | dopo   | tra fra da dal dall| e al all a
+nl| sinds vanaf      | voor     | tot                      | na     | tussen van         | en tot
+da| siden            | før inden| indtil                   | efter  | mellem fra         | og til
+"""
+_MEANINGS = ("since", "before", "until", "after", "opens", "joins")
+"""Columns of this table: words before a date, before the first of two dates, and between them."""
 _WORDS = {
-    language: {meaning: frozenset(listed.split()) for meaning, listed in meanings.items()}
-    for language, meanings in {
-        "en": {
-            "since": "since",
-            "before": "before",
-            "until": "until till through",
-            "after": "after",
-            "opens": "between from",
-            "joins": "and to through till until",
-            "within": "in of during year by early late mid last past since from until till before after",
-            "unclear": "next coming this every each",
-        },
-        "de": {
-            "since": "seit ab",
-            "before": "vor",
-            "until": "bis",
-            "after": "nach",
-            "opens": "zwischen von vom",
-            "joins": "und bis",
-            "within": "im in jahr jahre jahres anfang mitte ende seit ab vor bis nach letzten letztem vergangenen",
-            "unclear": "nächste nächsten nächster nächstem kommende kommenden kommender diesen dieser diesem jeden",
-        },
-        "fr": {
-            "since": "depuis dès",
-            "before": "avant",
-            "until": "jusqu'à jusqu'au jusqu'en",
-            "after": "après",
-            "opens": "entre du de",
-            "joins": "et au à",
-            "within": "en an année début fin depuis avant jusqu'en après",
-            "unclear": "prochain prochaine ce cette chaque",
-        },
-        "es": {
-            "since": "desde",
-            "before": "antes",
-            "until": "hasta",
-            "after": "después",
-            "opens": "entre del de desde",
-            "joins": "y al a hasta",
-            "within": "en año desde hasta durante",
-            "unclear": "próximo próxima viene siguiente este esta cada",
-        },
-        "pt": {
-            "since": "desde",
-            "before": "antes",
-            "until": "até",
-            "after": "depois",
-            "opens": "entre de desde",
-            "joins": "e a ao até",
-            "within": "em ano desde até durante",
-            "unclear": "próximo próxima vem seguinte este esta neste nesta nessa nesse cada",
-        },
-        "it": {
-            "since": "da dal dall dalla",
-            "before": "prima",
-            "until": "fino",
-            "after": "dopo",
-            "opens": "tra fra da dal dall",
-            "joins": "e al all a",
-            "within": "a in nel anno da dal",
-            "unclear": "prossimo prossima questo questa ogni",
-        },
-        "nl": {
-            "since": "sinds vanaf",
-            "before": "voor",
-            "until": "tot",
-            "after": "na",
-            "opens": "tussen van",
-            "joins": "en tot",
-            "within": "in jaar sinds vanaf begin eind voor tot na",
-            "unclear": "volgende komende aanstaande deze elke",
-        },
-        "da": {
-            "since": "siden",
-            "before": "før inden",
-            "until": "indtil",
-            "after": "efter",
-            "opens": "mellem fra",
-            "joins": "og til",
-            "within": "i året siden fra før til efter",
-            "unclear": "næste kommende denne hver",
-        },
-    }.items()
+    language.strip(): dict(zip(_MEANINGS, map(str.split, cells), strict=True))
+    for language, *cells in (line.split("|") for line in _AROUND.strip().splitlines())
 }
-"""Small words around dates, by meaning. A month or a year alone is a time after a word of `within` only ("in May"),
-and a weekday or a month beside a word of `unclear` may be one to come, so it names no time."""
+_OPEN = _MEANINGS[:4]
+_IN = {
+    "en": "in of during year by early late mid last past from",
+    "de": "im in jahr jahre jahres anfang mitte ende letzten letztem vergangenen",
+    "fr": "en an année début fin",
+    "es": "en año durante",
+    "pt": "em ano durante",
+    "it": "a in nel anno",
+    "nl": "in jaar begin eind",
+    "da": "i året fra til",
+}
+"""A month or a year alone is a time only after one of these words, or of those for "since" to "after"."""
+_TO_COME = {
+    "en": "next coming this every each",
+    "de": "nächste nächsten nächster nächstem kommende kommenden kommender diesen dieser diesem jeden",
+    "fr": "prochain prochaine ce cette chaque",
+    "es": "próximo próxima viene siguiente este esta cada",
+    "pt": "próximo próxima vem seguinte este esta neste nesta nessa nesse cada",
+    "it": "prossimo prossima questo questa ogni",
+    "nl": "volgende komende aanstaande deze elke",
+    "da": "næste kommende denne hver",
+}
+"""A weekday or a month beside one of these words may be one to come, so it names no time."""
 _LAST = {
     "en": "last past previous",
     "de": "letzt vorig vergang",
@@ -247,7 +199,6 @@ _EVENINGS = {"last night": "yesterday"} | dict.fromkeys(
 )
 _AND = frozenset(["and", "und", "et", "y", "e", "en", "og"])
 """Words that join two dates to a span only after a word such as "between"."""
-_LONG_PREPOSITIONS = frozenset(["della", "dalla", "nella"])
 _DASHES = frozenset("–—-")
 _WEEKENDS = frozenset(["weekend", "wochenende", "week-end"])
 _JANUARY_TO_DECEMBER = "january february march april may june july august september october november december"
@@ -257,10 +208,9 @@ _UNIT = re.compile(r"\b(?:day|week|month|year|(?:last|this|next) \w+day)\b")
 _ARTICLE = re.compile(r"^(?:(?:el|la|le)\s|l')")
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-SHORT = 3
-"""Most letters of an article or a preposition between a date and the word that says how it is meant."""
+_SKIPPED = r"(?:[^\W\d]{1,3}|della|dalla|nella|~)"
+"""An article, a preposition or "last" between a date and the word that says how it is meant."""
 MOST_SKIPPED = 2
-"""Most of these words."""
 
 Kind = Literal["day", "weekday", "week", "month", "year"]
 
@@ -290,6 +240,18 @@ class _Vocabulary:
         self.single = frozenset(phrase for phrase in said if " " not in phrase)
         self.counted = re.compile("|".join(counted))
         """Phrases such as "3 days ago"."""
+        words_of = {meaning: "|".join(map(re.escape, small)) for meaning, small in _WORDS[language].items()}
+        between = rf"(?:{_SKIPPED} ){{0,{MOST_SKIPPED}}}"
+        self.span = re.compile(
+            rf"(?:(?<!\S)(?P<opens>{words_of['opens']}) {between})?(?<!\S)(?P<first>@|\d\d?) {between}"
+            rf"(?P<joins>{words_of['joins']}|[–—-]) {between}(?P<last>@|\d\d?)(?!\S)(?: (?P<year>(?:19|20)\d\d)(?!\S))?"
+        )
+        opening = "|".join(f"(?P<{meaning}>{words_of[meaning]})" for meaning in _OPEN)
+        self.open_span = re.compile(rf"(?:(?P<word>\S+) )?(?<!\S)(?:{opening}) {between}@")
+        self.opening = frozenset(word for meaning in _OPEN for word in _WORDS[language][meaning])
+        self.within = self.opening.union(_IN[language].split())
+        self.to_come = frozenset(_TO_COME[language].split())
+        self.joins = _DASHES.union(_WORDS[language]["joins"])
         self._begin_or_end = frozenset(_WORD.findall(" ".join((*said, *_EVENINGS, *counted)))) | _ONE | _WEEKENDS
 
     def key_of(self, said: Sequence[str]) -> tuple[str, ...]:
@@ -337,8 +299,10 @@ class _Reader:
         self._language = language
         self._today = today
         self._known = _vocabulary(language)
-        self._small = _WORDS[language]
         self._words = [token["number"] or _ELIDED.sub("", token[0].casefold().replace("’", "'")) for token in tokens]
+        self._said = [
+            "~" if self._known.is_last(word) and word not in self._known.opening else word for word in self._words
+        ]
         self._stems = self._known.key_of(self._words)
         self._numbers = [_digits(word, language) for word in self._words]
         self._parsed = 0
@@ -379,7 +343,7 @@ class _Reader:
         if day := _numeric(self._tokens[place]):
             return _Date(place, place + 1, "day", Period(day, day))
         word = self._words[place]
-        if _YEAR.fullmatch(word) and self._word(place - 1) in self._small["within"] - {"of"}:  # "the winter of 2024"
+        if _YEAR.fullmatch(word) and self._word(place - 1) in self._known.within - {"of"}:  # "the winter of 2024"
             return _Date(place, place + 1, "year", _period(date(int(word), 1, 1), "year"))
         if word in self._known.weekdays and len(word) >= SHORTEST_NAME:
             return self._parse(place, place + 1, word, "weekday")
@@ -401,12 +365,12 @@ class _Reader:
 
     def _of_month(self, begin: int, end: int) -> _Date | None:
         if end - begin == 1:
-            is_one = self._word(begin - 1) in self._small["within"]
+            is_one = self._word(begin - 1) in self._known.within
             return self._parse(begin, end, self._words[begin], "month") if is_one else None
         names = self._known.months.keys() | self._known.weekdays
         if not all(self._numbers[at][0].isdigit() or self._words[at] in names for at in (begin, end - 1)):
             return None
-        if any(word in self._small["joins"] - {"a"} or word in _DASHES for word in self._words[begin:end]):
+        if not (self._known.joins - {"a"}).isdisjoint(self._words[begin:end]):
             return None
         date_words = [word if word in _ONE else _number_in(number) for word, number in self._both(begin, end)]
         if not any(word.isdigit() for word in date_words):
@@ -432,20 +396,18 @@ class _Reader:
         """Tell whether "Friday" or "May" may be the next one."""
         is_name = one.end - one.begin == 1 and one.kind in ("weekday", "month")
         around = map(self._word, (one.begin - 1, one.end, one.end + 1))
-        return is_name and not self._small["unclear"].isdisjoint(around)
+        return is_name and not self._known.to_come.isdisjoint(around)
 
     def together(self, dates: Sequence[_Date]) -> Period | None:
         """Read what the dates and the words around them mean together; None where that is not clear."""
         merged = self._with_weekdays(dates)
         if any(map(self._is_unclear, merged)):
             return None
-        if len(merged) == 2 and (span := self._span(*merged)):
+        if span := self._span(merged):
             return span
         if len(merged) > 1:
             merged = [one for one in merged if one.days.first <= self._today]  # memory is of the past
-        if len(merged) != 1:
-            return None
-        return self._days_of_month(merged[0]) or self._open_span(merged[0])
+        return self._open_span(merged[0]) if len(merged) == 1 else None
 
     def _with_weekdays(self, dates: Sequence[_Date]) -> list[_Date]:
         """Put a weekday and its week together: "on Tuesday last week", "la semaine dernière, le lundi"."""
@@ -465,75 +427,61 @@ class _Reader:
         return merged
 
     def _are_near(self, one: _Date, other: _Date) -> bool:
-        between = self._words[one.end : other.begin]
-        return len(between) <= MOST_SKIPPED and all(map(self._is_short, between))
+        between = self._said[one.end : other.begin]
+        return len(between) <= MOST_SKIPPED and all(re.fullmatch(_SKIPPED, word) for word in between)
 
-    def _is_short(self, word: str) -> bool:
-        return word.isalpha() and (len(word) <= SHORT or word in _LONG_PREPOSITIONS or self._known.is_last(word))
+    def _around(self, dates: Sequence[_Date]) -> str:
+        """Return the question with "@" in place of the dates."""
+        said = list(self._said)
+        for one in reversed(dates):
+            said[one.begin : one.end] = ["@"]
+        return " ".join(said)
 
-    def _place_before(self, place: int, wanted: frozenset[str] | set[str]) -> int | None:
-        """Find one of the wanted words before a place, with nothing but articles and such in between."""
-        for at in range(place - 1, max(-1, place - MOST_SKIPPED - 2), -1):
-            if self._words[at] in wanted:
-                return at
-            if not self._is_short(self._words[at]):
-                return None
+    def _span(self, dates: Sequence[_Date]) -> Period | None:
+        """Read "between … and …", "from … to …", "from 1 to 10 March" and "March 1-10"."""
+        for found in self._known.span.finditer(self._around(dates)):
+            first, last = found["first"], found["last"]
+            if (first, last).count("@") == len(dates) and (found["opens"] or found["joins"] not in _AND):
+                try:
+                    period = self._between(dates, first, last, found["year"])
+                except ValueError:  # there is no such day
+                    return None
+                return period if period and period.first <= period.last else None
         return None
 
-    def _span(self, one: _Date, other: _Date) -> Period | None:
-        """Read "between … and …", "from … to …"."""
-        joined = self._place_before(other.begin, self._small["joins"] | _DASHES)
-        if joined is None or joined < one.end or not self._are_joined(joined, one.begin):
-            return None
+    def _between(self, dates: Sequence[_Date], begin: str, end: str, year: str | None) -> Period | None:
+        one, other = dates[0], dates[-1]
         first, last = one.days.first, other.days.last
-        year = self._year_in(other)
-        if year and not self._year_in(one) and one.kind in ("day", "month"):
-            first = first.replace(year=year)
-        if one.kind == "weekday" and first > last:
-            first -= timedelta(days=7)
-        return Period(first, last) if first <= last else None
+        if len(dates) == 2:
+            year = None if self._year_in(one) else self._year_in(other)
+            if one.kind == "weekday" and first > last:
+                first -= timedelta(days=7)
+            return Period(first.replace(year=int(year)) if year and one.kind in ("day", "month") else first, last)
+        if one.kind != "day":
+            return None
+        if end == "@":
+            return Period(first.replace(day=int(begin)), last)
+        first = first.replace(year=int(year)) if year else first
+        return Period(first, first.replace(day=int(end)))
 
-    def _are_joined(self, joined: int, begin: int) -> bool:
-        """Tell whether the word at `joined` makes a span with a date that begins at `begin`: "and" alone does not."""
-        return self._words[joined] not in _AND or self._place_before(begin, self._small["opens"]) is not None
-
-    def _year_in(self, one: _Date) -> int | None:
-        years = [int(word) for word in self._words[one.begin : one.end] if _YEAR.fullmatch(word)]
-        return years[0] if years else None
-
-    def _days_of_month(self, one: _Date) -> Period | None:
-        """Read "from 1 to 10 March" and "March 1-10"."""
-        joined = self._place_before(one.begin, self._small["joins"] | _DASHES)
-        if joined is not None and one.kind == "day":
-            at = next((at for at in (joined - 1, joined - 2) if self._word(at).isdigit()), None)
-            if at is not None and self._are_joined(joined, at) and 1 <= int(self._words[at]) < one.days.first.day:
-                return Period(one.days.first.replace(day=int(self._words[at])), one.days.last)
-        after, number = self._word(one.end), self._word(one.end + 1)
-        is_span = after in self._small["joins"] | _DASHES and self._are_joined(one.end, one.begin)
-        if is_span and one.kind == "day" and number.isdigit() and len(number) <= 2:
-            year = self._word(one.end + 2)
-            first = one.days.first.replace(year=int(year)) if _YEAR.fullmatch(year) else one.days.first
-            is_later = first.day <= int(number) <= monthrange(first.year, first.month)[1]
-            return Period(first, first.replace(day=int(number))) if is_later else None
-        return None
+    def _year_in(self, one: _Date) -> str | None:
+        return next(filter(_YEAR.fullmatch, self._words[one.begin : one.end]), None)
 
     def _open_span(self, one: _Date) -> Period | None:
         """Read "since Monday" and "before March 10"; without such a word, the days themselves."""
+        found = self._known.open_span.search(self._around([one]))
+        if not found:
+            return one.days
+        if found["word"] and self._known.begins_or_ends(found["word"]):
+            return None  # "the week before March 10"
         first, last = one.days
-        for meaning in ("since", "before", "until", "after"):
-            at = self._place_before(one.begin, self._small[meaning])
-            if at is None:
-                continue
-            if self._known.begins_or_ends(self._word(at - 1)):
-                return None  # "the week before March 10"
-            days = {
-                "since": Period(first, self._today),
-                "before": Period(EARLIEST, first - timedelta(days=1)),
-                "until": Period(EARLIEST, last),
-                "after": Period(last + timedelta(days=1), self._today),
-            }[meaning]
-            return days if days.first <= days.last else None
-        return one.days
+        days = {
+            "since": Period(first, self._today),
+            "before": Period(EARLIEST, first - timedelta(days=1)),
+            "until": Period(EARLIEST, last),
+            "after": Period(last + timedelta(days=1), self._today),
+        }[str(found.lastgroup)]
+        return days if days.first <= days.last else None
 
 
 def _number_in(word: str) -> str:
