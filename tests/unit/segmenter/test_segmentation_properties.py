@@ -132,11 +132,11 @@ def test_a_batch_that_is_run_again_from_the_state_before_gives_the_same(limits, 
 def test_every_message_taken_is_in_one_episode_or_pending_and_in_order(limits, pending, happening, chunk):
     chat = Chat(limits, max_pending=pending)
     emitted = all_episodes(replay(chat, happening, chunk))
-    pending = pending_ids(chat)
+    left = pending_ids(chat)
     oracle = told(limits, happening, pending)
     for name, expected in oracle.talks.items():
         core = [m.id for e in emitted if name_of(e, limits) == name for m in e.messages]
-        placed = core + pending.get(name, [])
+        placed = core + left.get(name, [])
         assert placed == [i for n, _, _, said, _ in oracle.found if n == name for i, _ in said] + [
             t.message.id for t in expected.pending
         ]
