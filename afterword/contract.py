@@ -227,7 +227,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "message_ids": ["m-1", "m-2"],
         "quality": {"source": "llm", "reason": None, "grounding": 1.0, "unsupported": []},
         "model": "gpt-4o-mini",
-        "usage": {"prompt_tokens": 612, "completion_tokens": 148, "seconds": 2.4, "cost": 0.0018},
+        "usage": {"prompt_tokens": 612, "completion_tokens": 148, "seconds": 2.4},
         "compression": {"tokens_before": 28, "tokens_after": 29, "ratio": -0.036, "events_before": 2},
         "created_at": "2026-03-01T09:35:07.000Z",
     },

@@ -9,8 +9,6 @@ from afterword.schemas.episodes import Change, EpisodeMetrics
 
 SUMMARY_CREATED = "summary.created"
 SUMMARY_DELETED = "summary.deleted"
-COST_DIGITS = 9
-"""Decimal places of a cost: a token costs millionths."""
 REDONE: Literal["redone"] = "redone"
 
 RevisionReason = Change | Literal["redone"]
@@ -32,7 +30,7 @@ class Quality(Model):
 
 
 class Usage(Model):
-    """Tokens that an LLM used, as its server counts them, time that it took, and cost; 0 if no LLM was asked."""
+    """Tokens that an LLM used, as its server counts them, and the time that it took; 0 if no LLM was asked."""
 
     prompt_tokens: int = 0
     """Tokens of all prompts."""
@@ -40,15 +38,12 @@ class Usage(Model):
     """Tokens of all answers."""
     seconds: float = Field(0.0, ge=0)
     """Seconds from questions to their answers, added up; those that failed are left out."""
-    cost: float = Field(0.0, ge=0)
-    """Cost of the tokens by the prices in the settings, in their currency; 0 without prices."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
             seconds=round(self.seconds + other.seconds, 3),
-            cost=round(self.cost + other.cost, COST_DIGITS),
         )
 
 

@@ -415,16 +415,6 @@ class Llm(Section):
     attempts: int = Field(4, ge=1, description="calls, the first included, on connection errors, 429 and 5xx")
     retry_budget_seconds: Seconds = Field(180.0, description="no retry begins after this")
     max_concurrency: int = Field(8, ge=1, description="concurrent calls")
-    price_input: float = Field(
-        0, ge=0, le=1e6, description="price of a million tokens of prompts, in any currency; only to show cost"
-    )
-    price_output: float = Field(
-        0, ge=0, le=1e6, description="price of a million tokens of answers, in the same currency"
-    )
-
-    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Cost of so many tokens, in the currency of the prices."""
-        return (prompt_tokens * self.price_input + completion_tokens * self.price_output) / 1_000_000
 
     @property
     def summary_seconds(self) -> float:

@@ -133,7 +133,6 @@ class Metrics:
             CALL_SECONDS,
         )
         self.llm_tokens = counter("llm_tokens_total", "Tokens as counted by the LLM's server.", "type")
-        self.llm_cost = counter("llm_cost_total", "Cost of these tokens by the prices in the settings.")
         self.llm_retries = counter(
             "llm_retries_total", "Repeated requests to the LLM, by the error of the previous attempt.", "error_type"
         )

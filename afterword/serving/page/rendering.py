@@ -86,11 +86,6 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.0%}"
 
 
-def short_cost(cost: float) -> str:
-    """Write a cost with two decimal places, a small one with two digits."""
-    return f"{cost:,.2f}" if cost >= 1 else f"{cost:.2}" if cost >= 0.0001 else f"{cost:.6f}"
-
-
 def revised(summary: SummaryCreated | Revision) -> str:
     """Say why there is this revision of an episode."""
     if summary.revision == 1:
@@ -118,7 +113,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(line=shown, cut=cut_off, time=short_time, rfc3339=rfc3339)
-    made.filters.update(percent=percent, many=many, revised=revised, cost=short_cost, revisions=revisions_until)
+    made.filters.update(percent=percent, many=many, revised=revised, revisions=revisions_until)
     made.globals.update(
         link=link, anchor=anchor, static=f"/static/{static_version()}", tones=TONES, shown_characters=SHOWN_CHARACTERS
     )

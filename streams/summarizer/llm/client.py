@@ -102,7 +102,7 @@ class LlmClient:
                     raise ProviderUnavailable(problem=TIME_IS_UP) from None
                 took = time.monotonic() - began
                 self._count(reply, span)
-        asking.used += reply.usage + Usage(seconds=took, cost=self._cost(reply.usage))
+        asking.used += reply.usage + Usage(seconds=took)
         return reply, read(reply.complete_text)
 
     async def _chat(self, request: ChatRequest) -> Reply:
@@ -135,15 +135,11 @@ class LlmClient:
                 self.metrics.llm_requests.labels(bounded(error.error_type)).inc()
                 raise
 
-    def _cost(self, usage: Usage) -> float:
-        return self.llm.cost(usage.prompt_tokens, usage.completion_tokens)
-
     def _count(self, reply: Reply, span: Span) -> None:
         usage = reply.usage
         self.metrics.llm_requests.labels(reply.outcome).inc()
         self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
         self.metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
-        self.metrics.llm_cost.inc(self._cost(usage))
         span.set_attributes(
             {
                 "gen_ai.usage.input_tokens": usage.prompt_tokens,

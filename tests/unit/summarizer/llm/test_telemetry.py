@@ -60,17 +60,6 @@ async def test_each_question_is_counted_by_how_it_ended(metrics: Metrics) -> Non
     assert b"secret" not in metrics.text()
 
 
-async def test_tokens_cost_what_the_settings_say(metrics: Metrics) -> None:
-    used = Usage(prompt_tokens=1_000_000, completion_tokens=2_000)
-    prices = LLM.model_copy(update={"price_input": 0.5, "price_output": 10})
-    client = LlmClient(Protocol(Reply("yes", used), Reply("yes", used)), prices, None, metrics, NoOpTracer())
-    asking = Asking(client, RetryBudget(60))
-    await asking.until_usable(lambda _: QUESTION, str)
-    assert asking.used.cost == 0.52
-    await ask(client)
-    assert metrics.registry.get_sample_value("afterword_llm_cost_total") == 1.04
-
-
 async def test_a_retry_is_counted_when_the_question_is_put_again_and_not_when_it_is_given_up(metrics: Metrics) -> None:
     failures = [ProviderRateLimited(retry_after=0) for _ in range(3)]
 
