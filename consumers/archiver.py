@@ -6,6 +6,7 @@ archiver itself keeps failing is a dead letter of its own, with the stage `archi
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -44,6 +45,10 @@ CONDITIONS = (PARTITIONS, STAGE)
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 10.0
 
+MOST_SECONDS = 10.0
+"""Time after which what is done of a batch is committed, so that slow servers do not look like a stalled worker."""
+MAX_WRITE_RECORDS = 100
+"""Records of one write. Each edit or deletion among them is a write of its own."""
 MAX_WRITE_BYTES = 512 * 1024
 """Bytes of records that are decoded and written without a pause: 0.15 s when tokens are slow to count."""
 
@@ -90,8 +95,8 @@ def archiver_app(
     )
     async def archive_messages(stream: AsyncIterable[Any]) -> None:
         async for records in stream:
-            with failing_batch():
-                await archiver.handle(records, kafka.archiver_id)
+            with failing_batch() as batch:
+                batch.take_first(await archiver.handle(records, kafka.archiver_id))
 
     @app.on_before_shutdown.connect  # type: ignore[untyped-decorator]
     async def log_totals(*_: Any, **__: Any) -> None:
@@ -114,8 +119,10 @@ class Archiver:
         metrics: Metrics,
         tracer: Tracer,
         redaction: "RecordRedaction | None" = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`redaction`: takes personal data and secrets out of what is archived, and out of dead letters."""
+        self._clock = clock
         self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """Records since the start, by outcome. A batch that had to be run again counts again."""
         self._archive = archive
@@ -124,11 +131,12 @@ class Archiver:
         self._tracer = tracer
         self._redaction = redaction
 
-    async def handle(self, records: Sequence[KafkaRecord], group: str) -> None:
-        """Write the records of a partition, in parts of bounded size, in a span that links the spans of its messages.
+    async def handle(self, records: Sequence[KafkaRecord], group: str) -> int:
+        """Write records of a partition for MOST_SECONDS, in small parts; return how many of them are done.
 
-        `group`: the consumer group, for the span.
+        They are in a span that links the spans of their messages. `group`: the consumer group, for the span.
         """
+        done, until = 0, self._clock() + MOST_SECONDS
         attributes = {
             "messaging.system": "kafka",
             "messaging.operation.name": "process",
@@ -140,9 +148,13 @@ class Archiver:
         }
         traces, name = links(trace_in(record.headers) for record in records), f"process {records[0].topic}"
         with open_span(self._tracer, name, SpanKind.CONSUMER, attributes, links=traces):
-            for part in parts(records, MAX_WRITE_BYTES):
+            for part in parts(records, MAX_WRITE_BYTES, MAX_WRITE_RECORDS):
                 await self._write([entry for record in part if (entry := self._entry(record)) is not None])
+                done += len(part)
                 await asyncio.sleep(0)
+                if self._clock() >= until:
+                    break
+        return done
 
     def redacted(self, letter: Any) -> Any:
         return self._redaction.dead_letter(*letter) if self._redaction else letter
@@ -220,13 +232,13 @@ async def until_available(call: Callable[[], Awaitable[None]], readiness: Readin
     readiness.ready(STAGE)
 
 
-def parts(records: Iterable[KafkaRecord], most_bytes: int) -> Iterator[list[KafkaRecord]]:
-    """Cut the records into lists of at most `most_bytes`, or of a single record."""
+def parts(records: Iterable[KafkaRecord], most_bytes: int, most_records: int) -> Iterator[list[KafkaRecord]]:
+    """Cut the records into lists of at most `most_records` and `most_bytes`, or of a single record."""
     part: list[KafkaRecord] = []
     total = 0
     for record in records:
         size = size_of(record)
-        if part and total + size > most_bytes:
+        if part and (total + size > most_bytes or len(part) == most_records):
             yield part
             part, total = [], 0
         part.append(record)

@@ -63,29 +63,27 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
     """An `AIOKafkaConsumer` that reads batches with care."""
 
     async def start(self) -> None:
-        # aiokafka, which is pinned exactly, has no seam here. From now on this holds for all consumers of the process.
-        fetcher.MemoryRecords, fetcher.FetchResult = GuardedRecords, BoundedResult
+        # aiokafka, which is pinned exactly, has no seam here. From now on this holds for all consumers of the process,
+        # also for those that are running: what they have fetched stays of the same class.
+        fetcher.MemoryRecords, fetcher.FetchResult.getall = GuardedRecords, next_records
         await super().start()
 
 
-class BoundedResult(fetcher.FetchResult):  # type: ignore[misc]
-    _partition_records: Any
-
-    def getall(self, max_records: int | None = None) -> list[Any]:
-        """Return the next records; those after HANDED_ON_BYTES stay where they are for the next call."""
-        found: list[Any] = []
-        if not self.has_more() or not self.check_assignment(self._topic_partition):
-            return found
-        size = 0
-        for record in self._partition_records:
-            found.append(record)
-            size += max(record.serialized_key_size, 0) + max(record.serialized_value_size, 0)
-            if len(found) == max_records or size >= HANDED_ON_BYTES:
-                self._update_position()
-                return found
-        self._update_position()
-        self._partition_records = None
+def next_records(self: Any, max_records: int | None = None) -> list[Any]:
+    """Return the next records of a partition; those after HANDED_ON_BYTES stay where they are for the next call."""
+    found: list[Any] = []
+    if not self.has_more() or not self.check_assignment(self._topic_partition):
         return found
+    size = 0
+    for record in self._partition_records:
+        found.append(record)
+        size += max(record.serialized_key_size, 0) + max(record.serialized_value_size, 0)
+        if len(found) == max_records or size >= HANDED_ON_BYTES:
+            self._update_position()
+            return found
+    self._update_position()
+    self._partition_records = None
+    return found
 
 
 class GuardedRecords:

@@ -92,6 +92,16 @@ async def test_records_come_one_by_one_past_a_bad_one(settings: Settings) -> Non
     assert [one.key for one in found] == [b"a", b"b", b"c"]
 
 
+async def test_a_consumer_that_was_there_before_goes_on(settings: Settings) -> None:
+    await produce(settings, 0, named(1, [b"ok"]))
+    async with consuming(settings, AIOKafkaConsumer) as before:
+        found = await records(before, 2, max_records=2)  # it has one more in hand
+        async with consuming(settings) as consumer:
+            assert len(await records(consumer, 3)) == 3
+        found += await records(before, 1)
+    assert [one.offset for one in found] == [0, 1, 2]
+
+
 async def test_half_a_gigabyte_in_two_small_batches_leaves_memory_as_it_was(settings: Settings) -> None:
     value = b"x" * 600_000
     stream = zstandard.ZstdCompressor().compressobj()

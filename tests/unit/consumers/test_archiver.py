@@ -1,5 +1,6 @@
 """Telemetry of the archiver: spans that link the messages' own, durations of writes and rebalances, counts."""
 
+import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +13,14 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
-from afterword.consumers.archiver import CONDITIONS, Archiver, parts
+from afterword.consumers.archiver import CONDITIONS, MAX_WRITE_RECORDS, MOST_SECONDS, Archiver, parts
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import MAX_LINKS
 from tests.doubles.stores import MemoryMessages
+from tests.virtual_time import run_in_virtual_time
 
 SECRET = "hunter2"
 GROUP = "afterword-archiver"
@@ -122,7 +124,26 @@ async def test_every_record_is_counted_by_what_became_of_it(metrics: Metrics) ->
 @given(st.lists(st.integers(0, 200), max_size=30))
 def test_writes_are_bounded_in_bytes_unless_they_are_of_one_message(sizes: list[int]) -> None:
     records: Any = [SimpleNamespace(key=None, value=b"x" * size, headers=[]) for size in sizes]
-    cut = list(parts(records, 100))
+    cut = list(parts(records, 100, 5))
     assert [one for part in cut for one in part] == records
     assert all(len(part) == 1 or sum(len(one.value) for one in part) <= 100 for part in cut)
-    assert all(part for part in cut)
+    assert all(0 < len(part) <= 5 for part in cut)
+
+
+class SlowMessages(MemoryMessages):
+    """Takes half of the time that a batch has for each write."""
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        await asyncio.sleep(MOST_SECONDS / 2)
+        await super().put_many(messages)
+
+
+def test_a_slow_archive_is_given_a_part_of_the_batch_at_a_time(metrics: Metrics) -> None:
+    archive = SlowMessages()
+
+    async def handled() -> int:
+        clock = asyncio.get_running_loop().time
+        archiver = Archiver(archive, Readiness(*CONDITIONS), metrics, NoOpTracer(), clock=clock)
+        return await archiver.handle(batch(*[None] * 1000), GROUP)
+
+    assert run_in_virtual_time(handled()) == 2 * MAX_WRITE_RECORDS == len(archive.messages)

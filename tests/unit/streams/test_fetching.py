@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import zstandard
 from aiokafka import TopicPartition
-from aiokafka.consumer.fetcher import READ_UNCOMMITTED, PartitionRecords
+from aiokafka.consumer.fetcher import READ_UNCOMMITTED, FetchResult, PartitionRecords
 from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas.replacements import read_replacement
-from afterword.streams.fetching import HANDED_ON_BYTES, KEPT_BYTES, RECORD_BYTES, BoundedResult, GuardedRecords
+from afterword.streams.fetching import HANDED_ON_BYTES, KEPT_BYTES, RECORD_BYTES, GuardedRecords, next_records
 from tests.raw_batches import CODECS, COMPRESSORS, batch, packed, record
 
 Record = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -88,9 +88,9 @@ def test_a_batch_that_becomes_very_large_comes_in_pieces(codec: str) -> None:
     assert len(batches) < 1_000_000
     tp, assignment = TopicPartition("t", 0), Assignment()
     partition = PartitionRecords(tp, GuardedRecords(batches), [], 100, None, None, True, READ_UNCOMMITTED)
-    result = BoundedResult(tp, assignment=assignment, partition_records=partition, backoff=0)
+    result = FetchResult(tp, assignment=assignment, partition_records=partition, backoff=0)
     pieces = []
-    while piece := result.getall(1000):
+    while piece := next_records(result, 1000):
         pieces.append(piece)
         assert assignment.position == piece[-1].offset + 1
         assert sum(len(one.value) for one in piece) < HANDED_ON_BYTES + RECORD_BYTES
