@@ -6,16 +6,17 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from heapq import heappush, heappushpop
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from opentelemetry.trace import NoOpTracer
+from pydantic import ValidationError
 
 from afterword.schemas import Usage
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
-from afterword.streams.prompt_template import check_template
-from afterword.streams.settings import Budget, Settings, variable
+from afterword.streams.settings import Budget, Settings, SummarizerSettings, variable
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
@@ -251,7 +252,7 @@ class TrialRun:
         )
 
 
-def candidate_settings(settings: Settings, prompt: str | None, model: str | None) -> Settings:
+def candidate_settings(settings: Settings, prompt: Path | None, model: str | None) -> Settings:
     """Settings of the candidate, which keeps no answers and takes nothing from the budgets.
 
     Raises: ConfigurationError for a prompt that cannot be used, or if there is no LLM.
@@ -262,22 +263,22 @@ def candidate_settings(settings: Settings, prompt: str | None, model: str | None
     summarizer = settings.summarizer
     if prompt is not None:
         try:
-            check_template(prompt)
-        except ValueError as error:
-            raise ConfigurationError(setting="the prompt", problem=str(error)) from None
-        summarizer = summarizer.model_copy(update={"prompt": prompt, "prompt_file": None})
+            summarizer = SummarizerSettings.model_validate(dict(summarizer) | {"prompt_file": prompt})
+        except ValidationError as error:
+            problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise ConfigurationError(setting="the prompt", problem=problem) from None
     return settings.model_copy(update={"llm": llm, "summarizer": summarizer, "budget": Budget()})
 
 
 async def compare(
     settings: Settings,
-    prompt: str | None,
+    prompt: Path | None,
     model: str | None,
     size: int,
     seed: int,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
-    """Summarize `size` stored episodes with this prompt and model, today's where None.
+    """Summarize `size` stored episodes with the prompt in this file and this model, today's where None.
 
     Raises: ConfigurationError, NothingToCompare, StoreUnavailable, ProviderError.
     """

@@ -1,6 +1,6 @@
 """Rules between settings, as data for the chart: what streams/settings.py refuses, before any pod starts.
 
-A rule names a section and conditions: `when` (values), `with` and `without` (names that are given). If all hold, it
+A rule names a section and conditions: `when` (values) and `without` (names that are not given). If all hold, it
 needs or refuses other names. `most` compares two numbers. tests/deploy/test_settings_of_the_chart.py compares chart and
 code.
 """
@@ -31,8 +31,7 @@ def rules() -> list[Rule]:
     models = [_rule(name, when={"provider": WITH_MODEL}, needs=["model"]) for name in ("llm", "embedder")]
     serve = _rule("serve", when={"auth": ["jwt"]}, needs=list(JWT))
     key = _rule("mongo", without=["tls_cert_file"], refuses=["tls_key_password"])
-    prompt = {"section": "summarizer", "with": ["prompt"], "refuses": ["prompt_file"]}
-    return [*_kafka(), *models, serve, key, prompt, *_bounds()]
+    return [*_kafka(), *models, serve, key, *_bounds()]
 
 
 def _kafka() -> Iterator[Rule]:

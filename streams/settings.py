@@ -483,8 +483,9 @@ class SummarizerSettings(Section):
     preset: Literal["episodic", "focus_points", "plain_3_5"] = Field(
         "episodic", description="style of the summaries; plain_3_5: plain text, for small models without JSON"
     )
-    prompt: str | None = Field(None, description="prompt template that replaces the preset's; see docs/summaries.md")
-    prompt_file: Path | None = Field(None, description="file with that template")
+    prompt_file: Path | None = Field(
+        None, description="file with a prompt template that replaces the preset's; see docs/summaries.md"
+    )
     max_summary_length: int | None = Field(
         None, ge=400, le=10_000, description="characters of the long summary; default: the trigger preset's, else 1000"
     )
@@ -508,13 +509,6 @@ class SummarizerSettings(Section):
     def zone(self) -> tzinfo:
         return UTC if self.time_zone == "UTC" else ZoneInfo(self.time_zone)
 
-    @field_validator("prompt")
-    @classmethod
-    def is_template(cls, text: str | None) -> str | None:
-        if text is not None:
-            prompt_template.check_template(text)
-        return text
-
     @field_validator("prompt_file")
     @classmethod
     def is_file_with_template(cls, file: Path | None) -> Path | None:
@@ -522,15 +516,9 @@ class SummarizerSettings(Section):
             prompt_template.check_template(_text_of(file))
         return file
 
-    @model_validator(mode="after")
-    def one_template(self) -> Self:
-        if self.prompt is not None and self.prompt_file is not None:
-            raise ValueError("prompt and prompt_file exclude each other")
-        return self
-
     def template(self) -> str | None:
         """Prompt template that replaces the preset's, if any. Raises: ValueError when its file is gone."""
-        return _text_of(self.prompt_file) if self.prompt_file is not None else self.prompt
+        return None if self.prompt_file is None else _text_of(self.prompt_file)
 
 
 def _text_of(file: Path) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from afterword.commands.common import Json, print_json, print_table, start_command
-from afterword.streams.visible import shown
 
 if TYPE_CHECKING:
     from afterword.trial import Comparison, Made, Measures
@@ -53,24 +52,13 @@ def try_prompt(
     if (prompt_price is None) != (answer_price is None):
         raise typer.BadParameter("give both prices or none")
     prices = None if prompt_price is None or answer_price is None else (prompt_price, answer_price)
-    text = None if file is None else _text_of(file)
-    found = asyncio.run(compare(start_command(), text, model, size, seed, _progress))
+    found = asyncio.run(compare(start_command(), file, model, size, seed, _progress))
     if as_json:
         print_json(_document(found, prices))
     else:
         _print(found, prices, show)
     if found.is_worse:
         raise typer.Exit(1)
-
-
-def _text_of(file: Path) -> str:
-    """Raises: typer.BadParameter."""
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise typer.BadParameter(shown(f"{file}: {error.strerror}"), param_hint="FILE") from None
-    except UnicodeDecodeError:
-        raise typer.BadParameter(shown(f"{file}: not UTF-8 text"), param_hint="FILE") from None
 
 
 def _progress(done: int) -> None:

@@ -102,7 +102,7 @@ def revisions(events: list[SummaryCreated]) -> dict[str, int]:
 
 
 async def test_a_new_prompt_is_used_for_everything_that_is_stored(
-    deployment: Deployment, events: list[SummaryCreated]
+    deployment: Deployment, events: list[SummaryCreated], tmp_path: Path
 ) -> None:
     total = CONVERSATIONS * EPISODES
     await converse(deployment.settings)
@@ -111,8 +111,10 @@ async def test_a_new_prompt_is_used_for_everything_that_is_stored(
         return list(revisions(events).values()).count(revision) == number
 
     await until(lambda: announced(total, 1))
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text(PROMPT)
     new = deployment.settings.model_copy(
-        update={"summarizer": deployment.settings.summarizer.model_copy(update={"prompt": PROMPT})}
+        update={"summarizer": deployment.settings.summarizer.model_copy(update={"prompt_file": prompt})}
     )
     planned = await result(await command(new, "--dry-run"))
     assert planned["summaries"] == total

@@ -136,10 +136,6 @@ annotations:
 {{- $applies = and $applies (not (hasKey $given $name)) -}}
 {{- $why = append $why (printf "no %s.%s" $prefix $name) -}}
 {{- end -}}
-{{- range $name := $rule.with | default list -}}
-{{- $applies = and $applies (hasKey $given $name) -}}
-{{- $why = append $why (printf "%s.%s" $prefix $name) -}}
-{{- end -}}
 {{- if $applies -}}
 {{- range $name := $rule.needs | default list -}}
 {{- if not (hasKey $given $name) -}}

@@ -1,6 +1,7 @@
 """Trials of a prompt: which episodes, what the candidate is asked, and when it is worse."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,14 +148,19 @@ def summary_of(episode: StoredEpisode) -> SummaryCreated:
     return episode.summary
 
 
-def test_the_candidate_has_the_prompt_and_model_keeps_no_answers_and_takes_no_budget() -> None:
+def test_the_candidate_has_the_prompt_and_model_keeps_no_answers_and_takes_no_budget(tmp_path: Path) -> None:
     settings = Settings(llm=Llm(provider="openai", model="m"), budget={"tokens_per_hour": 5})  # type: ignore[arg-type]
-    candidate = candidate_settings(settings, "Tell it.\n{conversation_text}", "m2")
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("Tell it.\n{conversation_text}")
+    candidate = candidate_settings(settings, prompt, "m2")
     assert maker_of(candidate).model == "m2"
     assert maker_of(candidate).prompt_version != maker_of(settings).prompt_version
     assert (candidate.llm.cache_seconds, candidate.budget.limited) == (0, False)
     assert maker_of(candidate_settings(settings, None, None)) == maker_of(settings)
+    prompt.write_text("Tell it.")
     with pytest.raises(ConfigurationError, match="conversation_text"):
-        candidate_settings(settings, "Tell it.", None)
+        candidate_settings(settings, prompt, None)
+    with pytest.raises(ConfigurationError, match="No such file"):
+        candidate_settings(settings, tmp_path / "absent.txt", None)
     with pytest.raises(ConfigurationError, match="no LLM"):
         candidate_settings(Settings(), None, "m2")

@@ -66,8 +66,6 @@ def problem() -> str:
         ("AFTERWORD_CONFIG", "/no/such/file", "AFTERWORD_CONFIG"),
         ("AFTERWORD_CONFIG", "/" + "a" * 1000, "AFTERWORD_CONFIG: File name too long"),
         ("AFTERWORD_CONFIG", "/proc/self/mem", "AFTERWORD_CONFIG: Input/output error"),  # a file that cannot be read
-        ("AFTERWORD_SUMMARIZER__PROMPT", "{dialogue}", "AFTERWORD_SUMMARIZER__PROMPT: unknown placeholder {dialogue}"),
-        ("AFTERWORD_SUMMARIZER__PROMPT", "Be brief.", "__PROMPT: placeholder {conversation_text} is missing"),
         ("AFTERWORD_SUMMARIZER__PROMPT_FILE", "/no/such/file", "__PROMPT_FILE: /no/such/file: No such file"),
         ("AFTERWORD_SUMMARIZER__PRESET", "poetic", "AFTERWORD_SUMMARIZER__PRESET"),
         ("AFTERWORD_ROLLING__MIN_NEW_EPISODES", "21", "AFTERWORD_ROLLING__MIN_NEW_EPISODES"),
@@ -110,17 +108,15 @@ def test_a_file_that_is_not_toml_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert "bad.toml" in problem()
 
 
-def test_a_prompt_in_a_file_is_checked_like_one_that_is_written_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_prompt_is_checked_when_the_settings_are_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "prompt.txt"
     monkeypatch.setenv("AFTERWORD_SUMMARIZER__PROMPT_FILE", str(file))
     file.write_text("Tell {who} about {conversation_text}")
     assert "AFTERWORD_SUMMARIZER__PROMPT_FILE: unknown placeholder {who}" in problem()
+    file.write_text("Be brief.")
+    assert "AFTERWORD_SUMMARIZER__PROMPT_FILE: placeholder {conversation_text} is missing" in problem()
     file.write_text("Summarise {conversation_text}")
     assert load_settings().summarizer.template() == "Summarise {conversation_text}"
-    monkeypatch.setenv("AFTERWORD_SUMMARIZER__PROMPT", "{conversation_text}")
-    assert "prompt and prompt_file exclude each other" in problem()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The presets, and templates that users write."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -98,8 +99,10 @@ def test_the_version_names_the_preset_and_changes_with_what_is_asked() -> None:
     assert custom.version("frame") == Template("episodic", "{conversation_text}", custom=True).version("frame")
 
 
-def test_the_settings_choose_the_preset_or_what_was_written_instead() -> None:
+def test_the_settings_choose_the_preset_or_what_was_written_instead(tmp_path: Path) -> None:
     assert template_of(SummarizerSettings()) == TEMPLATES["episodic"]
     assert template_of(SummarizerSettings(preset="focus_points")) == TEMPLATES["focus_points"]
-    custom = template_of(SummarizerSettings(preset=PLAIN, prompt="{conversation_text}"))
+    file = tmp_path / "prompt.txt"
+    file.write_text("{conversation_text}")
+    custom = template_of(SummarizerSettings(preset=PLAIN, prompt_file=file))
     assert (custom.text, custom.is_plain, custom.custom) == ("{conversation_text}", True, True)
