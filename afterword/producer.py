@@ -123,7 +123,7 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         connect_seconds: float | None = None,
         **options: Any,
     ) -> None:
-        self._kafka = Kafka(bootstrap_servers=bootstrap_servers, connect_seconds=connect_seconds)
+        self._kafka = Kafka(bootstrap_servers=bootstrap_servers).answering_within(connect_seconds)
         self._topic = topic
         self._source = source
         self._tracer = tracer or NoOpTracer()
@@ -138,7 +138,7 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         Raises: ConfigurationError.
         """
         kafka = (settings or load_settings()).kafka
-        ours = {"topic": kafka.messages_topic, "connect_seconds": kafka.connect_seconds}
+        ours = {"topic": kafka.messages_topic, "connect_seconds": kafka.answer_seconds}
         return cls(**{**client_options(kafka), **ours, **options})
 
     async def __aenter__(self) -> Self:

@@ -77,8 +77,8 @@ def client_options(kafka: Kafka) -> dict[str, Any]:
 async def admin_client(kafka: Kafka, **options: Any) -> AsyncIterator[AIOKafkaAdminClient]:
     """Run an admin client; `options` override the settings. Raises: BrokerUnavailable."""
     given = client_options(kafka) | options
-    if kafka.connect_seconds:
-        await _require_answer(given, kafka.connect_seconds)
+    if kafka.answer_seconds:
+        await _require_answer(given, kafka.answer_seconds)
     client = AIOKafkaAdminClient(**given)
     try:
         await start_client(client, given)

@@ -21,6 +21,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     ValidationError,
     field_validator,
@@ -94,6 +95,23 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class ServerSection(Section):
+    """Settings of a server that clients wait for."""
+
+    _answer_seconds: float | None = PrivateAttr(None)
+
+    @property
+    def answer_seconds(self) -> float | None:
+        """Time in which the server must answer first; None: as long as any operation may take."""
+        return self._answer_seconds
+
+    def answering_within(self, seconds: float | None) -> Self:
+        """Return the same settings for somebody who does not wait longer than this for the first answer."""
+        changed = self.model_copy()
+        changed._answer_seconds = seconds  # noqa: SLF001 – of the same class
+        return changed
+
+
 REBALANCE_SECONDS = 60.0
 """Longest time that a rebalance waits for a worker to rejoin."""
 HEARTBEAT_SECONDS = 0.3
@@ -101,7 +119,7 @@ HEARTBEAT_SECONDS = 0.3
 of a dead worker wait for it."""
 
 
-class Kafka(Section):
+class Kafka(ServerSection):
     bootstrap_servers: str = Field("127.0.0.1:9092", description="brokers as host:port, separated by commas")
     messages_topic: str = Field("messages", description="input: chat messages")
     episodes_topic: str = Field("episode.closed", description="closed episodes, written in transactions")
@@ -132,12 +150,6 @@ class Kafka(Section):
         10.0, ge=6, description="a worker without a heartbeat for this long loses its partitions"
     )
     request_timeout_seconds: Seconds = Field(20.0, ge=1, description="timeout of a request to a broker")
-    connect_seconds: float | None = Field(
-        None,
-        gt=0,
-        description="time in which a first broker must answer; default: that of requests, "
-        "of commands what is left of 2.2 seconds since their start, at least 1",
-    )
     group_instance_id: str | None = Field(None, description="static group membership: a restart causes no rebalance")
     security_protocol: SecurityProtocol = Field("PLAINTEXT", description="protocol of every connection to the brokers")
     sasl_mechanism: SaslMechanism | None = Field(None, description="required with SASL_PLAINTEXT and SASL_SSL")
@@ -236,7 +248,7 @@ def _require(names: Sequence[str], given: Set[str], what: str) -> None:
             raise ValueError(f"{what} needs {name}")
 
 
-class Mongo(Section):
+class Mongo(ServerSection):
     uri: SecretStr = Field(
         SecretStr("mongodb://127.0.0.1:27017"), description="connection string, including user and password"
     )
@@ -245,12 +257,6 @@ class Mongo(Section):
     tls_cert_file: Path | None = Field(None, description="PEM file: client certificate and its key; turns TLS on")
     tls_key_password: SecretStr | None = Field(None, description="password of that key")
     timeout_seconds: Seconds = Field(10.0, description="timeout of an operation, server selection included")
-    selection_seconds: float | None = Field(
-        None,
-        gt=0,
-        description="time to find a server; default: `timeout_seconds`, "
-        "of commands what is left of 2.2 seconds since their start, at least 1",
-    )
 
     @model_validator(mode="after")
     def possible(self) -> Self:
@@ -259,7 +265,7 @@ class Mongo(Section):
         return self
 
 
-class Qdrant(Section):
+class Qdrant(ServerSection):
     url: str | None = Field(None, description="address of a Qdrant server; without url and path: http://127.0.0.1:6333")
     path: Path | None = Field(
         None, description="directory of an index without a server, for the processes of one machine; without url"
@@ -272,12 +278,6 @@ class Qdrant(Section):
         description="prefix of the collection's name, which ends with the embedder's model, if any",
     )
     timeout_seconds: Seconds = Field(10.0, description="timeout of a request, rounded to whole seconds")
-    connect_seconds: float | None = Field(
-        None,
-        gt=0,
-        description="time in which a server must answer first; default: `timeout_seconds`, "
-        "of commands what is left of 2.2 seconds since their start, at least 1",
-    )
 
     @model_validator(mode="after")
     def one_place(self) -> Self:

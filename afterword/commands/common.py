@@ -40,11 +40,9 @@ ADDRESSES = (
     "AFTERWORD_QDRANT__PATH",
 )
 """Variables of which each names a server."""
-PATIENCE = (("kafka", "connect_seconds"), ("mongo", "selection_seconds"), ("qdrant", "connect_seconds"))
-"""Settings with the time in which a server must answer first."""
 ANSWERED_BY_SECONDS = 2.2
-"""Time after a command's start when its servers must have answered, unless those are set: with the start of Python
-before it and the end after it, it says within 3 seconds who does not."""
+"""Time after a command's start when its servers must have answered: with the start of Python before it and the end
+after it, it says within 3 seconds who does not."""
 LEAST_PATIENCE_SECONDS = 1.0
 """Value for a command that took most of that time to start, on a busy machine."""
 STARTED = time.monotonic()
@@ -90,12 +88,8 @@ def start_command(started: float = STARTED) -> "Settings":
     find_config()
     settings = start_quietly()
     seconds = patience(time.monotonic() - started)
-    sections: dict[str, Any] = {}
-    for name, field in PATIENCE:
-        section = getattr(settings, name)
-        if getattr(section, field) is None:
-            sections[name] = section.model_copy(update={field: seconds})
-    return settings.model_copy(update=sections)
+    servers = {name: getattr(settings, name).answering_within(seconds) for name in ("kafka", "mongo", "qdrant")}
+    return settings.model_copy(update=servers)
 
 
 def patience(spent_seconds: float) -> float:

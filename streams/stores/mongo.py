@@ -152,9 +152,9 @@ def connect(settings: Mongo) -> MongoDatabase:
     what a majority has, whatever the URI says.
     """
     milliseconds = int(settings.timeout_seconds * 1000)
-    selection = int(min(settings.selection_seconds or math.inf, settings.timeout_seconds) * 1000)
+    selection = int(min(settings.answer_seconds or math.inf, settings.timeout_seconds) * 1000)
     # with timeoutMS the driver looks for a server for as long as that, whatever serverSelectionTimeoutMS says
-    operation: dict[str, Any] = {"socketTimeoutMS" if settings.selection_seconds else "timeoutMS": milliseconds}
+    operation: dict[str, Any] = {"socketTimeoutMS" if settings.answer_seconds else "timeoutMS": milliseconds}
     with _usable():
         client: Any = Client(
             settings.uri.get_secret_value(),

@@ -62,17 +62,17 @@ Call = Callable[[Any], Any]
 class HttpConnection:
     """A Qdrant server, whose version is looked at before its first use and again after it was away."""
 
-    def __init__(self, client: AsyncQdrantClient, name: str = STORE, connect_seconds: float | None = None) -> None:
+    def __init__(self, client: AsyncQdrantClient, name: str = STORE, answer_seconds: float | None = None) -> None:
         self._client = client
         self._name = name
-        self._connect_seconds = connect_seconds
+        self._answer_seconds = answer_seconds
         self._supported = False
 
     async def run(self, call: Call) -> Any:
         try:
             with qdrant_errors(self._name):
                 if not self._supported:
-                    async with asyncio.timeout(self._connect_seconds):
+                    async with asyncio.timeout(self._answer_seconds):
                         version = (await self._client.info()).version
                     require_supported(version, self._name)
                     self._supported = True
@@ -95,7 +95,7 @@ def connect_qdrant(settings: Qdrant) -> HttpConnection:
         check_compatibility=False,  # it would call the server at once, and block; see require_supported
         verify=verification(settings),
     )
-    return HttpConnection(client, server_name(settings), settings.connect_seconds)
+    return HttpConnection(client, server_name(settings), settings.answer_seconds)
 
 
 REFUSALS = {

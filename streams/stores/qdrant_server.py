@@ -60,7 +60,7 @@ async def ping_server(settings: Qdrant) -> None:
     """Wait until the server answers, whatever it says. Raises: ConfigurationError, StoreUnavailable."""
     try:
         async with (
-            asyncio.timeout(settings.connect_seconds),
+            asyncio.timeout(settings.answer_seconds),
             httpx.AsyncClient(verify=verification(settings), timeout=settings.timeout_seconds) as client,
             client.stream("GET", rest_address(settings)),  # its body is not read: it may be anybody's
         ):

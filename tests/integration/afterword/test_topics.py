@@ -66,17 +66,15 @@ async def test_a_wait_for_topics_that_come_later_ends_when_all_of_them_are_there
 
 
 @pytest.mark.nightly
-async def test_a_wait_for_kafka_that_comes_later_says_so_and_goes_on(
-    make_settings: MakeSettings, settings: Settings, stack: Stack
-) -> None:
+async def test_a_wait_for_kafka_that_comes_later_says_so_and_goes_on(settings: Settings, stack: Stack) -> None:
     await ensure_topics(settings)
     host, port = stack.bootstrap_servers.rsplit(":", 1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         later = taken.getsockname()[1]
-    names = settings.kafka.model_dump() | {"bootstrap_servers": f"127.0.0.1:{later}", "connect_seconds": 1}
+    elsewhere = settings.kafka.model_copy(update={"bootstrap_servers": f"127.0.0.1:{later}"}).answering_within(1)
     told: list[str] = []
-    waiting = asyncio.create_task(await_topics(make_settings(kafka=names), 60, told.append))
+    waiting = asyncio.create_task(await_topics(settings.model_copy(update={"kafka": elsewhere}), 60, told.append))
     while not told:
         await asyncio.sleep(0.01)
         assert not waiting.done()
@@ -195,8 +193,8 @@ async def test_a_broker_that_answers_is_found_beside_one_that_is_silent(make_set
     await ensure_topics(settings)
     async with silent() as port:
         servers = f"127.0.0.1:{port},{settings.kafka.bootstrap_servers}"
-        both = {"bootstrap_servers": servers, "connect_seconds": 20.0, "request_timeout_seconds": 4.0}
-        kafka = settings.kafka.model_copy(update=both)
+        both = {"bootstrap_servers": servers, "request_timeout_seconds": 4.0}
+        kafka = settings.kafka.model_copy(update=both).answering_within(20.0)
         assert {report.status for report in await check_topics(settings.model_copy(update={"kafka": kafka}))} == {"ok"}
 
 

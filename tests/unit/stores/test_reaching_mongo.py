@@ -13,7 +13,7 @@ from afterword.streams.stores import mongo
 
 async def test_a_server_that_is_not_there_is_looked_for_no_longer_than_the_settings_say() -> None:
     [port] = free_ports(1)
-    settings = Mongo(uri=SecretStr(f"mongodb://{HOST}:{port}"), selection_seconds=0.5, timeout_seconds=20)
+    settings = Mongo(uri=SecretStr(f"mongodb://{HOST}:{port}"), timeout_seconds=20).answering_within(0.5)
     database = mongo.connect(settings)
     began = time.monotonic()
     try:
