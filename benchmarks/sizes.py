@@ -30,7 +30,7 @@ from benchmarks.measuring import (
     cpu_seconds,
     family_bytes,
     megabytes,
-    milliseconds,
+    percentiles,
     quantile,
     ratio,
     show,
@@ -91,13 +91,14 @@ async def run(form: Form, directory: Path) -> None:
 
 
 def row(cost: Cost, smallest: Cost) -> dict[str, str]:
-    figures = {"": f"{cost.operation}, {cost.messages:,} messages"}
+    figures = dict.fromkeys(("", "in all", "each", "p50", "p99", "to the smallest"), "")
+    figures[""] = f"{cost.operation}, {cost.messages:,} messages"
     if len(cost.seconds) == 1:
         figures["in all"] = f"{cost.seconds[0]:,.1f} s"
         if cost.things > 1:
             figures["each"] = f"{cost.each * 1e6:,.0f} µs"
     else:
-        figures |= {f"p{share * 100:.0f}": milliseconds(quantile(cost.seconds, share)) for share in (0.5, 0.99)}
+        figures |= percentiles(cost.seconds)
     if cost is not smallest:
         figures["to the smallest"] = ratio(cost.each / smallest.each)
     return figures

@@ -40,7 +40,7 @@ TAIL = 1.25
 WARM = 0.3
 """The share of the messages before the clock starts: Java compiles meanwhile, and no conversation is new any more."""
 POLL_SECONDS = 0.05
-TIMEOUT_SECONDS, STOP_SECONDS = 240.0, 20.0
+TIMEOUT_SECONDS, STOP_SECONDS = 600.0, 20.0
 QUIX = Path("build/bench-venv/bin/python")
 HERE = Path(__file__).parent
 KAFKA_STREAMS = "KafkaStreamsCounter"
