@@ -1,19 +1,22 @@
 """The messages that a hit shows, and the hit as a text for a model."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from textwrap import wrap
 
 from afterword.recalling.passages import WINDOW, QueryWords
 from afterword.streams.language import words
 from afterword.streams.stores.index import Match, Recalled
 from afterword.streams.stores.messages import MessageText
 from afterword.streams.summarizer.prompt.fences import cleaned, indented
-from afterword.streams.summarizer.sentences import ELLIPSIS, cut_at_word, split_sentences
+from afterword.streams.summarizer.sentences import ELLIPSIS, split_sentences
 from afterword.streams.tokens import count_tokens
 
 READ_CHARACTERS = 12_000
 """Characters of a matching message that are read."""
 EXCERPT_CHARACTERS = 600
 """Characters of a message that are shown: of a longer one, some sentences."""
+PIECE_CHARACTERS = 200
+"""A longer sentence is shown in pieces."""
 ANSWER_TOKENS = 2000
 """Tokens of all messages that an answer shows."""
 
@@ -45,13 +48,12 @@ def excerpt(text: str, asked: QueryWords) -> str:
 
     At most EXCERPT_CHARACTERS, and an ellipsis where something is left out. Linear in the text.
     """
-    if len(text) <= EXCERPT_CHARACTERS or not (sentences := split_sentences(text)):
+    sentences = [piece for sentence in split_sentences(text) for piece in wrap(sentence, PIECE_CHARACTERS)]
+    if len(text) <= EXCERPT_CHARACTERS or not sentences:
         return text[:EXCERPT_CHARACTERS]
     counts = [_count(sentence, asked) for sentence in sentences]
     first = counts.index(max(counts))
     after, size, grows = first + 1, len(sentences[first]), True
-    if size > EXCERPT_CHARACTERS:
-        return cut_at_word(sentences[first], EXCERPT_CHARACTERS)
     while grows:
         grows = False
         for at in (after, first - 1):
