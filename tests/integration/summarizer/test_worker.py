@@ -62,7 +62,10 @@ async def deployment(settings: Settings, tmp_path) -> AsyncIterator[Deployment]:
 
 def episode(conversation_id: str, ordinal: int = 1) -> EpisodeClosed:
     """Its messages name its conversation, in brackets."""
-    contents = (f"[{conversation_id}] I want to cancel order 4711.", f"It is cancelled, the password was {SECRET}.")
+    contents = (
+        f"[{conversation_id}] I want to cancel order 4711.",
+        f"It is cancelled, the refund takes three days, and the password was {SECRET}.",
+    )
     messages = tuple(an_episode_message(f"m{ordinal}-{n}", n, content=text) for n, text in enumerate(contents))
     fields: dict[str, Any] = {"messages": messages, "fingerprint": fingerprint(messages), "overlap": ()}
     return a_closed_episode(ordinal, conversation_id, **fields)
