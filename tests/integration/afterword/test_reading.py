@@ -102,7 +102,7 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
     assert (code, [hit["message_ids"] for hit in json.loads(out)]) == (0, [["m981", "m982", "m983"]])
     code, out, _ = run("recall", "topic328", "--user", "u1", "--tenant", "t1")
     said = " ".join(f"2026-01-05, user: Text {n}, about topic328. (m{n})" for n in (981, 982, 983))
-    assert out.split("\t")[1:] == ["c1:328", "2026-01-05 12:02", said, "A flight to Rome was booked.\n"]
+    assert out.split("\t")[1:] == ["c1:328", "2026-01-05 12:02", said, "Title 328: A flight to Rome was booked.\n"]
     code, out, err = run("recall", "topic328", "--user", "u1", "--no-tenant")
     assert (code, out, err) == (0, "", "nothing found\n")
     code, out, err = run("episodes", "c1", "--limit", "2")
