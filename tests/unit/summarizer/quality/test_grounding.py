@@ -216,14 +216,19 @@ LOOKALIKES = str.maketrans({"i": "ı", "s": "ſ", "k": "\u212a"})
 @given(
     st.lists(
         st.sampled_from(
-            sorted(f"{number} {name}" for name in (*months("en"), *MAGNITUDES, *CURRENCIES) for number in ("7", ""))
+            sorted(
+                f"{number} {name}"
+                for name in (*months("en"), *MAGNITUDES, *CURRENCIES)
+                if not name.isdigit()
+                for number in ("7", "")
+            )
         )
         .flatmap(lambda text: st.sampled_from([text, text.upper(), text.translate(LOOKALIKES), text.replace("i", "İ")]))
         .map(lambda text: f"{text} 9")
     )
 )
 def test_every_way_to_write_a_month_or_a_unit_is_read_or_left(parts: list[str]) -> None:
-    text = " ".join(parts)
+    text = ". ".join(parts)
     assert not grounded(text, text).unsupported
 
 
