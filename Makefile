@@ -79,7 +79,8 @@ unit: $(STAMP) ## the tests that need no server
 	$(BIN)/pytest tests/unit
 
 bench: $(STAMP) $(BENCH_STAMP) ## speed, size and memory, beside others in the same run: tables, in build/bench.md as well
-	$(BIN)/python -m benchmarks | tee build/bench.md
+	@# not the status of tee
+	bash -o pipefail -c '$(BIN)/python -m benchmarks | tee build/bench.md'
 
 $(BENCH_STAMP): requirements-bench.lock
 	@$(INSTALL) build/bench-venv requirements-bench.lock
