@@ -401,7 +401,7 @@ class _Reader:
     def together(self, dates: Sequence[_Date]) -> Period | None:
         """Read what the dates and the words around them mean together; None where that is not clear."""
         merged = self._with_weekdays(dates)
-        if any(map(self._is_unclear, merged)):
+        if not merged or any(map(self._is_unclear, merged)):
             return None
         if span := self._span(merged):
             return span

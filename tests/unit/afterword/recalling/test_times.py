@@ -143,6 +143,7 @@ def test_words_around_dates_make_a_span(question: str, expected: str) -> None:
         "How often do I swim in a week?",
         "Do I work 5 days a week?",
         "I was told 5 people came in at 5 pm",
+        "How did I get from 3 to 5 points?",
         "What is my address now?",
         "Who wrote in 9999?",
         "What is in room 2022?",
