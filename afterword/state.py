@@ -15,7 +15,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
 from aiokafka.partitioner import DefaultPartitioner
 
-from afterword.audit.snapshot import digest
+from afterword.audit.evidence import digest
 from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, decode_input
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, BrokerUnavailable

@@ -1,41 +1,27 @@
-"""Taking a snapshot of a deployment, in the order that `Snapshot` requires, and judging it."""
+"""Reading a deployment, in an order in which work in progress never looks like a loss, and judging it."""
 
-import math
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from afterword.audit.evidence import Circumstances, Consumed, Evidence, Indexed, Vanished, open_evidence
+from afterword.audit.expected import CLOCKS_APART_MS
 from afterword.audit.judge import judge
-from afterword.audit.messages import CLOCKS_APART_MS
-from afterword.audit.parts import Parts
 from afterword.audit.report import Report
-from afterword.audit.snapshot import (
-    Snapshot,
-    milliseconds_if_known,
-    take_dead_letter,
-    take_deletion,
-    take_episode,
-    take_message,
-    take_rejected_message,
-    take_state,
-    take_summary,
-)
+from afterword.audit.segmenter_state import SegmenterState
 from afterword.audit.stores import ReadIndex, indexed_episodes, read_stores
+from afterword.audit.topics import take_dead_letter, take_deletion, take_episode, take_message, take_summary
 from afterword.audit.waiting import until_summarised
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka import broker_errors
 from afterword.streams.log_reader import Log, ReadProgress, SharedProgress, Take, open_log
-from afterword.streams.runtime.collector import without_collector
-from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES
+from afterword.streams.segmenter.arrival import milliseconds
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.together import together
 
 INDEX_PAGE = 2000
 """Episodes that the index is asked for at a time."""
-FACTS_IN_MEMORY = 300_000
-"""Facts that are judged at a time: a message has two and a fifth, and takes some 2 kB while it is judged."""
-ROWS_OF_A_MESSAGE = 4
-"""Records that a message leaves in the changelogs until they are compacted, of which one is a fact."""
 
 
 async def run(
@@ -43,172 +29,169 @@ async def run(
     wait_seconds: float = 0,
     index: ReadIndex = indexed_episodes,
     progress: ReadProgress = lambda *_: None,
-    facts_in_memory: int = FACTS_IN_MEMORY,
 ) -> Report:
     """Audit a deployment.
 
     `wait_seconds`: maximum wait until everything is consumed and every closed episode is summarized; 0 judges at
     once. The report's `missing` says what had not arrived by then. Pending messages are not waited for. `index`: reads
     which episodes are indexed. `progress` is called with what is done, how much of it, and how much there is.
-    `facts_in_memory`: about as many records and documents are judged at a time, or those of one conversation; the
-    others wait in a temporary file.
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled, NoRoom.
     """
-    with broker_errors(settings.kafka.bootstrap_servers):
+    with broker_errors(settings.kafka.bootstrap_servers), open_evidence() as evidence:
         async with open_log(settings.kafka) as log:
             missing = await until_summarised(log, settings.kafka, wait_seconds, progress) if wait_seconds else None
-            topics = await log.topics()
-            if settings.kafka.messages_topic not in topics:
-                raise TopicMissing(topic=settings.kafka.messages_topic)
-            count = await _count_parts(log, settings, topics, facts_in_memory)
-            # of one part all is in memory, millions of tuples: to go through them again and again takes a quarter of it
-            with without_collector() if count == 1 else Parts(count) as parts:
-                snapshot = await _take_snapshot(log, settings, topics, parts, progress)
-                report = await _judge(settings, snapshot, index, progress)
-        report.missing = missing
-        return report
-
-
-async def _count_parts(log: Log, settings: Settings, topics: set[str], facts_in_memory: int) -> int:
-    """Return how many parts it takes, by what topics and stores have now: one, if all fits into memory."""
-    kafka = settings.kafka
-    changelogs = [kafka.changelog(table) for table in TABLES]
-    others = [kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic]
-    extent = await log.extent([topic for topic in (*changelogs, *others) if topic in topics])
-    async with open_stores(settings) as stores:
-        documents = await stores.episodes.count_all() + await stores.messages.count_all()
-    records, rows = extent.of(others).size, extent.of(changelogs).size
-    facts = max(records + documents, rows // ROWS_OF_A_MESSAGE)
-    count = math.ceil(facts / facts_in_memory)
-    return max(1, count)
-
-
-async def _judge(settings: Settings, snapshot: Snapshot, index: ReadIndex, progress: ReadProgress) -> Report:
-    report = Report()
-    for number in snapshot.numbers():
-        with without_collector():
-            report.add(await _judge_part(settings, snapshot.part(number), index, progress))
+            circumstances = await _Reading(settings, log, await log.topics(), evidence, progress).everything(index)
+        report = judge(evidence, circumstances)
+    report.missing = missing
     return report
 
 
-async def _judge_part(settings: Settings, part: Snapshot, index: ReadIndex, progress: ReadProgress) -> Report:
-    await _read_index(settings, index, part, progress)
-    soon = datetime.now(UTC) + timedelta(milliseconds=CLOCKS_APART_MS)  # by the clock of the worker that removes
-    part.messages_before_ms = milliseconds_if_known(settings.retention.messages_before(soon))
-    part.episodes_before_ms = milliseconds_if_known(settings.retention.episodes_before(soon))
-    return judge(part)
+class _Reading:
+    """Reads topics, consumer groups and stores into the tables.
 
-
-async def _take_snapshot(
-    log: Log, settings: Settings, topics: set[str], parts: Parts | None, progress: ReadProgress
-) -> Snapshot:
-    episodes = settings.episodes
-    max_agents = episodes.max_agents if episodes.scope == "agent" else None
-    snapshot = Snapshot(
-        dedupe_window=episodes.dedupe_window,
-        forget_after_ms=episodes.forget_after_ms,
-        max_agents=max_agents,
-        parts=parts,
-    )
-    before = await _state_of_work(log, settings.kafka, topics)
-    await _read_offsets(log, settings.kafka, topics, snapshot)
-    await _read_state(log, settings.kafka, topics, snapshot, progress)
-    await _read_topics_and_stores(log, settings, topics, snapshot, progress)
-    snapshot.quiet = before == await _state_of_work(log, settings.kafka, topics)
-    return snapshot
-
-
-async def _state_of_work(log: Log, kafka: Kafka, topics: set[str]) -> list[object]:
-    """Offsets that change when something is consumed or closed."""
-    outputs = [kafka.episodes_topic, kafka.changelog(MESSAGES), kafka.changelog(CONVERSATIONS)]
-    consumed = await log.committed(kafka.segmenter_id, kafka.messages_topic)
-    return [consumed, *[await log.ends(topic) for topic in outputs if topic in topics]]
-
-
-async def _read_offsets(log: Log, kafka: Kafka, topics: set[str], snapshot: Snapshot) -> None:
-    snapshot.consumed = await log.committed(kafka.segmenter_id, kafka.messages_topic)
-    snapshot.archived_to = await log.committed(kafka.archiver_id, kafka.messages_topic)
-    snapshot.summarized_to = await log.committed(kafka.summarizer_id, kafka.episodes_topic)
-    if kafka.retry_topic in topics:
-        handled = await log.committed(kafka.summarizer_id, kafka.retry_topic)
-        ends = await log.ends(kafka.retry_topic)
-        snapshot.retries_wait = any(end > handled.get(source.partition, 0) for source, end in ends.items())
-
-
-async def _read_state(log: Log, kafka: Kafka, topics: set[str], snapshot: Snapshot, progress: ReadProgress) -> None:
-    """Read the changelogs one after the other, before all other topics: see `SegmenterState`.
-
-    They are compacted: what a changelog had at some moment can be read only then.
+    They are not read at one instant. The groups' offsets come first, then the segmenter's state, the ends of
+    `episode.closed`, `summary.created` and `messages`, then the stores and those topics up to these ends. A message
+    moves in this direction only.
     """
-    for table in (MESSAGES, CONVERSATIONS):
-        if _is_there(kafka.changelog(table), topics, snapshot):
-            await log.read(kafka.changelog(table), partial(take_state, snapshot, table), progress)
-    snapshot.settle()
 
+    def __init__(
+        self, settings: Settings, log: Log, topics: set[str], evidence: Evidence, progress: ReadProgress
+    ) -> None:
+        episodes = settings.episodes
+        self._settings = settings
+        self._kafka: Kafka = settings.kafka
+        self._log = log
+        self._topics = topics
+        self._evidence = evidence
+        self._progress = progress
+        self._circumstances = Circumstances(
+            dedupe_window=episodes.dedupe_window,
+            forget_after_ms=episodes.forget_after_ms,
+            max_agents=episodes.max_agents if episodes.scope == "agent" else None,
+        )
 
-async def _read_topics_and_stores(
-    log: Log, settings: Settings, topics: set[str], snapshot: Snapshot, progress: ReadProgress
-) -> None:
-    """Read the topics to where they end by now, and the stores, at the same time.
+    async def everything(self, index: ReadIndex) -> Circumstances:
+        """Return what else the verdict depends on. Raises: TopicMissing."""
+        if self._kafka.messages_topic not in self._topics:
+            raise TopicMissing(topic=self._kafka.messages_topic)
+        before = await self._state_of_work()
+        await self._read_offsets()
+        await self._read_state()
+        await self._read_topics_and_stores()
+        self._circumstances.quiet = before == await self._state_of_work()
+        await self._read_index(index)
+        retention, soon = self._settings.retention, datetime.now(UTC) + timedelta(milliseconds=CLOCKS_APART_MS)
+        if before_messages := retention.messages_before(soon):  # by the clock of the worker that removes
+            self._circumstances.messages_before_ms = milliseconds(before_messages)
+        if before_episodes := retention.episodes_before(soon):
+            self._circumstances.episodes_before_ms = milliseconds(before_episodes)
+        return self._circumstances
 
-    Stores may then have more than the topics tell of, and never less.
-    """
-    takes = {topic: take for topic, take in _takes(settings, snapshot).items() if _is_there(topic, topics, snapshot)}
-    extent = await log.extent(list(takes))
-    async with open_stores(settings) as stores:
-        total = extent.size + await stores.messages.count_all()
-        counted = SharedProgress("reading topics and stores", total, progress)
-        await together(log.read_all(extent, takes, counted.add), read_stores(stores, snapshot, counted.add))
-    # edits and deletions that the stores may have by now
-    await log.read_all(extent.before(await log.extent([settings.kafka.messages_topic])), takes, counted.add)
-    _note_truncated(extent.truncated, settings.kafka, snapshot)
+    async def _state_of_work(self) -> list[object]:
+        """Offsets that change when something is consumed or closed."""
+        kafka = self._kafka
+        outputs = [kafka.episodes_topic, kafka.changelog(MESSAGES), kafka.changelog(CONVERSATIONS)]
+        consumed = await self._log.committed(kafka.segmenter_id, kafka.messages_topic)
+        return [consumed, *[await self._log.ends(topic) for topic in outputs if topic in self._topics]]
 
+    async def _read_offsets(self) -> None:
+        kafka, log = self._kafka, self._log
+        for role, group, topic in (
+            ("segmenter", kafka.segmenter_id, kafka.messages_topic),
+            ("archiver", kafka.archiver_id, kafka.messages_topic),
+            ("summarizer", kafka.summarizer_id, kafka.episodes_topic),
+        ):
+            for partition, offset in (await log.committed(group, topic)).items():
+                self._evidence.add(Consumed(role, partition, offset))
+        if kafka.retry_topic in self._topics:
+            handled = await log.committed(kafka.summarizer_id, kafka.retry_topic)
+            ends = await log.ends(kafka.retry_topic)
+            waits = any(end > handled.get(source.partition, 0) for source, end in ends.items())
+            self._circumstances.retries_wait = waits
 
-def _takes(settings: Settings, snapshot: Snapshot) -> dict[str, Take]:
-    """Return what takes the records of each topic, in the order in which their ends are asked for.
+    async def _read_state(self) -> None:
+        """Read the changelogs one after the other, before all other topics: see `SegmenterState`.
 
-    The messages come last: so each message of an episode is among them.
-    """
-    kafka = settings.kafka
-    dead, dead_episodes = kafka.dead_letters(kafka.messages_topic), kafka.dead_letters(kafka.episodes_topic)
-    return {
-        dead: partial(take_rejected_message, snapshot, kafka.messages_topic),
-        kafka.episodes_topic: partial(take_episode, snapshot),
-        dead_episodes: partial(take_dead_letter, snapshot.dead_episodes, kafka.episodes_topic),
-        kafka.summaries_topic: partial(take_summary, snapshot),
-        kafka.deletions_topic: partial(take_deletion, snapshot),
-        kafka.messages_topic: partial(take_message, snapshot, redaction=settings.redaction.of_records()),
-    }
+        They are compacted: what a changelog had at some moment can be read only then.
+        """
+        state = SegmenterState()
+        for table in (MESSAGES, CONVERSATIONS):
+            topic = self._kafka.changelog(table)
+            if self._is_there(topic):
+                await self._log.read(topic, partial(state.take, table), self._progress)
+        for row in state.rows():
+            self._evidence.add(row)
 
+    async def _read_topics_and_stores(self) -> None:
+        """Read the topics to where they end by now, and the stores, at the same time.
 
-def _is_there(topic: str, topics: set[str], snapshot: Snapshot) -> bool:
-    if topic not in topics:
-        snapshot.notes.append(f"there is no topic {topic}")
-    return topic in topics
+        Stores may then have more than the topics tell of, and never less.
+        """
+        log, messages = self._log, self._kafka.messages_topic
+        takes = {topic: take for topic, take in self._takes().items() if self._is_there(topic)}
+        extent = await log.extent(list(takes))
+        async with open_stores(self._settings) as stores:
+            total = extent.size + await stores.messages.count_all()
+            counted = SharedProgress("reading topics and stores", total, self._progress)
+            await together(log.read_all(extent, takes, counted.add), read_stores(stores, self._evidence, counted.add))
+        # edits and deletions that the stores may have by now
+        await log.read_all(extent.before(await log.extent([messages])), takes, counted.add)
+        self._note_truncated(extent.truncated)
 
+    def _takes(self) -> dict[str, Take]:
+        """Return what takes the records of each topic, in the order in which their ends are asked for.
 
-def _note_truncated(topics: set[str], kafka: Kafka, snapshot: Snapshot) -> None:
-    names = {kafka.messages_topic: "messages", kafka.episodes_topic: "episodes", kafka.summaries_topic: "summaries"}
-    for topic, name in names.items():
-        if topic in topics:
-            snapshot.truncated.add(name)
-            snapshot.notes.append(f"the oldest records of {topic} were deleted: what depends on them is not judged")
+        The messages come last: so each message of an episode is among them.
+        """
+        kafka, evidence = self._kafka, self._evidence
+        messages, episodes = kafka.messages_topic, kafka.episodes_topic
+        return {
+            kafka.dead_letters(messages): partial(take_dead_letter, evidence, "message", messages),
+            episodes: partial(take_episode, evidence),
+            kafka.dead_letters(episodes): partial(take_dead_letter, evidence, "episode", episodes),
+            kafka.summaries_topic: partial(take_summary, evidence),
+            kafka.deletions_topic: partial(take_deletion, evidence),
+            messages: partial(take_message, evidence, redaction=self._settings.redaction.of_records()),
+        }
 
+    def _is_there(self, topic: str) -> bool:
+        if topic not in self._topics:
+            self._circumstances.notes.append(f"there is no topic {topic}")
+        return topic in self._topics
 
-async def _read_index(settings: Settings, index: ReadIndex, snapshot: Snapshot, progress: ReadProgress) -> None:
-    wanted, found = sorted({episode.episode_id for episode in snapshot.closed}), set[str]()
-    for start in range(0, max(1, len(wanted)), INDEX_PAGE):
-        progress("reading the index", start, len(wanted))
-        found |= await index(settings, wanted[start : start + INDEX_PAGE])
-    snapshot.indexed = found
-    await _read_removed(settings, [one for one in wanted if one in snapshot.stored and one not in found], snapshot)
+    def _note_truncated(self, topics: set[str]) -> None:
+        kafka, found = self._kafka, self._circumstances
+        found.messages_truncated = kafka.messages_topic in topics
+        found.episodes_truncated = kafka.episodes_topic in topics
+        found.summaries_truncated = kafka.summaries_topic in topics
+        for topic in (kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic):
+            if topic in topics:
+                found.notes.append(f"the oldest records of {topic} were deleted: what depends on them is not judged")
 
+    async def _read_index(self, index: ReadIndex) -> None:
+        self._evidence.index()
+        wanted = [name for (name,) in self._evidence.rows("SELECT DISTINCT episode_id FROM closed ORDER BY 1")]
+        for start in range(0, max(1, len(wanted)), INDEX_PAGE):
+            self._progress("reading the index", start, len(wanted))
+            for episode in await index(self._settings, wanted[start : start + INDEX_PAGE]):
+                self._evidence.add(Indexed(episode))
+        self._evidence.index()
+        missing = [
+            name
+            for (name,) in self._evidence.rows("""
+            SELECT DISTINCT episode_id FROM closed JOIN stored_episode USING (episode_id)
+            WHERE episode_id NOT IN (SELECT episode_id FROM indexed)
+        """)
+        ]
+        if missing:
+            await self._read_vanished(missing)
 
-async def _read_removed(settings: Settings, missing: list[str], snapshot: Snapshot) -> None:
-    """Look up which of the episodes that are not in the index were deleted since the stores were read."""
-    if missing:
-        async with open_stores(settings) as stores:
+    async def _read_vanished(self, missing: list[str]) -> None:
+        """Look up which of the episodes that are not in the index were deleted since the stores were read."""
+        async with open_stores(self._settings) as stores:
             for start in range(0, len(missing), INDEX_PAGE):
                 versions = await stores.episodes.versions(missing[start : start + INDEX_PAGE])
-                snapshot.removed |= {episode_id for episode_id, version in versions.items() if version.ended}
+                for episode, version in versions.items():
+                    if version.ended:
+                        self._evidence.add(Vanished(episode))

@@ -1,19 +1,10 @@
-"""Reading the stores: episodes, messages, and which episodes are indexed."""
+"""Documents of the stores, reduced to the rows that an audit keeps of them, and which episodes are indexed."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from afterword.audit.snapshot import (
-    Archived,
-    AuditedEpisode,
-    DeletedDocument,
-    MessageDocument,
-    Snapshot,
-    Stored,
-    digest,
-    digest_of_message,
-)
-from afterword.streams.log_reader import Position
+from afterword.audit import evidence as rows
+from afterword.audit.evidence import Document, Evidence, StoredChange, StoredMessage, digest, digest_of_message
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef
 from afterword.streams.stores.messages import MessageRef
@@ -27,29 +18,34 @@ COUNTED_AT_A_TIME = 200
 T = TypeVar("T")
 
 
-async def read_stores(stores: Stores, snapshot: Snapshot, read: Callable[[int], None]) -> None:
-    """Read episodes and messages into the snapshot; `read` is called with numbers of them.
-
-    Raises: StoreUnavailable, NoRoom.
-    """
+async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], None]) -> None:
+    """Add every episode and message; `read` is called with numbers of messages. Raises: StoreUnavailable, NoRoom."""
     async for episode in stores.episodes.all_episodes():
-        snapshot.add(_deleted(episode) if isinstance(episode, DeletedEpisode) else _kept(episode))
+        take_stored(evidence, episode)
     async for message in _counted(stores.messages.all_messages(), read):
-        snapshot.add(_document(message))
+        evidence.add(document_of(message))
 
 
-def _deleted(episode: DeletedEpisode) -> DeletedDocument:
-    return DeletedDocument(episode.deletion.episode_id, episode.as_of, episode.deletion.reason == "expired")
+def take_stored(evidence: Evidence, episode: EpisodeRef | DeletedEpisode) -> None:
+    if isinstance(episode, DeletedEpisode):
+        deletion = episode.deletion
+        evidence.add(rows.DeletedEpisode(deletion.episode_id, episode.as_of, deletion.reason == "expired"))
+        return
+    name, whose = episode.episode_id, (episode.conversation_id, episode.tenant_id)
+    evidence.add(rows.StoredEpisode(name, episode.made_from, episode.fingerprint, episode.as_of))
+    for message_id in episode.message_ids:
+        evidence.add(StoredMessage(name, digest_of_message(whose[0], message_id, whose[1])))
+    for message_id, offset in episode.changes:
+        evidence.add(StoredChange(name, digest_of_message(whose[0], message_id, whose[1]), offset))
 
 
-def _kept(episode: EpisodeRef) -> AuditedEpisode:
-    return AuditedEpisode(episode.episode_id, episode.conversation_id, stored(episode))
-
-
-def _document(message: MessageRef) -> MessageDocument:
+def document_of(message: MessageRef) -> Document:
+    key = digest(message.key)
     if message.deleted:
-        return MessageDocument(message.key, Archived(None, False, deleted=True, changed=message.changed))
-    return MessageDocument(message.key, archived(message))
+        return Document(key, None, False, deleted=True, changed=message.changed)
+    content = None if message.content is None else digest(message.content)
+    partition, offset = message.source or (None, None)
+    return Document(key, message.episode_id, message.archived, content, partition, offset, changed=message.changed)
 
 
 async def _counted(items: AsyncIterator[T], read: Callable[[int], None]) -> AsyncIterator[T]:
@@ -61,21 +57,6 @@ async def _counted(items: AsyncIterator[T], read: Callable[[int], None]) -> Asyn
             read(done)
             done = 0
     read(done)
-
-
-def archived(message: MessageRef) -> Archived:
-    content = None if message.content is None else digest(message.content)
-    source = Position(*message.source) if message.source else None
-    return Archived(message.episode_id, message.archived, content, source, changed=message.changed)
-
-
-def stored(episode: EpisodeRef) -> Stored:
-    def name(message_id: str) -> bytes:
-        return digest_of_message(episode.conversation_id, message_id, episode.tenant_id)
-
-    changes = tuple((name(message_id), offset) for message_id, offset in episode.changes)
-    messages = frozenset(map(name, episode.message_ids))
-    return Stored(episode.made_from, episode.fingerprint, messages, changes, episode.as_of)
 
 
 async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:

@@ -5,8 +5,8 @@ import time
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from afterword.audit.evidence import digest
 from afterword.audit.report import EXAMPLES_NAMED, Missing
-from afterword.audit.snapshot import digest
 from afterword.schemas.dead_letters import is_offset
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_ID, CE_TYPE, header

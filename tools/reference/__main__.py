@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer.main
 
-from afterword.audit.report import MEANING
+from afterword.audit.findings import FINDINGS
 from afterword.cli import app
 from afterword.serving.app import routes_only
 from afterword.streams.settings import Settings
@@ -21,7 +21,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings.reference(Settings),
         "reference/cli.md": cli.reference(typer.main.get_command(app), "afterword"),
         "reference/events.md": events.reference(Settings.model_construct()),
-        "reference/findings.md": findings.reference(MEANING),
+        "reference/findings.md": findings.reference(FINDINGS),
         "reference/openapi.json": json.dumps(routes_only().openapi(), indent=1, ensure_ascii=False) + "\n",
         "reference/metrics.md": metrics.reference(Metrics("any", "any")),
     }

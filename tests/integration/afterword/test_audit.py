@@ -202,15 +202,6 @@ async def test_all_done_is_clean_and_every_message_in_an_episode(deployment):
 
 
 @pytest.mark.nightly
-async def test_in_parts_the_report_is_the_same(deployment):
-    await deployment.everything()
-    await deployment.database["messages"].delete_one({"_id": "superseg_validation_2:superseg_validation_2-1"})
-    at_once = await audit.run(deployment.settings)
-    assert not at_once.clean
-    assert await audit.run(deployment.settings, facts_in_memory=50) == at_once
-
-
-@pytest.mark.nightly
 async def test_an_episode_that_is_deleted_before_the_index_is_read_is_no_finding(deployment):
     await deployment.everything()
     first = deployment.episodes()[0]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from afterword.audit.report import Report
+from afterword.audit.report import Finding, Report
 from afterword.commands.common import Screen, counting, print_table, report
 from afterword.commands.dlq import COLUMNS, _cells, _page
 from afterword.commands.memory import EPISODE_COLUMNS, _episode_row, context_lines
@@ -28,8 +28,7 @@ def begun(text: str) -> set[str]:
 
 
 def test_an_id_does_not_forge_the_audits_verdict() -> None:
-    report = Report(notes=[HOSTILE])
-    report.found("lost", f"{HOSTILE} at messages/0/1")
+    report = Report(notes=[HOSTILE], findings={"lost": Finding(1, [f"{HOSTILE} at messages/0/1"])})
     lines = "\n".join(report.lines())
     assert FORGED not in lines.splitlines()
     assert lines.splitlines()[-1] == "NOT CLEAN"

@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from afterword.audit.snapshot import Damage, Pending, SegmenterState
+from afterword.audit.evidence import Damage, Pending
+from afterword.audit.segmenter_state import SegmenterState
 from afterword.streams.errors import StateUnreadable
-from afterword.streams.log_reader import Position
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from tests.unit.segmenter.chat import Chat, limits, say, says
 
@@ -37,15 +37,19 @@ def chat() -> Chat:
 
 
 def pending(offset: int, scope: str) -> Pending:
-    return Pending(Position(3, offset), scope)
+    return Pending(3, offset, scope, scope)
+
+
+def waiting(state: SegmenterState) -> set[Pending]:
+    return {row for row in state.rows() if isinstance(row, Pending) and not row.handed_over}
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 8 + b"\1\0not JSON", b"\0" * 8 + b"\1\0[]"])
 def test_a_damaged_row_is_named_and_the_other_conversations_are_read(chat: Chat, damage: bytes) -> None:
     chat.conversations[b"c"] = damage
     state = read(chat)
-    assert [(found.conversation_id, found.partition) for found in state.damaged] == [("c", 3)]
-    assert state.pending() == {pending(2, "d")}
+    assert [(found.conversation, found.partition) for found in state.damaged] == [("c", 3)]
+    assert waiting(state) == {pending(2, "d")}
 
 
 def test_a_damaged_message_is_named_too(chat: Chat) -> None:
@@ -66,7 +70,7 @@ def test_a_row_that_was_written_anew_is_damaged_no_more(chat: Chat) -> None:
 def test_a_key_that_names_no_conversation_is_damage_of_none(chat: Chat, table: str) -> None:
     rows: dict[str, Any] = {"conversations": chat.conversations, "messages": chat.messages}
     rows[table][FOREIGN] = next(iter(chat.conversations.values()))
-    assert [found.conversation_id for found in read(chat).damaged] == [None]
+    assert [found.conversation for found in read(chat).damaged] == [None]
 
 
 def test_a_row_of_a_later_release_is_no_damage(chat: Chat) -> None:

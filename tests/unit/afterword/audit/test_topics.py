@@ -1,10 +1,11 @@
-"""Records of topics, as the audit takes them in."""
+"""Records of topics and their positions, as the audit takes them in."""
 
 from aiokafka import ConsumerRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.audit.snapshot import Snapshot, take_episode
+from afterword.audit.evidence import open_evidence
+from afterword.audit.topics import take_episode
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import Headers, cloud_event
@@ -20,11 +21,15 @@ def test_a_request_to_redo_a_summary_is_neither_an_episode_nor_a_change_nor_unre
     redo = EpisodeRedo(
         conversation_id="c1", episode_id="c1:1", revision=1, model="m", prompt_version="p", requested_at=NOON
     )
-    snapshot = Snapshot()
-    take_episode(snapshot, record(redo.to_json(), cloud_event(EPISODE_REDO, "c1:1:1:redo", "test", NOON)))
-    assert (snapshot.closed, snapshot.amended, snapshot.unreadable) == ([], [], 0)
-    take_episode(snapshot, record(b"{}", cloud_event(EPISODE_REDO, "c1:1:1:redo", "test", NOON)))
-    assert snapshot.unreadable == 1
+    headers = cloud_event(EPISODE_REDO, "c1:1:1:redo", "test", NOON)
+    with open_evidence() as evidence:
+        take_episode(evidence, record(redo.to_json(), headers))
+        evidence.index()
+        rows = "SELECT (SELECT COUNT(*) FROM closed) + (SELECT COUNT(*) FROM amended) + COUNT(*) FROM unreadable"
+        assert evidence.count(rows) == 0
+        take_episode(evidence, record(b"{}", headers))
+        evidence.index()
+        assert evidence.count("SELECT COUNT(*) FROM unreadable WHERE kind = 'episode'") == 1
 
 
 POSITIONS = st.sets(st.builds(Position, st.integers(0, 2), st.integers(0, 10_000) | st.integers(2**40, 2**40 + 9)))

@@ -1,0 +1,419 @@
+"""What topics and stores say, in a temporary SQLite database: one table for each kind of row below.
+
+No message content is kept. A message is known by the digest of its `message_key`, and a content or a list of ids by
+its digest.
+"""
+
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from afterword.schemas.ids import episode_id, message_key
+from afterword.streams.errors import AfterwordError
+
+DIGEST_BYTES: Final = 16
+"""128 bits: no two of a billion messages share one by chance."""
+ROWS_TOGETHER: Final = 5_000
+"""Rows of a table that are inserted with one statement."""
+CACHE_KIB: Final = 64 * 1024
+"""Pages that SQLite holds in memory; the others are on disk."""
+
+
+class NoRoom(AfterwordError):
+    """the audit cannot keep what it has read in a temporary file: {problem}; TMPDIR names another directory"""
+
+
+class Consumed(NamedTuple):
+    """The committed offset of a worker's group in one partition of its input topic."""
+
+    role: str
+    """`segmenter`, `archiver` or `summarizer`."""
+    partition: int
+    offset: int
+
+
+class Message(NamedTuple):
+    """A `message.created` on `messages`."""
+
+    partition: int
+    offset: int
+    conversation: str
+    scope: str
+    """`scope_name` of the conversation."""
+    message: bytes
+    content: bytes
+    skipped: bool = False
+    agent: str | None = None
+    tenant: str | None = None
+    record_ms: int = 0
+    """Timestamp of the record, milliseconds since 1970."""
+    sent_ms: int = 0
+    """Its `sent_at`, milliseconds since 1970; 0: not known."""
+
+
+class Flush(NamedTuple):
+    """A `conversation.flush`."""
+
+    partition: int
+    offset: int
+    conversation: str
+    agent: str | None
+
+
+class Change(NamedTuple):
+    """An edit or a deletion on `messages`."""
+
+    partition: int
+    offset: int
+    conversation: str
+    tenant: str | None
+    message: bytes | None
+    """None: all messages of the conversation so far."""
+    content: bytes | None = None
+    """The new content, if an edit changed it."""
+    deletes: bool = True
+    excludes: bool = True
+    """The message is to be in no episode."""
+
+
+class Refused(NamedTuple):
+    """An invalid record of `messages`."""
+
+    partition: int
+    offset: int
+
+
+class DeadLetter(NamedTuple):
+    """The original position of a dead letter; those of the archiver are in an episode nevertheless, and not here."""
+
+    kind: str
+    """`message` or `episode`, by the topic of the original."""
+    partition: int
+    offset: int
+    quarantined: bool = False
+    """It was rejected because its conversation's state was damaged: rebuilding the state reads it again."""
+
+
+class Pending(NamedTuple):
+    """A message that waits in the segmenter's state for its episode to close."""
+
+    partition: int
+    offset: int
+    scope: str
+    conversation_scope: str
+    """`scope_name` without the agent."""
+    handed_over: bool = False
+    """It waited for an agent when the state was first read, and no longer a moment later."""
+
+
+class Damage(NamedTuple):
+    """A row of the segmenter's state that cannot be read."""
+
+    conversation: str | None
+    """None: its key names none."""
+    partition: int
+    problem: str
+
+
+class Closed(NamedTuple):
+    """An `episode.closed`."""
+
+    partition: int
+    offset: int
+    episode_id: str
+    revision: int
+    conversation: str
+    ordinal: int
+    fingerprint: str
+    recomputed: str
+    """The fingerprint of the messages that it carries."""
+    message_ids: bytes
+    """Digest of the core's ids, in order."""
+    scope: str
+    number: int
+    """`number_of` its position: what its core messages are found by."""
+    first_offset: int = -1
+    """Position of its first core message in `messages`."""
+    last_offset: int = -1
+    truncated: bool = False
+    """Its contents are not compared: edits made it too large, and they were cut."""
+    ended_ms: int = 0
+    """`sent_at` of its last message."""
+
+
+class Core(NamedTuple):
+    """A message in the core of an episode."""
+
+    episode: int
+    """`number` of its `Closed`."""
+    place: int
+    message: bytes
+    content: bytes
+    sent_ms: int = 0
+    """Its `sent_at`, milliseconds since 1970; 0: not known."""
+
+
+class Amended(NamedTuple):
+    """An `episode.amended`."""
+
+    partition: int
+    offset: int
+    conversation: str
+    message: bytes | None
+    change_partition: int
+    """Position of the change on `messages`."""
+    change_offset: int
+
+
+class Announced(NamedTuple):
+    """A `summary.created`."""
+
+    event_id: str
+    episode_id: str
+    revision: int
+    event: bytes
+    """Digest of the whole event."""
+    message_ids: bytes
+    made_from: int
+    """Revision of its `episode.closed`."""
+    supersedes: str | None = None
+    reason: str | None = None
+    """Reason why it supersedes another; None for a fallback that was replaced."""
+
+
+class AnnouncedDeletion(NamedTuple):
+    """A `summary.deleted`."""
+
+    event_id: str
+    episode_id: str
+
+
+class Unreadable(NamedTuple):
+    """An invalid record of `episode.closed` (`episode`), `summary.created` or `summary.deleted` (`summary`)."""
+
+    kind: str
+
+
+class StoredEpisode(NamedTuple):
+    """An episode in the store."""
+
+    episode_id: str
+    made_from: int
+    """Revision of the `episode.closed` that its summary was made from."""
+    fingerprint: str
+    as_of: int = -1
+    """Its rolling summary has all changes up to this offset."""
+
+
+class StoredMessage(NamedTuple):
+    """A core message of an episode in the store."""
+
+    episode_id: str
+    message: bytes
+
+
+class StoredChange(NamedTuple):
+    """A message that was changed before the summary of its stored episode was made, and the offset of that change."""
+
+    episode_id: str
+    message: bytes
+    offset: int
+
+
+class DeletedEpisode(NamedTuple):
+    """What stays in the store of a deleted episode."""
+
+    episode_id: str
+    as_of: int
+    """Offset of the change that ended it."""
+    expired: bool = False
+    """It was older than episodes are kept."""
+
+
+class Document(NamedTuple):
+    """A message in the archive, or only its label, if the summarizer has written it and the archiver has not."""
+
+    message: bytes
+    episode_id: str | None
+    archived: bool
+    """False while the document has only an `episode_id`."""
+    content: bytes | None = None
+    partition: int | None = None
+    """Position in `messages` of the record that it was archived from."""
+    offset: int | None = None
+    deleted: bool = False
+    changed: int = -1
+    """Offset of its last change."""
+
+
+class Indexed(NamedTuple):
+    """An episode that has a point in the search index."""
+
+    episode_id: str
+
+
+class Vanished(NamedTuple):
+    """An episode without a point that was deleted since the stores were read."""
+
+    episode_id: str
+
+
+TABLES: Final[Mapping[type[tuple[Any, ...]], tuple[str, ...]]] = {
+    Consumed: (),
+    Message: (),
+    Flush: (),
+    Change: ("message", "conversation"),
+    Refused: (),
+    DeadLetter: ("kind, partition, offset",),
+    Pending: ("partition, offset",),
+    Damage: (),
+    Closed: ("episode_id, revision", "number"),
+    Core: ("message", "episode"),
+    Amended: ("change_partition, change_offset",),
+    Announced: ("episode_id, made_from", "event_id"),
+    AnnouncedDeletion: ("episode_id",),
+    Unreadable: (),
+    StoredEpisode: ("episode_id",),
+    StoredMessage: ("episode_id, message",),
+    StoredChange: ("episode_id, message",),
+    DeletedEpisode: ("episode_id",),
+    Document: ("message",),
+    Indexed: ("episode_id",),
+    Vanished: ("episode_id",),
+}
+"""Rows, and the columns that each table is searched by."""
+
+
+@dataclass
+class Circumstances:
+    """What else a verdict depends on; the queries know the fields by their names."""
+
+    dedupe_window: int = 1000
+    forget_after_ms: int = 0
+    """Silence after which the segmenter forgets a conversation; 0: never."""
+    max_agents: int | None = None
+    """Number of agents active at a time, with `scope = agent`."""
+    messages_before_ms: int = 0
+    """Messages sent before may have expired in the archive; 0: none."""
+    episodes_before_ms: int = 0
+    """Episodes that ended before may have expired; 0: none."""
+    quiet: bool = True
+    """Nothing was consumed or closed while topics and stores were read."""
+    retries_wait: bool = False
+    """Records of `episode.retry` are not handled yet: a change may be among them."""
+    messages_truncated: bool = False
+    """The oldest records of the topic were deleted."""
+    episodes_truncated: bool = False
+    summaries_truncated: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def values(self) -> dict[str, object]:
+        names = (one.name for one in fields(Circumstances) if one.name != "notes")
+        return {name: getattr(self, name) for name in names}
+
+
+class Evidence:
+    """The tables. They are in memory or in a private file without a name, which is gone when the process ends."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        self._waiting: defaultdict[type[tuple[Any, ...]], list[tuple[Any, ...]]] = defaultdict(list)
+        database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        for pragma in ("journal_mode = off", "synchronous = off", "locking_mode = exclusive"):
+            database.execute(f"PRAGMA {pragma}")
+        database.execute("BEGIN")  # one transaction for all: each would write what has changed
+        for row in TABLES:
+            database.execute(f"CREATE TABLE {_table(row)} ({', '.join(_columns(row))})")
+
+    def add(self, row: tuple[Any, ...]) -> None:
+        """Insert a row into the table of its type."""
+        waiting = self._waiting[type(row)]
+        waiting.append(row)
+        if len(waiting) >= ROWS_TOGETHER:
+            self._insert(type(row))
+
+    def index(self) -> None:
+        """Insert what waits, and make the tables searchable. May be called again after more was added."""
+        for row, indexes in TABLES.items():
+            self._insert(row)
+            for number, columns in enumerate(indexes):
+                self.run(f"CREATE INDEX IF NOT EXISTS {_table(row)}_{number} ON {_table(row)} ({columns})")
+
+    def run(self, sql: str, values: Mapping[str, object] | None = None) -> None:
+        self._database.execute(sql, values or {})
+
+    def run_all(self, script: str, values: Mapping[str, object]) -> None:
+        """Run statements that are separated by `;` at the end of a line."""
+        for statement in script.split(";\n"):
+            self.run(statement, values)
+
+    def run_many(self, sql: str, rows: Iterable[tuple[object, ...]]) -> None:
+        self._database.executemany(sql, rows)
+
+    def rows(self, sql: str, values: Mapping[str, object] | None = None) -> Iterator[Any]:
+        yield from self._database.execute(sql, values or {})
+
+    def count(self, sql: str, values: Mapping[str, object] | None = None) -> int:
+        """Return the only number that a query yields."""
+        found: int = self._database.execute(sql, values or {}).fetchone()[0]
+        return found
+
+    def _insert(self, row: type[tuple[Any, ...]]) -> None:
+        places = ", ".join("?" * len(_columns(row)))
+        statement = f"INSERT INTO {_table(row)} VALUES ({places})"  # noqa: S608 – names of our own classes
+        self._database.executemany(statement, self._waiting.pop(row, ()))
+
+
+@contextmanager
+def open_evidence() -> Iterator[Evidence]:
+    """Open empty tables. Raises, in the block too: NoRoom."""
+    database = sqlite3.connect("", isolation_level=None)
+    try:
+        yield Evidence(database)
+    except sqlite3.OperationalError as error:
+        raise NoRoom(problem=error) from error
+    finally:
+        database.close()
+
+
+def _table(row: type[tuple[Any, ...]]) -> str:
+    """`StoredEpisode` → `stored_episode`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", row.__name__).lower()
+
+
+def _columns(row: type[tuple[Any, ...]]) -> tuple[str, ...]:
+    fields: tuple[str, ...] = row._fields  # type: ignore[attr-defined]  # every row is a NamedTuple
+    return fields
+
+
+def scope_name(conversation_id: str, agent_id: str | None = None) -> str:
+    """Return the prefix of the ids of all episodes in the scope."""
+    return episode_id(conversation_id, 0, agent_id).rpartition(":")[0]
+
+
+def scope_in(episode: str) -> str:
+    """Return the scope that an `episode_id` is numbered in, in the form of `scope_name`."""
+    return episode.rpartition(":")[0]
+
+
+def number_of(partition: int, offset: int) -> int:
+    """Return a number that no other position has."""
+    return offset << 16 | partition
+
+
+def digest(text: str) -> bytes:
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=DIGEST_BYTES).digest()
+
+
+def digest_of_message(conversation_id: str, message_id: str, tenant_id: str | None = None) -> bytes:
+    return digest(message_key(conversation_id, message_id, tenant_id))
+
+
+def digest_of_all(ids: Iterable[str]) -> bytes:
+    """Digest of ids in order; different lists have different digests."""
+    return digest("".join(f"{len(i)}:{i}" for i in ids))

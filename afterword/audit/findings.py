@@ -1,0 +1,315 @@
+"""Every finding: a name, a sentence, and the queries that yield an example for each violation."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class FindingKind(NamedTuple):
+    """A way to break the promise; a violation is a row of any of its queries."""
+
+    meaning: str
+    queries: tuple[str, ...]
+
+
+FINDINGS: Final[Mapping[str, FindingKind]] = {
+    "lost": FindingKind(
+        "consumed, but missing in an episode, not pending, not dead-lettered",
+        (
+            "SELECT name FROM fate WHERE fate = 'lost'",
+            """
+            SELECT 'an invalid record, partition ' || partition || ', offset ' || offset || ', without a dead letter'
+            FROM refused_fate WHERE fate = 'lost'
+            """,
+        ),
+    ),
+    "duplicated": FindingKind(
+        "in more than one episode of the same conversation or agent, or in one and still pending",
+        (
+            "SELECT name || ', in ' || episodes FROM surplus WHERE name IS NOT NULL",
+            "SELECT name || ', in ' || episode_id || ' and pending' FROM copy "
+            "WHERE episode_id IS NOT NULL AND is_pending AND :quiet",
+        ),
+    ),
+    "out_of_order": FindingKind(
+        "episodes whose messages are not in log order",
+        (
+            """
+            SELECT DISTINCT episode_id FROM (
+                SELECT episode_id, offset <= MAX(offset) OVER (
+                    PARTITION BY copy_scope ORDER BY ordinal, episode_id, place, n
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                ) AS is_late
+                FROM copy AS c
+                -- What is left of a truncated topic may be a repeat of what the episode has from a record that is gone.
+                WHERE episode_id IS NOT NULL AND NOT (:messages_truncated AND (
+                    offset NOT BETWEEN first_offset AND last_offset
+                    OR first_offset < (SELECT MIN(offset) FROM message WHERE message.partition = c.partition)
+                ))
+            )
+            WHERE is_late
+            """,
+        ),
+    ),
+    "altered": FindingKind(
+        "content in the episode differs from what was produced",
+        (
+            """
+            SELECT name || ', in ' || episode_id FROM copy
+            WHERE episode_id IS NOT NULL AND NOT truncated AND placed_content <> content AND NOT EXISTS (
+                SELECT 1 FROM changed WHERE changed.id = copy.id AND changed.content = copy.placed_content
+            )
+            """,
+        ),
+    ),
+    "unknown_message": FindingKind(
+        "in an episode, but never produced",
+        (
+            """
+            SELECT 'in ' || episodes FROM surplus
+            WHERE NOT :messages_truncated AND NOT EXISTS (SELECT 1 FROM standing WHERE message = surplus.message)
+            """,
+        ),
+    ),
+    "excluded_message": FindingKind(
+        "in an episode, although skipped or dead-lettered",
+        (
+            """
+            SELECT 'in ' || episodes FROM surplus
+            WHERE EXISTS (SELECT 1 FROM standing WHERE message = surplus.message)
+            AND NOT EXISTS (SELECT 1 FROM copy WHERE message = surplus.message)
+            """,
+        ),
+    ),
+    "wrong_agent": FindingKind(
+        "in an episode of an agent it was not addressed to",
+        (
+            """
+            SELECT 'in ' || episodes FROM surplus
+            WHERE name IS NULL AND EXISTS (SELECT 1 FROM copy WHERE message = surplus.message)
+            """,
+        ),
+    ),
+    "state_unreadable": FindingKind(
+        "a row of the segmenter's state is damaged, and its conversation in quarantine",
+        (
+            "SELECT COALESCE(conversation, 'no conversation') || ', partition ' || partition || ': ' || problem "
+            "FROM damage",
+        ),
+    ),
+    "two_partitions": FindingKind(
+        "conversations with messages in several partitions: producers differ in their partitioner",
+        (
+            """
+            SELECT conversation || ', partitions ' || GROUP_CONCAT(partition, ', ') FROM (
+                SELECT DISTINCT conversation, partition FROM accepted WHERE offset < consumed_to ORDER BY 1, 2
+            )
+            GROUP BY conversation HAVING COUNT(*) > 1
+            """,
+        ),
+    ),
+    "not_archived": FindingKind(
+        "before the archiver's offset, but not archived",
+        (
+            """
+            SELECT name FROM standing AS s LEFT JOIN document AS d ON d.message = s.message
+            WHERE s.offset < s.archived_to AND CASE
+                WHEN d.message IS NULL THEN NOT s.may_have_expired
+                ELSE NOT d.archived AND NOT d.deleted
+            END
+            """,
+        ),
+    ),
+    "archived_differently": FindingKind(
+        "archived content differs from what was produced",
+        (
+            # The content is that of the record it was archived from, or of any record of the message if that one is
+            # not there.
+            """
+            SELECT s.name FROM standing AS s JOIN document AS d ON d.message = s.message
+            WHERE s.is_first AND d.content IS NOT NULL AND d.changed < 0 AND CASE
+                WHEN EXISTS (
+                    SELECT 1 FROM standing AS o
+                    WHERE o.message = d.message AND o.partition = d.partition AND o.offset = d.offset
+                ) THEN NOT EXISTS (
+                    SELECT 1 FROM standing AS o WHERE o.message = d.message
+                    AND o.partition = d.partition AND o.offset = d.offset AND o.content = d.content
+                )
+                ELSE NOT :messages_truncated AND NOT EXISTS (
+                    SELECT 1 FROM standing AS o WHERE o.message = d.message AND o.content = d.content
+                )
+            END
+            """,
+        ),
+    ),
+    "ordinal_gap": FindingKind(
+        "ordinals are not 1, 2, 3 …",
+        (
+            """
+            SELECT scope || ' has ' || MIN(ordinal) || ' to ' || MAX(ordinal) || ' in ' || COUNT(*) || ' episodes'
+            FROM latest GROUP BY scope
+            HAVING MAX(ordinal) - MIN(ordinal) + 1 <> COUNT(*) OR COUNT(DISTINCT ordinal) <> COUNT(*)
+            OR NOT :episodes_truncated AND MIN(ordinal) <> 1
+            """,
+        ),
+    ),
+    "committed_twice": FindingKind(
+        "the same revision of an episode was committed more than once",
+        (
+            """
+            SELECT episode_id || ' revision ' || revision || ': ' || COUNT(*) || ' times'
+            FROM closed GROUP BY episode_id, revision HAVING COUNT(*) > 1
+            """,
+        ),
+    ),
+    "fingerprint_wrong": FindingKind(
+        "fingerprint does not match the messages",
+        (
+            "SELECT episode_id || ' at partition ' || partition || ', offset ' || offset "
+            "FROM closed WHERE fingerprint <> recomputed",
+        ),
+    ),
+    "not_stored": FindingKind(
+        "episodes summarized, but not stored",
+        (
+            """
+            SELECT name FROM summarized AS e LEFT JOIN stored_episode AS s ON s.episode_id = e.episode_id
+            WHERE s.episode_id IS NULL OR s.made_from < e.revision
+            """,
+        ),
+    ),
+    "stored_differently": FindingKind(
+        "stored fingerprint differs",
+        (
+            """
+            SELECT name FROM summarized AS e
+            JOIN stored_episode AS s ON s.episode_id = e.episode_id AND s.made_from = e.revision
+            WHERE s.fingerprint <> e.fingerprint
+            """,
+        ),
+    ),
+    "label_wrong": FindingKind(
+        "archived core messages do not have the episode's id",
+        (
+            # A message of several episodes carries the id of the one that was stored last.
+            """
+            SELECT e.episode_id || ': ' || COUNT(*) || ' of '
+                || (SELECT COUNT(*) FROM core WHERE episode = e.number) || ' messages'
+            FROM summarized AS e JOIN core AS c ON c.episode = e.number
+            LEFT JOIN document AS d ON d.message = c.message
+            WHERE d.episode_id IS NOT e.episode_id
+            AND NOT (d.message IS NULL AND 0 < c.sent_ms AND c.sent_ms < :messages_before_ms)
+            AND NOT EXISTS (SELECT 1 FROM placed WHERE message = c.message AND placed.episode_id = d.episode_id)
+            AND NOT EXISTS (SELECT 1 FROM changed WHERE message = c.message AND excludes)
+            GROUP BY e.number
+            """,
+        ),
+    ),
+    "not_indexed": FindingKind(
+        "episodes summarized, but not in the search index",
+        (
+            """
+            SELECT name FROM summarized
+            WHERE episode_id NOT IN (SELECT episode_id FROM indexed)
+            AND episode_id NOT IN (SELECT episode_id FROM vanished)
+            AND NOT (0 < ended_ms AND ended_ms < :episodes_before_ms)
+            """,
+        ),
+    ),
+    "not_announced": FindingKind(
+        "episodes before the summarizer's offset, but without summary.created",
+        ("SELECT name FROM progress WHERE state = 'not_announced'",),
+    ),
+    "announced_differently": FindingKind(
+        "events with the same id, but different contents",
+        (
+            """
+            SELECT event_id || ': ' || COUNT(DISTINCT event) || ' contents'
+            FROM announced GROUP BY event_id HAVING COUNT(DISTINCT event) > 1
+            """,
+        ),
+    ),
+    "announced_wrongly": FindingKind(
+        "summary.created does not match its episode",
+        (
+            """
+            SELECT event_id || ': not the id of its episode' FROM announced
+            WHERE event_id <> episode_id || ':' || revision
+            """,
+            """
+            SELECT event_id || ': there is no such closed episode' FROM announced AS a
+            WHERE :quiet AND NOT :episodes_truncated AND NOT EXISTS (
+                SELECT 1 FROM closed AS c WHERE c.episode_id = a.episode_id AND c.revision = a.made_from
+            )
+            """,
+            """
+            SELECT event_id || ': message_ids are not those of the episode' FROM announced AS a
+            JOIN closed AS c ON c.episode_id = a.episode_id AND c.revision = a.made_from
+            GROUP BY a.rowid
+            HAVING NOT MAX(a.message_ids = c.message_ids OR EXISTS (
+                SELECT 1 FROM core JOIN changed ON changed.message = core.message AND changed.excludes
+                WHERE core.episode = c.number
+            ))
+            """,
+            # What a change or a request supersedes need not have been announced: a crash may come before it.
+            """
+            SELECT event_id || ': supersedes an event that was never announced' FROM announced
+            WHERE supersedes IS NOT NULL AND reason IS NULL AND NOT :summaries_truncated
+            AND supersedes NOT IN (SELECT event_id FROM announced)
+            """,
+        ),
+    ),
+    "resurrected": FindingKind(
+        "deleted, but stored, indexed or in a stored episode",
+        (
+            """
+            SELECT name || ', in the archive' FROM archived_change WHERE is_deleted
+            """,
+            """
+            SELECT DISTINCT name || ', in ' || episode_id FROM amended_episode WHERE is_excluded
+            """,
+            """
+            SELECT episode_id || ', in the index' FROM latest
+            WHERE is_gone AND episode_id IN (SELECT episode_id FROM indexed)
+            """,
+        ),
+    ),
+    "stale": FindingKind(
+        "stored, but not as it was edited last",
+        (
+            """
+            SELECT name || ', in the archive' FROM archived_change AS a
+            WHERE NOT is_deleted AND archived_content <> COALESCE((
+                SELECT content FROM changed
+                WHERE changed.id = a.id AND content IS NOT NULL AND changed.offset < a.archived_to
+                ORDER BY partition DESC, offset DESC LIMIT 1
+            ), content)
+            -- The archiver may have handled more since its offset was read.
+            AND NOT EXISTS (
+                SELECT 1 FROM changed
+                WHERE changed.id = a.id AND changed.content = a.archived_content AND changed.offset >= a.archived_to
+            )
+            """,
+            """
+            SELECT DISTINCT name || ', in ' || episode_id FROM amended_episode AS a
+            WHERE NOT is_excluded AND NOT EXISTS (
+                SELECT 1 FROM stored_change AS c
+                WHERE c.episode_id = a.episode_id AND c.message = a.message AND c.offset >= a.change_offset
+            )
+            """,
+        ),
+    ),
+    "underived": FindingKind(
+        "episodes whose rolling summary is older than a change of an earlier message",
+        (
+            """
+            SELECT DISTINCT s.episode_id FROM stored_episode AS s
+            JOIN closed AS c ON c.episode_id = s.episode_id
+            JOIN handled AS h ON h.scope = c.scope AND h.ordinal < c.ordinal
+            -- Nothing of an episode is left to change after its end.
+            WHERE s.as_of < MIN(h.change_offset, COALESCE(
+                (SELECT as_of FROM deleted_episode AS d WHERE d.episode_id = h.episode_id), h.change_offset
+            ))
+            """,
+        ),
+    ),
+}
