@@ -34,6 +34,7 @@ from afterword.streams.settings import load_settings
 from afterword.streams.stores.episodes import stored_episode
 from afterword.streams.stores.index import Query, Recalled, raw_text, summary_text
 from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from afterword.streams.summarizer.embedders import LocalEmbedder
 from afterword.streams.summarizer.providers import ExtractiveProvider
@@ -276,7 +277,8 @@ def _week(moment: datetime) -> int:
 
 
 async def measured(corpus: Corpus, directory: Path) -> list[dict[str, str]]:
-    embedder, index = LocalEmbedder(), SqliteIndex(directory, corpus.name, LocalEmbedder.model)
+    embedder = LocalEmbedder()
+    index = SqliteIndex(SqliteFile(directory / "afterword.sqlite"), LocalEmbedder.model)
     episodes, messages, metrics = MemoryEpisodes(), MemoryMessages(), Metrics("benchmark", "")
 
     async def with_vectors(query: Query) -> list[Recalled]:

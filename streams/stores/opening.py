@@ -15,7 +15,10 @@ from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.together import together
+
+FILE_NAME = "afterword.sqlite"
 
 
 class Stores:
@@ -113,20 +116,30 @@ class Stores:
         )  # its client takes a second to import: meanwhile others answer
         return await check()
 
+    @cached_property
+    def _file(self) -> SqliteFile:
+        if self._settings.qdrant.path is None:
+            raise ValueError("no path is configured")
+        file = SqliteFile(self._settings.qdrant.path / FILE_NAME)
+        self._closing.push_async_callback(file.close)
+        return file
+
+    async def _check_file(self) -> str:
+        await self._file.ping()
+        return str(self._file.path)
+
     def _index_check(self) -> Callable[[], Awaitable[str]]:
         if self._settings.qdrant.path:
-            from afterword.streams.stores.sqlite_index import check_directory
-
-            return partial(check_directory, self._settings.qdrant, self._settings.embedder)
+            return self._check_file
         from afterword.streams.stores import qdrant
 
         return partial(qdrant.check, self._settings.qdrant)
 
     def _open_index(self) -> EpisodeIndex:
         if self._settings.qdrant.path:
-            from afterword.streams.stores.sqlite_index import open_directory
+            from afterword.streams.stores.sqlite_index import SqliteIndex
 
-            return open_directory(self._settings.qdrant, self._settings.embedder)
+            return SqliteIndex(self._file, self._settings.embedder.vectors_model)
         from afterword.streams.stores.qdrant import open_index
 
         return open_index(self._settings.qdrant, self._settings.embedder)

@@ -26,6 +26,7 @@ from afterword.streams.stores.mongo import (
 )
 from afterword.streams.stores.qdrant import QdrantIndex, connect_qdrant
 from afterword.streams.stores.replies import ReplyCache
+from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import (
@@ -79,13 +80,18 @@ def budgets(request: pytest.FixtureRequest) -> Budgets:
 
 
 @pytest.fixture
-def memory() -> EpisodeIndex:
+def double() -> EpisodeIndex:
     return MemoryIndex()
+
+
+@pytest.fixture
+def memory() -> EpisodeIndex:
+    return SqliteIndex(SqliteFile(None))
 
 
 @pytest_asyncio.fixture
 async def local(tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
-    index = SqliteIndex(tmp_path / "index", "episodes")
+    index = SqliteIndex(SqliteFile(tmp_path / "afterword.sqlite"))
     yield index
     await index.close()
 
@@ -108,7 +114,7 @@ async def server(qdrant_url: str, unique: Callable[[str], str]) -> AsyncIterator
         await client.delete(f"{qdrant_url}/collections/{index.collection}")
 
 
-@pytest.fixture(params=["memory", "local", "stand_in", "server"])
+@pytest.fixture(params=["memory", "local", "stand_in", "server", "double"])
 def index(request: pytest.FixtureRequest) -> EpisodeIndex:
     made: EpisodeIndex = request.getfixturevalue(request.param)
     return made

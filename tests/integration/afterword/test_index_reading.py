@@ -8,7 +8,8 @@ import pytest_asyncio
 
 from afterword.audit.stores import indexed_episodes
 from afterword.streams.settings import EmbedderSettings, Qdrant, Settings
-from afterword.streams.stores.sqlite_index import SqliteIndex, check_directory, open_directory
+from afterword.streams.stores.index import EpisodeIndex
+from afterword.streams.stores.opening import open_stores
 from tests.samples import a_summary
 
 pytestmark = pytest.mark.nightly
@@ -23,12 +24,11 @@ def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
 
 
 @pytest_asyncio.fixture
-async def owner(settings: Settings) -> AsyncIterator[SqliteIndex]:
+async def owner(settings: Settings) -> AsyncIterator[EpisodeIndex]:
     """Index that a worker with these settings has open, one episode in it."""
-    index = open_directory(settings.qdrant, settings.embedder)
-    await index.put(a_summary(), "text", [0.6, 0.8] if settings.embedder.vectors_model else None)
-    yield index
-    await index.close()
+    async with open_stores(settings) as stores:
+        await stores.index.put(a_summary(), "text", [0.6, 0.8] if settings.embedder.vectors_model else None)
+        yield stores.index
 
 
 async def test_the_audit_looks_into_the_collection_that_the_worker_wrote(settings, owner):
@@ -38,11 +38,3 @@ async def test_the_audit_looks_into_the_collection_that_the_worker_wrote(setting
 
 async def test_the_audit_looks_into_it_while_a_worker_has_it_open(settings, owner):
     assert await indexed_episodes(settings, ["c1:1", "c1:2"]) == {"c1:1"}
-
-
-async def test_a_directory_in_use_is_fine_for_the_check(settings, owner):
-    assert await check_directory(settings.qdrant, settings.embedder) == str(settings.qdrant.path)
-
-
-async def test_so_is_one_that_nobody_uses(settings):
-    assert await check_directory(settings.qdrant, settings.embedder) == str(settings.qdrant.path)

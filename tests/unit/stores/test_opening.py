@@ -44,17 +44,10 @@ def test_a_process_without_a_search_does_not_load_the_client_of_the_index() -> N
     assert "qdrant_client" not in loaded
 
 
-async def test_reading_does_not_create_the_directory_of_the_index(tmp_path: Path) -> None:
-    path = tmp_path / "qdrant"
-    async with open_stores(Settings(qdrant={"path": path})) as stores:
-        assert await stores.index.revisions(["c1:1"]) == {}
-    assert not path.exists()
-
-
 async def test_each_backend_has_a_check_that_says_what_it_found_or_why_not(tmp_path: Path) -> None:
     away = Settings(mongo={"uri": NOBODY["mongo"]["uri"], "timeout_seconds": 0.2}, qdrant={"path": tmp_path})
     async with open_stores(away) as stores:
         checks = stores.checks
         with pytest.raises(StoreUnavailable, match="mongodb"):
             await checks.pop("mongodb")()
-        assert {name: await check() for name, check in checks.items()} == {"qdrant": str(tmp_path)}
+        assert {name: await check() for name, check in checks.items()} == {"qdrant": str(tmp_path / "afterword.sqlite")}

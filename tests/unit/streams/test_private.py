@@ -13,6 +13,7 @@ from afterword.embedded.claims import DirectoryLock, remembered_ports
 from afterword.embedded.process import Process
 from afterword.streams.private import private_directory
 from afterword.streams.runtime.database import Database
+from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from tests.samples import a_summary
 
@@ -45,10 +46,10 @@ def test_state(root: Path) -> None:
     assert open_to_others(root) == []
 
 
-async def test_an_index_in_a_directory(root: Path) -> None:
-    index = SqliteIndex(root / "deep" / "index", "episodes")
+async def test_an_sqlite_file(root: Path) -> None:
+    index = SqliteIndex(SqliteFile(root / "deep" / "afterword.sqlite"))
     await index.put(a_summary(), "text")
-    assert len(list((root / "deep" / "index").iterdir())) > 2, "the log as well"
+    assert len(list((root / "deep").iterdir())) > 2, "the log as well"
     assert open_to_others(root) == []
     await index.close()
 

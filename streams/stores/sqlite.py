@@ -1,0 +1,175 @@
+"""One SQLite file that holds everything on one machine: its tables, and transactions on it.
+
+Several processes read and write it at once. SQLite is apsw's, which is newer than Python's own: FTS5 overwrites what is
+deleted from 3.42 on only.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.private import OWNER_FILE, private_directory
+
+STORE = "sqlite"
+CACHE_KIB = 16 * 1024
+"""Most memory for pages of the file, in each process."""
+PRAGMAS = (
+    "synchronous = FULL",  # an offset is committed after the write: it must outlive a loss of power
+    "secure_delete = ON",
+    "temp_store = MEMORY",
+    f"cache_size = -{CACHE_KIB}",
+)
+
+SCHEMA = """
+CREATE TABLE points (
+    id INTEGER PRIMARY KEY, episode_id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
+    tenant_id TEXT, user_id TEXT, agent_id TEXT, conversation_id TEXT, started_at INTEGER, ended_at INTEGER,
+    model TEXT, payload TEXT);
+CREATE INDEX points_by_owner ON points (user_id, tenant_id, started_at);
+CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+CREATE VIRTUAL TABLE words USING fts5 (text, summary, tokenize = 'ascii');
+INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
+"""
+"""`points`: the indexed episodes, with times in microseconds. Their `payload` is null in the row that keeps a removed
+episode out, and `model` is the one that made the vector. `words`: their stems, see `sqlite_index.py`."""
+
+T = TypeVar("T")
+
+
+class SqliteFile:
+    """A file, which is made when it is first used, or a database in memory.
+
+    Calls run one after the other: those of a file in a thread of its own, because the disk blocks; in memory at once.
+    """
+
+    def __init__(self, path: Path | None, timeout_seconds: float = 10.0) -> None:
+        self.path = path
+        self._timeout_seconds = timeout_seconds
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite") if path else None
+        self._connection: apsw.Connection | None = None
+
+    async def read(self, call: Callable[[apsw.Connection], T]) -> T:
+        """Call with a connection that sees one state of the file. Raises: StoreUnavailable."""
+        return await self._run(lambda connection: _transact(connection, "BEGIN", call))
+
+    async def write(self, call: Callable[[apsw.Connection], T]) -> T:
+        """Call in a transaction that no other writer shares; it is on disk afterwards. Raises: StoreUnavailable."""
+        return await self._run(lambda connection: _transact(connection, "BEGIN IMMEDIATE", call))
+
+    async def apart(self, call: Callable[[], T]) -> T:
+        """Compute something where it does not hold up the loop, outside of any transaction."""
+        return await self._run(lambda _: call())
+
+    async def ping(self) -> None:
+        """Raises: StoreUnavailable."""
+        await self.read(lambda connection: rows(connection, "SELECT count(*) FROM sqlite_schema"))
+
+    async def empty_log(self) -> None:
+        """Overwrite what earlier writes have replaced or deleted, of which the log keeps a copy.
+
+        Raises: StoreUnavailable when a reader does not end in time: then the write has to be repeated.
+        """
+        if self.path is not None:
+            await self._run(_empty_log)
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._run(lambda connection: connection.close())
+            self._connection = None
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+
+    async def _run(self, call: Callable[[apsw.Connection], T]) -> T:
+        if self._thread is None:
+            return self._called(call)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._called, call)
+
+    def _called(self, call: Callable[[apsw.Connection], T]) -> T:
+        with sqlite_errors(self.path):
+            if self._connection is None:
+                self._connection = _connected(self.path, self._timeout_seconds)
+            return call(self._connection)
+
+
+def rows(
+    connection: apsw.Connection, select: str, values: Sequence[Any] | Mapping[str, Any] = ()
+) -> list[tuple[Any, ...]]:
+    """All rows that a statement returns."""
+    return connection.execute(select, values).fetchall()
+
+
+def insert(connection: apsw.Connection, table: str, row: Mapping[str, Any]) -> int:
+    """Insert a row, given by its columns; return its rowid."""
+    values = ", ".join(f":{name}" for name in row)
+    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})", row)  # noqa: S608 – names of ours
+    return connection.last_insert_rowid()
+
+
+def _connected(path: Path | None, timeout_seconds: float) -> apsw.Connection:
+    if path is None:
+        return _prepared(apsw.Connection(":memory:"), timeout_seconds)
+    private_directory(path.parent)
+    with _alone(path.parent):
+        if not path.exists():
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_FILE))
+        return _prepared(apsw.Connection(str(path)), timeout_seconds)
+
+
+def _prepared(connection: apsw.Connection, timeout_seconds: float) -> apsw.Connection:
+    connection.set_busy_timeout(int(timeout_seconds * 1000))
+    for pragma in PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+    if connection.pragma("user_version") == 0:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = 1; COMMIT")
+    return connection
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Wait until no other process prepares a file in the directory: two cannot switch it to WAL mode at once."""
+    held = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+def _transact(connection: apsw.Connection, begin: str, call: Callable[[apsw.Connection], T]) -> T:
+    connection.execute(begin)
+    try:
+        found = call(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # SQLite may have ended it, as on a full disk
+            connection.execute("ROLLBACK")
+        raise
+    return found
+
+
+def _empty_log(connection: apsw.Connection) -> None:
+    [(busy, _, _)] = rows(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+    if busy:
+        raise StoreUnavailable(store=STORE, problem="a reader keeps its log from being emptied")
+
+
+@contextmanager
+def sqlite_errors(path: Path | None) -> Iterator[None]:
+    """Turn errors of SQLite and the disk into StoreUnavailable."""
+    try:
+        yield
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        raise StoreUnavailable(store=STORE, problem=f"{path} is damaged") from error
+    except apsw.Error as error:
+        raise StoreUnavailable(store=STORE, problem=type(error).__name__) from error
+    except OSError as error:
+        raise StoreUnavailable(store=STORE, problem=f"{path}: {error.strerror}") from error
