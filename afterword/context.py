@@ -15,9 +15,8 @@ from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, sort_key
 from afterword.streams.summarizer.cutting import groups, water_level, without_middle
-from afterword.streams.summarizer.extractive.condensing import SHORTEST_TOKENS, condense, cut_to_tokens, tidy
+from afterword.streams.summarizer.extractive.condensing import whole_sentences
 from afterword.streams.summarizer.prompt.fences import INDENTATION, fence_of, fenced_text, indented
-from afterword.streams.summarizer.sentences import ELLIPSIS
 from afterword.streams.tokens import count_tokens
 from afterword.withheld import Withheld, read_withheld
 
@@ -29,8 +28,6 @@ SUMMARY_SHARE = 2
 """Title and summaries take at most 1 / SUMMARY_SHARE of the tokens."""
 SHORTEST_MESSAGE_TOKENS = 16
 """A shorter message is useless, and left out."""
-SHORTEST_TITLE_TOKENS = 4
-"""The same of a title, and of a summary where there is no room for a sentence."""
 CHARACTERS_A_TOKEN = 8
 """More than usual texts have: the first guess at a cut, which then shrinks until it fits."""
 
@@ -250,21 +247,10 @@ async def _recent(
 
 def fit_into(summaries: Summaries, max_tokens: int) -> Summaries:
     """The summaries in at most `max_tokens`: condensed if need be, the recent ones to no less than half of the room."""
-    title = shorter(summaries.title, max_tokens // 4)
+    title = summaries.title if count_tokens(summaries.title) <= max_tokens // 4 else ""
     room = max_tokens - count_tokens(title)
-    recent = shorter("\n".join(summaries.recent), max(room // 2, room - count_tokens(summaries.rolling)))
-    return Summaries(title, shorter(summaries.rolling, room - count_tokens(recent)), tuple(recent.splitlines()))
-
-
-def shorter(text: str, max_tokens: int) -> str:
-    """Condense a text to at most so many tokens; the beginning of it where these are too few for a sentence."""
-    if count_tokens(text) <= max_tokens:
-        return text
-    if max_tokens >= SHORTEST_TOKENS:
-        return condense(text, max_tokens)
-    if max_tokens < SHORTEST_TITLE_TOKENS:
-        return ""
-    return cut_to_tokens(tidy(text[: max_tokens * CHARACTERS_A_TOKEN]) + ELLIPSIS, max_tokens)
+    recent = whole_sentences("\n".join(summaries.recent), max(room // 2, room - count_tokens(summaries.rolling)))
+    return Summaries(title, whole_sentences(summaries.rolling, room - count_tokens(recent)), tuple(recent.splitlines()))
 
 
 async def _window(

@@ -223,8 +223,11 @@ async def golden_row(name: str, write: Write, at_a_time: int = 1) -> dict[str, s
         (fact.kind, is_held(fact, said)) for (_, facts), said in zip(episodes, written, strict=True) for fact in facts
     ]
     by_kind = {kind: mean(is_there for of, is_there in held if of == kind) for kind in KINDS}
+    in_short = mean(
+        is_held(fact, said[1:2]) for (_, facts), said in zip(episodes, written, strict=True) for fact in facts
+    )
     failed = {"without a summary": str(written.count(()))}
-    return {"": name, **shares(facts=mean(is_there for _, is_there in held), **by_kind), **failed}
+    return {"": name, **shares(facts=mean(there for _, there in held), **by_kind, in_the_short_one=in_short), **failed}
 
 
 def is_held(fact: Fact, texts: Iterable[str]) -> bool:
@@ -254,7 +257,7 @@ def _stem(word: str) -> str:
     return str(snowballstemmer.stemmer("english").stemWord(word))
 
 
-# Titles without an LLM, to be judged by people: docs/titles.md has a verdict on each
+# Titles without an LLM, to be judged by people: docs/titles.md says how
 
 
 def titles() -> list[str]:

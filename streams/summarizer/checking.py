@@ -17,6 +17,7 @@ from afterword.streams.summarizer.quality import (
     SourceTexts,
     Texts,
     assess,
+    share_of_pairs,
 )
 from afterword.streams.summarizer.sentences import first_sentences
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -59,7 +60,9 @@ class SummaryCheck:
         texts = texts_of(request, summary)
         # in a thread: the first one loads models, and a huge source takes its time, in which other lanes go on
         found = await asyncio.to_thread(assess, source, texts, self._rules)
-        measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
+        said = [(message.role, message.content) for message in request.episode.messages]
+        paired = await asyncio.to_thread(share_of_pairs, (texts.short, texts.long), said)
+        measured = {"grounding": round(min(found.grounding, paired), DECIMALS), "unsupported": found.unsupported}
         summary = replace(summary, quality=summary.quality.model_copy(update=measured))
         if not found.problems or not self._enabled or summary.quality.source != "llm":
             return summary, ()

@@ -11,11 +11,11 @@ from afterword.streams.stores.episodes import scope_of
 from afterword.streams.stores.replies import ReplyCache, ReplyOrigin
 from afterword.streams.summarizer.asking import PlainQuestions, Questions, StructuredQuestions
 from afterword.streams.summarizer.extractive import summarize
-from afterword.streams.summarizer.extractive.ranking import MAX_MESSAGE_CHARACTERS
 from afterword.streams.summarizer.llm.client import Asking, LlmClient
 from afterword.streams.summarizer.llm.protocols import make_client
 from afterword.streams.summarizer.llm.retrying import RetryBudget
 from afterword.streams.summarizer.prompt import EPISODIC, TEMPLATES, Template
+from afterword.streams.summarizer.prose import MAX_MESSAGE_CHARACTERS
 from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
 

@@ -106,7 +106,7 @@ def _goes_on(words: list[str], after: str) -> bool:
     last = words[-1].lstrip(OPENING)
     last = last[max(last.rfind("'"), last.rfind("’")) + 1 :]  # l'avv.
     abbreviation = last.rstrip(".").lower()
-    if _INITIALS.fullmatch(last) or abbreviation in _NAME_FOLLOWS:
+    if _INITIALS.fullmatch(last) or abbreviation in _NAME_FOLLOWS or abbreviation.endswith("str"):
         return True
     if after[:1].isdigit() and abbreviation in _NUMBER_FOLLOWS:
         return True

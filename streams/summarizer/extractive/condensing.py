@@ -1,7 +1,7 @@
 """Condensing of a rolling summary: one line for each episode, at most a number of tokens."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from afterword.streams.language import words
 from afterword.streams.summarizer.control_tokens import strip_control_tokens
@@ -13,38 +13,57 @@ SAME = 0.8
 """Jaccard index of two sentences' terms from which they are duplicates, if their numbers agree."""
 MAX_CHARACTERS = 100_000
 """Characters that are read: no model writes more, only a broken server sends it."""
-LENGTH = 0.001
+LENGTH = 0.002
 """Cost of a character: of two equally informative sentences the shorter one stays."""
-SHORTEST_TOKENS = 12
-"""Fewest tokens of a sentence that still has content; below that, whole lines are dropped."""
 USUAL_WORDS = range(4, 25)
-_SPEAKER = re.compile(r"^(\w+): ")
-
-Line = list[str]
-"""The sentences about one episode."""
+_SPEAKER = re.compile(r"^(?:User|Assistant|Tool|System): ")
 
 
 def carry_forward(previous: str, new: Sequence[str], max_tokens: int, terms: Terms) -> str:
     """Append a line with those new sentences that the previous rolling summary does not have yet, and condense."""
     carried = tidy(previous[:MAX_CHARACTERS])
-    known = [_signature(sentence, terms) for line in carried.splitlines() for sentence in split_sentences(line)]
-    signed = [(sentence, _signature(sentence, terms)) for sentence in new]
-    added = [sentence for sentence, signature in signed if not any(_same(signature, other) for other in known)]
+    known = [_signature(told, terms) for line in carried.splitlines() for told in _exchanges(line)]
+    signed = [(told, _signature(told, terms)) for told in new]
+    added = [told for told, signature in signed if not any(_same(signature, other) for other in known)]
     return condense("\n".join(part for part in (carried, " ".join(added)) if part), max_tokens)
 
 
 def condense(text: str, max_tokens: int) -> str:
     """Leave out the least informative sentences until the text has at most `max_tokens` tokens.
 
-    Each line keeps its best sentence as long as possible: first lines lose sentences, then lines between the first and
-    the last are dropped, then sentences lose their ends.
+    A text of which not even one sentence fits is cut.
+    """
+    text = tidy(text[:MAX_CHARACTERS])
+    return whole_sentences(text, max_tokens) or cut_to_tokens(text, max_tokens)
+
+
+def whole_sentences(text: str, max_tokens: int) -> str:
+    """Return the most informative sentences that fit, in their order; a question stays or goes with its answer.
+
+    Each line keeps its best one as long as possible: then lines go, those between the first and the last before these.
     """
     text = tidy(text[:MAX_CHARACTERS])
     if count_tokens(text) <= max_tokens:
         return text
-    lines = _leave_out_sentences([split_sentences(line) for line in text.splitlines()], max_tokens)
-    lines = _leave_out_lines(lines, max_tokens)
-    return cut_to_tokens("\n".join(" ".join(line) for line in _shorten(lines, max_tokens)), max_tokens)
+    lines = [_exchanges(line) for line in text.splitlines()]
+    values = {(at, i): _value(told, i) for at, line in enumerate(lines) for i, told in enumerate(line)}
+    best = {at: max(range(len(line)), key=lambda i: values[at, i]) for at, line in enumerate(lines)}
+    kept: list[tuple[int, int]] = []
+    left = max_tokens + 1
+    ends = {0, len(lines) - 1}
+    for key in sorted(values, key=lambda key: (key[1] != best[key[0]], key[0] not in ends, -values[key], -key[0])):
+        cost = count_tokens(lines[key[0]][key[1]]) + 1  # the space or the line break after it
+        if cost <= left:
+            kept.append(key)
+            left -= cost
+    while count_tokens(found := _joined(lines, set(kept))) > max_tokens:  # parts may have fewer tokens than the whole
+        kept.pop()
+    return found
+
+
+def _joined(lines: Sequence[Sequence[str]], kept: Collection[tuple[int, int]]) -> str:
+    told = [[told for i, told in enumerate(line) if (at, i) in kept] for at, line in enumerate(lines)]
+    return "\n".join(" ".join(line) for line in told if line)
 
 
 def tidy(text: str) -> str:
@@ -67,40 +86,17 @@ def cut_to_tokens(text: str, max_tokens: int) -> str:
     return text[: word_end(text, fits)].rstrip(" ,;:…，、\n") + ELLIPSIS
 
 
-def _leave_out_sentences(lines: list[Line], max_tokens: int) -> list[Line]:
-    """Drop the least informative sentences, the older of two equals first; no line loses its last sentence."""
-    excess = sum(_cost(sentence) for line in lines for sentence in line) - max_tokens
-    kept = [dict(enumerate(line)) for line in lines]
-    order = sorted((_value(s, i), at, i) for at, line in enumerate(lines) for i, s in enumerate(line))
-    for _, at, i in order:
-        if excess > 0 and len(kept[at]) > 1:
-            excess -= _cost(kept[at].pop(i))
-    return [list(line.values()) for line in kept]
-
-
-def _leave_out_lines(lines: list[Line], max_tokens: int) -> list[Line]:
-    """Drop lines if there are so many that each would be cut to nothing; the first and the last always stay."""
-    surplus = len(lines) - max(2, max_tokens // SHORTEST_TOKENS)
-    between = sorted(range(1, len(lines) - 1), key=lambda at: (_value(lines[at][0], 0), at))
-    dropped = set(between[: max(0, surplus)])
-    return [line for at, line in enumerate(lines) if at not in dropped]
-
-
-def _shorten(lines: list[Line], max_tokens: int) -> list[Line]:
-    """Cut the ends off sentences, the least informative first and the very first last, until all fit."""
-    sentences = [sentence for line in lines for sentence in line]
-    excess = sum(_cost(sentence) for sentence in sentences) - max_tokens
-    for at in sorted(range(len(sentences)), key=lambda at: (at == 0, _value(sentences[at], 0), at)):
-        if excess > 0:
-            cost = _cost(sentences[at])
-            sentences[at] = cut_to_tokens(sentences[at], max(SHORTEST_TOKENS, cost - excess) - 1)
-            excess -= cost - _cost(sentences[at])
-    left = iter(sentences)
-    return [[next(left) for _ in line] for line in lines]
-
-
-def _cost(sentence: str) -> int:
-    return count_tokens(sentence) + 1  # the line break or the space after it
+def _exchanges(line: str) -> list[str]:
+    """Split a line into what is told together: a sentence; where speakers are named, one's words and their answer."""
+    found: list[str] = []
+    sentences = split_sentences(line)
+    has_speakers = any(map(_SPEAKER.match, sentences))
+    for sentence in sentences:
+        if found and (is_question(found[-1]) or (has_speakers and not _SPEAKER.match(sentence))):
+            found[-1] += f" {sentence}"
+        else:
+            found.append(sentence)
+    return found
 
 
 def _value(sentence: str, place: int) -> float:

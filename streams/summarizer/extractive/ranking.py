@@ -1,82 +1,104 @@
-"""Ranking of an episode's sentences: candidates, their weights, LexRank and a choice without repetition."""
+"""The exchanges of an episode, what each tells, and a choice of them without repetition."""
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, groupby, islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from afterword.schemas import EpisodeMessage
-from afterword.streams.summarizer.control_tokens import strip_control_tokens
-from afterword.streams.summarizer.cutting import both_ends
-from afterword.streams.summarizer.sentences import cut_at_word, split_sentences
+from afterword.streams.summarizer.prose import sentences_of
 
-MAX_CANDIDATES = 240
-"""Sentences that are compared in pairs: with 240 of 300 characters a summary takes less than half a second."""
-MAX_SENTENCE_CHARACTERS = 300
-MAX_MESSAGE_CHARACTERS = 24_000
-"""A longer message is read only at its beginning and its end, where people say what they want."""
+MAX_EXCHANGES = 240
+"""Exchanges that are compared in pairs: with 240 a summary takes less than half a second."""
+MAX_CHARACTERS = 380
+"""Of an exchange, so that a short summary has room for any. A single sentence that is longer is cut."""
+LAST = 1_000_000
+"""Added to the place of a question: it stands at the end of its turn, before the answer."""
+MAX_LINKS = 2
+"""Questions that are answered by a question, in a row."""
+LONG_TURN = 3
+"""Sentences from which an assistant's turn contributes its first one only."""
 
 Terms = Callable[[str], list[str]]
 """Stems of a text in one language, without its stop words."""
 
 _NUMBER = re.compile(r"\d")
+_CODE = re.compile(r"\w*\d(?:[\d./:-]*\d)?\w*")
 _NAME = re.compile(r"(?<=[^\s.!?:。！？] )(?:[^\W\d_](?=\w*[A-Z])|[A-ZÀ-ÖØ-ÞА-ЯΑ-Ω])\w+")
 _REFERENCE = re.compile(r"https?://|www\.|\w@[\w-]+\.\w|\b[A-Z]{2,}[-_#]?\d+|#\d+|[$€£¥₹]\s?\d|\d\s?(?:%|[$€£¥₹])")
-ROLE_WEIGHTS = {"user": 1.0, "assistant": 1.0, "tool": 0.55, "system": 0.3}
-"""Users and assistants hold the conversation; tool output and system instructions only surround it."""
 POLITE_TERMS = 4
 """A greeting with more terms than this has other content too."""
 FEW_TERMS = 3
 BRIEF = 0.4
-"""Factor for the weight of a sentence with fewer terms."""
-ASKS_BACK = 0.5
-"""Factor for a question by the assistant: its result is in the answer."""
+"""Factor for the weight of an exchange with fewer terms."""
+ABOUT_SELF = 0.6
+"""Weight of a user's statement about themselves."""
+ASSISTANT = 0.7
+"""Factor for the worth of what an assistant says."""
+OPEN = 0.3
+"""Weight of a user's question that nobody answered."""
+OPENS = 0.4
+"""Weight of what opens an episode, because it introduces the topic."""
 
-DAMPING = 0.85
-"""Damping factor of PageRank, as in the paper (there d = 0.15 for the jump)."""
-ITERATIONS = 40
 RELEVANCE = 0.7
 """λ of MMR: weight of relevance against novelty."""
 REPETITION = 0.9
-"""Cosine from which a sentence repeats another one."""
+"""Cosine from which an exchange repeats another one."""
 
 Matrix = NDArray[np.float64]
 
-# Phrases of politeness and of commitment. Each entry is a piece of a regular expression; a language that is missing
-# here only loses a hint.
+# Phrases of politeness, of people's words for themselves, and of decisions. Each entry is a piece of a regular
+# expression; a language that is missing here only loses a hint.
 _GREETINGS = (
     ("hi", "hello", "hey", "good (?:morning|afternoon|evening|day)", "greetings", "dear", "welcome", "thanks?"),
     ("thank you", "you'?re welcome", "(?:good)?bye", "see you", r"have a (?:\w+ )?(?:day|one|evening|weekend)"),
-    ("no problem", "my pleasure", "glad (?:to|i)", "happy to help"),
-    ("hallo", "guten (?:tag|morgen|abend)", "danke", "vielen dank", "gern geschehen", "tschüss", "auf wiedersehen"),
-    ("bonjour", "bonsoir", "salut", "merci", "de rien", "au revoir"),
-    ("hola", "buen[oa]s? (?:d[ií]as?|tardes|noches)", "(?:muchas )?gracias", "de nada", "adi[oó]s"),
-    ("ol[aá]", "bom dia", "boa (?:tarde|noite)", "obrigad[oa]", "ciao", "buongiorno", "grazie", "prego"),
+    ("no problem", "my pleasure", "glad (?:to|i)", "happy to", "sure", "certainly", "absolutely", "of course"),
+    ("great", "i(?:'m| am) (?:so |very )?sorry", "sorry", "got it", "noted", "let me (?:check|look|see)"),
+    ("one moment", "that(?:'s| is| sounds) (?:a )?(?:great|good|fine|perfect|wonderful|awesome)"),
+    ("sounds (?:good|great)", "hallo", "guten (?:tag|morgen|abend)", "danke", "vielen dank", "gern", "tschüss"),
+    ("auf wiedersehen", "natürlich", "bonjour", "bonsoir", "salut", "merci", "de rien", "au revoir", "bien sûr"),
+    ("avec plaisir", "parfait", "hola", "buen[oa]s? (?:d[ií]as?|tardes|noches)", "(?:muchas )?gracias", "de nada"),
+    ("adi[oó]s", "claro", "perfecto", "ol[aá]", "bom dia", "boa (?:tarde|noite)", "obrigad[oa]", "ciao"),
+    ("buongiorno", "grazie", "prego", "certo"),
 )
 _GREETINGS_UNSPACED = ("你好", "您好", "谢谢", "不客气", "再见", "こんにちは", "ありがとう", "どういたしまして")
 _OFFERS = (
     ("how (?:can|may|could) (?:i|we) (?:help|assist|be of)", "what can (?:i|we) do for you", "anything else"),
-    ("(?:glad|happy|here) to (?:help|assist)", "let me know if", "feel free to", "hope (?:this|that) helps"),
-    ("do you have any (?:other|more|further) questions", "how are you", "nice to meet you"),
+    (r"(?:glad|happy|here) to (?:help|assist|\w+ you)", "let me know if", "feel free to", "hope (?:this|that) helps"),
+    ("do you have any (?:other|more|further) questions", "how are you", "nice to meet you", "let's get started"),
     (r"(?:wie|womit) kann ich (?:\w+ )?(?:helfen|behilflich)", "(?:comment|en quoi) puis-je vous aider"),
     ("(?:en qué|cómo) (?:te |le |les )?puedo ayudar", "(?:como|em que) posso ajudar", "come posso aiutar"),
 )
 _OFFERS_UNSPACED = ("有什么可以帮", "能帮您什么", "何かお手伝い", "いかがなさいました")
-_COMMITMENTS = (
-    (r"decid\w+", r"agree\w*", r"confirm\w*", "book(?:ed|ing)?", r"order\w*", r"cancel\w*", "deadline", "due", "must"),
-    (r"need\w*", r"want\w*", "will", "going to", r"promis\w+", r"require\w*", "allergic", r"prefer\w*", "because"),
-    ("beschlossen", "vereinbart", r"bestätig\w+", "gebucht", "muss", "möchte", "brauche", "werde"),
-    (r"décid\w+", "convenu", r"réserv\w+", "dois", "voudrais", "besoin"),
-    (r"decidi\w+", r"acord\w+", r"reserv\w+", "necesito", "quiero", "debo", "preciso", "quero", "vorrei", "devo"),
+_SELF = (
+    ("i(?:'m|'ve|'ll|'d)?", "my", "mine", "me", "myself", "we(?:'re|'ve|'ll|'d)?", "our", "us", "ich", r"mein\w*"),
+    ("mir", "mich", "wir", r"unser\w*", "uns", "je", "j'", "mon", "ma", "mes", "moi", "nous", "nos", "notre", "yo"),
+    ("mis?", "soy", "estoy", "tengo", "quiero", r"nosotr\w+", r"nuestr\w+", "vivo", "prefiero", "necesito", "eu"),
+    ("meus?", "minhas?", "sou", "estou", "tenho", "quero", "preciso", "io", "mi[oa]", "miei", "sono", "vorrei", "ik"),
+    ("mijn", "wij", "onze", "jag", "jeg", "min", "mitt", "vår", "mam", "jestem", "mój", "moja", "я", r"мо[йяие]"),
+    ("мне", "меня", "мы", "наш"),
 )
-_COMMITMENTS_UNSPACED = ("决定", "确认", "预订", "需要", "必须", "決定", "確認", "予約", "必要")
+_SELF_UNSPACED = ("我", "私", "僕", "俺")
+_DECISIONS = (
+    (r"decid\w+", r"agree\w*", r"confirm\w*", r"book(?:ed|ing)?", r"order\w*", r"cancel\w*", "deadline", "due"),
+    ("must", r"need\w*", r"want\w*", "will", "going to", r"promis\w+", r"require\w*", r"allerg\w+", r"prefer\w*"),
+    ("because", r"remember\w*", "instead", "not .{1,40} but", "no longer", r"mov(?:ed|ing)", r"chang(?:ed|ing)"),
+    ("always", "never", r"beschl\w+", r"vereinbar\w+", r"bestätig\w+", "gebucht", "muss", "möchte", "brauche"),
+    ("werde", "statt", r"verschob\w+", r"stornier\w+", "nicht mehr", "sondern", "merk dir", "immer", "nie"),
+    (r"décid\w+", "convenu", r"réserv\w+", "dois", "voudrais", "besoin", "plutôt", "au lieu", r"annul\w+"),
+    (r"déplac\w+", "rappelle", "souviens", "toujours", "jamais", r"decidi\w+", r"acord\w+", r"reserv\w+"),
+    (r"alérgic\w+", "debo", "en lugar", "en vez", "recuerda", "siempre", "nunca", "devo", "invece", r"ricorda\w*"),
+    ("sempre", "em vez", r"lembr\w+"),
+)
+_DECISIONS_UNSPACED = ("决定", "确认", "预订", "需要", "必须", "取消", "记住", "決定", "確認", "予約", "必要", "覚えて")
 
 _TALK = """
 yes yeah yep no nope not ok okay oh ah um uh hm hmm well so please pls sorry sure great nice cool wow lol haha
-really just also like want need get got know think tell say going go see way thing things lot much many still even
+really just also like want need get got know think tell say going go see way thing things lot lots much many still even
 hi hello hey thanks thank bye ja nein bitte danke hallo gut oui non merci bonjour bien sí si gracias hola bueno sim não
 obrigado olá grazie ciao 是 好 好的 谢谢 你好 您好 はい いいえ
 """
@@ -92,49 +114,97 @@ GREETING = re.compile(
     rf"\W*(?:(?:{_one_of(_GREETINGS)})\b|{'|'.join(_GREETINGS_UNSPACED)})", re.IGNORECASE
 )  # for `match`: only the beginning of a sentence greets
 OFFER_OF_HELP = re.compile(rf"\b(?:{_one_of(_OFFERS)})|{'|'.join(_OFFERS_UNSPACED)}", re.IGNORECASE)
-COMMITMENT = re.compile(rf"\b(?:{_one_of(_COMMITMENTS)})\b|{'|'.join(_COMMITMENTS_UNSPACED)}", re.IGNORECASE)
+ABOUT_ONESELF = re.compile(rf"\b(?:{_one_of(_SELF)})(?!\w)|{'|'.join(_SELF_UNSPACED)}", re.IGNORECASE)
+DECISION = re.compile(rf"\b(?:{_one_of(_DECISIONS)})\b|{'|'.join(_DECISIONS_UNSPACED)}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A sentence that may become part of the summary, and its place."""
+class Sentence:
+    """A sentence and where it stands."""
 
     text: str
     role: str
-    message: int
-    """Index of its message in the episode."""
-    place: int
-    """Index of the sentence in its message."""
-    answers: bool = False
-    """True if it opens a reply to somebody else's question."""
+    place: tuple[int, int]
+    """Its turn in the episode, and its own in the turn. Questions come last in a turn, so that the answer follows."""
 
 
-def candidates(messages: Iterable[EpisodeMessage]) -> list[Candidate]:
-    """Split messages into sentences, in order; evenly thinned to MAX_CANDIDATES."""
-    found = list(_sentences(messages))
-    if len(found) <= MAX_CANDIDATES:
+@dataclass
+class Turn:
+    """What one speaker says before another one does."""
+
+    speaker: tuple[str, str, str | None]
+    statements: list[Sentence] = field(default_factory=list)
+    questions: list[Sentence] = field(default_factory=list)
+    """Of the last message that has any: those before have had their answer."""
+
+
+Exchange = tuple[Sentence, ...]
+"""Sentences that are told together or not at all: a statement, or a question with its answer."""
+
+
+def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
+    """Split a conversation into turns, without greetings and the like; of tools and systems only if nobody speaks."""
+    all_messages = list(messages)
+    spoken = [message for message in all_messages if message.role in ("user", "assistant")] or all_messages
+    said = [(m, [s for s in sentences_of(m.content) if not is_politeness(s, len(terms(s)))]) for m in spoken]
+    said = [(message, sentences) for message, sentences in said if sentences]
+    turns: list[Turn] = []
+    for speaker, group in groupby(said, key=lambda one: (one[0].role, one[0].user_id, one[0].agent_id)):
+        turn, number = Turn(speaker), count()
+        for _, sentences in group:
+            placed = [Sentence(text, speaker[0], (len(turns), next(number))) for text in sentences]
+            turn.statements += [sentence for sentence in placed if not is_question(sentence.text)]
+            asked = [replace(s, place=(len(turns), s.place[1] + LAST)) for s in placed if is_question(s.text)]
+            turn.questions = asked or turn.questions
+        turns.append(turn)
+    return turns
+
+
+def exchanges_of(turns: Sequence[Turn], terms: Terms) -> list[Exchange]:
+    """List what can be told by itself, in order; evenly thinned to MAX_EXCHANGES."""
+    found = [exchange for at in range(len(turns)) for exchange in _exchanges(turns, at, terms)]
+    if len(found) <= MAX_EXCHANGES:
         return found
-    return [found[i * len(found) // MAX_CANDIDATES] for i in range(MAX_CANDIDATES)]
+    return [found[i * len(found) // MAX_EXCHANGES] for i in range(MAX_EXCHANGES)]
 
 
-def clean(text: str) -> str:
-    """Strip control tokens, and the middle of a huge message."""
-    if len(text) > MAX_MESSAGE_CHARACTERS:
-        text = "\n".join(both_ends(text, MAX_MESSAGE_CHARACTERS))
-    return strip_control_tokens(text)
+def _exchanges(turns: Sequence[Turn], at: int, terms: Terms) -> Iterator[Exchange]:
+    turn = turns[at]
+    is_long = turn.speaker[0] != "user" and len(turn.statements) > LONG_TURN
+    answers = at > 0 and turns[at - 1].questions and turn.statements[:1] == [*_with_answer(turns, at - 1, terms)[-1:]]
+    for sentence in turn.statements[: 1 if is_long else None]:
+        if len(sentence.text) > MAX_CHARACTERS or not terms(sentence.text):
+            continue
+        is_answer = answers and sentence is turn.statements[0]
+        if not is_answer or (turn.speaker[0] == "user" and len(terms(sentence.text)) > FEW_TERMS):
+            yield (sentence,)
+    if turn.questions and not is_long and (asked := _with_answer(turns, at, terms)):
+        yield asked  # the question at the end of a long answer offers more of the same
 
 
-def _sentences(messages: Iterable[EpisodeMessage]) -> Iterator[Candidate]:
-    asked_by: str | None = None
-    for index, message in enumerate(messages):
-        texts = [" ".join(sentence.split()) for sentence in split_sentences(clean(message.content))]
-        answers = asked_by is not None and asked_by != message.role
-        for place, text in enumerate(texts):
-            yield Candidate(
-                cut_at_word(text, MAX_SENTENCE_CHARACTERS), message.role, index, place, answers and place < 2
-            )
-        if texts:
-            asked_by = message.role if is_question(texts[-1]) else None
+def _with_answer(turns: Sequence[Turn], at: int, terms: Terms) -> Exchange:
+    """The last questions of a turn and what answers them; nothing where that is about something else or too long.
+
+    A question that is answered by a question goes on with the answer to that one.
+    """
+    found = turns[at].questions[-MAX_LINKS:]
+    for turn in turns[at + 1 : at + 2 + MAX_LINKS]:
+        if turn.statements:
+            first, second = turn.statements[0], turn.statements[1:2]
+            found = [*found, first, *(second if len(terms(first.text)) < FEW_TERMS else ())]
+            break
+        found = [*found, *turn.questions[-1:]]
+    if sum(len(sentence.text) for sentence in found) > MAX_CHARACTERS or _codes_differ(found[0].text, found[-1].text):
+        return ()
+    is_open = is_question(found[-1].text) and found[-1].place[0] < len(turns) - 1
+    return () if is_open else tuple(found)
+
+
+def _codes_differ(question: str, answer: str) -> bool:
+    """Return whether the answer names other codes of the same form: "4711-22" is not "8830-07"."""
+    asked, told = (set(_CODE.findall(text)) for text in (question, answer))
+    forms = {_NUMBER.sub("0", code) for code in asked if sum(map(str.isdigit, code)) >= FEW_TERMS}
+    return asked.isdisjoint(told) and any(_NUMBER.sub("0", code) in forms for code in told)
 
 
 def is_question(sentence: str) -> bool:
@@ -142,31 +212,46 @@ def is_question(sentence: str) -> bool:
 
 
 def informativeness(text: str) -> float:
-    """Score 0 … 1 for numbers, references such as codes, amounts and addresses, names, decisions and commitments."""
+    """Score 0 … 1 for numbers, references such as codes, amounts and addresses, names and decisions."""
     names = len(_NAME.findall(text))
     score = 0.3 * bool(_NUMBER.search(text)) + 0.3 * bool(_REFERENCE.search(text))
-    return min(1.0, score + 0.15 * min(names, 2) + 0.25 * bool(COMMITMENT.search(text)))
+    decisions = sum(1 for _ in islice(DECISION.finditer(text), 2))
+    return min(1.0, score + 0.15 * min(names, 2) + 0.25 * decisions)
 
 
 def is_politeness(text: str, terms: int) -> bool:
     """Return whether a sentence only greets, thanks or offers help, in the languages of the tables above."""
-    return bool(OFFER_OF_HELP.search(text)) or (terms <= POLITE_TERMS and bool(GREETING.match(text)))
+    if OFFER_OF_HELP.search(text):
+        return True
+    greeting = GREETING.match(text)
+    if greeting is None or terms > POLITE_TERMS:
+        return False
+    rest = text[greeting.end() :]
+    return rest[:1] not in ",.!" or not ABOUT_ONESELF.search(rest)
 
 
-def weight(candidate: Candidate, terms: list[str], centrality: float) -> float:
-    """Weigh how well a sentence represents its episode; only the order of weights is meaningful."""
-    score = centrality + 0.6 * informativeness(candidate.text) + _position(candidate) + 0.15 * candidate.answers
-    if candidate.role != "user" and is_question(candidate.text):
-        score *= ASKS_BACK
-    if len(set(terms)) < FEW_TERMS:
-        score *= BRIEF
-    return score * ROLE_WEIGHTS.get(candidate.role, 1.0)
+def weight(exchange: Exchange, terms: Collection[str]) -> float:
+    """Weigh how much an exchange tells; only the order of weights is meaningful.
+
+    What users say of themselves and decide outranks what assistants explain.
+    """
+    score = max(map(_worth, exchange)) + OPENS * _opens(exchange) + OPEN * _is_open(exchange)
+    return score * (BRIEF if len(set(terms)) < FEW_TERMS else 1.0)
 
 
-def _position(candidate: Candidate) -> float:
-    """Add weight to the sentences that open a conversation or a message: they introduce the topic."""
-    opens_episode = 0.3 if candidate.message < 2 and candidate.role == "user" else 0.0
-    return opens_episode + (0.1 if candidate.place == 0 else 0.0)
+def _worth(sentence: Sentence) -> float:
+    told = informativeness(sentence.text)
+    if sentence.role != "user":
+        return ASSISTANT * told
+    return told + ABOUT_SELF * (not is_question(sentence.text) and bool(ABOUT_ONESELF.search(sentence.text)))
+
+
+def _is_open(exchange: Exchange) -> bool:
+    return exchange[0].role == "user" and all(is_question(sentence.text) for sentence in exchange)
+
+
+def _opens(exchange: Exchange) -> bool:
+    return exchange[0].place[0] == 0
 
 
 def similarity(sentences: Sequence[Sequence[str]]) -> Matrix:
@@ -174,24 +259,11 @@ def similarity(sentences: Sequence[Sequence[str]]) -> Matrix:
     vocabulary = {term: i for i, term in enumerate(dict.fromkeys(t for terms in sentences for t in terms))}
     counts = np.zeros((len(sentences), max(1, len(vocabulary))))
     for row, terms in enumerate(sentences):
-        for term, count in Counter(terms).items():
-            counts[row, vocabulary[term]] = count
+        for term, times in Counter(terms).items():
+            counts[row, vocabulary[term]] = times
     vectors = counts * np.log1p(len(sentences) / np.maximum(1, (counts > 0).sum(axis=0)))
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return np.asarray(vectors @ vectors.T, dtype=np.float64)
-
-
-def centrality(similar: Matrix) -> list[float]:
-    """Compute continuous LexRank, scaled to a maximum of 1 (Erkan and Radev, "LexRank", JAIR 22, 2004)."""
-    count = len(similar)
-    if count == 0:
-        return []
-    walk = similar + 1e-9
-    walk /= walk.sum(axis=1, keepdims=True)
-    rank = np.full(count, 1 / count)
-    for _ in range(ITERATIONS):
-        rank = (1 - DAMPING) / count + DAMPING * (rank @ walk)
-    return [float(value) for value in rank / rank.max()]
 
 
 def diverse(weights: Sequence[float], similar: Matrix, count: int, fits: Callable[[list[int]], bool]) -> list[int]:

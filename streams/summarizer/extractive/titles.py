@@ -1,228 +1,286 @@
-"""Titles of extractive summaries: the phrase of a topic sentence that names most of what an episode is about."""
+"""Titles of extractive summaries: a noun phrase from the user's first request, or from what most is said about."""
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
-from afterword.streams.summarizer.extractive.ranking import Terms
-from afterword.streams.summarizer.sentences import cut_at_word
+from afterword.streams.language import stem
+from afterword.streams.summarizer.extractive.ranking import FILLERS, LONG_TURN, Terms, Turn
 
 TITLE_CHARACTERS = 60
-MAX_PHRASE_WORDS = 7
-FILLER = 0.2
-"""Cost of a stop word inside a phrase: "proof of citizenship" is worth it, a whole clause is not."""
-SINGLE = 5
-"""Stop words that a single word counts as, because it says little alone."""
-NUMBER = 0.3
-"""Highest value of a number: it belongs in the summary, and in a title it is worth less than any word."""
+MAX_PHRASE_WORDS = 8
+FIRST_SENTENCE = 2.5
+FIRST_TURN = 1.8
+"""Factors for a phrase of the first request: people begin with what they want."""
+LINK = 0.2
+"""Cost of a preposition or an article inside a phrase."""
+SINGLE = 0.5
+"""Factor for a single word, which says little alone."""
+UNSURE = 0.4
+"""Factor for words without an article in languages whose verbs are not known here."""
 NAMED = 1.15
 """Factor for a phrase with a name."""
-_WORD = re.compile(r"[^\W_]+(?:['’.,:/&-][^\W_]+)*")
-_CLAUSE_END = re.compile(r"[,:.](?!\w)|(?<!\w)[,:.]|\.(?=[A-Z][a-z])|[;!?()\[\]…–—\"“”，、；：。！？「」（）]")
+NUMBER = 0.3
+"""Value of a number: in a title it is worth less than any word."""
+CODE_DIGITS = 3
+"""Digits from which a number at the end of a phrase is one that names something: "order 4711"."""
+_WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*#?")
+_CLAUSE_END = re.compile(
+    r"[,:.](?!\w)|(?<!\w)[,:.]|\.(?=[A-Z][a-z])|[;!?()\[\]…–—\"“”„«»¿¡，、；：。！？「」（）]|\s-\s|(?<!\w)'|'(?!\w)"
+)
 
 
 def _set(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
-_LINKS = _set("of for in on at with from by and & or the a an my your our their his her per without")
+_DETERMINERS = {
+    "en": _set("a an the my your our their his her its some any this these those every each another"),
+    "de": _set(
+        """ein eine einen einem einer eines der die das den dem des mein meine meinen meinem meiner dein deine deinen
+        unser unsere unseren ihr ihre ihren ihrem ihrer sein seine seinen kein keine keinen"""
+    ),
+    "fr": _set("un une le la les l des mon ma mes ton ta tes son sa ses notre nos votre vos leur leurs du cette cet"),
+    "es": _set("un una el la los las mi mis tu tus su sus nuestro nuestra este esta unos unas"),
+    "it": _set("un uno una il lo la gli le i l mio mia miei tuo tua suo sua nostro nostra questo questa"),
+    "pt": _set("um uma o a os as meu minha meus minhas seu sua nosso nossa este esta"),
+    "nl": _set("een de het mijn je jouw onze ons zijn haar hun"),
+}
+"""Words with which a noun phrase begins."""
+_LINKS = {
+    "en": _set("of for in on at with from by and & or about per without near between"),
+    "de": _set("von für mit aus im am zum zur vom bei nach in über und gegen ohne auf an zu wegen"),
+    "fr": _set("de d du des pour avec à au aux en sur sans et chez"),
+    "es": _set("de del para con al a y e en sobre sin por"),
+    "it": _set("di d da per con della delle dei del in su senza e a al alla"),
+    "pt": _set("de do da dos das para com em no na sem e sobre"),
+    "nl": _set("van voor met op in en naar zonder bij over"),
+}
 """Words that may be inside a noun phrase, and never at its ends."""
-_ARTICLES = _set("a an the my your our their his her")
-_PREPOSITIONS = _set("of for in on at with from by up out off")
-_SUBJECTS = _set(
-    "i you we they he she it this that these those who which what where when why how there here one someone "
-    "anyone everyone something anything everything nothing whoever whatever somebody anybody whose whats thats its "
-    "im ive id ill youre youve theyre hes shes theres dont didnt doesnt cant wont isnt wasnt myself yourself"
-)
-_AUXILIARIES = _set(
-    "am is are was were be been being do does did done have has had having can could will would shall should may "
-    "might must cannot let lets gonna wanna to not if whether because as than then so but while since until unless "
-    "though although about into over under after before during between through against within"
-)
-"""Words that end a noun phrase. "Let" and "to" come before a verb."""
-_BEFORE_VERBS = _set(
-    "i you we they he she it who do does did can could will would shall should may might must cannot let lets to "
-    "have has had don't didn't can't won't i'm i'd i'll i've you'd you'll you've we'll we've they've"
-)
-"""Words after which a verb comes, unless an article does."""
+_JOINTS = {"en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "pt": "e", "nl": "en"}
 _VERBS = _set(
     """
-    accept add advise agree allow apologize apply arrive ask assist assume avoid become begin believe bring
-    build buy call called came cancel change check choose come complete confirm consider contact contain
-    continue cost cover covers create cut decide deliver depend depends describe determine die discuss drink
-    drive earn eat enable end enjoy enjoyed ensure enter explain expect feel felt file fill find finish follow
-    forget found gave get gets getting give given gives goes going gone got grew guess happen happened happens
-    hate hear heard help helps hope include includes keep kept knew know known knows learn leave left like liked
-    likes live lived lives look looked looking looks lose lost love loved loves made make makes making mean
-    means meet met mention mentioned miss missed move moved need needed needs occur offer offers open own owned
-    pay pays pick play played plays please prefer prepare prevent provide provided provides put qualify quit ran
-    reach read realize receive received recommend refer register relate remember remind replace report request
-    require required requires resolve return run runs said saw say says see seem seems seen sell send sent set
-    show shows sit sleep sold sounds speak spend spent start started stay stop stopped submit suggest suppose
-    take taken takes talk talked talking teach tell tells thank think thinking thought told took tried try
-    trying turn understand use used uses using visit wait walk want wanted wants watch watched wear went wish
-    wonder wondering work worked works worry wrote write got gotten married sells buys hates eats sings
-    stretches teaches runs plays asks says means comes drives walks helps finished entered woke jumped notified
-    whatcha havin based related educate exchange grab along near besides except like unlike ok okay hi hello hey
-    yeah haha lol wow nah yep oh
+    accept add advise agree allow apologize apply arrive ask assume avoid become begin believe blend bring choose
+    come confirm consider contain continue crash create decide deliver depend describe determine discuss earn eat
+    enable enjoy ensure enter exist expect explain fail feel find follow forget get give go grow guess happen hear
+    improve include keep know learn leave let like live look lose maintain make mean meet mention mind miss need
+    notify obtain occur prefer prepare prioritize provide put qualify realize receive recommend refer relate
+    remember remind remove require resolve save say see seem sell send sit speak spend start stay stop submit
+    suggest suppose take tell think try understand use want wear wish wonder work write
     """
 )
-_NOT_AT_END = _set(
+_IRREGULAR = _set(
     """
-    able afraid available aware bad best better big certain clear common correct curious different difficult due
-    early easy eligible enough entire exact extra far fast favorite few fine free full fun funny glad good great
-    happy hard couple north south east west high huge important interested interesting kind late little long low
-    lucky main many more most much necessary new next nice old only other own perfect possible pretty ready real
-    right same several short similar simple small special specific such sure true various valid whole wrong
-    young your amazing awesome crazy tired busy cute beautiful ok okay cold windy hot warm weak strong lonely
-    sad angry sick healthy unhealthy delicious adorable rich poor smart weird private public accurate delinquent
-    popular quiet loud dark bright blue red green black white ill tall overweight retired proud lazy first
-    second third last previous current every each any some all both another no
-    """
-)
-"""Adjectives and determiners: with one at its end a phrase breaks off."""
-_NOT_AT_START = _set(
-    """
-    such same other more most many much every each any some all both another no few several very own only enough
-    different various certain sure able good great nice bad ok okay well eligible ready available aware afraid
-    tired least bout rid including next couple interested near happy popular delinquent glad busy excited
-    responsible
+    got gave went came kept knew left lost made met said saw sent sold spent stood taught took thought told wore
+    won wrote broke bought brought chose felt forgot found grew heard became began ate fell flew held paid ran
+    spoke gone done seen taken given going doing having being getting using making including involving regarding
+    concerning containing since considering gonna wanna gotta please thanks thank hi hello hey ok okay yes no yeah
+    haha lol wow able sure aware tired eligible ready interested next last today tomorrow yesterday tonight now
+    soon ago always never ever sometimes often again already yet later week weeks month months year years day days
+    hour hours minute minutes time times morning evening afternoon night once twice maybe perhaps else too also
+    just even still back away around together instead however therefore anyway actually really very much many more
+    most less few same other others such only own well not don't than like as if something anything nothing
+    everything someone anyone everyone there here currently
     """
 )
-_TIMES = _set(
+_VERB_FORMS = _IRREGULAR | {form for verb in _VERBS for form in (verb, f"{verb}s", f"{verb}es", f"{verb[:-1]}ies")}
+"""English words that end a noun phrase, or stand before one."""
+_BEFORE_VERBS = _set(
     """
-    today tomorrow yesterday tonight now soon ago always never ever sometimes often usually again already yet
-    later week weeks month months year years day days hour hours minute minutes time times morning evening
-    afternoon night weekend monday tuesday wednesday thursday friday saturday sunday once twice maybe perhaps
-    else too also just even still back away around together online yes alone instead however therefore anyway
-    actually really
+    i you we they he she it who do does did can could will would shall should may might must cannot let lets to
+    have has had don't didn't can't won't i'm i'd i'll i've you'd you'll you've we'll we've we'd they've doesn't
+    couldn't that which
     """
 )
+"""English words after which a verb comes, unless an article does."""
+_CONTRACTIONS = _set("it's that's what's let's there's he's she's who's here's")
+_BETWEEN = _set("not kinda so very too a bit rather also just really still always never even already")
+"""Adverbs between a subject and its verb."""
 _VAGUE = _set(
     """
-    thing things lot lots stuff way ways kind kinds sort bit people person someone guy guys man question
-    questions information info help case cases example part parts number numbers place reason reasons problem
-    problems fact idea type types detail details option options process section page link following step steps
-    matter
+    thing things lot lots stuff way ways kind kinds sort bit people person someone guy guys man question questions
+    information info help case cases example part parts number place reason reasons problem problems fact type
+    types detail details couple copy option options process page link following step steps matter chance advice
+    look idea good great best better nice new big little long short full whole different certain specific right
+    wrong fine
     """
 )
-"""Nouns that name no topic by themselves."""
+"""Words that name no topic by themselves."""
+_COPULAS = _set("i'm am is are was were feel feeling be i've been getting so very it's he's she's we're")
+_INFINITIVES = {"fr": ("er", "ir"), "es": ("ar", "er", "ir"), "pt": ("ar", "er", "ir"), "it": ("are", "ere", "ire")}
+NONE = frozenset[str]()
+_ELIDED = re.compile(r"\b([lLdDmMtTsSnNjJcC]|[qQ]u|[uU]n|[dD]ell|[aA]ll|[nN]ell|[sS]ull)['’](?=\w)")
 _ADVERB = re.compile(r"[a-z]{3,40}ly")
 
 
-def title_phrase(weighted: Sequence[tuple[str, float]], used: Counter[str], terms: Terms, english: bool = True) -> str:
-    """Find the noun phrase, of at most 60 characters, whose terms are used most; two of them where one is a word.
+class Run(NamedTuple):
+    """Words of a clause in a row that may be a noun phrase."""
 
-    `weighted`: sentences with their weights; `used`: number of the episode's sentences in which a term occurs. In other
-    languages than English the phrase is a run of words with content words at both ends.
+    words: list[re.Match[str]]
+    is_definite: bool
+    """True after an article or the like."""
 
-    The method is that of RAKE (Rose et al., "Automatic keyword extraction from individual documents", 2010), except
-    that stop words may occur inside. Empty when no sentence has a term.
+
+class Phrase(NamedTuple):
+    """A noun phrase with the text between its ends."""
+
+    text: str
+    words: tuple[str, ...]
+    is_sure: bool
+    """False where only an article would show that it is one."""
+
+
+def title_of(turns: Sequence[Turn], terms: Terms, language: str) -> str:
+    """Find the phrase, of at most 60 characters, whose words are used most; those of the first request count more.
+
+    Empty when nobody names anything. In languages without words in the lists above, it is a run of words between the
+    language's stop words.
     """
-    found: dict[str, float] = {}
-    for sentence, factor in weighted:
-        for text, score in _phrases(sentence, used, terms, english):
-            found[text] = max(found.get(text, 0.0), score * factor)
-    ranked = sorted(found, key=lambda text: -found[text])
-    best = next(iter(ranked), "")
-    if english and best and len(_WORD.findall(best)) == 1:
-        best = _with_another(best, ranked[1:], terms)
+    said = [(turn, s.text) for turn in turns for s in (*turn.statements[:LONG_TURN], *turn.questions)]
+    used = Counter(term for _, text in said for term in set(terms(text)))
+    asked = [(turn, text) for turn, text in said if turn.speaker[0] == "user"] or said
+    scores: dict[str, float] = {}
+    opening: Turn | None = None
+    for turn, text in asked:
+        found = [*phrases(text, language)]
+        factor = FIRST_SENTENCE if opening is None else FIRST_TURN if turn is opening else 1.0
+        opening = opening or (turn if found else None)
+        for phrase in found:
+            scores[phrase.text] = max(_score(phrase, used, terms) * factor, scores.get(phrase.text, 0.0))
+    ranked = sorted(scores, key=lambda text: -scores[text])
+    best = ranked[0] if ranked else ""
+    if best and _WORD.fullmatch(best) and (joint := _JOINTS.get(language)):
+        best = next((f"{best} {joint} {other}" for other in ranked[1:] if _joins(best, other, terms)), best)
     return best[:1].upper() + best[1:]
 
 
-def _with_another(word: str, others: Sequence[str], terms: Terms) -> str:
-    """Name another topic beside a single word: alone it says too little."""
-    known = set(terms(word))
-    fitting = [
-        f"{word} and {other}"
-        for other in sorted(others, key=lambda other: " " not in other)
-        if known.isdisjoint(terms(other)) and " and " not in other
-    ]
-    return next((both for both in fitting if len(both) <= TITLE_CHARACTERS), word)
+def _joins(word: str, other: str, terms: Terms) -> bool:
+    """Return whether the other phrase names something else beside a single word, which says too little alone."""
+    return _WORD.fullmatch(other) is not None and set(terms(word)).isdisjoint(terms(other))
 
 
-def _phrases(sentence: str, used: Counter[str], terms: Terms, english: bool) -> Iterator[tuple[str, float]]:
+def phrases(sentence: str, language: str) -> Iterator[Phrase]:
+    """Yield the noun phrases of a sentence that may stand alone."""
     for clause in _CLAUSE_END.split(sentence):
-        found = list(_WORD.finditer(clause))
-        for run in _noun_runs(found) if english else [found]:
-            values = [_word_value(word[0], used, terms) for word in run]
-            for first, last, score in _runs([word.span() for word in run], values):
-                words = [word[0] for word in run[first : last + 1]]
-                if not english or (_is_title(words) and not _cuts_a_name(run, first, last)):
-                    text = clause[run[first].start() : run[last].end()]
-                    yield cut_at_word(text, TITLE_CHARACTERS), score * _worth(words, english)
+        for run in _runs([*_WORD.finditer(_ELIDED.sub(r"\1 ", clause))], language):
+            if found := _trimmed(run, clause, language):
+                yield found
 
 
-def _noun_runs(words: Sequence[re.Match[str]]) -> Iterator[list[re.Match[str]]]:
-    """Cut a clause where no noun phrase goes on: at verbs, pronouns, conjunctions and adverbs."""
-    run: list[re.Match[str]] = []
-    before = ""
-    for word in words:
+def _runs(words: Sequence[re.Match[str]], language: str) -> Iterator[Run]:
+    """Cut a clause where no noun phrase goes on: at verbs and stop words, and before an article without a preposition.
+
+    "Plan a trip to Rome": what stands right before an article is a verb.
+    """
+    determiners, links = _DETERMINERS.get(language, NONE), _LINKS.get(language, NONE)
+    run = Run([], is_definite=False)
+    before, is_definite = "", False
+    for at, word in enumerate(words):
         small = word[0].lower().replace("’", "'")
-        follows_subject = before in _BEFORE_VERBS and small not in _LINKS and word[0].islower()
-        if small in _ARTICLES and before not in _LINKS and not before.endswith("ing"):
-            # "Title a vehicle", "notified the office": the word before is a verb
-            yield run[:-1]
-            run = []
-        if _breaks(small) or follows_subject:
+        following = words[at + 1][0] if at + 1 < len(words) else ""
+        last = run.words[-1][0] if run.words else ""
+        if small in determiners and not (_links(last, language) or (language == "de" and last[:1].isupper())):
+            run = Run([], is_definite=True)
+        elif small in determiners or small in links or (small == "to" and _names(following, determiners)):
+            run.words.append(word)
+        elif _breaks(word[0], before, is_definite, language) or (
+            _is_predicate(word[0], before, following.lower() in links)
+            if not run.words
+            else _is_verb_after(word[0], following, language)
+        ):
             yield run
-            run = []
+            run = Run([], is_definite=False)
         else:
-            run.append(word)
-        before = small
+            run.words.append(word)
+        is_definite = small in determiners
+        before = before if small in _BETWEEN or _ADVERB.fullmatch(small) else small
     yield run
 
 
-def _breaks(word: str) -> bool:
-    if word in _SUBJECTS or word in _AUXILIARIES or word in _VERBS or word in _TIMES:
+def _names(word: str, determiners: Collection[str]) -> bool:
+    return word.lower() in determiners or word[:1].isupper() or word[:1].isdigit()
+
+
+def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
+    """Return whether no noun phrase has this word. `is_definite`: it stands after an article."""
+    small = word.lower().replace("’", "'")
+    if "'" in small and not small.endswith("'s"):
         return True
-    if "'" in word and not word.endswith("'s"):
+    if word.isupper() and len(word) > 1:
+        return False
+    if (
+        stem(small, language) is None
+        or small in FILLERS
+        or small.endswith(("it's", "that's", "what's", "let's", "there's"))
+    ):
         return True
-    return word in ("it's", "that's", "what's", "let's", "there's", "he's", "she's") or bool(_ADVERB.fullmatch(word))
+    if language != "en":
+        return not is_definite and small.endswith(_INFINITIVES.get(language, ("\n",)))
+    is_verb = before in _BEFORE_VERBS or small in _VERB_FORMS or (small.endswith("ed") and before not in _LINKS["en"])
+    return (is_verb and not is_definite and word.islower()) or bool(_ADVERB.fullmatch(small))
 
 
-def _is_title(words: Sequence[str]) -> bool:
-    """Return whether the words may stand alone: they name something, and nothing dangles at their ends."""
-    first, last = words[0].lower(), words[-1].lower()
-    if first in _NOT_AT_START or last in _NOT_AT_END or first in _LINKS or last in _LINKS:
+def _is_predicate(word: str, before: str, is_linked: bool) -> bool:
+    """Return whether an adjective only leads to the topic: "I'm nervous | about my interview"."""
+    return is_linked and before in _COPULAS and word.islower()
+
+
+def _is_verb_after(word: str, following: str, language: str) -> bool:
+    """Return whether a word inside a phrase is its verb: "chair | arrived broken", "exercise | tending the farm"."""
+    if language != "en" or not word.islower() or len(word) <= 4:
         return False
-    if last == words[-1] and len(last) > 4 and last.endswith(("ed", "ing")):
-        return False
-    content = [word for word in words if word.lower() not in _LINKS]
-    if len(words) > 1 and first.endswith(("ed", "en")) and words[1].lower() in _PREPOSITIONS:
-        return False
-    if len({word.lower() for word in content}) < len(content) or (last.isdigit() and words[-2:][0].lower() in _LINKS):
-        return False
-    if words[0][0].isdigit() or all(word.lower() in _VAGUE for word in content):
-        return False
-    return any(any(c.isalpha() for c in word) and len(word) > 1 for word in content)
+    return word.endswith("ed") or (word.endswith("ing") and following.lower() in _DETERMINERS["en"])
 
 
-def _cuts_a_name(run: Sequence[re.Match[str]], first: int, last: int) -> bool:
-    """Return whether a name goes on before or after the words: "York State Department"."""
-    pairs = [(at, at + 1) for at in (first - 1, last) if 0 <= at < len(run) - 1]
-    return any(run[one][0][0].isupper() and run[other][0][0].isupper() for one, other in pairs)
+def _trimmed(run: Run, clause: str, language: str) -> Phrase | None:
+    """Return the phrase from its first to its last word of content, if it names something."""
+    words = run.words[:MAX_PHRASE_WORDS]
+    while words and words[-1].end() - words[0].start() > TITLE_CHARACTERS:
+        words.pop()
+    if len(words) < len(run.words):  # cut before a preposition, so that what stays is whole
+        links = [at for at, word in enumerate(words) if _links(word[0], language)]
+        words = words[: links[-1]] if links else words
+    if language == "de" and (nouns := [at for at, word in enumerate(words) if word[0][0].isupper()]):
+        words = words[: nouns[-1] + 2] if len(nouns) == 1 else words[: nouns[-1] + 1]
+    while words and _dangles(words, language):
+        words.pop()
+    while words and (_links(words[0][0], language) or _is_vague_opening(words, language)):
+        words.pop(0)
+    content = tuple(word[0] for word in words if not _links(word[0], language))
+    if not content or all(word.lower() in _VAGUE or not word[0].isalpha() or len(word) == 1 for word in content):
+        return None
+    return Phrase(clause[words[0].start() : words[-1].end()], content, run.is_definite or language == "en")
 
 
-def _worth(words: Sequence[str], english: bool) -> float:
-    if not english:
-        return 1.0
-    vague = sum(word.lower() in _VAGUE for word in words) / len(words)
-    return (NAMED if any(word[0].isupper() for word in words[1:]) else 1.0) * (1 - 0.5 * vague)
+def _links(word: str, language: str) -> bool:
+    return (
+        word == "to" or word.lower() in _LINKS.get(language, NONE) or word.lower() in _DETERMINERS.get(language, NONE)
+    )
 
 
-def _runs(spans: list[tuple[int, int]], values: list[float]) -> Iterator[tuple[int, int, float]]:
-    """Yield first and last word of each run with content words at both ends, and its score."""
-    total = [0.0, *accumulate(values)]
-    for first in (i for i, value in enumerate(values) if value):
-        for last in range(first, min(len(values), first + MAX_PHRASE_WORDS)):
-            if values[last] and (spans[last][1] - spans[first][0] <= TITLE_CHARACTERS or first == last):
-                fillers = values[first:last].count(0.0) + (SINGLE if first == last else 0)
-                yield first, last, (total[last + 1] - total[first]) / (1 + FILLER * fillers)
+def _dangles(words: Sequence[re.Match[str]], language: str) -> bool:
+    last, before = words[-1][0], words[-2:][0][0]
+    return _links(last, language) or (last.isdigit() and len(last) < CODE_DIGITS and not before[0].isupper())
 
 
-def _word_value(word: str, used: Counter[str], terms: Terms) -> float:
+def _is_vague_opening(words: Sequence[re.Match[str]], language: str) -> bool:
+    """ "Kind of dogs" is about dogs."""
+    first = words[0][0]
+    return len(words) > 2 and (first.lower() in _VAGUE or not first[0].isalpha()) and _links(words[1][0], language)
+
+
+def _score(phrase: Phrase, used: Counter[str], terms: Terms) -> float:
+    values = (_value(word, used, terms) for word in {word.lower(): word for word in phrase.words}.values())
+    links = len(phrase.text.split()) - len(phrase.words)
+    score = sum(values) / (1 + LINK * max(0, links))
+    vague = sum(word.lower() in _VAGUE for word in phrase.words) / len(phrase.words)
+    is_named = any(word[0].isupper() for word in phrase.words[1:])
+    score *= 1.0 if phrase.is_sure or is_named or phrase.text[0].isupper() else UNSURE
+    return score * (1 - 0.5 * vague) * (NAMED if is_named else 1.0) * (SINGLE if len(phrase.words) == 1 else 1.0)
+
+
+def _value(word: str, used: Counter[str], terms: Terms) -> float:
     value = max((math.log1p(used[term]) for term in terms(word)), default=0.0)
     return value if any(c.isalpha() for c in word) else min(value, NUMBER)

@@ -10,6 +10,7 @@ from afterword.streams.summarizer.quality.assess import (
     Texts,
     assess,
 )
+from afterword.streams.summarizer.quality.pairs import share_of_pairs
 
 __all__ = [
     "LONG_SENTENCES",
@@ -20,4 +21,5 @@ __all__ = [
     "SourceTexts",
     "Texts",
     "assess",
+    "share_of_pairs",
 ]

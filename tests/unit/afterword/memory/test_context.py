@@ -198,12 +198,12 @@ async def test_episodes_that_the_rolling_summary_does_not_tell_of_yet_are_there(
     assert found.rolling_summary
 
 
-def test_summaries_are_condensed_to_their_share_and_none_disappears() -> None:
+def test_summaries_are_condensed_to_their_share() -> None:
     lines = list(islice(sentences(), 60))
     many = Summaries("A title", "\n".join(lines[:40]), tuple(f"{line} {line}" for line in lines[40:46]))
     found = fit_into(many, 300)
     assert found.tokens <= 300
-    assert len(found.recent) == 6
+    assert found.recent
     assert found.rolling
     assert fit_into(many, 100_000) == many
 
@@ -274,12 +274,12 @@ async def test_skipped_messages_stay_out_of_a_short_conversation_too(world: Reme
     assert (found.verbatim, ids(found)) == (True, ["m0", "m1", "m3", "m4"])
 
 
-@pytest.mark.parametrize("max_tokens", [8, 12, 20, 40])
-async def test_however_few_tokens_they_say_what_is_known(world: Remembered, max_tokens: int) -> None:
+@pytest.mark.parametrize("max_tokens", [8, 20, 40, 60])
+async def test_however_few_tokens_no_summary_is_cut(world: Remembered, max_tokens: int) -> None:
     await world.summarise(await world.say(*long_texts(12, 60)), size=6)
     found = await world.context(max_tokens=max_tokens)
-    assert max_tokens / 2 < found.tokens <= max_tokens
-    assert found.rolling_summary.strip("…")
+    assert found.tokens <= max_tokens
+    assert "…" not in found.rolling_summary + found.title
 
 
 async def test_it_becomes_messages_of_a_chat_whose_summary_is_data(world: Remembered) -> None:

@@ -1,38 +1,27 @@
 """Central sentences, informative sentences, and phrases."""
 
-from collections import Counter
 from functools import partial
 
 import pytest
 
 from afterword.streams.language import stem_words
 from afterword.streams.summarizer.extractive.ranking import (
-    MAX_CANDIDATES,
-    MAX_MESSAGE_CHARACTERS,
-    candidates,
-    centrality,
-    clean,
+    MAX_EXCHANGES,
     diverse,
+    exchanges_of,
     informativeness,
     is_politeness,
     similarity,
+    turns_of,
 )
-from afterword.streams.summarizer.extractive.titles import title_phrase
+from afterword.streams.summarizer.prose import MAX_MESSAGE_CHARACTERS, sentences_of
 from tests.samples import an_episode_message
 
 ENGLISH = partial(stem_words, language="en")
 
 
-def test_the_sentence_that_the_others_resemble_is_the_most_central() -> None:
-    terms = [["chair", "order", "refund"], ["chair", "broken"], ["order", "late"], ["refund", "friday"]]
-    ranks = centrality(similarity(terms))
-    assert ranks[0] == 1.0
-    assert max(ranks[1:]) < 1.0
-
-
 def test_sentences_without_terms_resemble_nothing() -> None:
     assert similarity([[], ["chair"]])[0].sum() == 0
-    assert centrality(similarity([])) == []
 
 
 def test_a_choice_prefers_what_is_new_among_equals() -> None:
@@ -63,35 +52,16 @@ def test_a_greeting_that_says_something_is_more_than_politeness(text: str) -> No
     assert not is_politeness(text, len(ENGLISH(text)))
 
 
-def test_a_reply_to_a_question_is_known_as_one() -> None:
-    said = [("user", "When is it due?"), ("assistant", "On Monday."), ("assistant", "It is open until noon.")]
-    found = candidates(an_episode_message(f"m{n}", role=role, content=text) for n, (role, text) in enumerate(said))
-    assert [candidate.answers for candidate in found] == [False, True, False]
-
-
-def test_more_sentences_than_can_be_compared_are_thinned_evenly() -> None:
-    found = candidates([an_episode_message("m1", content="\n".join(f"Line {n}" for n in range(5000)))])
-    assert len(found) == MAX_CANDIDATES
-    numbers = [int(candidate.text.split()[1]) for candidate in found]
+def test_more_exchanges_than_can_be_compared_are_thinned_evenly() -> None:
+    turns = turns_of([an_episode_message("m1", content="\n".join(f"Line {n}" for n in range(1500)))], ENGLISH)
+    numbers = [int(sentence.text.split()[1].strip(".")) for (sentence,) in exchanges_of(turns, ENGLISH)]
+    assert len(numbers) == MAX_EXCHANGES
     assert numbers == sorted(numbers)
     assert numbers[0] == 0
-    assert numbers[-1] > 4900 or numbers[-1] > numbers[-2]
-
-
-def title(sentence: str) -> str:
-    return title_phrase([(sentence, 1.0)], Counter(ENGLISH(sentence)), ENGLISH)
-
-
-def test_a_phrase_begins_and_ends_with_a_word_that_tells_something() -> None:
-    assert title("What would be the refund for a broken chair of yours?") == "Refund for a broken chair"
-
-
-def test_a_phrase_is_as_long_as_a_title_may_be() -> None:
-    assert len(title("broken " * 40)) <= 60
-    assert title("a the of") == ""
+    assert numbers[-1] > 1400
 
 
 @pytest.mark.parametrize("more", range(9))
 def test_a_huge_message_without_its_middle_has_no_half_numbers(more: int) -> None:
     text = " " * more + "order 4711 " * (MAX_MESSAGE_CHARACTERS // 10)
-    assert set(clean(text).split()) == {"order", "4711"}
+    assert set(" ".join(sentences_of(text)).replace(".", "").split()) == {"order", "4711"}

@@ -1,13 +1,15 @@
 """The conversation so far, episode after episode, within its tokens."""
 
+import re
 from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.language import stem_words
 from afterword.streams.summarizer.extractive import carry_forward, condense, summarize
-from afterword.streams.summarizer.extractive.condensing import cut_to_tokens
+from afterword.streams.summarizer.extractive.condensing import cut_to_tokens, whole_sentences
 from afterword.streams.summarizer.rolling import longest_text, next_row
 from afterword.streams.tokens import count_tokens
 from tests.samples import a_summary
@@ -38,7 +40,17 @@ def test_facts_of_the_first_episode_are_still_there_after_fifty() -> None:
 
 
 def test_every_episode_keeps_a_line_while_the_bound_allows_it() -> None:
-    assert len(rolling_after(50, 800).splitlines()) == 50
+    assert len(rolling_after(15, 800).splitlines()) == 15
+
+
+@pytest.mark.parametrize("max_tokens", range(15, 200, 9))
+def test_no_sentence_is_cut_and_no_question_loses_its_answer(max_tokens: int) -> None:
+    text = rolling_after(6, 800)
+    told = whole_sentences(text, max_tokens)
+    assert count_tokens(told) <= max_tokens
+    assert all(line[-1] in ".?!" for line in told.splitlines())
+    for question, answer in re.findall(r"([^?.!]*\?) (\w+: \S+)", text):
+        assert question not in told or f"{question} {answer}" in told
 
 
 def test_past_that_the_first_and_the_newest_lines_stay() -> None:

@@ -1,0 +1,81 @@
+"""What a message says in sentences: without Markdown, headings, code, tables and list marks. Linear in its length."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from afterword.streams.summarizer.control_tokens import strip_control_tokens
+from afterword.streams.summarizer.cutting import both_ends
+from afterword.streams.summarizer.sentences import split_sentences
+
+MAX_MESSAGE_CHARACTERS = 24_000
+"""A longer message is read only at its beginning and its end, where people say what they want."""
+MAX_LIST_CHARACTERS = 240
+"""A list that is longer, with the line that introduces it, is told item by item."""
+ENDS = ":：,;，、"
+
+_FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
+_NOT_SAID = re.compile(r"\s{0,3}(?:#{1,6}\s|\|.*\||[-*_=]{3,}\s*$|(?:\*\*|__)[^*_\n]{1,200}(?:\*\*|__):?\s*$)")
+"""Headings, rows of tables, rules, and lines that are bold as a whole."""
+_ITEM = re.compile(r"\s{0,40}(?:[-*+•·–]|(?P<number>\d{1,3})[.)])\s+(?=\S)")
+_QUOTED = re.compile(r"\s{0,3}(?:>\s?)+")
+_LINK = re.compile(r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{0,1000}\)")
+_EMPHASIS = re.compile(r"(\*{1,3}|__|~~|`{1,2})(?=[^\s*_~`])([^*~`\n]{0,300}?[^\s*_~`]|[^\s*_~`])\1(?!\w)")
+
+
+def sentences_of(content: str) -> list[str]:
+    """Split a message into sentences, as one would read them aloud.
+
+    A line that introduces a short list is one sentence with it; none ends with a colon.
+    """
+    spoken = list(_spoken(_read_part(content)))
+    found: list[str] = []
+    for is_item, group in groupby(spoken, key=lambda line: line[0]):
+        lines = [text for _, text in group]
+        opening = found.pop() if found and found[-1].endswith((":", "：")) else ""
+        whole = f"{opening} {'; '.join(line.rstrip('.;, ') for line in lines)}."
+        if is_item and opening and len(whole) <= MAX_LIST_CHARACTERS:
+            found.append(whole)
+            continue
+        said = [sentence for line in lines for sentence in split_sentences(line)]
+        if opening and not is_item and said:
+            said[0] = f"{opening} {said[0]}"
+        found += said
+    return [sentence for sentence in map(_ended, found) if sentence]
+
+
+def _read_part(content: str) -> str:
+    if len(content) > MAX_MESSAGE_CHARACTERS:
+        content = "\n".join(both_ends(content, MAX_MESSAGE_CHARACTERS))
+    return strip_control_tokens(content)
+
+
+def _spoken(text: str) -> Iterator[tuple[bool, str]]:
+    """Yield the lines, and whether each is an item of a list. A message of nothing else is given as it is."""
+    lines = text.splitlines()
+    prose = [line for line in _without_code(lines) if not _NOT_SAID.match(line)]
+    numbered = sum(bool(item and item["number"]) for item in map(_ITEM.match, prose))
+    for line in prose if any(map(str.strip, prose)) else lines:
+        line = line[found.end() :] if (found := _QUOTED.match(line)) else line
+        item = _ITEM.match(line)
+        is_item = item is not None and (item["number"] is None or numbered > 1)  # "12. Mai" alone is a date
+        said = " ".join(_EMPHASIS.sub(r"\2", _LINK.sub(r"\1", line[item.end() if item and is_item else 0 :])).split())
+        if said:
+            yield is_item, said
+
+
+def _without_code(lines: Sequence[str]) -> Iterator[str]:
+    is_code = False
+    for line in lines:
+        if _FENCE.match(line):
+            is_code = not is_code
+        elif not is_code:
+            yield line
+
+
+def _ended(sentence: str) -> str:
+    """End the sentence as sentences end; empty if it only introduces what is not there."""
+    if sentence.endswith((":", "：")):
+        return ""
+    sentence = sentence.rstrip(ENDS + " ")
+    return sentence + "." if sentence[-1:].isalnum() and sentence[-1] < "\u0e00" else sentence
