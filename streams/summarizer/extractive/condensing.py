@@ -42,9 +42,9 @@ def whole_sentences(text: str, max_tokens: int) -> str:
 
     Each line keeps its best one as long as possible: then lines go, those between the first and the last before these.
     """
-    text = tidy(text[:MAX_CHARACTERS])
-    if count_tokens(text) <= max_tokens:
+    if len(text) <= MAX_CHARACTERS and count_tokens(text) <= max_tokens:
         return text
+    text = tidy(text[:MAX_CHARACTERS])
     lines = [_exchanges(line) for line in text.splitlines()]
     values = {(at, i): _value(told, i) for at, line in enumerate(lines) for i, told in enumerate(line)}
     best = {at: max(range(len(line)), key=lambda i: values[at, i]) for at, line in enumerate(lines)}

@@ -42,7 +42,7 @@ def test_greetings_make_no_title() -> None:
 
 
 def test_a_single_word_gets_another_topic_beside_it() -> None:
-    assert title("Do you need to see a passport?", "What about the mortgage?") == "Passport and mortgage"
+    assert title("Do you need to see a passport? What about the mortgage?") == "Passport and mortgage"
 
 
 def test_a_title_is_whole() -> None:
