@@ -24,6 +24,7 @@ from afterword.schemas import (
 from afterword.schemas.base import Model
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED, EPISODE_REDO
+from afterword.schemas.headers import OWNER
 from afterword.schemas.messages import (
     CONVERSATION_DELETED,
     CONVERSATION_FLUSH,
@@ -266,6 +267,7 @@ CLOUD_EVENT: Schema = {
         "ce_source": _described("Component that wrote it."),
         "ce_time": _described("Time of the event.", TIME),
         "content-type": _described("Media type of the value.", {"const": "application/json"}),
+        OWNER: _described("Tenant and user of an episode's events, as a JSON array."),
         TRACEPARENT: _described("W3C Trace Context, if tracing is on."),
     },
 }

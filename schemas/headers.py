@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import orjson
 
 from afterword.schemas.base import rfc3339
 
@@ -17,6 +19,9 @@ RESERVED_PREFIX = "__afterword."
 """Prefix of headers that only Afterword writes; a producer's are dropped when a record is copied."""
 FOR_ENDPOINT = "afterword_webhook"
 """Header of an event that is replayed for one endpoint of webhooks, by its name: nobody else takes it."""
+OWNER = "afterword_owner"
+"""Header of an event that we produce: JSON array of its tenant and user, so that readers can pass over what is foreign
+without decoding it."""
 REPLACED = RESERVED_PREFIX + "replaced"
 """Header of a record that replaces one that a consumer could not hand on; JSON, see `replacements.py`."""
 
@@ -50,6 +55,29 @@ def cloud_event(event_type: str, event_id: str, source: str, time: datetime) -> 
         ("ce_time", rfc3339(time).encode()),
         (CONTENT_TYPE, JSON.encode()),
     ]
+
+
+class EventOwner(NamedTuple):
+    """Whose an event is."""
+
+    tenant_id: str | None
+    user_id: str | None
+    """None: the event names no user."""
+
+
+def owner_header(tenant_id: str | None, user_id: str | None) -> tuple[str, bytes]:
+    """Build the header that names the owner of an event."""
+    return OWNER, orjson.dumps([tenant_id, user_id])
+
+
+def owner_in(headers: Iterable[tuple[str, bytes | None]]) -> EventOwner | None:
+    """Read the owner of an event; None if its record does not name one."""
+    found = header(headers, OWNER)
+    try:
+        tenant_id, user_id = orjson.loads(found or "")
+    except (orjson.JSONDecodeError, TypeError, ValueError):
+        return None
+    return EventOwner(tenant_id, user_id)
 
 
 def header(headers: Iterable[tuple[str, bytes | None]] | None, name: str) -> str | None:

@@ -66,7 +66,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         memory = await closing.enter_async_context(Memory.from_settings(settings, metrics))
         outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings, max_batch_size=BATCH_BYTES))
         closing.push_async_callback(outbox.close)
-        feed = Feed(settings.kafka, metrics)
+        feed = Feed(settings.kafka, metrics, stores.episodes.versions)
         closing.push_async_callback(_stopped, asyncio.create_task(feed.run()))
         runner = ErasureRunner(stores.erasures, stores.prepare_database, partial(Eraser.from_settings, settings))
         closing.push_async_callback(_stopped, asyncio.create_task(runner.run()))

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from afterword.context import Owner
 from afterword.schemas.base import PartyId
-from afterword.serving.feed import Feed, StreamFilter
+from afterword.serving.feed import Feed, Reached, StreamFilter
 from afterword.serving.positions import MOST_CHARACTERS, offsets_of, position_id
 from afterword.serving.principal import MayRead
 from afterword.serving.problems import NotFound
@@ -88,7 +88,9 @@ async def stream_events(
     services.feed.require_running()
     feed = services.feed
     since = feed.offsets if last_event_id is None else offsets_of(feed.topics, last_event_id)
-    asked = StreamFilter(principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id)
+    asked = StreamFilter(
+        principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id, principal.key_id
+    )
     return EventStream(_lines(feed, asked, since), services.streams, principal.key_id)
 
 
@@ -106,4 +108,7 @@ async def _lines(
     yield ServerSentEvent(id=position_id(feed.topics, since), comment="open")
     async with aclosing(feed.events(wanted, since)) as events:
         async for event in events:
+            if isinstance(event, Reached):
+                yield ServerSentEvent(id=event.position, comment="so far")
+                continue
             yield ServerSentEvent(event.data, event=event.kind, id=event.position)

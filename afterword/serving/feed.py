@@ -1,16 +1,19 @@
 """One consumer for all clients of the event stream: it reads the topics' ends and hands each event to whom it is for.
 
-A client that comes back is first given what it missed, by a consumer of its own, up to where the shared one was when it
-came; from there on it has a queue. One whose queue is full, or that reads slowly what it missed, is let go: it comes
-back with the id of its last event.
+A client that comes back is first given what it missed, up to where the shared consumer was when it came; from there on
+it has a queue. It catches up in turns of so many records, of which each key has one at a time, and after a number of
+turns it is let go, as is a client whose queue is full: it comes back with the id of the last place that it was told.
+
+Nothing that is gone is handed out: a summary is compared with the one that is stored.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -21,22 +24,29 @@ from afterword.context import Owner
 from afterword.schemas import EpisodeClosed, InvalidRecord, SummaryCreated, SummaryDeleted, decode_closed
 from afterword.schemas.base import Model, PartyId, Time
 from afterword.schemas.episodes import EPISODE_CLOSED, CloseReason
-from afterword.schemas.headers import FOR_ENDPOINT, header
+from afterword.schemas.headers import FOR_ENDPOINT, header, owner_in
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.positions import position_id
-from afterword.streams.errors import BrokerUnavailable, ConfigurationError
+from afterword.streams.errors import BrokerUnavailable, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka import require_topics
 from afterword.streams.log_reader import open_log, reached
 from afterword.streams.settings import Kafka
+from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.telemetry import Metrics
 
 QUEUED_EVENTS = 256
 """Events that wait for a client; with more it is let go."""
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
-"""Clients that are given what they missed at a time: each has a consumer of its own."""
-UNREAD_SECONDS = 30.0
-"""Time that such a client may take in all to read what it is given; then another has its turn."""
+"""Turns at a time of clients that catch up, each with a consumer of its own; a key has one of them at most."""
+RECORDS_A_TURN = 5_000
+BYTES_A_TURN = 4 * 1024 * 1024
+"""Bytes of events that wait for the client at the end of a turn."""
+MOST_TURNS = 200
+"""Turns after which a client is let go."""
+RECORDS_TOGETHER = 500
+BUSY_SECONDS = 0.02
+"""Time after which others have their turn of the event loop."""
 POLL_MILLISECONDS = 500
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
 QUIET_SECONDS = 3.0
@@ -44,6 +54,8 @@ QUIET_SECONDS = 3.0
 ANSWER_SECONDS = 3.0
 
 Streamed = SummaryCreated | SummaryDeleted | EpisodeClosed
+Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
+"""Looks up the versions of stored episodes, by their ids. Raises: StoreUnavailable."""
 
 log = structlog.get_logger(__name__)
 
@@ -98,6 +110,23 @@ class Published:
     tenant_id: str | None
     user_id: str | None
     """None for a deletion: its event names no user."""
+    episode_id: str
+    revision: int
+
+    def is_still_there(self, stored: EpisodeVersion | None) -> bool:
+        """Return whether the store has what the event says, and not something later; a deletion always counts."""
+        if self.kind == SUMMARY_DELETED:
+            return True
+        if self.kind == EPISODE_CLOSED:
+            return stored is None or stored.ended is None
+        return stored is not None and stored.ended is None and stored.revision <= self.revision
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A place up to which a client that catches up has everything."""
+
+    position: str
 
 
 @dataclass(frozen=True)
@@ -108,6 +137,19 @@ class StreamFilter:
     kinds: frozenset[str]
     conversation_id: str | None = None
     user_id: str | None = None
+    key_id: str = ""
+    """Name of the key, which has one turn at a time."""
+
+    def may_have(self, record: ConsumerRecord) -> bool:
+        """Return False if key and headers of a record tell that its event is not for this client."""
+        if self.conversation_id is not None and (record.key or b"") != self.conversation_id.encode():
+            return False
+        named = owner_in(record.headers)
+        if named is None:
+            return True
+        if named.user_id is None or self.conversation_id is not None:  # that was checked to be the owner's
+            return Owner(tenant_id=self.owner.tenant_id).has("", named.tenant_id)
+        return self.owner.has(named.user_id, named.tenant_id) and self.user_id in (None, named.user_id)
 
 
 @dataclass(eq=False)
@@ -130,18 +172,33 @@ class StreamClient:
         return False
 
 
+class Turns:
+    """Turns of clients that catch up: one of each key at a time, and CATCHING_UP of all."""
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(CATCHING_UP)
+        self._of_key: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, key_id: str) -> AsyncIterator[None]:
+        mine = self._of_key.setdefault(key_id, asyncio.Lock())
+        async with mine, self._all:
+            yield
+
+
 class Feed:
     """Events of `summary.created`, `summary.deleted` and `episode.closed`, from now on or from a position on."""
 
-    def __init__(self, kafka: Kafka, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, kafka: Kafka, metrics: Metrics, versions: Versions) -> None:
         self._kafka = kafka
         self._metrics = metrics
-        self._clock = clock
+        self._versions = versions
         self.topics = kafka.summaries_topic, kafka.deletions_topic, kafka.episodes_topic
+        self._kinds = dict(zip(self.topics, (SUMMARY_CREATED, SUMMARY_DELETED, EPISODE_CLOSED), strict=True))
         self._offsets: dict[TopicPartition, int] = {}
         self._clients: set[StreamClient] = set()
         self._users: OrderedDict[str, str] = OrderedDict()
-        self._catching_up = asyncio.Semaphore(CATCHING_UP)
+        self._turns = Turns()
         self._interrupted = False
 
     async def run(self) -> None:
@@ -173,22 +230,26 @@ class Feed:
 
     async def events(
         self, wanted: StreamFilter, since: Mapping[TopicPartition, int]
-    ) -> AsyncGenerator[Published, None]:
-        """Yield events for ever, or until the client is too slow. `since`: offsets before which it has everything."""
+    ) -> AsyncGenerator[Published | Reached, None]:
+        """Yield events for ever, or until the client is let go. `since`: offsets before which it has everything.
+
+        Raises: BrokerUnavailable, StoreUnavailable, KafkaError while it catches up.
+        """
         here = self.offsets
         client = StreamClient(wanted, since)
         self._clients.add(client)
         self._metrics.event_clients.set(len(self._clients))
         try:
-            unread_seconds = 0.0
-            async with aclosing(self._missed(wanted, since, here)) as missed:
-                async for event in missed:
-                    given_at = self._clock()
+            at = self._beginning(wanted, since, here)
+            for _ in range(MOST_TURNS):
+                if not _behind(at, here):
+                    break
+                for event in await self._missed(wanted, at, here):
                     yield event
-                    unread_seconds += self._clock() - given_at
-                    if unread_seconds > UNREAD_SECONDS:
-                        self._metrics.event_clients_dropped.inc()
-                        return
+                yield Reached(position_id(self.topics, at))
+            else:
+                self._metrics.event_clients_dropped.inc()
+                return
             while (queued := await client.queue.get()) is not None:
                 yield queued
         finally:
@@ -196,11 +257,12 @@ class Feed:
             self._metrics.event_clients.set(len(self._clients))
 
     async def recent(self, wanted: StreamFilter, records: int) -> list[Published]:
-        """List the events among the last records of each partition. Raises: BrokerUnavailable, KafkaError."""
+        """List the events among the last records of each partition. Raises: BrokerUnavailable, KafkaError,
+        StoreUnavailable.
+        """
         here = self.offsets
-        since = {tp: max(0, end - records) for tp, end in here.items()}
-        async with aclosing(self._missed(wanted, since, here)) as found:
-            return [event async for event in found]
+        at = self._beginning(wanted, {tp: max(0, end - records) for tp, end in here.items()}, here)
+        return await self._missed(wanted, at, here)
 
     async def _read(self) -> None:
         """Hand out what comes, for ever. Raises: BrokerUnavailable, TopicMissing, KafkaError."""
@@ -212,11 +274,9 @@ class Feed:
             await self._begin(consumer)
             self._interrupted, heard_at = False, time.monotonic()
             while True:
-                found = await consumer.getmany(timeout_ms=POLL_MILLISECONDS)
+                found = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=RECORDS_TOGETHER)
                 for records in found.values():
-                    for record in records:
-                        self._take(record)
-                    await asyncio.sleep(0)  # requests go on while many records come
+                    await self.hand_out(records)
                 if found or time.monotonic() - heard_at >= QUIET_SECONDS:
                     self._interrupted = not (found or await _answers(consumer))
                     heard_at = time.monotonic()
@@ -229,22 +289,57 @@ class Feed:
         for tp in consumer.assignment():
             consumer.seek(tp, self._offsets.setdefault(tp, 0))
 
-    def _take(self, record: ConsumerRecord) -> None:
-        self._offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
-        if not self._clients:
-            return
-        event = self._published(record, self._offsets)
-        if event is None:
-            return
-        for client in tuple(self._clients):
-            fresh = event.offset >= client.seen.get(event.source, 0)
-            if fresh and self._is_for(client.wanted, event) and not client.offer(event):
-                self._clients.discard(client)
-                self._metrics.event_clients_dropped.inc()
+    async def hand_out(self, records: Sequence[ConsumerRecord]) -> None:
+        """Queue the events of a partition's next records for the clients that they are for.
 
-    def _published(self, record: ConsumerRecord, offsets: Mapping[TopicPartition, int]) -> Published | None:
+        A client that comes meanwhile reads these records itself, because the offset is past them.
+        """
+        clients, at = tuple(self._clients), self.offsets
+        self._offsets[TopicPartition(records[-1].topic, records[-1].partition)] = records[-1].offset + 1
+        events = await self._published(records, at, [client.wanted for client in clients])
+        while True:
+            try:
+                events = await self._still_there(events)
+                break
+            except StoreUnavailable as error:
+                self._interrupted = True
+                log.warning("feed_interrupted", stage="serve", error_type=error.error_type)
+                await asyncio.sleep(FIRST_WAIT_SECONDS)
+        for event in events:
+            for client in self._clients.intersection(clients):
+                fresh = event.offset >= client.seen.get(event.source, 0)
+                if fresh and self._is_for(client.wanted, event) and not client.offer(event):
+                    self._clients.discard(client)
+                    self._metrics.event_clients_dropped.inc()
+
+    async def _published(
+        self, records: Iterable[ConsumerRecord], at: dict[TopicPartition, int], filters: Sequence[StreamFilter]
+    ) -> list[Published]:
+        """Decode what one of the filters may have; `at` moves on past each record."""
+        found: list[Published] = []
+        busy_since = time.monotonic()
+        for record in records:
+            at[TopicPartition(record.topic, record.partition)] = record.offset + 1
+            kind = self._kinds[record.topic]
+            if any(kind in wanted.kinds and wanted.may_have(record) for wanted in filters):
+                event = self._decoded(record, at)
+                found += [event] if event else []
+            if time.monotonic() - busy_since > BUSY_SECONDS:
+                await asyncio.sleep(0)
+                busy_since = time.monotonic()
+        return found
+
+    async def _still_there(self, events: Sequence[Published]) -> list[Published]:
+        """Leave out what is gone, or replaced. Raises: StoreUnavailable."""
+        if not events:
+            return []
+        versions = await self._versions(list({event.episode_id for event in events}))
+        return [event for event in events if event.is_still_there(versions.get(event.episode_id))]
+
+    def _decoded(self, record: ConsumerRecord, at: Mapping[TopicPartition, int]) -> Published | None:
+        """Decode a record; None for one that is not streamed."""
         try:
-            event = self._decoded(record)
+            event = self._event(record)
         except InvalidRecord as error:
             log.warning("record_skipped", stage="serve", error_type=error.error_type, offset=record.offset)
             return None
@@ -258,18 +353,20 @@ class Feed:
                 self._users.popitem(last=False)
         shown = EpisodeClosedEvent.of(event) if isinstance(event, EpisodeClosed) else event
         return Published(
-            position=position_id(self.topics, offsets),
-            kind=KINDS[type(event)],
+            position=position_id(self.topics, at),
+            kind=self._kinds[record.topic],
             data=shown.model_dump_json(),
             source=TopicPartition(record.topic, record.partition),
             offset=record.offset,
             conversation_id=event.conversation_id,
             tenant_id=event.tenant_id,
             user_id=user_id,
+            episode_id=event.episode_id,
+            revision=event.revision,
         )
 
-    def _decoded(self, record: ConsumerRecord) -> Streamed | None:
-        """Decode a record; None for one that is not streamed. Raises: InvalidRecord."""
+    def _event(self, record: ConsumerRecord) -> Streamed | None:
+        """Raises: InvalidRecord."""
         if header(record.headers, FOR_ENDPOINT) is not None:
             return None
         if record.topic != self._kafka.episodes_topic:
@@ -286,32 +383,47 @@ class Feed:
             owner = Owner(tenant_id=owner.tenant_id)
         return owner.has(user_id, event.tenant_id) and wanted.user_id in (None, user_id)
 
-    async def _missed(
+    def _beginning(
         self, wanted: StreamFilter, since: Mapping[TopicPartition, int], here: Mapping[TopicPartition, int]
-    ) -> AsyncGenerator[Published, None]:
-        """Yield what there is between two positions. Raises: BrokerUnavailable, KafkaError."""
-        behind = {tp: end for tp, end in here.items() if since.get(tp, 0) < end}
-        if not behind:
-            return
-        at = {tp: since.get(tp, 0) for tp in here}
+    ) -> dict[TopicPartition, int]:
+        """Return where a client begins: at the end of topics of which it wants nothing."""
+        return {tp: since.get(tp, 0) if self._kinds[tp.topic] in wanted.kinds else end for tp, end in here.items()}
+
+    async def _missed(
+        self, wanted: StreamFilter, at: dict[TopicPartition, int], here: Mapping[TopicPartition, int]
+    ) -> list[Published]:
+        """Read one turn's records between two positions, and move `at` on.
+
+        Raises: BrokerUnavailable, KafkaError, StoreUnavailable.
+        """
+        found: list[Published] = []
+        left, size = RECORDS_A_TURN, 0
         async with (
-            self._catching_up,
+            self._turns.turn(wanted.key_id),
             open_log(self._kafka) as reading,
             reading.reader(*self.topics, isolation_level="read_committed") as consumer,
         ):
+            behind = _behind(at, here)
             first = await consumer.beginning_offsets(list(behind))
             consumer.assign(list(behind))
             for tp in behind:
-                consumer.seek(tp, max(first[tp], at[tp]))
-            while not await reached(consumer, behind):
-                for tp, records in (await consumer.getmany(timeout_ms=POLL_MILLISECONDS)).items():
-                    for record in records:
-                        if record.offset >= behind[tp]:
-                            break
-                        at[tp] = record.offset + 1
-                        event = self._published(record, at)
-                        if event is not None and self._is_for(wanted, event):
-                            yield event
+                at[tp] = max(first[tp], at[tp])
+                consumer.seek(tp, at[tp])
+            while left > 0 and size < BYTES_A_TURN and not await reached(consumer, behind):
+                fetched = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=min(left, RECORDS_TOGETHER))
+                for tp, records in fetched.items():
+                    left -= len(records)
+                    asked = [record for record in records if record.offset < behind[tp]]
+                    events = await self._published(asked, at, [wanted])
+                    found += [event for event in events if self._is_for(wanted, event)]
+                    size = sum(len(event.data) for event in found)
+                for tp, end in behind.items():
+                    at[tp] = min(end, await consumer.position(tp))
+        return await self._still_there(found)
+
+
+def _behind(at: Mapping[TopicPartition, int], here: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    return {tp: end for tp, end in here.items() if at[tp] < end}
 
 
 async def _answers(consumer: AIOKafkaConsumer) -> bool:
@@ -322,10 +434,3 @@ async def _answers(consumer: AIOKafkaConsumer) -> bool:
     except (TimeoutError, KafkaError):
         return False
     return True
-
-
-KINDS: dict[type[Streamed], str] = {
-    SummaryCreated: SUMMARY_CREATED,
-    SummaryDeleted: SUMMARY_DELETED,
-    EpisodeClosed: EPISODE_CLOSED,
-}

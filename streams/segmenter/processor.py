@@ -25,7 +25,7 @@ from afterword.schemas import (
 from afterword.schemas.base import EPOCH
 from afterword.schemas.dead_letters import DeadLetterRecord, dead_letter
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
-from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
+from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.segmenter.arrival import MILLISECOND, deleted, edited, from_record
@@ -384,10 +384,12 @@ class _Batch:
         if not episodes:  # most messages close none
             return
         segmenter, closed_at = self._segmenter, EPOCH + self._now_ms * MILLISECOND
-        values = [fitting_json(event_of(closed, topic, partition, self._now_ms)) for closed in episodes]
-        for closed, value in zip(episodes, values, strict=True):
+        events = [event_of(closed, topic, partition, self._now_ms) for closed in episodes]
+        values = [fitting_json(event) for event in events]
+        for closed, event, value in zip(episodes, events, values, strict=True):
             ce_id = event_id(closed.episode_id, REVISION)
             headers = cloud_event(EPISODE_CLOSED, ce_id, CE_SOURCE, closed_at)
+            headers.append(owner_header(event.tenant_id, event.user_id))
             if segmenter.traced:
                 headers += span_headers(segmenter.tracer, closed, segmenter.episodes_topic, ce_id)
             key = record_key(closed.scope.conversation_id)

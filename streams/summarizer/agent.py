@@ -23,7 +23,7 @@ from afterword.schemas import (
     decode_closed,
 )
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
-from afterword.schemas.headers import Headers, KafkaRecord, cloud_event
+from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import BrokerUnavailable, EpisodeConflict, ProviderError
 from afterword.streams.kafka import admin_client
@@ -134,12 +134,12 @@ class Outputs:
     async def publish(self, summary: SummaryCreated | SummaryDeleted) -> None:
         if isinstance(summary, SummaryDeleted):
             headers = cloud_event(SUMMARY_DELETED, summary.event_id, CE_SOURCE, summary.deleted_at)
-            headers += traceparent(get_current_span())
+            headers += [owner_header(summary.tenant_id, None), *traceparent(get_current_span())]
             await self._deletions.send(key=summary.conversation_id.encode(), value=summary.to_json(), headers=headers)
             self._metrics.summaries_deleted.inc()
             return
         headers = cloud_event(SUMMARY_CREATED, summary.event_id, CE_SOURCE, summary.created_at)
-        headers += traceparent(get_current_span())
+        headers += [owner_header(summary.tenant_id, summary.user_id), *traceparent(get_current_span())]
         await self._summaries.send(key=summary.conversation_id.encode(), value=summary.to_json(), headers=headers)
         count_summary(self._metrics, summary)
 

@@ -19,7 +19,7 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id, PartyId
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.serving.events import ALL, EventStream
-from afterword.serving.feed import Feed, StreamFilter
+from afterword.serving.feed import Feed, Published, StreamFilter
 from afterword.serving.page.live import happened_at, recent_events
 from afterword.serving.page.marking import figures_in, with_evidence
 from afterword.serving.page.rendering import PageRoute, cut_off, fragment, html_page
@@ -131,10 +131,11 @@ def choices(principal: Principal) -> dict[str, bool]:
 @router.get("/conversations/recent")
 async def show_recent_conversations(request: Request, principal: ReadingVisitor) -> HTMLResponse:
     """List the conversations that were summarized last, as far as the last events tell."""
-    feed, memory = _services(request).feed, _services(request).memory
+    feed = _services(request).feed
     feed.require_running()
     found: dict[tuple[str, str | None], dict[str, Any]] = {}
-    for event in await recent_events(feed, StreamFilter(principal.owner, frozenset({SUMMARY_CREATED})), memory):
+    wanted = StreamFilter(principal.owner, frozenset({SUMMARY_CREATED}), key_id=principal.key_id)
+    for event in await recent_events(feed, wanted):
         summary = orjson.loads(event.data)
         place = event.conversation_id, event.tenant_id
         found.pop(place, None)
@@ -203,7 +204,7 @@ async def stream_conversation(
     await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     feed = _services(request).feed
     feed.require_running()
-    asked = StreamFilter(principal.owner, frozenset(ALL), wanted.id)
+    asked = StreamFilter(principal.owner, frozenset(ALL), wanted.id, key_id=principal.key_id)
     return EventStream(_changes(feed, asked), _services(request).streams, principal.key_id)
 
 
@@ -211,7 +212,8 @@ async def _changes(feed: Feed, wanted: StreamFilter) -> AsyncIterator[ServerSent
     yield ServerSentEvent(comment="open")
     async with aclosing(feed.events(wanted, feed.offsets)) as events:
         async for event in events:
-            yield ServerSentEvent(event.kind, event="changed")
+            if isinstance(event, Published):
+                yield ServerSentEvent(event.kind, event="changed")
 
 
 @router.get("/conversation/context")

@@ -16,12 +16,11 @@ from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse
 
 from afterword.dlq import DeadLetterQueue, Filters, queue_topics
-from afterword.memory import Memory
 from afterword.schemas import Usage
 from afterword.schemas.episodes import EPISODE_CLOSED
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.events import ALL, EventStream
-from afterword.serving.feed import Feed, Published, StreamFilter
+from afterword.serving.feed import Feed, Published, Reached, StreamFilter
 from afterword.serving.page.rendering import PageRoute, fragment, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor
 from afterword.serving.services import Services
@@ -119,13 +118,13 @@ async def stream_live(request: Request, principal: ReadingVisitor) -> EventStrea
     """Stream parts of the screen: the last events, then each tick's. Raises: BrokerUnavailable."""
     services: Services = request.app.state.services
     services.feed.require_running()
-    wanted = StreamFilter(principal.owner, frozenset(ALL))
-    return EventStream(_parts(services.feed, wanted, services.memory), services.streams, principal.key_id)
+    wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
+    return EventStream(_parts(services.feed, wanted), services.streams, principal.key_id)
 
 
-async def _parts(feed: Feed, wanted: StreamFilter, memory: Memory) -> AsyncIterator[ServerSentEvent]:
+async def _parts(feed: Feed, wanted: StreamFilter) -> AsyncIterator[ServerSentEvent]:
     view, here = LiveView(), feed.offsets
-    past = await recent_events(feed, wanted, memory)
+    past = await recent_events(feed, wanted)
     yield ServerSentEvent(_entries(past), event="history")
     async with aclosing(feed.events(wanted, here)) as events:
         pumping = asyncio.create_task(_pump(events, view))
@@ -138,41 +137,25 @@ async def _parts(feed: Feed, wanted: StreamFilter, memory: Memory) -> AsyncItera
                     yield ServerSentEvent(_entries(shown), event="entries")
         finally:
             pumping.cancel()
-            with suppress(asyncio.CancelledError, KafkaError, BrokerUnavailable):
+            with suppress(asyncio.CancelledError, KafkaError, BrokerUnavailable, StoreUnavailable):
                 await pumping
 
 
-async def _pump(events: AsyncGenerator[Published, None], view: LiveView) -> None:
+async def _pump(events: AsyncGenerator[Published | Reached, None], view: LiveView) -> None:
     async for event in events:
-        view.take(event)
+        if isinstance(event, Published):
+            view.take(event)
 
 
-async def recent_events(feed: Feed, wanted: StreamFilter, memory: Memory) -> list[Published]:
-    """List a visitor's last events, oldest first; none while they cannot be read in time.
-
-    Of the summaries only those that are stored like this: the others may say what somebody has taken away since.
-    """
+async def recent_events(feed: Feed, wanted: StreamFilter) -> list[Published]:
+    """List a visitor's last events, oldest first; none while they cannot be read in time."""
     try:
         async with asyncio.timeout(RECENT_SECONDS):
             found = await feed.recent(wanted, RECENT_RECORDS)
-    except (TimeoutError, KafkaError, BrokerUnavailable) as error:
+    except (TimeoutError, KafkaError, BrokerUnavailable, StoreUnavailable) as error:
         log.warning("recent_events_not_read", stage="serve", error_type=type(error).__name__)
         return []
-    latest = sorted(found, key=lambda event: happened_at(orjson.loads(event.data)))[-SHOWN_AT_ONCE:]
-    stored = await asyncio.gather(*[_is_stored(event, wanted, memory) for event in latest])
-    return [event for event, is_stored in zip(latest, stored, strict=True) if is_stored]
-
-
-async def _is_stored(event: Published, wanted: StreamFilter, memory: Memory) -> bool:
-    """Tell whether the store has this very summary; of other events, true. False while the store is away."""
-    if event.kind != SUMMARY_CREATED:
-        return True
-    summary = orjson.loads(event.data)
-    try:
-        found = await memory.episode(summary["episode_id"], **wanted.owner._asdict())
-    except StoreUnavailable:
-        return False
-    return found is not None and found.summary.revision == summary["revision"]
+    return sorted(found, key=lambda event: happened_at(orjson.loads(event.data)))[-SHOWN_AT_ONCE:]
 
 
 def happened_at(event: dict[str, Any]) -> str:

@@ -35,6 +35,7 @@ class TestOutgoing:
             "ce_source": b"afterword/segmenter",
             "ce_time": datetime.fromtimestamp(NOON / 1000, UTC).isoformat(timespec="milliseconds")[:-6].encode() + b"Z",
             "content-type": b"application/json",
+            "afterword_owner": b'[null,"ann"]',
         }
 
     def test_records_go_out_in_the_order_of_their_causes(self):

@@ -77,7 +77,7 @@ async def serving(authenticator: Authenticator | None = None, **settings: Any) -
         streams=Streams(1),
         metrics=metrics,
         outbox=broker,
-        feed=Feed(Kafka(), metrics),
+        feed=Feed(Kafka(), metrics, remembered.episodes.versions),
         erasures=erasures,
     )
     transport = httpx.ASGITransport(make_app(services))

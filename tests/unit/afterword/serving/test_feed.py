@@ -1,7 +1,7 @@
 """Who gets which event, and who is let go."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,12 +11,16 @@ from sse_starlette import ServerSentEvent
 from afterword.context import Owner
 from afterword.schemas import SummaryDeleted
 from afterword.schemas.base import Model
+from afterword.schemas.headers import owner_header
+from afterword.serving import feed as feed_module
 from afterword.serving.events import ALL, EventStream
-from afterword.serving.feed import QUEUED_EVENTS, UNREAD_SECONDS, Feed, Published, StreamFilter
+from afterword.serving.feed import QUEUED_EVENTS, Feed, Published, StreamFilter, Turns
 from afterword.serving.positions import offsets_of
 from afterword.serving.problems import TooManyStreams
 from afterword.serving.rates import Streams
+from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Kafka
+from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.telemetry import Metrics
 from tests.samples import NOON, a_closed_episode, a_summary
 from tests.unit.afterword.serving.served import serving
@@ -29,26 +33,32 @@ class Feeding:
 
     def __init__(self) -> None:
         self.metrics = Metrics("server", "any")
-        self.feed = Feed(Kafka(), self.metrics)
+        self.feed = Feed(Kafka(), self.metrics, self.versions)
+        self.stored: dict[str, EpisodeVersion] = {}
+        self.decoded = 0
         self.feed._offsets = {TopicPartition(topic, 0): 0 for topic in self.feed.topics}
         self._next = dict.fromkeys(self.feed.topics, 0)
 
-    def come(self, event: Model, kind: str) -> None:
+    async def versions(self, episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
+        """Those that are stored; by default the first revision."""
+        return {name: self.stored.get(name, EpisodeVersion(1, -1, -1)) for name in episode_ids}
+
+    async def come(self, event: Model, kind: str, owner: tuple[str, bytes] | None = None) -> None:
         topic = Kafka().episodes_topic if kind == "episode.closed" else kind
         key = event.conversation_id.encode()  # type: ignore[attr-defined]  # each of them has one
-        headers = [("ce_type", kind.encode())]
+        headers = [("ce_type", kind.encode()), *([owner] if owner else [])]
         offset = self._next[topic]
         self._next[topic] += 1
         record = ConsumerRecord(topic, 0, offset, 0, 0, key, event.to_json(), None, 0, 0, headers)
-        self.feed._take(record)
+        await self.feed.hand_out([record])
 
-    def summary(self, *args: Any, **fields: Any) -> None:
-        self.come(a_summary(*args, **fields), "summary.created")
+    async def summary(self, *args: Any, **fields: Any) -> None:
+        await self.come(a_summary(*args, **fields), "summary.created")
 
-    def deletion(self, conversation_id: str = "c1", tenant_id: str = "t1") -> None:
+    async def deletion(self, conversation_id: str = "c1", tenant_id: str = "t1") -> None:
         ids = {"event_id": f"{conversation_id}:1:2", "episode_id": f"{conversation_id}:1", "revision": 2, "ordinal": 1}
         ids |= {"conversation_id": conversation_id, "tenant_id": tenant_id}
-        self.come(SummaryDeleted(**ids, reason="deleted", deleted_at=NOON), "summary.deleted")
+        await self.come(SummaryDeleted(**ids, reason="deleted", deleted_at=NOON), "summary.deleted")
 
 
 async def listening(feeding: Feeding, wanted: StreamFilter) -> tuple[asyncio.Task[None], list[Published]]:
@@ -57,7 +67,8 @@ async def listening(feeding: Feeding, wanted: StreamFilter) -> tuple[asyncio.Tas
 
     async def listen() -> None:
         async for event in feeding.feed.events(wanted, feeding.feed.offsets):
-            found.append(event)  # noqa: PERF401 – others look at it meanwhile
+            assert isinstance(event, Published)
+            found.append(event)
 
     task = asyncio.create_task(listen())
     await asyncio.sleep(0)
@@ -73,13 +84,13 @@ async def heard(wanted: StreamFilter) -> list[tuple[str, str]]:
     """Events that come to a client, of two tenants, three users and three types."""
     feeding = Feeding()
     task, found = await listening(feeding, wanted)
-    feeding.summary(1, "c1")
-    feeding.summary(1, "c2", user_id="u2")
-    feeding.summary(1, "c3", tenant_id="t2", user_id="u3")
-    feeding.come(a_closed_episode(1, "c1"), "episode.closed")
-    feeding.deletion("c1")
-    feeding.deletion("c2")
-    feeding.deletion("never-seen")
+    await feeding.summary(1, "c1")
+    await feeding.summary(1, "c2", user_id="u2")
+    await feeding.summary(1, "c3", tenant_id="t2", user_id="u3")
+    await feeding.come(a_closed_episode(1, "c1"), "episode.closed")
+    await feeding.deletion("c1")
+    await feeding.deletion("c2")
+    await feeding.deletion("never-seen")
     await settled()
     task.cancel()
     return [(event.kind.removeprefix("summary."), event.conversation_id) for event in found]
@@ -115,8 +126,8 @@ async def test_a_client_gets_what_it_wants_and_may_have(wanted: StreamFilter, ex
 async def test_an_id_is_the_place_after_the_event_in_every_partition() -> None:
     feeding = Feeding()
     task, found = await listening(feeding, EVERYTHING)
-    feeding.summary(1)
-    feeding.come(a_closed_episode(1), "episode.closed")
+    await feeding.summary(1)
+    await feeding.come(a_closed_episode(1), "episode.closed")
     await settled()
     task.cancel()
     places = [offsets_of(feeding.feed.topics, event.position) for event in found]
@@ -127,7 +138,7 @@ async def test_an_id_is_the_place_after_the_event_in_every_partition() -> None:
 async def test_an_episode_comes_without_contents() -> None:
     feeding = Feeding()
     task, found = await listening(feeding, EVERYTHING)
-    feeding.come(a_closed_episode(1), "episode.closed")
+    await feeding.come(a_closed_episode(1), "episode.closed")
     await settled()
     task.cancel()
     assert '"message_ids":["m0","m1","m2"]' in found[0].data
@@ -142,7 +153,7 @@ async def test_a_client_that_never_reads_is_let_go_and_the_others_are_not() -> N
     await asyncio.sleep(0)
     task, found = await listening(feeding, EVERYTHING)
     for ordinal in range(1, 2 * QUEUED_EVENTS):
-        feeding.summary(ordinal)
+        await feeding.summary(ordinal)
         await settled()
     await first
     assert len(found) == 2 * QUEUED_EVENTS - 1
@@ -152,41 +163,90 @@ async def test_a_client_that_never_reads_is_let_go_and_the_others_are_not() -> N
     task.cancel()
 
 
-class Behind(Feed):
-    """A feed of which every client has missed more than it can read."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.metrics = Metrics("server", "any")
-        self.reading = 0
-        super().__init__(Kafka(), self.metrics, clock)
-
-    async def _missed(self, *_: Any) -> AsyncGenerator[Published, None]:
-        self.reading += 1
-        try:
-            for _ in range(1000):
-                yield Published("p", "summary.created", "{}", TopicPartition("summary.created", 0), 0, "c1", "t1", "u1")
-        finally:
-            self.reading -= 1
+FOREIGN = StreamFilter(Owner("u1", "t1"), frozenset(ALL))
 
 
-async def test_a_client_that_reads_slowly_what_it_missed_makes_room_for_another() -> None:
-    now = 0.0
-    feed = Behind(lambda: now)
-    number = 0
-    async with asyncio.timeout(3):
-        async for _ in feed.events(EVERYTHING, {}):
-            now += 1
-            number += 1
-    assert UNREAD_SECONDS <= number <= UNREAD_SECONDS + 1
-    assert feed.reading == 0
-    assert "afterword_event_clients_dropped_total 1.0" in feed.metrics.text().decode()
+@pytest.mark.parametrize(
+    ("owner", "is_decoded"),
+    [
+        (None, True),
+        (owner_header("t1", "u1"), True),
+        (owner_header("t2", "u1"), False),
+        (owner_header("t1", "u2"), False),
+        (owner_header(None, "u1"), False),
+        (("afterword_owner", b"not JSON"), True),
+    ],
+)
+async def test_what_the_headers_tell_to_be_foreign_is_not_decoded(
+    owner: tuple[str, bytes] | None, is_decoded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feeding, decoded = Feeding(), []
+    monkeypatch.setattr(feed_module, "decode_revision", decoded.append)
+    task, _ = await listening(feeding, FOREIGN)
+    await feeding.come(a_summary(1, "c1"), "summary.created", owner)
+    task.cancel()
+    assert len(decoded) == is_decoded
+
+
+@pytest.mark.parametrize(
+    ("stored", "kinds"),
+    [
+        (EpisodeVersion(1, -1, -1), ["episode.closed", "summary.created", "summary.deleted"]),
+        (EpisodeVersion(2, -1, -1), ["episode.closed", "summary.deleted"]),
+        (EpisodeVersion(1, -1, -1, "deleted"), ["summary.deleted"]),
+    ],
+)
+async def test_a_text_that_is_gone_or_was_replaced_is_not_handed_out(stored: EpisodeVersion, kinds: list[str]) -> None:
+    feeding = Feeding()
+    feeding.stored["c1:1"] = stored
+    task, found = await listening(feeding, EVERYTHING)
+    await feeding.come(a_closed_episode(1), "episode.closed")
+    await feeding.summary(1)
+    await feeding.deletion()
+    await settled()
+    task.cancel()
+    assert [event.kind for event in found] == kinds
+
+
+async def test_while_the_store_is_away_events_wait() -> None:
+    feeding, away = Feeding(), True
+
+    async def versions(episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
+        nonlocal away
+        if away:
+            away = False
+            raise StoreUnavailable(store="mongodb", problem="AutoReconnect")
+        return await feeding.versions(episode_ids)
+
+    feeding.feed = Feed(Kafka(), feeding.metrics, versions)
+    task, found = await listening(feeding, EVERYTHING)
+    await feeding.summary(1)
+    await settled()
+    task.cancel()
+    assert len(found) == 1
+
+
+async def test_a_key_has_one_turn_at_a_time_to_catch_up_and_others_have_theirs() -> None:
+    turns, holding = Turns(), asyncio.Event()
+    taken: list[str] = []
+
+    async def catch_up(key: str) -> None:
+        async with turns.turn(key):
+            taken.append(key)
+            await holding.wait()
+
+    tasks = [asyncio.create_task(catch_up(key)) for key in ("a", "a", "a", "a", "a", "b", "c")]
+    await settled()
+    assert taken == ["a", "b", "c"]
+    holding.set()
+    await asyncio.gather(*tasks)
 
 
 async def test_records_that_are_no_events_are_passed_over() -> None:
     feeding = Feeding()
     task, found = await listening(feeding, EVERYTHING)
     broken = ConsumerRecord("summary.created", 0, 7, 0, 0, b"c1", b"{", None, 0, 0, [])
-    feeding.feed._take(broken)
+    await feeding.feed.hand_out([broken])
     await settled()
     task.cancel()
     assert found == []

@@ -7,20 +7,17 @@ import re
 import time
 from typing import Any
 
-import orjson
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
 
-from afterword.context import Owner
 from afterword.erasing.receipt import Receipt
 from afterword.schemas import Usage
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.serving.events import ALL
-from afterword.serving.feed import Published, StreamFilter
+from afterword.serving.feed import Published
 from afterword.serving.keys import new_key
 from afterword.serving.page import app as page
-from afterword.serving.page.live import RECENT_RECORDS, LiveView, recent_events, sparkline
+from afterword.serving.page.live import LiveView, sparkline
 from afterword.serving.page.marking import figures_in, with_evidence, with_words, word_finder
 from afterword.serving.page.rendering import STATIC, anchor, fragment, link, static_version, visible_text
 from afterword.serving.page.visitor import COOKIE
@@ -28,8 +25,7 @@ from afterword.serving.principal import Principal
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.errors import StoreUnavailable
 from tests.nasty_texts import mixed
-from tests.samples import a_message, a_stored_episode, a_summary
-from tests.unit.afterword.memory.remembered import Remembered
+from tests.samples import a_message, a_summary
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_erasures import running, until
 from tests.unit.afterword.serving.test_hostile_requests import Upload
@@ -401,35 +397,6 @@ def test_a_tick_counts_events_and_starts_anew() -> None:
     assert sparkline([0, 2]) == "0.0,19.0 60.0,1.0"
 
 
-class Past:
-    """A feed that remembers these events."""
-
-    def __init__(self, *events: Published) -> None:
-        self.events = list(events)
-
-    async def recent(self, wanted: StreamFilter, records: int) -> list[Published]:
-        assert (wanted.owner, records) == (Owner(), RECENT_RECORDS)
-        return self.events
-
-
-async def test_live_begins_with_summaries_that_are_still_stored_like_this() -> None:
-    remembered, everything = Remembered(), StreamFilter(Owner(), frozenset(ALL))
-    await remembered.episodes.add(a_stored_episode(1, revision=2))
-    await remembered.episodes.add(a_stored_episode(2))
-    past = Past(
-        summarized(1, Usage()), summarized(1, Usage(), revision=2), summarized(2, Usage()), summarized(3, Usage())
-    )
-    found = await recent_events(past, everything, remembered.memory)  # type: ignore[arg-type]  # as far as it is used
-    shown = [(event["ordinal"], event["revision"]) for event in (orjson.loads(one.data) for one in found)]
-    assert sorted(shown) == [(1, 2), (2, 1)]
-
-    async def away(*_: Any) -> None:
-        raise StoreUnavailable(store="mongodb", problem="AutoReconnect")
-
-    remembered.episodes.find = away  # type: ignore[method-assign, assignment]  # a store that fails
-    assert await recent_events(past, everything, remembered.memory) == []  # type: ignore[arg-type]  # as above
-
-
 def test_live_counts_what_the_llm_took() -> None:
     view = LiveView()
     nothing = fragment("live_tiles.html", tiles=view.tiles(), view=view, away=False)
@@ -444,8 +411,10 @@ def test_live_counts_what_the_llm_took() -> None:
 
 
 def summarized(ordinal: int, usage: Usage, revision: int = 1) -> Published:
-    data = a_summary(ordinal, revision=revision, usage=usage).model_dump_json()
-    return Published("p", SUMMARY_CREATED, data, TopicPartition("summary.created", 0), ordinal, "c1", "t1", "u1")
+    summary = a_summary(ordinal, revision=revision, usage=usage)
+    where, data = TopicPartition("summary.created", 0), summary.model_dump_json()
+    ids = ("c1", "t1", "u1", summary.episode_id, revision)
+    return Published("p", SUMMARY_CREATED, data, where, ordinal, *ids)
 
 
 async def test_health_says_what_is_away(served_away: Served) -> None:

@@ -1,0 +1,124 @@
+"""Clients of the event stream that come back after a long time, on real topics that others have filled."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+
+import pytest
+from aiokafka import TopicPartition
+
+from afterword.context import Owner
+from afterword.schemas.headers import owner_header
+from afterword.serving import feed as module
+from afterword.serving.feed import RECORDS_A_TURN, Feed, Published, Reached, StreamFilter
+from afterword.serving.positions import offsets_of
+from afterword.streams.kafka import running_producer
+from afterword.streams.settings import Settings
+from afterword.streams.stores.episodes import EpisodeVersion
+from afterword.streams.telemetry import Metrics
+from afterword.topics import ensure_topics
+from tests.samples import a_summary
+
+OURS = StreamFilter(Owner(tenant_id="t1"), frozenset({"summary.created"}), key_id="k1")
+FOREIGN = 2 * RECORDS_A_TURN
+LONGEST_BLOCK_SECONDS = 0.5
+"""The promise is 0.05 s; others compute on the same machine."""
+
+
+async def versions(episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
+    return {name: EpisodeVersion(1, -1, -1) for name in episode_ids}
+
+
+@asynccontextmanager
+async def a_feed(settings: Settings) -> AsyncIterator[Feed]:
+    feed = Feed(settings.kafka, Metrics("server", "any"), versions)
+    running = asyncio.create_task(feed.run())
+    async with asyncio.timeout(30):
+        while not feed.running:  # noqa: ASYNC110 – it tells nobody
+            await asyncio.sleep(0.05)
+    yield feed
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+
+async def fill(settings: Settings) -> None:
+    """Write one event of ours, many of another tenant, and one of ours again."""
+    topic = settings.kafka.summaries_topic
+    foreign = a_summary(1, "theirs", tenant_id="t2").to_json()
+    async with running_producer(settings.kafka) as producer:
+        for name in ("first", "last"):
+            ours = a_summary(1, name, tenant_id="t1")
+            headers = [owner_header("t1", "u1")]
+            await producer.send_and_wait(topic, ours.to_json(), key=name.encode(), partition=0, headers=headers)
+            if name == "first":
+                headers = [owner_header("t2", "u1")]
+                for _ in range(FOREIGN):
+                    await producer.send(topic, foreign, key=b"theirs", partition=0, headers=headers)
+                await producer.flush()
+
+
+class Heartbeat:
+    """Measures how long the event loop was blocked at most."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def run(self) -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.005)
+            self.longest = max(self.longest, time.monotonic() - before)
+
+
+async def test_who_catches_up_decodes_nothing_foreign_and_is_told_where_they_are(
+    make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = make_settings(kafka={"partitions": 1})
+    await ensure_topics(settings)
+    await fill(settings)
+    decoded = []
+    decode = module.decode_revision
+    monkeypatch.setattr(module, "decode_revision", lambda record: decoded.append(record.key) or decode(record))
+    heartbeat = Heartbeat()
+    async with a_feed(settings) as feed:
+        beating = asyncio.create_task(heartbeat.run())
+        found, places = [], []
+        async with asyncio.timeout(60), aclosing(feed.events(OURS, {})) as events:
+            async for event in events:
+                if isinstance(event, Reached):
+                    places.append(offsets_of(feed.topics, event.position))
+                else:
+                    found.append(event.conversation_id)
+                if found == ["first", "last"] and len(places) > 2:
+                    break
+        beating.cancel()
+        assert (found, decoded) == (["first", "last"], [b"first", b"last"])
+        assert len(places) == 1 + FOREIGN // RECORDS_A_TURN
+        source = TopicPartition(settings.kafka.summaries_topic, 0)
+        assert places[-1][source] == feed.offsets[source]
+        assert heartbeat.longest < LONGEST_BLOCK_SECONDS
+        async with aclosing(feed.events(OURS, places[0])) as resumed:
+            again = await anext(resumed)
+            while not isinstance(again, Published):
+                again = await anext(resumed)
+        assert again.conversation_id == "last"
+
+
+async def test_who_has_too_much_to_catch_up_with_is_let_go_and_goes_on_from_there(
+    make_settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_TURNS", 1)
+    settings = make_settings(kafka={"partitions": 1})
+    await ensure_topics(settings)
+    await fill(settings)
+    found, since = [], dict[TopicPartition, int]()
+    async with a_feed(settings) as feed, asyncio.timeout(60):
+        for _ in range(2):
+            async for event in feed.events(OURS, since):
+                if isinstance(event, Published):
+                    found.append(event.conversation_id)
+                since = offsets_of(feed.topics, event.position)
+    assert found == ["first"]
+    assert since[TopicPartition(settings.kafka.summaries_topic, 0)] == 2 * RECORDS_A_TURN
