@@ -1,7 +1,10 @@
 """Route of the event stream: server-sent events, which resume by `Last-Event-ID`."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import structlog
@@ -16,13 +19,15 @@ from afterword.context import Owner
 from afterword.schemas.base import PartyId
 from afterword.serving.feed import Feed, Reached, StreamFilter
 from afterword.serving.positions import MOST_CHARACTERS, offsets_of, position_id
-from afterword.serving.principal import MayRead
+from afterword.serving.principal import MayRead, is_still_admitted
 from afterword.serving.problems import NotFound
 from afterword.serving.rates import Streams
 from afterword.serving.reading import Parameters
 from afterword.serving.services import Services
 
 HEARTBEAT_SECONDS = 15
+CHECK_SECONDS = 2.0
+"""With the age of what is known of a key, `CACHED_SECONDS`, a stream ends within 5 s of its key."""
 SEND_SECONDS = 20.0
 """Time in which a client must have read what it is sent."""
 
@@ -43,12 +48,21 @@ class EventsQuery(Parameters):
 
 
 class EventStream(EventSourceResponse):
-    """One of so many that a key may have open. Ends without noise when a client does not read."""
+    """One of so many that a key may have open.
 
-    def __init__(self, content: AsyncIterator[ServerSentEvent], streams: Streams, key_id: str) -> None:
+    It ends without noise when a client does not read, and when `is_admitted` says that its key no longer counts.
+    """
+
+    def __init__(
+        self,
+        content: AsyncGenerator[ServerSentEvent, None],
+        streams: Streams,
+        key_id: str,
+        is_admitted: Callable[[], Awaitable[bool]],
+    ) -> None:
         """Raises: TooManyStreams."""
         streams.require_room(key_id)
-        super().__init__(content, ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
+        super().__init__(_while(is_admitted, content), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
         self._streams, self._key_id = streams, key_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,6 +71,32 @@ class EventStream(EventSourceResponse):
                 await super().__call__(scope, receive, send)
         except SendTimeoutError:
             log.info("client_too_slow", stage="serve")
+
+
+async def _while(
+    is_admitted: Callable[[], Awaitable[bool]], content: AsyncGenerator[ServerSentEvent, None]
+) -> AsyncGenerator[ServerSentEvent, None]:
+    """Yield what there is, and ask every CHECK_SECONDS whether to go on."""
+    coming: asyncio.Future[ServerSentEvent] | None = None
+    asked_at = time.monotonic()
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(content))
+            await asyncio.wait({coming}, timeout=CHECK_SECONDS)
+            if time.monotonic() - asked_at >= CHECK_SECONDS:
+                if not await is_admitted():
+                    return
+                asked_at = time.monotonic()
+            if coming.done():
+                event, coming = coming.result(), None
+                yield event
+    except StopAsyncIteration:
+        return
+    finally:
+        if coming is not None:
+            coming.cancel()
+            await asyncio.wait({coming})
+        await content.aclose()
 
 
 DESCRIPTION: dict[int | str, dict[str, Any]] = {
@@ -91,7 +131,12 @@ async def stream_events(
     asked = StreamFilter(
         principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id, principal.key_id
     )
-    return EventStream(_lines(feed, asked, since), services.streams, principal.key_id)
+    return EventStream(
+        _lines(feed, asked, since),
+        services.streams,
+        principal.key_id,
+        partial(is_still_admitted, request, principal),
+    )
 
 
 async def _may_hear(services: Services, owner: Owner, conversation_id: str) -> bool:
@@ -103,7 +148,7 @@ async def _may_hear(services: Services, owner: Owner, conversation_id: str) -> b
 
 async def _lines(
     feed: Feed, wanted: StreamFilter, since: Mapping[TopicPartition, int]
-) -> AsyncIterator[ServerSentEvent]:
+) -> AsyncGenerator[ServerSentEvent, None]:
     # without data it is no event, but a client that is interrupted before the first one knows where it was
     yield ServerSentEvent(id=position_id(feed.topics, since), comment="open")
     async with aclosing(feed.events(wanted, since)) as events:

@@ -15,7 +15,7 @@ from afterword.streams.stores.keys import ApiKey, ApiKeys
 PREFIX = "afw_"
 """Marks a key for scanners of leaked secrets."""
 KEY_BYTES = 32
-CACHED_SECONDS = 5.0
+CACHED_SECONDS = 2.0
 """A revoked key is refused after this time at the latest."""
 MOST_CACHED = 1000
 

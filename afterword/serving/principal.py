@@ -10,6 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from afterword.context import ANYONE, Anyone, Owner
 from afterword.serving.problems import NotPermitted, RequestInvalid, Unauthenticated
 from afterword.serving.services import Services
+from afterword.streams.errors import StoreUnavailable
 
 Permission = Literal["read", "write", "erase", "admin"]
 SCOPES: frozenset[str] = frozenset(get_args(Permission))
@@ -86,10 +87,22 @@ async def admit(request: Request, token: str | None, *scopes: Permission) -> Pri
         await services.rates.take(f"address {request.client.host if request.client else ''}")
         raise
     request.state.key_id = principal.key_id
+    request.state.token = token
     await services.rates.take(f"key {principal.key_id}")
     if not any(map(principal.may, scopes)):
         raise NotPermitted(problem=f"the key has no scope {' or '.join(scopes)}")
     return principal
+
+
+async def is_still_admitted(request: Request, principal: Principal) -> bool:
+    """Return whether the token of a request that goes on still has this principal; while that is not known, it has."""
+    services: Services = request.app.state.services
+    try:
+        return await services.authenticator.principal(request.state.token) == principal
+    except Unauthenticated:
+        return False
+    except StoreUnavailable:
+        return True
 
 
 def requiring(*scopes: Permission) -> Any:

@@ -28,7 +28,7 @@ ALGORITHMS = {
 """Signatures by the kind of a key: asymmetric ones only, so that no public key is ever taken for a shared secret."""
 REQUIRED = ["exp", "iss", "aud"]
 LEEWAY_SECONDS = 30
-"""Difference between the issuer's clock and ours."""
+"""Seconds by which a token may be from the future, because the issuer's clock is ahead. It ends when it says."""
 FRESH_SECONDS = 300.0
 """Age from which the issuer's keys are read again."""
 RETRY_SECONDS = 10.0
@@ -126,7 +126,7 @@ class TokenHolders:
         allowed = ALGORITHMS[described["kty"]]
         if algorithm not in allowed or described.get("alg") not in (None, algorithm):
             raise Unauthenticated
-        return jwt.decode(
+        claims: dict[str, Any] = jwt.decode(
             token,
             PyJWK.from_dict(dict(described), algorithm),
             algorithms=[algorithm],
@@ -135,6 +135,9 @@ class TokenHolders:
             leeway=LEEWAY_SECONDS,
             options={"require": REQUIRED},
         )
+        if claims["exp"] <= time.time():
+            raise Unauthenticated
+        return claims
 
 
 def token_holders(settings: Serve) -> TokenHolders:

@@ -1,9 +1,10 @@
 """Conversations: the list of a user's, and one with its messages beside what was made of them."""
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 import orjson
@@ -24,7 +25,7 @@ from afterword.serving.page.live import happened_at, recent_events
 from afterword.serving.page.marking import figures_in, with_evidence
 from afterword.serving.page.rendering import PageRoute, cut_off, fragment, html_page
 from afterword.serving.page.visitor import ReadingVisitor
-from afterword.serving.principal import Principal
+from afterword.serving.principal import Principal, is_still_admitted
 from afterword.serving.problems import NotFound
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent, Parameters
 from afterword.serving.services import Services
@@ -205,10 +206,15 @@ async def stream_conversation(
     feed = _services(request).feed
     feed.require_running()
     asked = StreamFilter(principal.owner, frozenset(ALL), wanted.id, key_id=principal.key_id)
-    return EventStream(_changes(feed, asked), _services(request).streams, principal.key_id)
+    return EventStream(
+        _changes(feed, asked),
+        _services(request).streams,
+        principal.key_id,
+        partial(is_still_admitted, request, principal),
+    )
 
 
-async def _changes(feed: Feed, wanted: StreamFilter) -> AsyncIterator[ServerSentEvent]:
+async def _changes(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:
     yield ServerSentEvent(comment="open")
     async with aclosing(feed.events(wanted, feed.offsets)) as events:
         async for event in events:

@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import orjson
@@ -23,6 +24,7 @@ from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, Published, Reached, StreamFilter
 from afterword.serving.page.rendering import PageRoute, fragment, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor
+from afterword.serving.principal import is_still_admitted
 from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.log_reader import Log, open_log
@@ -119,10 +121,15 @@ async def stream_live(request: Request, principal: ReadingVisitor) -> EventStrea
     services: Services = request.app.state.services
     services.feed.require_running()
     wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
-    return EventStream(_parts(services.feed, wanted), services.streams, principal.key_id)
+    return EventStream(
+        _parts(services.feed, wanted),
+        services.streams,
+        principal.key_id,
+        partial(is_still_admitted, request, principal),
+    )
 
 
-async def _parts(feed: Feed, wanted: StreamFilter) -> AsyncIterator[ServerSentEvent]:
+async def _parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:
     view, here = LiveView(), feed.offsets
     past = await recent_events(feed, wanted)
     yield ServerSentEvent(_entries(past), event="history")

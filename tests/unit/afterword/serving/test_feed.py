@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from afterword.schemas.headers import owner_header
 from afterword.serving import feed as feed_module
 from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import QUEUED_EVENTS, Feed, Published, StreamFilter, Turns
+from afterword.serving.keys import CACHED_SECONDS
 from afterword.serving.positions import offsets_of
-from afterword.serving.problems import TooManyStreams
+from afterword.serving.principal import Principal, is_still_admitted
+from afterword.serving.problems import TooManyStreams, Unauthenticated
 from afterword.serving.rates import Streams
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Kafka
@@ -253,6 +256,58 @@ async def test_records_that_are_no_events_are_passed_over() -> None:
     assert feeding.feed._offsets[TopicPartition("summary.created", 0)] == 8
 
 
+async def admitted() -> bool:
+    return True
+
+
+async def test_a_stream_ends_soon_after_its_key_was_revoked() -> None:
+    is_valid, sent = True, []
+
+    async def is_admitted() -> bool:
+        return is_valid
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        nonlocal is_valid
+        sent.append(message)
+        is_valid = False
+
+    async def story() -> float:
+        began = asyncio.get_running_loop().time()
+        stream = EventStream(endless(), Streams(1), "a", is_admitted)
+        await asyncio.wait_for(stream(SCOPE, receive, send), 60)
+        return asyncio.get_running_loop().time() - began
+
+    assert CACHED_SECONDS + await story() < 5
+    assert sent[-1]["more_body"] is False
+
+
+async def test_a_token_that_was_revoked_or_changed_is_not_admitted_any_more_and_an_outage_proves_nothing() -> None:
+    found: Principal | Exception = Principal("a", frozenset({"read"}), "t1")
+
+    class Issuer:
+        async def principal(self, token: str | None) -> Principal:
+            assert token == "secret"
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+    async with serving(Issuer()) as served:
+        state = SimpleNamespace(services=served.services)
+        request: Any = SimpleNamespace(app=SimpleNamespace(state=state), state=SimpleNamespace(token="secret"))
+        principal = found
+        assert await is_still_admitted(request, principal)
+        found = Principal("a", frozenset({"read"}), "t2")
+        assert not await is_still_admitted(request, principal)
+        found = StoreUnavailable(store="mongodb", problem="AutoReconnect")
+        assert await is_still_admitted(request, principal)
+        found = Unauthenticated()
+        assert not await is_still_admitted(request, principal)
+
+
 SCOPE = {"type": "http", "method": "GET"}
 
 
@@ -275,14 +330,14 @@ async def test_a_key_has_so_many_streams_open_and_others_have_theirs() -> None:
     opened = []
     for _ in range(2):
         begun.clear()
-        opened.append(asyncio.create_task(EventStream(endless(), streams, "a")(SCOPE, receive, send)))
+        opened.append(asyncio.create_task(EventStream(endless(), streams, "a", admitted)(SCOPE, receive, send)))
         await begun.wait()
     with pytest.raises(TooManyStreams):
-        EventStream(endless(), streams, "a")
-    EventStream(endless(), streams, "b")
+        EventStream(endless(), streams, "a", admitted)
+    EventStream(endless(), streams, "b", admitted)
     silence.set()
     await asyncio.gather(*opened)
-    EventStream(endless(), streams, "a")
+    EventStream(endless(), streams, "a", admitted)
     assert not streams._open, "nothing is kept of keys that have none"
 
 
