@@ -293,7 +293,7 @@ TABLES: Final[Mapping[type[tuple[Any, ...]], tuple[str, ...]]] = {
 class Circumstances:
     """What else a verdict depends on; the queries know the fields by their names."""
 
-    dedupe_window: int = 1000
+    dedupe_window: int = 10_000
     forget_after_ms: int = 0
     """Silence after which the segmenter forgets a conversation; 0: never."""
     max_agents: int | None = None

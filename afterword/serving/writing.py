@@ -1,6 +1,7 @@
 """Routes that write: each becomes a record of the topic `messages`, and is answered once Kafka has acknowledged it."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -124,6 +125,7 @@ async def send_messages(
     After any other answer than 202 some may have been written: send all again, for one with the same id is a duplicate
     and dropped.
     """
+    _require_repeatable(request, given.messages)
     messages = [owned_message(message, principal) for message in given.messages]
     await _require_own(request, principal, {message.conversation_id for message in messages}, new=True)
     return await _write(request, messages)
@@ -191,6 +193,19 @@ async def delete_conversation(
     await _require_own(request, principal, {conversation_id})
     event = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
     return await _write(request, [event])
+
+
+def _require_repeatable(request: Request, messages: Sequence[NewMessage]) -> None:
+    """Check that all of a batch is recognized when it comes again, though others wrote as much in between.
+
+    Raises: RequestInvalid.
+    """
+    services: Services = request.app.state.services
+    most = max(1, services.settings.episodes.dedupe_window // 2)
+    [(_, number)] = Counter(message.conversation_id for message in messages).most_common(1)
+    if number > most:
+        problem = f"has {number:,} messages of one conversation; {most:,} at most, or they could not be sent again"
+        raise RequestInvalid(problems=[("body.messages", problem)])
 
 
 def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:

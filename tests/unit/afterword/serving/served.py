@@ -15,7 +15,7 @@ from afterword.serving.principal import Authenticator, Nobody
 from afterword.serving.rates import Rates, Streams
 from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
-from afterword.streams.settings import Kafka, Serve, Settings
+from afterword.streams.settings import Episodes, Kafka, Serve, Settings
 from afterword.streams.telemetry import Metrics
 from tests.doubles.eraser import ScriptedEraser
 from tests.unit.afterword.memory.remembered import Remembered
@@ -65,11 +65,12 @@ class Served:
 @asynccontextmanager
 async def serving(authenticator: Authenticator | None = None, **settings: Any) -> AsyncIterator[Served]:
     remembered, database, broker = Remembered(), Database(), Broker()
+    episodes = settings.pop("episodes", Episodes())
     serve, metrics = Serve(**settings), Metrics("server", "any")
     eraser = ScriptedEraser()
     erasures = ErasureRunner(eraser.erasures, eraser.prepare, eraser.opened)
     services = Services(
-        settings=Settings(serve=serve),
+        settings=Settings(serve=serve, episodes=episodes),
         ping_database=database.ping,
         memory=remembered.memory,
         authenticator=authenticator or Nobody(),

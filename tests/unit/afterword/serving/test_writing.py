@@ -1,5 +1,6 @@
 """Routes that write send records that the workers take, of the key's tenant and user alone."""
 
+import asyncio
 from typing import Any
 
 import orjson
@@ -15,9 +16,11 @@ from afterword.schemas import (
     decode_input,
 )
 from afterword.serving.principal import SCOPES
-from afterword.serving.writing import ChangeBody
+from afterword.serving.writing import MOST_MESSAGES, ChangeBody
+from afterword.streams.settings import Episodes
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder, a_conversation
+from tests.unit.segmenter.chat import Chat, Sent
 
 MESSAGES = "/v1/messages"
 MESSAGE = {"id": "m1", "conversation_id": "c1", "user_id": "u1", "role": "user", "content": "Hello."}
@@ -37,6 +40,30 @@ async def test_messages_are_answered_with_their_places() -> None:
         assert answer.status_code == 202
         assert answer.json()["records"][:2] == [{"partition": 0, "offset": 0}, {"partition": 0, "offset": 1}]
         assert [event.id for event in sent(served) if isinstance(event, MessageCreated)] == [m["id"] for m in batch]
+
+
+async def test_a_batch_that_could_not_be_sent_again_is_refused() -> None:
+    async with serving(episodes=Episodes(dedupe_window=10)) as served:
+        batch = [{**MESSAGE, "id": f"m{n}"} for n in range(6)]
+        answer = await served.client.post(MESSAGES, json={"messages": batch})
+        assert (answer.status_code, answer.json()["problems"][0]["field"]) == (422, "body.messages")
+        batch[0]["conversation_id"] = "c2"
+        assert (await served.client.post(MESSAGES, json={"messages": batch})).status_code == 202
+
+
+def test_the_largest_batch_may_be_sent_again_though_others_have_written_in_between() -> None:
+    """As often as the batch has messages."""
+
+    async def written() -> list[Sent]:
+        async with serving() as served:
+            batch = [{**MESSAGE, "id": f"m{n}"} for n in range(MOST_MESSAGES)]
+            others = [{**MESSAGE, "id": f"other{n}"} for n in range(MOST_MESSAGES)]
+            for messages in (batch, others, batch):
+                assert (await served.client.post(MESSAGES, json={"messages": messages})).status_code == 202
+            return [Sent(record.conversation_id.encode(), record.value) for record in served.broker.records]
+
+    outcome = Chat(Episodes()).process(asyncio.run(written()))
+    assert (outcome.messages, outcome.duplicates) == (2 * MOST_MESSAGES, MOST_MESSAGES)
 
 
 async def test_the_message_arrives_as_it_was_given() -> None:
