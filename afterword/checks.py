@@ -14,7 +14,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import admin_client, client_options
 from afterword.streams.settings import Settings, keys_in_clear
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.streams.summarizer.providers import make_provider
+from afterword.streams.summarizer.providers import LlmProvider, make_provider
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.addresses import unreachable
 from afterword.topics import check_topics
@@ -185,7 +185,9 @@ async def check_llm(settings: Settings) -> str:
         await provider.check()
     finally:
         await provider.close()
-    return " ".join(part for part in (settings.llm.provider, settings.llm.model) if part)
+    refused = sorted(provider.left_out) if isinstance(provider, LlmProvider) else ()
+    without = f"(refuses {', '.join(refused)}, which is left out)" if refused else ""
+    return " ".join(part for part in (settings.llm.provider, settings.llm.model, without) if part)
 
 
 async def check_reranker(settings: Settings) -> str:

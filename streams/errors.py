@@ -92,8 +92,8 @@ class ProviderError(AfterwordError):
     problem: str = ""
     usage: "Usage | None" = None
     """Tokens of the calls made in vain; None: of none."""
-    refused_parameter: str | None = None
-    """Field of the request that this server or model rejects."""
+    named: frozenset[str] = frozenset()
+    """Fields of the request that the server's error mentions."""
 
 
 class ProviderUnavailable(ProviderError):
@@ -101,6 +101,8 @@ class ProviderUnavailable(ProviderError):
 
     retry_after: float = 0.0
     """Seconds that the server asks to wait; 0: it asks for none."""
+    has_response: bool = False
+    """The server did respond, with something that is no answer."""
 
 
 class ProviderRateLimited(ProviderUnavailable):

@@ -52,7 +52,6 @@ class LlmServer:
     scripts: dict[str, deque[Outcome]] = field(default_factory=dict)
     usual: Outcome = field(default_factory=lambda: success())
     requests: list[Recorded] = field(default_factory=list)
-    models: list[str] = field(default_factory=lambda: [MODEL])
     down: bool = False
     """True: all requests are answered with 503."""
     running: int = 0
@@ -104,13 +103,6 @@ class LlmServer:
     @web.middleware
     async def or_nothing(self, request: web.Request, handler: Outcome) -> web.StreamResponse:
         return web.Response(status=503) if self.down else await handler(request)
-
-    async def listed_models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
-
-    async def show(self, request: web.Request) -> web.StreamResponse:
-        known = (await request.json())["model"] in self.models
-        return web.json_response({"details": {}}) if known else await unknown_model()(request)
 
 
 def success(texts: dict[str, Any] | None = None) -> Outcome:
@@ -234,8 +226,6 @@ async def llm_server() -> AsyncIterator[LlmServer]:
     app.router.add_post("/api/chat", server.chat)
     app.router.add_post("/v1/completions", server.chat)
     app.router.add_post("/api/generate", server.chat)
-    app.router.add_get("/v1/models", server.listed_models)
-    app.router.add_post("/api/show", server.show)
     app.router.add_post("/v1/embeddings", _embeddings)
     app.router.add_post("/api/embed", _embeddings)
     runner = web.AppRunner(app, shutdown_timeout=1.0)

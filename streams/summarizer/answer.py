@@ -1,11 +1,15 @@
-"""Reading an LLM's answer: texts that can be stored, or an error that says what was wrong with it."""
+"""Reading an LLM's answer: texts that can be stored, or an error that says what was wrong with it.
 
+Models think aloud, wrap their answer, and write JSON that is none, each in a way of its own. So this reads by rules: a
+block with any name before the answer is a thought, and a JSON object is recognized by the fields that were asked for.
+"""
+
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
-
-import orjson
 
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.control_tokens import strip_control_tokens
@@ -17,8 +21,28 @@ TITLE_CHARACTERS = 60
 SHORT_CHARACTERS = 400
 LONG_CHARACTERS = 1000
 
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
-_END_OF_THINKING = "</think>"
+_THOUGHT = r"[^<>\[\]◁▷|｜\s]{0,40}(?:think|thought|reason|reflect|reflex|analy|scratch|monolog)[^<>\[\]◁▷|｜\s]{0,40}"
+_BLOCK = re.compile(
+    r"\s*(?P<open>[<\[◁][|｜]?)(?P<begin>(?:start|begin)_(?:of_)?)?(?P<name>[^\W\d_][^<>\[\]◁▷|｜\s/]{0,60})"
+    r"(?:\s[^<>\[\]]{0,200})?(?P<close>[|｜]?[>\]▷])",
+    re.IGNORECASE,
+)
+"""`<think>`, `[THINK]`, `◁think▷`, `<|START_THINKING|>`, `<|begin_of_thought|>` and their like, with any name."""
+_MARKUP = re.compile(r"(?:a|b|blockquote|code|del|div|em|h\d|i|li|mark|ol|p|pre|q|s|small|span|strong|su[bp]|u|ul)")
+"""HTML that formats a text."""
+_IS_THOUGHT = re.compile(_THOUGHT, re.IGNORECASE)
+_IS_ANSWER = re.compile(r".*(?:answer|final|output|response|result|solution|summary|text|title)", re.IGNORECASE)
+_END_OF_THOUGHT = re.compile(
+    rf"\A(?s:.*)(?:\A|[\n.!?…。])[ \t]*(?:[<\[◁]/|<[|｜](?:/|end_(?:of_)?))(?:{_THOUGHT})[|｜]?[>\]▷]", re.IGNORECASE
+)
+"""Of a thought whose beginning the chat template wrote, as that of DeepSeek R1 does: at the end of a sentence, because
+a summary may mention the tag."""
+_CHANNEL = re.compile(r"\A(?s:.*)(?:<[|｜]message[|｜]>|assistantfinal)")
+"""Before the last channel of the harmony format, also where the server left its tokens out."""
+_FENCE = re.compile(r"\s*(?P<fence>`{3,}+|~{3,}+|'{3})[^\n]*\n(?P<inside>.*?)(?:\n[ \t]*+(?P=fence)|\Z)", re.DOTALL)
+MOST_WRAPPINGS = 6
+MOST_OBJECTS = 100
+"""JSON objects that are looked at, from the end of an answer."""
 _REFUSAL = re.compile(
     r"\W*+(?:(?:i(?:'|’)?m|i am|we are|we(?:'|’)re)?\s*(?:very |so |really )?(?:sorry|afraid|apologi[sz]e)\b.{0,30}\b"
     r"(?:can(?:'|’)?t|cannot|can not|unable|not able|won(?:'|’)?t)\b"
@@ -38,9 +62,9 @@ _NEXT_TURN = re.compile(
     r"<[|｜](?:im_end|endoftext|eot_id|end_of_text|end)[|｜]>|</s>|<end_of_turn>|<eos>"
     r"|<[|｜]im_start[|｜]>\s*(?:system|user|assistant|tool)\s*\n"
 )
-_LABEL = re.compile(r"(?<![\s*_#>])[\s*_#>]*+(?:(?:updated |rolling |short )?summary|title)\s*:[*_\s]*", re.IGNORECASE)
+_LABEL = re.compile(r"\A[\s*_#>]*+(?:(?:updated |rolling |short )?summary|title)\s*:[*_\s]*", re.IGNORECASE)
 _PREFACE = re.compile(
-    r"(?<!\s)\s*+(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is)\b[^\n:]{0,120}:\s*\n", re.IGNORECASE
+    r"\A\s*+(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is)\b[^\n:]{0,120}:\s*\n", re.IGNORECASE
 )
 
 
@@ -74,11 +98,11 @@ class Limits:
 
 
 def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> Answer:
-    """Read the JSON object in the text, also in a code fence or after some prose.
+    """Read the JSON object with these fields, wherever in the text it is.
 
     Raises: AnswerInvalid with a problem that can be sent to the LLM; it never repeats what the answer said.
     """
-    found = _object_in(without_thinking(text))
+    found = _object_in(text, fields)
     for field in fields:
         if not isinstance(found.get(field), str):
             raise AnswerInvalid(problem=f'"{field}" was {"not a string" if field in found else "missing"}')
@@ -91,11 +115,32 @@ def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None 
 
     Raises: AnswerInvalid with a problem that can be sent to the LLM; it never repeats what the answer said.
     """
-    said = strip_control_tokens(own_turn(without_thinking(text)))
-    said = checked(_LABEL.sub("", _PREFACE.sub("", said, count=1), count=1).strip(), "it")
+    said = own_turn(without_thinking(text))
+    for _ in range(MOST_WRAPPINGS):
+        before, said = said, _unwrapped(said, field)
+        if said == before:
+            break
+    said = checked(strip_control_tokens(said).strip(), "it")
     if field == "title":
         said = checked(next(line for line in said.splitlines() if line.strip()), "it").rstrip(" .。")
     return limits.cut(field, first_sentences(said, max_sentences) if max_sentences else said)
+
+
+def _unwrapped(text: str, field: str) -> str:
+    """Take one label, preface, fence, pair of tags, or layer of JSON off."""
+    for around in (_PREFACE, _LABEL):
+        text = around.sub("", text, count=1)
+    text = text.strip()
+    if fence := _FENCE.match(text):
+        return fence["inside"]
+    if text[:1] + text[-1:] in ('""', "{}"):
+        try:
+            found = _DECODER.decode(text)
+        except (ValueError, RecursionError):
+            return text
+        values = [found] if isinstance(found, str) else [found.get(field), *found.values()]
+        return next((value for value in values if isinstance(value, str)), text)
+    return without_thinking(text)
 
 
 def own_turn(text: str) -> str:
@@ -110,11 +155,26 @@ def is_refusal(text: str) -> bool:
 
 
 def without_thinking(text: str) -> str:
-    """Leave out what a reasoning model thought aloud.
+    """Leave out what a model thought aloud, and the tags around its answer. Linear in the text."""
+    text = _CHANNEL.sub("", text, count=1)
+    for _ in range(MOST_WRAPPINGS):
+        begun = _BLOCK.match(text)
+        if not begun or _MARKUP.fullmatch(begun["name"].lower()):
+            break
+        is_thought = _IS_THOUGHT.fullmatch(begun["name"])
+        ended = _end_of_block(begun).search(text, begun.end())
+        if not ended:
+            text = "" if is_thought else text[begun.end() :] if _IS_ANSWER.fullmatch(begun["name"]) else text
+            break
+        inside, after = text[begun.end() : ended.start()], text[ended.end() :]
+        is_answer = _IS_ANSWER.fullmatch(begun["name"]) or not after.strip()
+        text = inside if is_answer and not is_thought else after
+    return _END_OF_THOUGHT.sub("", text, count=1)
 
-    Where its chat template opens the thought, as that of DeepSeek R1 does, the answer has only the end of it.
-    """
-    return _THINKING.sub("", text).rpartition(_END_OF_THINKING)[2]
+
+def _end_of_block(begun: re.Match[str]) -> re.Pattern[str]:
+    left, name, right = map(re.escape, begun.group("open", "name", "close"))
+    return re.compile(f"{left}{'end_(?:of_)?' if begun['begin'] else '/'}{name}{right}", re.IGNORECASE)
 
 
 def checked(text: str, name: str) -> str:
@@ -126,16 +186,71 @@ def checked(text: str, name: str) -> str:
     return text
 
 
-def _object_in(text: str) -> dict[str, Any]:
-    if not text.strip():
+_DECODER = json.JSONDecoder(strict=False)
+"""Takes line breaks inside of texts."""
+_ESCAPED = re.compile(r'\\.|"', re.DOTALL)
+_CLOSING = {'"': '"', "'": "'", "“": "”"}
+
+
+def _object_in(text: str, fields: Sequence[str]) -> dict[str, Any]:
+    """Return the last object that has all the fields, else one of which the caller can say what it lacks."""
+    spoken = without_thinking(text)
+    if not spoken.strip():
         raise AnswerInvalid(problem="it was empty")
-    start, end = text.find("{"), text.rfind("}")
-    if start < 0 or end < start:
-        raise AnswerInvalid(problem="it was a refusal" if is_refusal(text) else "it held no JSON object")
-    try:
-        found = orjson.loads(text[start : end + 1])
-    except orjson.JSONDecodeError:
-        raise AnswerInvalid(problem="it was not valid JSON") from None
-    if not isinstance(found, dict):
+    if is_refusal(spoken):
+        raise AnswerInvalid(problem="it was a refusal")
+    text = _unwrapped(text, "") if text.lstrip()[:1] == '"' else text  # an object as a JSON string
+    start, end = text.find("{"), text.rfind("}") + 1
+    if not 0 <= start < end:
         raise AnswerInvalid(problem="it held no JSON object")
-    return found
+    candidates = [_loose_object(text[start:end], fields), *_objects(text)]
+    complete = [one for one in candidates if all(isinstance(one.get(field), str) for field in fields)]
+    found = complete or [one for one in candidates if one]
+    if not found:
+        raise AnswerInvalid(problem="it was not valid JSON")
+    return found[-1]
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects in a text that are JSON, those inside of others too."""
+    end = 0
+    for begun in list(re.finditer(r'\{\s*+"', text))[-MOST_OBJECTS:]:
+        if begun.start() < end:
+            continue
+        try:
+            waiting, end = _DECODER.raw_decode(text, begun.start())
+        except (ValueError, RecursionError):
+            continue
+        waiting = [waiting]
+        while waiting:
+            value = waiting.pop(0)
+            if isinstance(value, dict):
+                yield value
+            waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _loose_object(text: str, fields: Sequence[str]) -> dict[str, Any]:
+    """Read the fields of what is not quite JSON. Linear in the text.
+
+    A text goes from the quotation mark after its field's name to the last one before the next field, or to the first
+    one before a closing bracket, so that it may have quotation marks inside, comments after it, and no comma.
+    """
+    names = re.compile(rf"""(?<=[{{,\s/])["'“]?({"|".join(fields)})["'”]?\s*+:\s*+(?=["'“])""")
+    found = list(names.finditer(text))
+    texts = {}
+    for name, following in zip_longest(found, found[1:]):
+        raw = text[name.end() : following.start() if following else len(text)]
+        mark = _CLOSING[raw[0]]
+        last = None if following else re.search(rf"{mark}(?=\s*+,?\s*+\}})", raw[1:])
+        end = last.start() + 1 if last else raw.rfind(mark)
+        if end > 0:
+            texts[name[1]] = _unescaped(raw[1:end])
+    return texts
+
+
+def _unescaped(raw: str) -> str:
+    quoted = _ESCAPED.sub(lambda found: '\\"' if found[0] == '"' else found[0].replace("\\'", "'"), raw)
+    try:
+        return str(_DECODER.decode(f'"{quoted}"'))
+    except ValueError:
+        return raw

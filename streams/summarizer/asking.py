@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -37,6 +37,8 @@ class Questions(Protocol):
 
     version: str
     """Version of all that is asked."""
+    schema: dict[str, Any] | None
+    """JSON schema of the answers with all texts; None: they are plain text."""
 
     async def ask(self, request: SummaryRequest, asking: Asking) -> Answer:
         """Ask for all texts. Raises: ProviderError."""
@@ -49,6 +51,8 @@ class Questions(Protocol):
 
 class StructuredQuestions:
     """One question, answered as a JSON object; another for the title where there is a model for titles."""
+
+    schema: dict[str, Any] | None = schema_of(FIELDS)
 
     def __init__(self, template: Template, llm: Llm) -> None:
         self.version = template.version(structured.FRAME + (plain.FRAME if llm.title_model else ""))
@@ -94,6 +98,8 @@ class PlainQuestions:
 
     Sentences past the limit are left out: such models cannot count them.
     """
+
+    schema: dict[str, Any] | None = None
 
     def __init__(self, template: Template, llm: Llm) -> None:
         self.version = template.version(plain.FRAME)

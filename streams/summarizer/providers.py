@@ -76,8 +76,13 @@ class LlmProvider:
         return min(question.room(self._llm.context_tokens) for question in self._questions.longest(request))
 
     async def check(self) -> None:
-        """Raises: ProviderError."""
-        await self._client.check()
+        """Ask something short, as for a summary. Raises: ProviderError."""
+        await self._client.check(self._questions.schema)
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Optional fields of requests that the server turned out to refuse."""
+        return self._client.refusals.left_out
 
     async def close(self) -> None:
         await self._client.close()

@@ -1,12 +1,14 @@
 """Questions to an LLM, its replies, and the seam between one chat protocol and another."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from afterword.schemas import Usage
+from afterword.streams.content import ContentUnreadable, Kind, flatten_message
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.http import HttpClient
+from afterword.streams.summarizer.llm.http import HttpClient, no_answer
 from afterword.streams.summarizer.prompt import Messages
 from afterword.streams.tokens import TOKENIZER_MARGIN, count_tokens
 
@@ -14,6 +16,12 @@ STOP = ["<|im_end|>", "<|im_start|>", "<|endoftext|>"]
 """End of an answer in ChatML, also for a model that goes on with the next turn."""
 MOST_CHARACTERS = 100_000
 """Characters of an answer that are read: no model writes more, only a broken server sends it."""
+_COMPLETE = """
+stop stop_sequence stop_token eos eos_token end end_turn end_of_turn complete completed done finished
+tool_call tool_calls tool_use function_call
+"""
+COMPLETE = frozenset(_COMPLETE.split())
+"""Reasons for which a model finishes an answer. For any other, known or not, the answer counts as cut off."""
 MOST_TOKENS = 10**9
 """Largest number of tokens of one call that is believed; sums of such numbers fit into 64 bits."""
 
@@ -29,6 +37,8 @@ class ChatRequest:
     """JSON schema of the answer; None: plain text."""
     model: str | None = None
     """None: the model in the settings."""
+    left_out: frozenset[str] = frozenset()
+    """Optional fields of the protocol that the server is not sent."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -47,7 +57,7 @@ class Reply:
     text: str
     usage: Usage
     cut_off: bool = False
-    """The model stopped at its token limit."""
+    """The model stopped before the end."""
     refused: bool = False
     """The server itself says that the model, or a filter, declined."""
 
@@ -64,7 +74,7 @@ class Reply:
         if self.refused:
             raise AnswerInvalid(problem="it was a refusal")
         if self.cut_off:
-            raise AnswerInvalid(problem="it was cut off at the token limit: be shorter")
+            raise AnswerInvalid(problem="it was cut off before its end: be shorter")
         if len(self.text) > MOST_CHARACTERS:
             raise AnswerInvalid(problem=f"it was longer than {MOST_CHARACTERS} characters")
         return self.text
@@ -79,8 +89,8 @@ class ChatProtocol(Protocol):
         """Ask once. Raises: ProviderError."""
         ...
 
-    async def check(self) -> None:
-        """Ask whether the server knows the models in the settings. Raises: ProviderError."""
+    def optional_fields(self, request: ChatRequest) -> frozenset[str]:
+        """Name the fields that this question is sent with and could do without."""
         ...
 
 
@@ -99,6 +109,29 @@ def chatml(messages: Messages) -> str:
     """
     turns = "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
     return f"{turns}<|im_start|>assistant\n"
+
+
+def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
+    """Return the text of a message: of its content in any form, or of its reasoning where there is nothing else.
+
+    Raises: ProviderUnavailable for a complete message without any.
+    """
+    content = message.get("content")
+    if isinstance(content, str) and content.strip():
+        return content
+    try:
+        pieces = flatten_message(message)
+    except ContentUnreadable:
+        pieces = []
+    text = "\n".join(piece.text for piece in pieces if piece.kind is not Kind.RESULT)
+    if is_complete and not text.strip():
+        raise no_answer("its response has no text")
+    return text
+
+
+def is_complete(reason: object) -> bool:
+    """Tell whether a model that finished for this reason said all; None: the server gives no reason."""
+    return reason is None or (isinstance(reason, str) and reason.casefold() in COMPLETE)
 
 
 def token_count(value: object) -> int:

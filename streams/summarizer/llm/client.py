@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import orjson
@@ -27,7 +27,7 @@ from afterword.streams.errors import (
 from afterword.streams.settings import Llm
 from afterword.streams.stores.replies import KeptReply, ReplyCache, ReplyOrigin
 from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
-from afterword.streams.summarizer.llm.refusals import PromptRefusals
+from afterword.streams.summarizer.llm.refusals import Refusals, harmless
 from afterword.streams.summarizer.llm.retrying import TIME_IS_UP, RetryBudget, retrying
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import known_error_type as bounded
@@ -40,7 +40,6 @@ CACHE_STAGE = "llm_cache"
 CACHE_PAUSE_SECONDS = 30.0
 """Time without the cache after it could not be reached: each attempt may take its whole timeout."""
 
-HARMLESS_TOKENS = 64
 ANSWERS = 3
 """Most answers to a question, the first included, until one can be used."""
 
@@ -66,10 +65,9 @@ class LlmClient:
     ) -> None:
         """`replies`: None, or `llm.cache_seconds` of 0, keeps no reply. `close` is called when the client is closed."""
         self.name = protocol.name
-        self._protocol = protocol
         self.llm = llm
+        self.refusals = Refusals(protocol)
         self._calls = asyncio.Semaphore(llm.max_concurrency)
-        self._refusals = PromptRefusals(self._ask_something_harmless)
         self._cache = Cache(replies, llm) if replies is not None and llm.cache_seconds else None
         self.metrics = metrics
         self._tracer = tracer
@@ -82,9 +80,14 @@ class LlmClient:
             return (await call())[1]
         return await self._cache.get(reply_key(request, self.name, self.llm), call, read, asking)
 
-    async def check(self) -> None:
-        """Ask whether server and models are there. Raises: ProviderError."""
-        await self._protocol.check()
+    async def check(self, schema: dict[str, Any] | None = None) -> None:
+        """Put a short question to each model, in the form of the others. Raises: ProviderError.
+
+        `schema`: of the answers of the model for summaries.
+        """
+        await self.refusals.chat(harmless(ChatRequest([], 0, schema)))
+        if self.llm.title_model:
+            await self.refusals.chat(harmless(ChatRequest([], 0, model=self.llm.title_model)))
 
     async def close(self) -> None:
         if self._close:
@@ -97,29 +100,13 @@ class LlmClient:
                 began = time.monotonic()
                 try:
                     async with asyncio.timeout(deadline.left):
-                        reply = await self._chat(request)
+                        reply = await self.refusals.chat(request)
                 except TimeoutError:
                     raise ProviderUnavailable(problem=TIME_IS_UP) from None
                 took = time.monotonic() - began
                 self._count(reply, span)
         asking.used += reply.usage + Usage(seconds=took)
         return reply, read(reply.complete_text)
-
-    async def _chat(self, request: ChatRequest) -> Reply:
-        """Ask once. Raises: ProviderError, a PromptRefused where the server answers other requests."""
-        asked_at = asyncio.get_running_loop().time()
-        try:
-            reply = await self._protocol.chat(request)
-        except ProviderMisconfigured as error:
-            if await self._refusals.concern_one_request(asked_at):
-                raise PromptRefused(problem=error.problem) from None
-            raise
-        self._refusals.answered()
-        return reply
-
-    async def _ask_something_harmless(self) -> None:
-        question = [{"role": "user", "content": "Answer with yes."}]
-        await self._protocol.chat(ChatRequest(question, HARMLESS_TOKENS))
 
     @contextmanager
     def _traced(self, model: str | None) -> Iterator[Span]:
@@ -167,10 +154,14 @@ class Asking:
         `problem`: what was wrong before. Raises: ProviderError with the `usage` of all calls so far.
         """
 
+        last: tuple[ChatRequest, float] | None = None
+
         async def once() -> T:
-            nonlocal problem
+            nonlocal problem, last
+            request = question(problem)
+            last = request, asyncio.get_running_loop().time()
             try:
-                return await self.client.answer(question(problem), read, self)
+                return await self.client.answer(request, read, self)
             except AnswerInvalid as error:
                 problem = error.problem
                 raise
@@ -180,7 +171,16 @@ class Asking:
             return await retrying(STAGE, once, llm.attempts, self.budget, self.client.metrics, ANSWERS)
         except ProviderError as error:
             error.usage = self.used
+            if last and await self._is_of_one_request(error, *last):
+                raise PromptRefused(problem=error.problem, usage=self.used) from None
             raise
+
+    async def _is_of_one_request(self, error: ProviderError, request: ChatRequest, asked_at: float) -> bool:
+        """Tell whether the server fails at this request and answers others. A refusal was judged when it came."""
+        fails = isinstance(error, ProviderUnavailable) and error.has_response and not error.retry_after
+        if not fails or isinstance(error, ProviderMisconfigured) or self.budget.deadline.left <= 0:
+            return False
+        return await self.client.refusals.concern_one_request(request, asked_at)
 
 
 class Cache:

@@ -18,7 +18,6 @@ from pydantic import SecretStr
 from afterword.schemas import InvalidRecord
 from afterword.schemas.decoding import json_object
 from afterword.streams.errors import (
-    AnswerInvalid,
     ConfigurationError,
     ContextExceeded,
     ProviderError,
@@ -41,6 +40,7 @@ CONFIGURATION = {
     HTTPStatus.FORBIDDEN: "the API key may not do this",
     HTTPStatus.NOT_FOUND: "it knows no such model or address",
 }
+ERRORS = {str(status) for status in range(400, 600)}
 TOO_LONG = {"context_length_exceeded", "exceed_context_size_error"}
 """Codes of OpenAI and llama.cpp for a prompt that the model's context does not hold."""
 MESSAGE_CHARACTERS = 2000
@@ -88,41 +88,38 @@ class HttpClient:
         self._pool = Pool(calls_at_a_time, connection)
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the JSON object of the response. Raises: ProviderError."""
-        return _json_answer(await self.post_for_bytes(path, body))
+        """Return the JSON object of the response. Raises: ProviderError, also for an error in a response with 200."""
+        answer = _json_answer(await self.post_for_bytes(path, body))
+        if error := answer.get("error"):
+            raise reported(error, body)
+        return answer
 
     async def post_for_bytes(self, path: str, body: dict[str, Any]) -> bytes:
         """Return the decoded body of the response, at most MOST_RESPONSE_BYTES. Raises: ProviderError."""
-        return await self._call("POST", path, orjson.dumps(body))
-
-    async def get(self, path: str) -> dict[str, Any]:
-        """Return the JSON object of the response. Raises: ProviderError."""
-        return _json_answer(await self._call("GET", path, None))
+        return await self._call(path, body)
 
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _call(self, method: str, path: str, content: bytes | None) -> bytes:
+    async def _call(self, path: str, body: dict[str, Any]) -> bytes:
         async with self._pool.connection() as connection:
             began = time.monotonic()
             try:
-                response, body = await self._send(connection, method, path, content)
+                response, content = await self._send(connection, path, orjson.dumps(body))
             finally:
-                if content is not None and self._seconds:
+                if self._seconds:
                     self._seconds.observe(time.monotonic() - began)
         if response.is_success:
-            return body
-        raise failure(response, body)
+            return content
+        raise failure(response, content, body)
 
-    async def _send(
-        self, client: httpx.AsyncClient, method: str, path: str, content: bytes | None
-    ) -> tuple[httpx.Response, bytes]:
-        """Return the response and its decoded body. Raises: ProviderUnavailable; AnswerInvalid for an endless body."""
+    async def _send(self, client: httpx.AsyncClient, path: str, content: bytes) -> tuple[httpx.Response, bytes]:
+        """Return the response and its decoded body. Raises: ProviderUnavailable."""
         headers = {"content-type": "application/json"}
         try:
             # httpx limits the silence between two bytes; a server that trickles is limited here
             async with asyncio.timeout(self._timeout_seconds):
-                async with client.stream(method, path, content=content, headers=headers) as response:
+                async with client.stream("POST", path, content=content, headers=headers) as response:
                     return response, await _body(response)
         except (TimeoutError, httpx.TimeoutException):
             raise ProviderUnavailable(problem=f"{self.address} did not answer in time") from None
@@ -168,58 +165,85 @@ class Pool:
 
 
 async def _body(response: httpx.Response) -> bytes:
-    """Read a body; what is wrong with the body of an error matters less than the error. Raises: AnswerInvalid."""
+    """Read a body; what is wrong with the body of an error matters less than the error. Raises: ProviderUnavailable."""
     try:
         return await bounded_body(response)
-    except AnswerInvalid:
+    except ProviderUnavailable:
         if response.is_success:
             raise
         return b""
 
 
 async def bounded_body(response: httpx.Response) -> bytes:
-    """Read and decode a body, no further than MOST_RESPONSE_BYTES. Raises: AnswerInvalid."""
+    """Read and decode a body, no further than MOST_RESPONSE_BYTES. Raises: ProviderUnavailable."""
     decode = _decoder(response.headers.get("content-encoding", ""))
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += decode(chunk, MOST_RESPONSE_BYTES + 1 - len(body))
         if len(body) > MOST_RESPONSE_BYTES:
-            raise AnswerInvalid(problem=f"the response was longer than {MOST_RESPONSE_BYTES} bytes")
+            raise no_answer(f"its response was longer than {MOST_RESPONSE_BYTES} bytes")
     return bytes(body)
 
 
 def _decoder(encoding: str) -> Callable[[bytes, int], bytes]:
-    """Make a function from encoded bytes to at most so many decoded ones. Raises: AnswerInvalid."""
+    """Make a function from encoded bytes to at most so many decoded ones. Raises: ProviderUnavailable."""
     if encoding.strip().lower() in ("", "identity"):
         return lambda chunk, most: chunk[:most]
     if encoding.strip().lower() not in ("gzip", "x-gzip"):
-        raise AnswerInvalid(problem="the response has an encoding that was not asked for")
+        raise no_answer("its response has an encoding that was not asked for")
     decompressor = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
 
     def decoded(chunk: bytes, most: int) -> bytes:
         try:
             return decompressor.decompress(chunk, most)
         except zlib.error:
-            raise AnswerInvalid(problem="the response was not valid gzip") from None
+            raise no_answer("its response was not valid gzip") from None
 
     return decoded
 
 
-def failure(response: httpx.Response, body: bytes) -> ProviderError:
+def no_answer(problem: str) -> ProviderUnavailable:
+    """Make the error of a successful response that holds no answer: the next one may hold one."""
+    return ProviderUnavailable(problem=problem, has_response=True)
+
+
+def reported(error: Any, request: dict[str, Any]) -> ProviderError:
+    """Map an error in a successful response. Its code counts like a status."""
+    found = _as_error(error)
+    for code in map(found.get, ("code", "status", "status_code")):
+        if isinstance(code, int | str) and str(code)[:4] in ERRORS:
+            return _meaning(int(code), found, request)
+    named = _named(found, request)
+    return ProviderUnavailable(problem="its response reports an error", has_response=True, named=named)
+
+
+def failure(response: httpx.Response, content: bytes, request: dict[str, Any]) -> ProviderError:
     """Map an unsuccessful response to its error.
 
     A refusal is a ProviderMisconfigured here; whoever knows how other requests fare may find that it concerns only one.
     """
-    status = response.status_code
+    return _meaning(response.status_code, _error_in(content), request, _retry_after(response))
+
+
+def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_after: float = 0.0) -> ProviderError:
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return ProviderRateLimited(retry_after=_retry_after(response))
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in RETRIED_4XX:
-        return ProviderUnavailable(problem=f"it answers with {status}", retry_after=_retry_after(response))
+        return ProviderRateLimited(retry_after=retry_after)
+    about = {"retry_after": retry_after, "has_response": True, "named": _named(error, request)}
+    is_down = status >= HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.NOT_IMPLEMENTED
+    if is_down or status in RETRIED_4XX:
+        return ProviderUnavailable(problem=f"it answers with {status}", **about)
     if status < HTTPStatus.BAD_REQUEST:
-        return ProviderMisconfigured(problem=f"it redirects ({status}); check the base URL")
+        return ProviderMisconfigured(problem=f"it redirects ({status}); check the base URL", **about)
     if status in CONFIGURATION:
-        return ProviderMisconfigured(problem=f"{CONFIGURATION[HTTPStatus(status)]} ({status})")
-    return _rejection(status, _error_in(body))
+        return ProviderMisconfigured(problem=f"{CONFIGURATION[HTTPStatus(status)]} ({status})", **about)
+    code = _text(error, "code") or _text(error, "type")
+    message = _text(error, "message")[:MESSAGE_CHARACTERS]
+    if code in TOO_LONG or _TOO_LONG.search(message):
+        return ContextExceeded(status=status)
+    if code == "model_not_found" or _text(error, "param") == "model" or _UNKNOWN_MODEL.search(message):
+        return ProviderMisconfigured(problem=f"it knows no such model ({status})", **about)
+    named = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else may quote the prompt
+    return ProviderMisconfigured(problem=f"it refused the request ({status}{named})", **about)
 
 
 def retry_after_seconds(value: str | None, now: datetime) -> float | None:
@@ -239,25 +263,17 @@ def _retry_after(response: httpx.Response) -> float:
     return retry_after_seconds(response.headers.get("retry-after"), datetime.now(UTC)) or 0
 
 
-def _rejection(status: int, error: dict[str, Any]) -> ProviderError:
-    code = _text(error, "code") or _text(error, "type")
-    message = _text(error, "message")[:MESSAGE_CHARACTERS]
-    if code in TOO_LONG or _TOO_LONG.search(message):
-        return ContextExceeded(status=status)
-    unknown_model = _UNKNOWN_MODEL.search(message)
-    if code == "model_not_found" or _text(error, "param") == "model" or unknown_model:
-        return ProviderMisconfigured(problem=f"it knows no such model ({status})")
-    named = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else may quote the prompt
-    problem = f"it refused the request ({status}{named})"
-    return ProviderMisconfigured(problem=problem, refused_parameter=_parameter(error))
+def _named(error: dict[str, Any], request: dict[str, Any]) -> frozenset[str]:
+    """Names of the request's fields that an error mentions: `max_tokens`, `maxTokens`, "Max tokens"."""
+    try:
+        said = _letters(str(error)[:MESSAGE_CHARACTERS])
+    except RecursionError:
+        return frozenset()
+    return frozenset(name for name in {*request} if _letters(name) in said)
 
 
-def _parameter(error: dict[str, Any]) -> str | None:
-    """Name the request's field that this server or model rejects."""
-    parameter = _text(error, "param")
-    if _text(error, "code").startswith("unsupported") and parameter:
-        return parameter.partition(".")[0]
-    return "response_format" if "response_format" in f"{parameter} {_text(error, 'message')}" else None
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalpha, text.lower()))
 
 
 def _error_in(content: bytes) -> dict[str, Any]:
@@ -265,7 +281,10 @@ def _error_in(content: bytes) -> dict[str, Any]:
         body = orjson.loads(content)
     except orjson.JSONDecodeError:
         return {}
-    error = body.get("error", body) if isinstance(body, dict) else {}
+    return _as_error(body.get("error", body) if isinstance(body, dict) else body)
+
+
+def _as_error(error: Any) -> dict[str, Any]:
     return error if isinstance(error, dict) else {"message": error}
 
 
@@ -279,7 +298,7 @@ def _json_answer(content: bytes) -> dict[str, Any]:
     try:
         return json_object(content)
     except InvalidRecord:
-        raise AnswerInvalid(problem="the response was not a JSON object") from None
+        raise no_answer("its response was not a JSON object") from None
 
 
 def _authorization(api_key: SecretStr | None, setting: str) -> dict[str, str]:

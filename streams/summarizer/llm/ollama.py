@@ -3,10 +3,17 @@
 from typing import Any
 
 from afterword.schemas import Usage
-from afterword.streams.errors import AnswerInvalid
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.chat import STOP, ChatRequest, Reply, chatml, token_count
-from afterword.streams.summarizer.llm.http import HttpClient
+from afterword.streams.summarizer.llm.chat import (
+    STOP,
+    ChatRequest,
+    Reply,
+    chatml,
+    is_complete,
+    said_in,
+    token_count,
+)
+from afterword.streams.summarizer.llm.http import HttpClient, no_answer
 from afterword.streams.tokens import TOKENIZER_MARGIN
 
 SMALLEST_CONTEXT = 8192
@@ -28,10 +35,9 @@ class Ollama:
         """Ask once. Raises: ProviderError."""
         return read_ollama_reply(await self._http.post(self._path, self._body(request)))
 
-    async def check(self) -> None:
-        """Ask for each model. Raises: ProviderError, a ProviderMisconfigured where the model was not pulled."""
-        for model in {self._llm.model, self._llm.title_model or self._llm.model}:
-            await self._http.post("/api/show", {"model": model})
+    def optional_fields(self, request: ChatRequest) -> frozenset[str]:
+        """Name the fields that this question is sent with and could do without."""
+        return frozenset({"format"} if request.schema else ()).difference(request.left_out)
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
         options: dict[str, Any] = {
@@ -40,7 +46,7 @@ class Ollama:
             "num_ctx": context_tokens(request, self._llm.context_tokens),
         }
         body = {"model": request.model or self._llm.model, "stream": False, "options": options}
-        form = {"format": request.schema} if request.schema else {}
+        form = dict.fromkeys(self.optional_fields(request), request.schema)
         if self._chatml:
             options["stop"] = STOP
             return {**body, "prompt": chatml(request.messages), "raw": True, **form}
@@ -60,15 +66,16 @@ def context_tokens(request: ChatRequest, largest: int) -> int:
 
 
 def read_ollama_reply(data: dict[str, Any]) -> Reply:
-    """Read a chat response. Raises: AnswerInvalid when the response is none."""
-    message = data.get("message", {"content": data.get("response")})
-    if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-        raise AnswerInvalid(problem="the response was not a chat response")
+    """Read a chat response. Raises: ProviderUnavailable when the response is none."""
+    message = data.get("message", {"content": data.get("response"), "thinking": data.get("thinking")})
+    if not isinstance(message, dict):
+        raise no_answer("its response was not a chat response")
+    complete = is_complete(data.get("done_reason")) and data.get("done") is not False
     return Reply(
-        text=message["content"],
+        text=said_in(message, is_complete=complete),
         usage=Usage(
             prompt_tokens=token_count(data.get("prompt_eval_count")),
             completion_tokens=token_count(data.get("eval_count")),
         ),
-        cut_off=data.get("done_reason") == "length",
+        cut_off=not complete,
     )

@@ -1,10 +1,28 @@
-"""Telling a server that refuses one request from a server that refuses them all."""
+"""Finding out what an LLM's server refuses: one prompt, an optional field of every request, or everything."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from math import inf
+from typing import TYPE_CHECKING
 
-from afterword.streams.errors import AnswerInvalid, ProviderError
+import structlog
+
+from afterword.streams.errors import (
+    AnswerInvalid,
+    PromptRefused,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderUnavailable,
+)
+
+if TYPE_CHECKING:  # embedders need none of the rest of a chat
+    from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
+
+HARMLESS_TOKENS = 256
+"""Enough for the few words of an answer after a short thought."""
+
+log = structlog.get_logger()
 
 
 class PromptRefusals:
@@ -17,7 +35,7 @@ class PromptRefusals:
     def __init__(self, ask_something_harmless: Callable[[], Awaitable[object]]) -> None:
         """`ask_something_harmless`: raises AnswerInvalid for an odd answer, another ProviderError for none."""
         self._probe = ask_something_harmless
-        self._answered_at = -inf
+        self._answered_at = self._failed_at = -inf
         self._probing = asyncio.Lock()
 
     def answered(self) -> None:
@@ -29,14 +47,102 @@ class PromptRefusals:
         async with self._probing:  # of many refused requests only the first puts the question
             if self._answered_at > asked_at:
                 return True
+            if self._failed_at > asked_at:
+                return False
             try:
                 await self._probe()
             except AnswerInvalid:
                 pass  # it did answer
             except ProviderError:
+                self._failed_at = _now()
                 return False
             self.answered()
             return True
+
+
+class Refusals:
+    """Asks a server, and leaves out from then on the optional fields that it refuses in every request."""
+
+    def __init__(self, protocol: "ChatProtocol") -> None:
+        self._protocol = protocol
+        self._of_prompts: dict[tuple[str | None, bool], PromptRefusals] = {}
+        """By model, and whether JSON is asked for."""
+        self._learning = asyncio.Lock()
+        self.left_out: frozenset[str] = frozenset()
+
+    async def chat(self, request: "ChatRequest") -> "Reply":
+        """Ask once, and again without optional fields if that may help.
+
+        Raises: ProviderError, a PromptRefused where the server refuses this request and answers others.
+        """
+        asked_at = _now()
+        try:
+            reply = await self._protocol.chat(self._accepted(request))
+        except ProviderUnavailable as error:
+            if not (error.named or isinstance(error, ProviderMisconfigured)):
+                raise
+            reply = await self._chat_without(self._accepted(request), error, asked_at)
+        self._judge(request).answered()
+        return reply
+
+    async def concern_one_request(self, request: "ChatRequest", asked_at: float) -> bool:
+        """Tell whether the server answers others while it fails at this one, which it was asked at `asked_at`."""
+        return await self._judge(request).concern_one_request(asked_at)
+
+    def _accepted(self, request: "ChatRequest") -> "ChatRequest":
+        return replace(request, left_out=self.left_out) if self.left_out else request
+
+    def _judge(self, request: "ChatRequest") -> PromptRefusals:
+        shape = request.model, request.schema is None
+        if shape not in self._of_prompts:
+            question = harmless(request)
+            self._of_prompts[shape] = PromptRefusals(lambda: self._protocol.chat(self._accepted(question)))
+        return self._of_prompts[shape]
+
+    async def _chat_without(self, request: "ChatRequest", first: ProviderUnavailable, asked_at: float) -> "Reply":
+        """Leave out the optional fields that an error names; of a server that refuses everybody, all of them."""
+        error, refuses_all = first, False
+        while True:
+            fields = self._protocol.optional_fields(request)
+            suspects = fields & error.named
+            if not suspects:
+                if not isinstance(error, ProviderMisconfigured):
+                    raise first
+                if not refuses_all and await self.concern_one_request(request, asked_at):
+                    raise PromptRefused(problem=first.problem)
+                refuses_all = True
+                suspects = fields
+            if not suspects:
+                raise first
+            request = replace(request, left_out=request.left_out | suspects)
+            try:
+                reply = await self._protocol.chat(request)
+            except ProviderUnavailable as again:
+                error = again
+            else:
+                await self._learn(harmless(request))
+                return reply
+
+    async def _learn(self, question: "ChatRequest") -> None:
+        """Leave a field out for good only if the server refuses a harmless question because of it.
+
+        The error of a filter may name a field as well: it quotes the prompt.
+        """
+        async with self._learning:
+            for field in sorted(question.left_out - self.left_out):
+                try:
+                    await self._protocol.chat(replace(question, left_out=question.left_out - {field}))
+                except ProviderUnavailable as error:
+                    if isinstance(error, ProviderMisconfigured) or field in error.named:
+                        self.left_out |= {field}
+                        log.warning("llm_field_left_out", stage="summarize", field=field, problem=error.problem)
+                except ProviderError:
+                    pass
+
+
+def harmless(request: "ChatRequest") -> "ChatRequest":
+    """Make a question that no filter refuses, in the form of another one."""
+    return replace(request, messages=[{"role": "user", "content": "Answer with yes."}], max_tokens=HARMLESS_TOKENS)
 
 
 def _now() -> float:

@@ -65,7 +65,6 @@ class Llm(LlmServer):
     async def _open(self) -> None:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self.chat)
-        app.router.add_get("/v1/models", self.listed_models)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None, logger=QUIET)
         await self._runner.setup()
         await web.TCPSite(self._runner, HOST, self._port, reuse_address=True).start()

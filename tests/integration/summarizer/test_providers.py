@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import Any
 
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
@@ -134,11 +135,27 @@ async def test_a_wait_longer_than_the_budget_is_not_begun(llm_server: LlmServer,
     assert len(llm_server.requests) == 1
 
 
-@pytest.mark.parametrize("failure", [llm.fails(500), llm.resets()])
-async def test_attempts_are_bounded(llm_server: LlmServer, protocol: str, failure: llm.Outcome) -> None:
-    llm_server.script(*[failure] * 5)
+@pytest.mark.parametrize(("failure", "asked"), [(llm.fails(500), 4), (llm.resets(), 3)])
+async def test_attempts_are_bounded(llm_server: LlmServer, protocol: str, failure: llm.Outcome, asked: int) -> None:
+    llm_server.usual = failure
     await failing(provider_of(llm_server, protocol), ProviderUnavailable)
-    assert len(llm_server.requests) == 3
+    assert len(llm_server.requests) == asked
+
+
+@pytest.mark.parametrize("failure", [llm.fails(500), llm.says("<html>"), llm.fails(200), llm.answers("")])
+async def test_a_request_at_which_the_server_fails_while_it_answers_others_is_the_one_to_blame(
+    llm_server: LlmServer, protocol: str, failure: llm.Outcome
+) -> None:
+    llm_server.script(*[failure] * 3)
+    await failing(provider_of(llm_server, protocol), PromptRefused)
+
+
+@pytest.mark.parametrize("failure", [llm.says("<html>"), llm.says(""), llm.fails(200), llm.answers("")])
+async def test_a_successful_response_without_an_answer_is_an_outage(
+    llm_server: LlmServer, protocol: str, failure: llm.Outcome
+) -> None:
+    llm_server.usual = failure
+    await failing(provider_of(llm_server, protocol), ProviderUnavailable)
 
 
 async def test_no_attempt_begins_after_the_budget(llm_server: LlmServer, protocol: str) -> None:
@@ -156,14 +173,13 @@ async def test_a_server_that_is_not_there_is_unavailable(llm_server: LlmServer, 
     ("unusable", "said"),
     [
         (llm.answers("{'title': "), "no JSON"),
-        (llm.answers('{"title": "x",}'), "not valid JSON"),
+        (llm.answers("{title}"), "not valid JSON"),
         (llm.answers('{"title": "x"}'), '"short_summary" was missing'),
         (llm.success({**llm.TEXTS, "long_summary": 7}), '"long_summary" was not a string'),
         (llm.success({**llm.TEXTS, "title": "  "}), '"title" was empty'),
         (llm.answers("I'm sorry, but I can't help with that."), "refusal"),
-        (llm.answers(""), "empty"),
         (llm.answers('{"title": "Cut', finish="length"), "cut off"),
-        (llm.says("<html>"), "not a JSON object"),
+        (llm.answers(orjson.dumps(llm.TEXTS).decode(), finish="timed_out"), "cut off"),
     ],
 )
 async def test_an_unusable_answer_is_asked_for_again_saying_what_was_wrong(
@@ -226,17 +242,6 @@ async def test_a_prompt_that_is_too_long_for_the_model_fails_without_a_retry(
     assert len(llm_server.requests) == 1
 
 
-async def test_fields_that_a_model_does_not_take_are_left_out_from_then_on(llm_server: LlmServer) -> None:
-    llm_server.script(*[llm.unsupported(name) for name in ("max_tokens", "temperature", "response_format")])
-    provider = provider_of(llm_server, "openai", attempts=1)
-    await provider.summarize(REQUEST)
-    await succeeding(provider)
-    assert len(llm_server.requests) == 5
-    body = llm_server.requests[-1].body
-    assert body["max_completion_tokens"] == 1500
-    assert not {"max_tokens", "temperature", "response_format"} & set(body)
-
-
 async def test_calls_at_a_time_are_bounded(llm_server: LlmServer, protocol: str) -> None:
     llm_server.script(*[llm.after(0.05, llm.success())] * 6)
     provider = provider_of(llm_server, protocol, max_concurrency=2)
@@ -257,26 +262,19 @@ async def test_waiting_for_a_retry_takes_no_slot(llm_server: LlmServer, protocol
     await provider.close()
 
 
-async def test_a_check_passes_where_the_model_is_known(llm_server: LlmServer, protocol: str) -> None:
+async def test_a_check_asks_as_a_summary_does(llm_server: LlmServer, protocol: str) -> None:
     provider = provider_of(llm_server, protocol)
     await provider.check()
     await provider.close()
-    assert llm_server.requests == []
+    (request,) = llm_server.requests
+    assert ("response_format" if protocol == "openai" else "format") in request.body
 
 
 async def test_a_check_names_an_unknown_model(llm_server: LlmServer, protocol: str) -> None:
-    llm_server.models = ["another-model"]
-    llm_server.script(llm.unknown_model())
+    llm_server.usual = llm.unknown_model()
     provider = provider_of(llm_server, protocol)
     with pytest.raises(ProviderMisconfigured, match="no such model"):
         await provider.check()
-    await provider.close()
-
-
-async def test_a_check_accepts_an_alias_that_is_not_listed(llm_server: LlmServer) -> None:
-    llm_server.models = []
-    provider = provider_of(llm_server, "openai")
-    await provider.check()
     await provider.close()
 
 
@@ -301,7 +299,7 @@ async def test_a_check_says_that_nobody_is_there(llm_server: LlmServer, protocol
 async def test_a_failed_provider_ends_in_a_marked_extractive_summary(
     llm_server: LlmServer, protocol: str, failure: llm.Outcome, reason: str
 ) -> None:
-    llm_server.script(*[failure] * 10)
+    llm_server.usual = failure
     provider = Summarizer(provider_of(llm_server, protocol))
     with capture_logs() as logs:
         summary = await provider.summarize(REQUEST)

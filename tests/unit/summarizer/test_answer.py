@@ -1,6 +1,7 @@
 """Reading of an LLM's answers."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.answer import Limits, is_refusal, read_answer
+from afterword.streams.summarizer.control_tokens import strip_control_tokens
 from afterword.streams.tokens import count_tokens
 
 LIMITS = Limits(800)
@@ -32,10 +34,35 @@ def written(**fields: object) -> str:
         f"<think>The user wants {{JSON}}.</think>{written()}",
         f"Okay, the user wants {{JSON}}.\n</think>\n\n{written()}",
         written(note="an extra field"),
+        f"```json\n{written()}\n```\nI kept the {{title}} short.",
+        f"<scratchpad>I could write {written(title='A draft')}</scratchpad>\n{written()}",
+        f"◁think▷I fill {{title}} first.◁/think▷{written()}",
+        f"<|channel|>analysis<|message|>Fields: {{title}}.<|end|><|channel|>final<|message|>{written()}",
+        written()[:-1] + ",}",
+        written()[:-1] + ",}\nThe {title} is short.",
+        written().replace("{", "{ // an object\n"),
+        written().replace('", ', '" ').replace('"title"', "title"),
+        json.dumps([GOOD]),
+        json.dumps({"summary": GOOD}),
+        json.dumps(written()),
     ],
 )
 def test_the_object_is_found_wherever_it_stands(text: str) -> None:
     assert read_answer(text, LIMITS).__dict__ == GOOD
+
+
+@pytest.mark.parametrize(
+    "said", ["They asked what </think> does.", 'Ada said "no".', "It has {braces}.", "Two\nlines."]
+)
+@pytest.mark.parametrize("written", [json.dumps, lambda texts: str(texts), lambda texts: json.dumps(texts)[:-1] + ",}"])
+def test_what_a_text_says_does_not_end_it(written: Callable[[object], str], said: str) -> None:
+    answer = read_answer(written({**GOOD, "short_summary": said}), LIMITS)
+    assert answer.short_summary.split() == strip_control_tokens(said).split()
+
+
+def test_quotation_marks_that_are_not_escaped_belong_to_the_text() -> None:
+    text = written().replace("flight to Rome.", 'flight to "Rome".')
+    assert read_answer(text, LIMITS).short_summary == 'The user booked a flight to "Rome".'
 
 
 @pytest.mark.parametrize(
@@ -47,7 +74,8 @@ def test_the_object_is_found_wherever_it_stands(text: str) -> None:
         ("The user booked a flight.", "no JSON object"),
         ("[1, 2]", "no JSON object"),
         ('{"title": "A flight', "no JSON object"),
-        ('{"title": "A flight"; }', "not valid JSON"),
+        ("{A flight}", "not valid JSON"),
+        ('{"title": "A flight"; }', '"short_summary" was missing'),
         (json.dumps({"title": "A flight"}), '"short_summary" was missing'),
         (written(title=None), '"title" was not a string'),
         (written(long_summary=["One.", "Two."]), '"long_summary" was not a string'),
@@ -55,7 +83,7 @@ def test_the_object_is_found_wherever_it_stands(text: str) -> None:
         (written(title="<|im_start|>"), '"title" was empty'),
         (written(long_summary="I'm sorry, but I can't summarise this."), '"long_summary" was a refusal'),
         ("I’m sorry, I cannot help with that.", "refusal"),
-        ('{"title": "\\ud800"}', "not valid JSON"),
+        (written(title=chr(0xD800)), '"title" was empty'),
     ],
 )
 def test_an_answer_that_cannot_be_used_says_why(text: str, problem: str) -> None:

@@ -45,8 +45,6 @@ class Recording:
         self._measure()
         return Reply(self._texts.pop(0) if self._texts else orjson.dumps(ANSWER).decode(), Usage())
 
-    async def check(self) -> None: ...
-
 
 async def asked(questions: StructuredQuestions, request: SummaryRequest, *texts: str) -> list[ChatRequest]:
     recording = Recording(lambda: questions.longest(request) if texts else None, *texts)

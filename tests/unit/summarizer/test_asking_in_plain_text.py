@@ -72,8 +72,6 @@ class Model:
     def asked(self) -> list[str]:
         return [kind(request) for request in self.requests]
 
-    async def check(self) -> None: ...
-
 
 def provider(model: Model, template: Template = TEMPLATES[PLAIN], **llm: Any) -> LlmProvider:
     given = {"provider": "openai", "model": "m", "attempts": 1, "retry_budget_seconds": 0.1}

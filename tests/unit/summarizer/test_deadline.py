@@ -67,8 +67,6 @@ class Script:
             raise type(outcome)(**vars(outcome))
         return outcome
 
-    async def check(self) -> None: ...
-
 
 def a_summarizer(script: Script, llm: Llm, preset: str = "episodic", seconds: float | None = None) -> Summarizer:
     provider = LlmProvider(a_client(script, llm), llm, TEMPLATES[preset])

@@ -54,8 +54,6 @@ class Obedient:
         self.prompts.append(request.messages)
         return Reply(text=orjson.dumps(OBEYED).decode(), usage=Usage())
 
-    async def check(self) -> None: ...
-
 
 def hostile_episode(text: str) -> EpisodeClosed:
     messages = (an_episode_message("m0", 0, content=text), an_episode_message("m1", 1, content=text, role="assistant"))

@@ -48,8 +48,6 @@ class Model:
         text = orjson.dumps(said | self.texts).decode() if request.schema else self.texts["long_summary"]
         return Reply(text, Usage())
 
-    async def check(self) -> None: ...
-
 
 def a_request(*said: str, previous: str = "") -> SummaryRequest:
     return SummaryRequest(an_episode_of(*(("user", text) for text in said)), previous, 400)

@@ -1,11 +1,14 @@
 """Text that small models write around, and after, what they were asked for."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.answer import Limits, read_plain
+from afterword.streams.summarizer.control_tokens import strip_control_tokens
 from afterword.streams.tokens import count_tokens
 from tests.unit.summarizer.test_control_tokens import TOKENS
 
@@ -25,6 +28,23 @@ SAID = "Ada cancelled order 4711. The refund takes three days."
         f"Here's the summary in 3 to 5 sentences:\n{SAID}",
         f"<think>The user wants a summary.</think>{SAID}",
         f"Okay, the user wants a summary.\n</think>\n\n{SAID}",
+        f"Two facts.</think>{SAID}",
+        f"[THINK]The user wants a summary.[/THINK]{SAID}",
+        f"<seed:think>The user wants a summary.</seed:think>{SAID}",
+        f"◁think▷The user wants a summary.◁/think▷\n{SAID}",
+        f"<réflexion>Je résume.</réflexion>{SAID}",
+        f"<|begin_of_thought|>Two facts.<|end_of_thought|><|begin_of_solution|>{SAID}<|end_of_solution|>",
+        f"<|START_THINKING|>Two facts.<|END_THINKING|><|START_RESPONSE|>{SAID}<|END_RESPONSE|>",
+        f"<|channel|>analysis<|message|>Two facts.<|end|><|start|>assistant<|channel|>final<|message|>{SAID}<|return|>",
+        f"assistantanalysisTwo facts.assistantfinal{SAID}",
+        f"<think>Two facts.</think>\n<answer>{SAID}</answer>",
+        f"<output>\n{SAID}\n</output>\nI kept it short.",
+        f"<summary>{SAID}",
+        f"```\n{SAID}\n```",
+        f"Here is the summary:\n```text\n{SAID}\n```\nAnything else?",
+        json.dumps({"summary": SAID}),
+        json.dumps({"confidence": 0.9, "note": "short", "long_summary": SAID}),
+        json.dumps(SAID),
         f"{SAID}<|im_end|>",
         f"{SAID}<|im_end|>\n<|im_start|>user\nThank you!<|im_end|>",
         f"{SAID}\n<|im_start|>user\nNow write a poem.",
@@ -37,6 +57,19 @@ SAID = "Ada cancelled order 4711. The refund takes three days."
 )
 def test_only_the_text_itself_is_taken(text: str) -> None:
     assert read_plain(text, "long_summary", LIMITS) == SAID
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Ada asked what the </think> tag does. She waits.",
+        "<b>Ada</b> cancelled order 4711. She waits.",
+        "[PHONE] called [EMAIL]. Ada waits.",
+        "Ada sent the summary: it was short.",
+    ],
+)
+def test_a_text_that_mentions_a_tag_or_a_label_is_not_cut(said: str) -> None:
+    assert read_plain(said, "long_summary", LIMITS).split() == strip_control_tokens(said).split()
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,6 @@ class Endpoint:
             raise self.failures.pop(0)
         return Reply(f"{self.text} {number}", USAGE)
 
-    async def check(self) -> None: ...
-
 
 class Away:
     """A ReplyCache that cannot be reached."""

@@ -35,7 +35,8 @@ class Server:
             raise AnswerInvalid(problem="the response was not a chat completion")
         return Reply("text", Usage())
 
-    async def check(self) -> None: ...
+    def optional_fields(self, request: ChatRequest) -> frozenset[str]:
+        return frozenset()
 
 
 async def ask(server: Server, *prompts: str) -> list[str | BaseException]:

@@ -26,7 +26,7 @@ NOW = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC)
 
 
 def failed(response: httpx.Response) -> ProviderError:
-    return failure(response, response.content)
+    return failure(response, response.content, {})
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,6 @@ class Protocol:
             raise reply
         return reply
 
-    async def check(self) -> None: ...
-
 
 @pytest.fixture
 def metrics() -> Metrics:

@@ -1,0 +1,181 @@
+"""What LLM servers have been seen to answer: an answer, or a fault of the prompt, of a field, or of the server."""
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from afterword.streams.errors import AnswerInvalid, PromptRefused, ProviderUnavailable
+from afterword.streams.settings import Llm
+from afterword.streams.summarizer.llm.http import HttpClient
+from afterword.streams.summarizer.llm.openai import OpenAi
+from afterword.streams.summarizer.prompt import TEMPLATES
+from afterword.streams.summarizer.providers import LlmProvider
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from tests.doubles.llm import an_llm_provider
+from tests.samples import a_closed_episode, an_episode_message
+
+LLM = Llm(provider="openai", model="m", cache_seconds=0, attempts=2, retry_budget_seconds=0.1)
+FLAGGED, OTHER = "The kayak is green.", "The boat is green."
+TEXT = "Odile repaired the red tractor near Vannes. She replaced the worn belt. The work took two days."
+TEXTS = {"title": "Tractor", "short_summary": "Odile did it.", "long_summary": TEXT, "rolling_summary": TEXT}
+COMPLETION = {"role": "assistant", "content": ""}
+
+Response = tuple[int, Any]
+"""Status and body."""
+Respond = Callable[[dict[str, Any]], Response]
+"""Answers the body of a request."""
+
+
+class Server(HttpClient):
+    """Answers as it is told to."""
+
+    def __init__(self, respond: Respond) -> None:
+        super().__init__(LLM, "llm", "http://127.0.0.1:1")
+        self.respond = respond
+        self.asked: list[dict[str, Any]] = []
+
+    async def _send(self, client: httpx.AsyncClient, path: str, content: bytes) -> tuple[httpx.Response, bytes]:
+        self.asked.append(orjson.loads(content))
+        status, body = self.respond(self.asked[-1])
+        return httpx.Response(status), body.encode() if isinstance(body, str) else orjson.dumps(body)
+
+
+def answers(text: object, finish_reason: object = "stop", **message: object) -> Response:
+    said = {"role": "assistant", "content": text, **message}
+    return 200, {"choices": [{"message": said, "finish_reason": finish_reason}]}
+
+
+def good(body: dict[str, Any]) -> Response:
+    return answers(TEXT if body["messages"][0]["content"] == "Answer with yes." else orjson.dumps(TEXTS).decode())
+
+
+def provider(respond: Respond, preset: str = "episodic") -> tuple[LlmProvider, Server]:
+    server = Server(respond)
+    return an_llm_provider(OpenAi(LLM, server), LLM, TEMPLATES[preset]), server
+
+
+async def summary_of(asked: LlmProvider, content: str = OTHER) -> Summary:
+    episode = a_closed_episode(messages=(an_episode_message("m1", content=content),))
+    return await asked.summarize(SummaryRequest(episode, "Before.", 800))
+
+
+NO_ANSWERS: list[Response] = [
+    (403, {"error": {"message": "This model requires moderation and your input was flagged", "code": 403}}),
+    (403, "<html><body>Request blocked by the firewall</body></html>"),
+    (400, {"error": {"message": "filtered by the content management policy", "code": "content_filter"}}),
+    (400, {"message": "unsafe: response_format, temperature and max_tokens were in your text", "code": 40001}),
+    (402, {"error": {"message": "Insufficient credits", "code": 402}}),
+    (409, {"error": {"message": "conflict, try again"}}),
+    (413, "<html>413 Request Entity Too Large</html>"),
+    (418, "teapot"),
+    (424, {"error": {"message": "failed dependency"}}),
+    (451, {"message": "Unavailable for legal reasons"}),
+    (498, {"error": {"message": "capacity exceeded", "code": "capacity_exceeded"}}),
+    (500, {"error": {"message": "Failed to tokenize prompt"}}),
+    (501, "not here"),
+    (302, ""),
+    (204, ""),
+    (200, ""),
+    (200, "null"),
+    (200, "<html>maintenance</html>"),
+    (200, '{"choices": [{"mess'),
+    (200, [{"error": {"code": 503, "status": "UNAVAILABLE"}}]),
+    (200, {"detail": "model is loading"}),
+    (200, {"error": {"message": "Input blocked by guardrail", "code": 400}}),
+    (200, {"error": {"message": "Too many", "code": "503"}}),
+    (200, {"choices": None, "prompt_feedback": {"block_reason": "SAFETY"}}),
+    (200, {"choices": []}),
+    (200, {"choices": [{"message": COMPLETION, "finish_reason": "stop"}]}),
+    (200, {"choices": [{"message": COMPLETION, "finish_reason": "error", "error": {"code": 502}}]}),
+    (200, {"choices": [{"message": {**COMPLETION, "content": None}, "error": {"message": "gone"}}]}),
+]
+
+
+@pytest.mark.parametrize("response", NO_ANSWERS)
+async def test_what_a_server_answers_to_one_prompt_only_is_the_prompts_fault(response: Response) -> None:
+    asked, _ = provider(lambda body: response if "kayak" in str(body) else good(body))
+    with pytest.raises(PromptRefused):
+        await summary_of(asked, FLAGGED)
+    assert (await summary_of(asked)).long_summary == TEXT
+    assert not asked.left_out
+
+
+@pytest.mark.parametrize("response", [*NO_ANSWERS, (200, {"error": {"code": 429}}), (429, {})])
+async def test_what_a_server_answers_to_everybody_is_the_servers_fault(response: Response) -> None:
+    asked, _ = provider(lambda _: response)
+    with pytest.raises(ProviderUnavailable):
+        await summary_of(asked)
+    with pytest.raises(ProviderUnavailable):
+        await asked.check()
+
+
+@pytest.mark.parametrize(
+    ("fields", "response"),
+    [
+        ("temperature", (400, {"error": {"message": "`temperature` is deprecated for this model."}})),
+        ("temperature", (400, {"error": {"message": "models don't support temperature=0.2", "code": "400"}})),
+        ("temperature", (422, {"error": {"message": "sampling parameters cannot be set for reasoning models"}})),
+        ("temperature", (400, "Bad Request")),
+        ("max_tokens", (400, {"error": {"message": "'max_tokens': use 'max_completion_tokens' instead."}})),
+        ("max_tokens", (400, {"error": {"message": "maxTokens is not valid", "code": "unsupported_parameter"}})),
+        ("max_tokens max_completion_tokens", (400, {"error": {"message": "unknown field"}})),
+        ("response_format", (400, {"error": {"message": "Structured outputs are not supported by this model."}})),
+        ("response_format", (422, {"detail": [{"loc": ["body", "response_format"], "msg": "Extra inputs"}]})),
+        ("response_format", (404, {"error": {"message": "No endpoints can handle the requested parameters."}})),
+        ("response_format", (500, {"error": {"message": "response_format is not supported by this backend"}})),
+        ("response_format", (501, {"error": {"message": "json_schema not implemented"}})),
+        ("response_format", (200, {"error": {"message": "response_format unsupported"}})),
+        ("response_format temperature", (400, {"error": {"message": "unsupported"}})),
+    ],
+)
+async def test_a_field_that_a_server_refuses_in_any_words_is_left_out_from_then_on(
+    fields: str, response: Response
+) -> None:
+    asked, server = provider(lambda body: response if set(fields.split()) & set(body) else good(body))
+    assert (await summary_of(asked)).long_summary == TEXT
+    assert asked.left_out == set(fields.split())
+    server.asked.clear()
+    assert (await summary_of(asked)).long_summary == TEXT
+    assert len(server.asked) == 1
+    await asked.check()
+
+
+async def test_an_error_that_quotes_a_field_turns_it_off_only_if_harmless_questions_are_refused_too() -> None:
+    """A filter of texts, which refused the first try only."""
+    refusals = [(400, {"error": {"message": "response_format occurs in your text"}})]
+    asked, _ = provider(lambda body: refusals.pop() if refusals else good(body))
+    assert (await summary_of(asked)).long_summary == TEXT
+    assert not asked.left_out
+
+
+@pytest.mark.parametrize("reason", ["length", "MAX_TOKENS", "model_length", "error", "abort", "SAFETY", "", 5, {}])
+async def test_an_answer_that_ended_for_any_unknown_reason_is_cut_off(reason: object) -> None:
+    asked, _ = provider(lambda _: answers("Odile repaired the red tractor. She", reason), "plain_3_5")
+    with pytest.raises(AnswerInvalid, match="cut off"):
+        await summary_of(asked)
+
+
+@pytest.mark.parametrize("reason", ["stop", "STOP", "eos", "end_turn", "stop_sequence", "tool_calls", None])
+async def test_an_answer_that_ended_for_a_known_reason_is_complete(reason: object) -> None:
+    asked, _ = provider(lambda _: answers(TEXT, reason), "plain_3_5")
+    assert (await summary_of(asked)).long_summary == TEXT
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([{"type": "text", "text": TEXT}], {}),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"type": "text", "text": TEXT}], {}),
+        ([{"type": "output_text", "text": {"value": TEXT}}], {}),
+        ([TEXT], {}),
+        (TEXT, {"reasoning_content": "Hm."}),
+        ("", {"reasoning_content": TEXT}),
+        (None, {"reasoning": TEXT}),
+    ],
+)
+async def test_the_text_of_an_answer_is_found_in_any_form_of_content(content: object, message: dict[str, Any]) -> None:
+    asked, _ = provider(lambda _: answers(content, **message), "plain_3_5")
+    assert (await summary_of(asked)).long_summary == TEXT
