@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from afterword.commands.common import Json, Screen, moment, print_json, print_table, start_command
-from afterword.streams.visible import INDENT, many, shown, shown_lines
+from afterword.streams.visible import printable, shown, shown_lines
 
 if TYPE_CHECKING:
     from afterword.context import Owner
@@ -101,20 +101,12 @@ def _owner(user: str | None, tenant: str | None, no_tenant: bool) -> "Owner":
 
 def context_lines(found: "Context") -> Iterator[str]:
     """Format for people: what begins a line is ours, and neither a summary nor a content can pass for a turn."""
-    yield shown(found.title) or (
-        "(all of it, which is shorter than a summary)" if found.verbatim else "(no summary yet)"
-    )
-    yield ""
-    summaries = [text for text in (found.rolling_summary, *found.recent_summaries) if text]
-    if summaries:
-        yield from (INDENT + shown_lines(text) for text in summaries)
-        yield ""
-    if found.omitted:
-        yield f"({many(found.omitted, 'earlier message does', 'earlier messages do')} not fit)"
-    yield from (shown_lines(f"{message.role}: {message.content}") for message in found.messages)
+    yield from found.as_text(printable).splitlines()
     yield ""
     saved = f", {found.compression:.1%} less" if found.compression > 0 else ""
-    yield f"{found.tokens:,} of {found.tokens_full:,} tokens{saved}; {found.events} of {found.events_full} events"
+    events = f"{found.events} of {found.events_full} events"
+    whole = "; all of it: a summary would be longer" if found.verbatim else ""
+    yield f"{found.tokens:,} of {found.tokens_full:,} tokens{saved}; {events}{whole}"
 
 
 def episodes(

@@ -20,6 +20,7 @@ with extra_required("langgraph", __name__):
         GetOp,
         Item,
         ListNamespacesOp,
+        MatchCondition,
         Op,
         PutOp,
         Result,
@@ -112,6 +113,37 @@ class AfterwordStore(BaseStore):
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         return [await self._done(op) for op in ops]
+
+    # The framework's own methods refuse labels with a full stop, which e-mail addresses have.
+
+    async def aget(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:  # noqa: ARG002 – nothing expires by being read
+        return await self._get(GetOp(namespace, key))
+
+    async def asearch(
+        self,
+        namespace_prefix: Namespace,
+        /,
+        *,
+        query: str | None = None,
+        filter: dict[str, Any] | None = None,  # noqa: A002 – the framework's name
+        limit: int = 10,
+        offset: int = 0,
+        refresh_ttl: bool | None = None,  # noqa: ARG002 – as above
+    ) -> list[SearchItem]:
+        return await self._search(SearchOp(namespace_prefix, filter, limit, offset, query))
+
+    async def alist_namespaces(
+        self,
+        *,
+        prefix: Namespace | None = None,
+        suffix: Namespace | None = None,
+        max_depth: int | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[Namespace]:
+        wanted = [MatchCondition("prefix", prefix)] if prefix else []
+        wanted += [MatchCondition("suffix", suffix)] if suffix else []
+        return await self._namespaces(ListNamespacesOp(tuple(wanted), max_depth, limit, offset))
 
     def batch(self, ops: Iterable[Op]) -> NoReturn:  # noqa: ARG002 – the framework's signature
         raise AsyncOnly(called="a synchronous call of AfterwordStore", instead="aget, asearch or alist_namespaces")

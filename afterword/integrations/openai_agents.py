@@ -101,7 +101,10 @@ class AfterwordSession:
         self._last_sent_at = EPOCH
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """The last `limit` items in their order; None: all, or as many as `session_settings` says."""
+        """The last `limit` items in their order; None: all, or as many as `session_settings` says.
+
+        Fewer where the first of them are outputs whose calls came before: a model takes no output without its call.
+        """
         most = resolve_session_limit(limit, self.session_settings)
         if most is not None and most < 1:
             return []
@@ -111,7 +114,7 @@ class AfterwordSession:
                 found.append(message)
                 if len(found) == most:
                     break
-        return [to_item(message) for message in reversed(found)]
+        return with_calls([to_item(message) for message in reversed(found)])
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Return when the broker has acknowledged all items.
@@ -232,12 +235,28 @@ def taken_apart(item: Fields) -> tuple[Role, str, Fields]:
             return role, item[field], {**item, field: None}
     if kind != "message":
         return "assistant", "", item
-    role, content = ROLES.get(item["role"], "assistant"), item["content"]
+    role, content = ROLES.get(item["role"], "assistant"), item.get("content")
+    if content is None:
+        return role, "", {**item, "content": None}
     if isinstance(content, str):
         return role, content, {**item, "content": None}
-    if len(content) == 1 and isinstance(content[0].get("text"), str):
+    if len(content) == 1 and isinstance(content[0], dict) and isinstance(content[0].get("text"), str):
         return role, content[0]["text"], {**item, "content": [{**content[0], "text": None}]}
     return role, _texts(content), item
+
+
+def with_calls(items: Sequence[TResponseInputItem]) -> list[TResponseInputItem]:
+    """Leave out the outputs of calls that are not among the items before them."""
+    called: set[object] = set()
+    kept = []
+    for item in items:
+        fields = cast("Fields", item)
+        is_output = str(fields.get("type", "")).endswith("_output")
+        if not is_output or fields.get("call_id") in called:
+            kept.append(item)
+        if not is_output:
+            called.add(fields.get("call_id"))
+    return kept
 
 
 def to_item(message: MessageCreated) -> TResponseInputItem:
@@ -256,9 +275,9 @@ def _put_together(rest: Fields, message: MessageCreated) -> Fields | None:
         return None
     if content is None:
         return {**rest, "content": text}
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+    if not isinstance(content, list):
         return None
-    if len(content) == 1 and content[0].get("text", "") is None:
+    if len(content) == 1 and isinstance(content[0], dict) and content[0].get("text", "") is None:
         return {**rest, "content": [{**content[0], "text": text}]}
     return rest if _texts(content) == text else None
 
@@ -270,8 +289,9 @@ def _of_type(kind: str, rest: Fields, text: str) -> Fields | None:
     return None if text else rest
 
 
-def _texts(parts: Sequence[Fields]) -> str:
-    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+def _texts(parts: Sequence[object]) -> str:
+    texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
+    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _plain(message: MessageCreated) -> Fields:

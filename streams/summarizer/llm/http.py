@@ -46,7 +46,14 @@ TOO_LONG = {"context_length_exceeded", "exceed_context_size_error"}
 MESSAGE_CHARACTERS = 2000
 """Characters of a server's error message that are read."""
 _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
-_TOO_LONG = re.compile(r"(?:maximum|available|model'?s) context (?:length|size|window)", re.I)
+_TOO_LONG = re.compile(
+    r"context (?:length|size|window)|reduce the length|too many (?:input |prompt )?tokens|(?:request|payload) too large"
+    r"|\b(?:prompt|input|context|tokens|messages|sequence)\b.{0,120}?"
+    r"(?:too (?:long|large|many)|(?:longer|greater|larger) than|exceed|maximum|must be (?:<|less|at most|shorter))",
+    re.I | re.S,
+)
+"""What servers say of a prompt that the model's context does not hold: it, or its tokens, are more than a bound."""
+_LIMITS_OF_ANSWERS = {"max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens"}
 _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)", re.I | re.S)
 
 
@@ -237,8 +244,9 @@ def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_
     if status in CONFIGURATION:
         return ProviderMisconfigured(problem=f"{CONFIGURATION[HTTPStatus(status)]} ({status})", **about)
     code = _text(error, "code") or _text(error, "type")
-    message = _text(error, "message")[:MESSAGE_CHARACTERS]
-    if code in TOO_LONG or _TOO_LONG.search(message):
+    message = (_text(error, "message") or _text(error, "detail") or _text(error, "error"))[:MESSAGE_CHARACTERS]
+    says_too_long = _text(error, "param") not in _LIMITS_OF_ANSWERS and _TOO_LONG.search(message)
+    if code in TOO_LONG or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or says_too_long:
         return ContextExceeded(status=status)
     if code == "model_not_found" or _text(error, "param") == "model" or _UNKNOWN_MODEL.search(message):
         return ProviderMisconfigured(problem=f"it knows no such model ({status})", **about)

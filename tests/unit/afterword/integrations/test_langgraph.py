@@ -110,6 +110,18 @@ async def test_a_limit_of_0_is_none_of_them() -> None:
     assert await kept.alist_namespaces(prefix=("ada",), limit=0) == []
 
 
+async def test_an_email_address_may_be_a_user() -> None:
+    world = Remembered()
+    said = await world.say("I am allergic to peanuts.", "Noted.", user_id="ann@harbor.example", conversation_id="c.1")
+    await world.summarise(said)
+    kept = store(world)
+    for namespace in (("ann@harbor.example",), ("ann@harbor.example", "c.1")):
+        [found] = await kept.asearch(namespace, query="peanuts")
+        assert [item.key for item in await kept.asearch(namespace)] == [found.key]
+        assert await kept.aget(namespace, found.key) is not None
+    assert await kept.alist_namespaces(prefix=("ann@harbor.example",)) == [("ann@harbor.example", "c.1")]
+
+
 async def test_an_item_has_the_whole_episode_for_its_owner_only() -> None:
     kept = store(await remembered())
     item = await kept.aget(("ada",), "c1:1")

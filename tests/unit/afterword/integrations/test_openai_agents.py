@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.integrations.hits import NOTHING_FOUND
-from afterword.integrations.openai_agents import ITEM, recall_tool, taken_apart, to_item
+from afterword.integrations.openai_agents import ITEM, recall_tool, taken_apart, to_item, with_calls
 from tests.samples import a_message
 from tests.unit.afterword.memory.remembered import Remembered
 
@@ -66,6 +66,22 @@ def test_an_edited_message_is_an_item_with_the_new_text() -> None:
     assert back(ANSWER, "It is cold.")["content"][0]["text"] == "It is cold."
     assert back(PICTURE, "[EMAIL]") == {"role": "user", "content": "[EMAIL]"}
     assert back(REASONING, "Edited.") == {"role": "assistant", "content": "Edited."}
+
+
+@pytest.mark.parametrize("content", [None, [], [None], ["a", {"text": None}]])
+def test_an_item_without_a_text_has_an_empty_one(content: Any) -> None:
+    role, text, rest = taken_apart({"role": "assistant", "content": content, "tool_calls": [1]})
+    assert (role, text) == ("assistant", "a" if content and "a" in content else "")
+    item: Any = to_item(a_message("m1", "c1", role=role, content=text, metadata={ITEM: rest}))
+    assert item["tool_calls"] == [1]
+
+
+def test_no_output_comes_without_its_call() -> None:
+    second, its_output = {**CALL, "call_id": "call_2"}, {**RESULT, "call_id": "call_2"}
+    items: list[Any] = [ITEMS[0], CALL, second, RESULT, its_output, ANSWER]
+    assert with_calls(items) == items
+    assert with_calls(items[-2:]) == [ANSWER]
+    assert with_calls(items[2:]) == [second, its_output, ANSWER]
 
 
 def test_messages_from_elsewhere_are_plain_items() -> None:

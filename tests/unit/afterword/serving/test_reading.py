@@ -79,7 +79,7 @@ async def test_context_comes_as_a_prompt_takes_it_on_request() -> None:
         text = (await served.client.get(CONTEXT, params={**wanted, "form": "text"})).json()
         assert messages["as_messages"][0]["role"] == "system"
         assert messages["as_messages"][1:] == context.as_messages()[1:] != []
-        assert context.rolling_summary in messages["as_messages"][0]["content"]
+        assert "\n".join(context.summary_lines()) in messages["as_messages"][0]["content"]
         assert (text["as_text"], text["as_messages"], messages["as_text"]) == (context.as_text(), None, None)
         assert (await served.client.get(CONTEXT, params={"form": "xml"})).status_code == 422
 

@@ -94,6 +94,35 @@ def test_a_prompt_that_the_models_context_does_not_hold_has_a_reason_of_its_own(
     assert "AFTERWORD_LLM__CONTEXT_TOKENS" in str(found)
 
 
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": {"message": "prompt is too long: 210041 tokens > 200000 maximum"}}),
+        (400, {"error": {"message": "Input is too long for requested model."}}),
+        (400, {"message": "The decoder prompt (length 5210) is longer than the maximum model length of 4096."}),
+        (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000"}),
+        (400, {"error": {"message": "The input token count (1200000) exceeds the maximum number of tokens allowed"}}),
+        (400, {"detail": "Requested tokens (5000) exceed context window of 4096"}),
+        (400, {"message": "too many tokens: total number of tokens in the prompt cannot exceed 4081"}),
+        (413, {}),
+    ],
+)
+def test_every_server_says_in_its_words_that_a_prompt_is_too_long(status: int, body: dict[str, object]) -> None:
+    assert type(failed(httpx.Response(status, json=body))) is ContextExceeded
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "max_tokens is too large: 5000. At most 4096 completion tokens.", "param": "max_tokens"},
+        {"message": "Invalid 'temperature': decimal above maximum value. Expected a value <= 2."},
+        {"message": "messages: at least one message is required"},
+    ],
+)
+def test_another_refusal_is_not_about_the_length(error: dict[str, object]) -> None:
+    assert type(failed(httpx.Response(400, json={"error": error}))) is not ContextExceeded
+
+
 @pytest.mark.parametrize("body", ["", "<html>", "[]", '"x"', '{"error": null}', '{"error": ["a"]}'])
 def test_an_error_without_a_readable_body_is_still_an_error(body: str) -> None:
     assert type(failed(httpx.Response(400, text=body))) is ProviderMisconfigured
