@@ -14,6 +14,7 @@ from opentelemetry.trace import Tracer
 from afterword.producer import Producer, ProducerRecord, to_record
 from afterword.schemas import ConversationFlush, InvalidRecord, decode_input
 from afterword.schemas.decoding import json_object
+from afterword.schemas.mending import mended
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
 
@@ -22,7 +23,6 @@ CHUNK_BYTES = 256 * 1024
 INVALID_LINES_NAMED = 10
 MOST_LINE_BYTES = 16 * 2**20
 """A message has at most 700,000 bytes, and may be written with as much white space and escapes again."""
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class InvalidLine(NamedTuple):
@@ -188,8 +188,6 @@ def parse_numbered(number: int, line: bytes, now: datetime) -> ProducerRecord | 
     """Parse one line: its record, None for a blank one, or why it is invalid."""
     if len(line) > MOST_LINE_BYTES:
         return InvalidLine(number, f"too_large: more than {MOST_LINE_BYTES >> 20} MiB")
-    if number == 1:
-        line = line.removeprefix(BYTE_ORDER_MARK)
     try:
         return parse(line, now) if line.strip() else None
     except InvalidRecord as error:
@@ -204,10 +202,11 @@ def parse(line: bytes, now: datetime) -> ProducerRecord:
 
     Raises: InvalidRecord.
     """
-    conversation_id = json_object(line).get("conversation_id")
+    written = mended(line.strip())
+    conversation_id = json_object(written).get("conversation_id")
     key = conversation_id.encode(errors="replace") if isinstance(conversation_id, str) else None
-    event = decode_input(key, line.strip(), (), int(now.timestamp() * 1000))
-    return to_record(event, now, SOURCE, value=line.strip())
+    event = decode_input(key, written, (), int(now.timestamp() * 1000))
+    return to_record(event, now, SOURCE, value=written)
 
 
 def flush(conversation_id: str, now: datetime, tenant_id: str | None = None) -> ProducerRecord:

@@ -1,5 +1,6 @@
 """Base model, ids and times of all events."""
 
+import json
 import re
 from datetime import UTC, datetime
 from typing import Annotated
@@ -16,6 +17,9 @@ from pydantic import (
     TypeAdapter,
     WithJsonSchema,
 )
+from pydantic_core import PydanticSerializationError
+
+from afterword.schemas.mending import mended
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 """An identifier chosen by a producer: any text of 1 to 256 characters."""
@@ -90,4 +94,7 @@ class Model(BaseModel):
 
     def to_json(self, *, include: set[str] | None = None) -> bytes:
         """UTF-8 JSON as it travels on a topic. `include`: the names of the fields; None: all."""
-        return self.__pydantic_serializer__.to_json(self, include=include)
+        try:
+            return self.__pydantic_serializer__.to_json(self, include=include)
+        except PydanticSerializationError:  # a lone surrogate
+            return mended(json.dumps(self.model_dump(mode="json", include=include)).encode())

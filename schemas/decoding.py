@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from afterword.schemas.base import EPOCH, Model, utc_milliseconds
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO, EpisodeAmended, EpisodeClosed, EpisodeRedo
 from afterword.schemas.headers import CE_TYPE, CONTENT_TYPE, REPLACED, STRUCTURED_JSON, header
+from afterword.schemas.mending import mended
 from afterword.schemas.messages import (
     CONVERSATION_DELETED,
     CONVERSATION_FLUSH,
@@ -120,6 +121,8 @@ def validate(model: type[M], data: bytes) -> M:
     try:
         return cast("M", model.__pydantic_validator__.validate_json(data))
     except ValidationError as error:
+        if (whole := mended(data)) != data:
+            return validate(model, whole)
         found = error.errors(include_input=False, include_context=False, include_url=False)
         kind = "invalid_json" if found[0]["type"] == "json_invalid" else "schema_violation"
         named = "; ".join(f"{_where(e['loc'])}: {e['msg']}" for e in found[:MAX_ERRORS_NAMED])
@@ -170,12 +173,20 @@ def _structured(value: bytes) -> tuple[bytes, str]:
 def json_object(value: bytes) -> dict[str, Any]:
     """Read a JSON object. Raises: InvalidRecord."""
     try:
-        event = orjson.loads(value)
+        event = loads(value)
     except orjson.JSONDecodeError as error:
         raise InvalidRecord("invalid_json", f"not JSON at column {error.colno}") from None
     if not isinstance(event, dict):
         raise InvalidRecord("schema_violation", "not a JSON object")
     return event
+
+
+def loads(value: bytes) -> Any:
+    """Read JSON, mended if need be. Raises: JSONDecodeError."""
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return orjson.loads(mended(value))
 
 
 def _where(location: tuple[int | str, ...]) -> str:

@@ -23,7 +23,7 @@ NAMES = ("name", "toolName", "tool_name")
 """Fields that name the tool that is called."""
 REASONING = frozenset({"reasoning", "thinking", "thought", "thoughts"})
 RESULTS = frozenset({"output", "outputs", "response", "result", "results"})
-CALLS = frozenset({"call", "calls", "invocation", "use"})
+CALLS = frozenset({"call", "calls", "invocation", "invocations", "use"})
 ASKED = frozenset({"action", "args", "arguments", "input", "parameters"})
 MEDIA = {
     "image": "[image]",
@@ -45,6 +45,8 @@ ABOUT = frozenset(
     | {"role", "signature", "status", "time", "type", "uri", "url", "usage"}
 )
 """Last words of fields that describe a message, or a part of it, and hold no text of it."""
+NAME = re.compile(r"[\w@][\w./:@+?=&%#~-]*\w|\w", re.ASCII)
+"""A word as in names of models, states, times and addresses, which is not prose."""
 DATA_CHARACTERS = 256
 """An unbroken run of ASCII that is longer is data, such as base64, and no text."""
 
@@ -287,7 +289,7 @@ def _leaves(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _is_prose(text: str) -> bool:
-    return not _is_data(text) and (len(text.split()) > 1 or (bool(text.strip()) and not text.isascii()))
+    return not _is_data(text) and bool(text.strip()) and not NAME.fullmatch(text.strip())
 
 
 def _is_data(text: str) -> bool:

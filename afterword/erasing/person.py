@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from afterword.schemas.dead_letters import WEBHOOKS, DeadLetter
-from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object, read_event
+from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object, loads, read_event
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
 from afterword.streams.stores.arguments import require
@@ -40,7 +40,7 @@ def holds(value: bytes | None, person: Person) -> bool:
     What is not JSON does not tell its tenant. It can never be processed as it is, so discarding it loses nothing.
     """
     try:
-        found = orjson.loads(value or b"")
+        found = loads(value or b"")
     except orjson.JSONDecodeError:
         return orjson.dumps(person.user_id) in (value or b"")
     events = (found, found.get("data")) if isinstance(found, dict) else ()  # a structured CloudEvent has it in `data`

@@ -26,8 +26,10 @@ NOT_SAID = ("thoughts", "reasoning_recap", "user_editable_context", "model_edita
 PAGES = ("sonic_webpage", "tether_quote", "tether_browsing_display")
 MARK = re.compile(" ?\ue200([^\ue201]*)\ue201")
 """What ChatGPT shows as a link or a chip: its kind and its arguments, separated by U+E202."""
-OTHER_MARKS = re.compile("[\ue200-\ue206]| ?【[^【】]*†[^【】]*】")
-"""Ends of cited passages, and the citations of earlier years."""
+OTHER_MARKS = re.compile(
+    " ?\ue200?(?:file)?cite(?:\ue202?turn[0-9]+[a-z]+[0-9]+)+\ue201?|[\ue200-\ue206]| ?【[^【】]*†[^【】]*】"
+)
+"""Citations whose signs were lost on the way, ends of cited passages, and the citations of earlier years."""
 
 Node = tuple[str, Mapping[str, Any]]
 
@@ -120,7 +122,7 @@ def _fields(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _without_marks(content: str) -> str:
     """Replace the marks of citations, links and names by the text that ChatGPT shows for them, if any."""
-    return content if content.isascii() else OTHER_MARKS.sub("", MARK.sub(_shown, content))
+    return OTHER_MARKS.sub("", MARK.sub(_shown, content))
 
 
 def _shown(mark: re.Match[str]) -> str:

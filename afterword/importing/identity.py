@@ -30,6 +30,7 @@ OWN_IDS = (("id",), ("uuid",))
 PEOPLE = frozenset(
     [
         "account",
+        "actor",
         "author",
         "by",
         "client",
@@ -97,10 +98,10 @@ class OneOwner:
 
 
 def identifier(value: object) -> str | None:
-    """Return a text that is not empty or a whole number as an id, and None for everything else."""
+    """Return a text that is not blank or a whole number as an id, and None for everything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    return value if isinstance(value, str) and value else None
+    return value if isinstance(value, str) and value.strip() else None
 
 
 def _named(record: Mapping[str, Any], spellings: Sequence[tuple[str, ...]], what: str) -> str | None:

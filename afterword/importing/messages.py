@@ -34,6 +34,8 @@ ROLES = {
 }
 ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
 """Roles of the items of OpenAI's Responses, by the last word of their type."""
+ANSWERED = ("tool", "call", "id")
+"""Name of the field with the call that a message answers, split into words."""
 TIMES = (("sent", "at"), ("created", "at"), ("create", "time"), ("timestamp",), ("created",), ("time",), ("date",))
 """Names of the fields with a time, split into words, the preferred ones first."""
 SAID = frozenset(
@@ -176,6 +178,8 @@ def _inner(message: Any) -> Mapping[str, Any]:
 def _role(message: Any) -> str | None:
     """Role of a message, None for what is none; LangChain calls it `type`."""
     for known in (mapping(message), _inner(message)):
+        if any(words_of(name) == ANSWERED and value for name, value in known.items()):
+            return "tool"  # whatever role it is given
         for name in ("role", "type"):
             role = known.get(name)
             if isinstance(role, str) and role.lower() in ROLES:

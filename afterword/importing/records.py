@@ -9,11 +9,12 @@ from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
+from afterword.schemas.mending import BYTE_ORDER_MARK, mended
+
 CHUNK_BYTES = 256 * 1024
 MAX_WEIGHT = 128 * 2**20
 """Limit of a record: its bytes, and `VALUE_WEIGHT` for each comma and bracket; about its bytes of memory."""
 VALUE_WEIGHT = 64
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 OUTSIDE = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
 """All up to the next bracket, or to a string that does not end here."""
 QUOTE = ord('"')
@@ -38,8 +39,7 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[Any | Malf
     head = file.peek(CHUNK_BYTES)
     if head.startswith(BYTE_ORDER_MARK):
         file.read(len(BYTE_ORDER_MARK))
-        head = head.removeprefix(BYTE_ORDER_MARK)
-    first = head.split(b"\n", 1)[0].strip()
+    first = head.removeprefix(BYTE_ORDER_MARK).split(b"\n", 1)[0].strip()
     if is_lines or (first.startswith(b"{") and not isinstance(parsed(first), Malformed)):
         return _lines(file)
     return _elements(file)
@@ -57,23 +57,20 @@ def parsed(data: bytes | None) -> Any | Malformed:
     except orjson.JSONDecodeError:
         pass
     try:
-        return _storable(json.loads(data.decode()))
+        return json.loads(mended(data), parse_constant=_no_number, parse_float=_number)
     except json.JSONDecodeError as error:
         return Malformed(f"not JSON at column {error.colno}")
     except (ValueError, RecursionError):  # not UTF-8, or a number of thousands of digits
         return Malformed("not JSON")
 
 
-def _storable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, list):
-        return [_storable(item) for item in value]
-    if isinstance(value, dict):
-        return {_storable(name): _storable(item) for name, item in value.items()}
-    return value
+def _no_number(_: str) -> None:
+    """Read NaN and infinity."""
+
+
+def _number(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
 
 
 def _lines(file: BinaryIO) -> Iterator[Any | Malformed]:

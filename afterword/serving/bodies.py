@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
+from afterword.schemas.mending import mended
 from afterword.serving.problems import RequestInvalid, problems_of
 
 JSON = "application/json"
@@ -22,12 +23,18 @@ def body_of(model: type[B]) -> Any:
     """
 
     async def read(request: Request) -> B:
-        try:
-            return model.model_validate_json(await read_json(request))
-        except ValidationError as error:
-            raise RequestInvalid(problems=problems_of(error, "body")) from None
+        return _validated(model, await read_json(request))
 
     return Depends(read)
+
+
+def _validated(model: type[B], given: bytes) -> B:
+    try:
+        return model.model_validate_json(given)
+    except ValidationError as error:
+        if (whole := mended(given)) != given:
+            return _validated(model, whole)
+        raise RequestInvalid(problems=problems_of(error, "body")) from None
 
 
 async def read_json(request: Request) -> bytes:

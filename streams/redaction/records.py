@@ -13,6 +13,7 @@ from afterword.schemas import (
     MessageEdited,
 )
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX, DeadLetterRecord, cut_headers
+from afterword.schemas.decoding import loads
 from afterword.schemas.headers import RESERVED_PREFIX, Headers
 from afterword.schemas.messages import METADATA_MAX_DEPTH
 from afterword.streams.redaction.redactor import Redactor
@@ -71,7 +72,7 @@ class RecordRedaction:
         return self._redactor.redacted(said.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
     def _json(self, value: bytes) -> bytes:
-        read = orjson.loads(value)
+        read = loads(value)
         redacted = self._event_json(read) if isinstance(read, dict) else self._value(read, MAX_DEPTH)
         return value if redacted == read else orjson.dumps(redacted)
 

@@ -103,6 +103,29 @@ def test_what_cannot_be_taken_is_named(value: bytes | None, error_type: str) -> 
     assert refused(value).error_type == error_type
 
 
+@pytest.mark.parametrize(
+    ("written", "content"),
+    [
+        (rb"party \ud83c", "party \ufffd"),
+        (rb"\uDC00 party", "\ufffd party"),
+        (rb"\ud83c\ud83c\udf89\udf89", "\ufffd\U0001f389\ufffd"),
+        (rb"a text about \\ud83c", r"a text about \ud83c"),
+        (b"party \xed\xa0\xbc", "party \ufffd"),
+    ],
+)
+def test_half_a_character_is_replaced_and_a_byte_order_mark_left_out(written: bytes, content: str) -> None:
+    for mark in (b"", b"\xef\xbb\xbf"):
+        value = mark + encoded(content="@").replace(b"@", written)
+        event = decode_input(b"c1", value, (), 0)
+        assert isinstance(event, MessageCreated)
+        assert event.content == content
+
+
+def test_half_a_character_in_a_model_is_replaced_on_its_way_out() -> None:
+    made = MessageCreated(id="1", conversation_id="c1", user_id="u", role="user", content="party \ud83c")
+    assert decode_input(b"c1", made.to_json(), (), 0).content == "party \ufffd"  # type: ignore[union-attr]
+
+
 def test_the_key_must_be_the_conversation() -> None:
     assert refused(encoded(), key=None).error_type == "missing_key"
     assert refused(encoded(), key=b"c2").error_type == "key_mismatch"

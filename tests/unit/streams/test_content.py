@@ -74,6 +74,7 @@ def test_what_a_tool_answered_is_told_apart(content, answer):
         ({"type": "server_tool_use", "name": "weather", "input": {}}, "weather"),
         ({"type": "web_search_call", "status": "completed", "action": {"query": "snow"}}, "web_search"),
         ({"type": "tool-weather", "toolCallId": "1", "input": {}}, "weather"),
+        ({"tool_invocations": [{"toolName": "weather", "args": {"q": "Oslo"}}]}, "weather"),
     ],
 )
 def test_a_call_has_the_name_of_its_tool_and_no_text(content, tool):

@@ -149,6 +149,9 @@ def test_what_nobody_said_is_archived_and_not_summarized(unsaid, role, content):
         ('In \ue200entity\ue202["city","Brest"]\ue201 it rains.', "In Brest it rains."),
         ("\ue203It rains\ue204\ue206 \ue200filecite\ue202turn0file0\ue202L1-L9\ue201.", "It rains."),
         ("It rains【12†source】.", "It rains."),
+        ("It rains citeturn0search3turn1news2.", "It rains."),
+        ("It rains \ue200cite\ue202turn0search3 and snows.", "It rains and snows."),
+        ("He can cite turn 0 by heart.", "He can cite turn 0 by heart."),
     ],
 )
 def test_citations_and_links_are_as_people_see_them(written, shown):

@@ -43,6 +43,7 @@ def test_the_user_that_a_record_names_is_read(named, user):
         {"user_id": ["u7"]},
         {"user_id": True},
         {"user_id": 7.5},
+        {"actor": {"id": "bo"}},
         {"user_id": "a", "userId": "b"},
         {"username": "bo"},
         {"customer_id": 9},

@@ -256,8 +256,9 @@ def test_text_is_found_wherever_it_is(message, text):
     assert contents(read([{"id": "c", "messages": [message]}])) == [text]
 
 
-def test_text_where_nobody_expects_it_is_rejected_and_not_taken_for_empty():
-    outcomes = read([{"id": "c", "messages": [{"role": "user", "utterance": "My secret words"}]}])
+@pytest.mark.parametrize("text", ["My secret words", "Hello!", "<p>Hello</p>", "Привет"])
+def test_text_where_nobody_expects_it_is_rejected_and_not_taken_for_empty(text):
+    outcomes = read([{"id": "c", "messages": [{"role": "user", "utterance": text}]}])
     assert reasons(outcomes) == ["history.json:1: message 1: its text is in utterance, where it is not read"]
 
 
@@ -282,6 +283,8 @@ def test_what_a_tool_answered_was_said_by_the_tool_whoever_carries_it():
         ("user", "And tomorrow?", ()),
     ]
     assert [m.id for m in found[2:]] == ["m3", "m3.2"]
+    answer = {"role": "user", "tool_call_id": "t1", "content": "Snow."}
+    assert [m.role for m in messages_of(read([{"id": "c", "messages": [answer]}]))] == ["tool"]
 
 
 def test_what_a_model_only_thought_is_archived_and_not_summarized():
@@ -291,5 +294,6 @@ def test_what_a_model_only_thought_is_archived_and_not_summarized():
 
 def test_a_byte_order_mark_half_a_character_and_nan_cost_no_record():
     record = b'{"id":"c%d","score":NaN,"messages":[{"role":"user","content":"party \\ud83c"}]}'
-    for content in (b"[" + record % 1 + b"," + record % 2 + b"]", record % 1 + b"\n" + record % 2):
-        assert contents(read(b"\xef\xbb\xbf" + content)) == ["party \ufffd"] * 2
+    bom = b"\xef\xbb\xbf"
+    for content in (b"[" + record % 1 + b"," + record % 2 + b"]", record % 1 + b"\n" + bom + record % 2):
+        assert contents(read(bom + content)) == ["party \ufffd"] * 2

@@ -103,14 +103,13 @@ def test_a_body_that_does_not_come_is_waited_for_no_longer_than_the_limit() -> N
         b'{"a":' * 200_000 + b"1" + b"}" * 200_000,
         b'{"user_id": ' + b"9" * 1_000_000 + b"}",
         b'{"user_id": 1e999999}',
-        b'{"user_id": "\\ud800"}',
         b'{"user_id": "\xff"}',
         b'{"user_id": NaN}',
         b'{"user_id": "u1", "user_id": {"$ne": null}}',
         b"\x00" * 1000,
         b"",
     ],
-    ids=range(11),
+    ids=range(10),
 )
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/recall", "/v1/erasures"])
 async def test_json_that_is_none_or_too_deep_is_refused(path: str, content: bytes) -> None:
@@ -160,3 +159,10 @@ async def test_no_path_leads_elsewhere(path: str) -> None:
         answer: httpx.Response = await served.client.get(path)
         assert answer.status_code in (404, 422)
         assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_half_a_character_in_a_body_is_replaced() -> None:
+    async with serving() as served:
+        content = b'\xef\xbb\xbf{"query": "party \\ud83c", "user_id": "u1"}'
+        answer = await served.client.post("/v1/recall", content=content, headers=JSON)
+        assert answer.status_code == 200
