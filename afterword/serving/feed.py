@@ -117,9 +117,9 @@ class Published:
         """Return whether the store has what the event says, and not something later; a deletion always counts."""
         if self.kind == SUMMARY_DELETED:
             return True
-        if self.kind == EPISODE_CLOSED:
-            return stored is None or stored.ended is None
-        return stored is not None and stored.ended is None and stored.revision <= self.revision
+        if stored is None:
+            return True
+        return stored.ended is None and (self.kind == EPISODE_CLOSED or stored.revision <= self.revision)
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ class Metrics:
             "event_clients_dropped_total", "Clients that were disconnected because they did not keep up."
         )
         self.webhooks = counter(
-            "webhooks_total", "Events of an endpoint of webhooks: delivered, or dead_letter.", "endpoint", "outcome"
+            "webhooks_total", "Events of an endpoint of webhooks: delivered, dead_letter, or outdated.", "endpoint", "outcome"
         )
         self.webhook_failures = counter(
             "webhook_failures_total",

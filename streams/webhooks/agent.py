@@ -1,7 +1,7 @@
 """Delivery of events to one endpoint: each until it is taken, or is a dead letter; those of a conversation in order."""
 
 import asyncio
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -10,16 +10,18 @@ import stamina
 import structlog
 
 from afterword.consumers.subscriber import decode_revision
-from afterword.schemas import InvalidRecord
+from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.dead_letters import UNFORESEEN, WEBHOOKS, dead_letter
 from afterword.schemas.headers import FOR_ENDPOINT, KafkaRecord, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.streams.errors import StoreUnavailable
 from afterword.streams.runtime import App, AtLeastOnce, joining
 from afterword.streams.runtime.at_least_once import at_work, rest
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka, WebhookEndpoint, Webhooks
+from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone
@@ -27,8 +29,13 @@ from afterword.streams.webhooks.message import webhook_body, webhook_id
 
 LONGEST_WAIT_SECONDS = 600.0
 """Longest wait between two tries."""
-DELIVERED, DEAD_LETTER = "delivered", "dead_letter"
+STORE_SECONDS = 1.0
+"""Wait until a store that is away is asked again."""
+DELIVERED, DEAD_LETTER, OUTDATED = "delivered", "dead_letter", "outdated"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+
+Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
+"""Looks up the versions of stored episodes, by their ids. Raises: StoreUnavailable."""
 
 log = structlog.get_logger()
 
@@ -97,6 +104,7 @@ class Deliveries:
         undelivered: Undelivered,
         attempts: Attempts,
         webhooks: Webhooks,
+        versions: Versions,
         metrics: Metrics,
         since: datetime | None = None,
     ) -> None:
@@ -107,8 +115,9 @@ class Deliveries:
         self._undelivered = undelivered
         self._attempts = attempts
         self._webhooks = webhooks
+        self._versions = versions
         self._metrics = metrics
-        for outcome in (DELIVERED, DEAD_LETTER):
+        for outcome in (DELIVERED, DEAD_LETTER, OUTDATED):
             metrics.webhooks.labels(self.name, outcome)
         metrics.webhook_gone.labels(self.name).set(0)
 
@@ -158,9 +167,29 @@ class Deliveries:
         async with self._endpoint.turn():
             with at_work(event):
                 found = decode_revision(record)
-                if found is not None:
-                    await self._endpoint.post(webhook_id(found.event_id), webhook_body(found))
-                    self._metrics.webhooks.labels(self.name, DELIVERED).inc()
+                if found is None:
+                    return
+                if await self._is_outdated(found):
+                    self._metrics.webhooks.labels(self.name, OUTDATED).inc()
+                    return
+                await self._endpoint.post(webhook_id(found.event_id), webhook_body(found))
+                self._metrics.webhooks.labels(self.name, DELIVERED).inc()
+
+    async def _is_outdated(self, event: SummaryCreated | SummaryDeleted) -> bool:
+        """Return whether a summary was deleted or replaced since: its text may say what somebody has taken away.
+
+        A later event says what came of it. While the store is away, this waits.
+        """
+        if isinstance(event, SummaryDeleted):
+            return False
+        while True:
+            try:
+                stored = (await self._versions([event.episode_id])).get(event.episode_id)
+            except StoreUnavailable as error:
+                log.warning("webhook_waits", stage=WEBHOOKS, endpoint=self.name, error_type=error.error_type)
+                await asyncio.sleep(STORE_SECONDS)
+            else:
+                return stored is not None and (stored.ended is not None or stored.revision > event.revision)
 
     async def _disabled(self) -> None:
         """Wait until the worker stops or loses the partition: the event stays, and nothing is committed behind it."""

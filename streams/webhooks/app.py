@@ -10,6 +10,8 @@ from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, run_together
 from afterword.streams.settings import Settings, variable
+from afterword.streams.stores.episodes import EpisodeStore
+from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.webhooks.agent import Deliveries, Undelivered, attach_endpoint
@@ -32,7 +34,11 @@ async def run_webhooks(settings: Settings) -> None:
         await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
-        apps = {condition_of(name): await endpoint_app(name, settings, telemetry.metrics, closing) for name in names}
+        stores = await closing.enter_async_context(open_stores(settings))
+        apps = {
+            condition_of(name): await endpoint_app(name, settings, stores.episodes, telemetry.metrics, closing)
+            for name in names
+        }
         await run_together(apps, readiness)
 
 
@@ -41,7 +47,9 @@ def condition_of(name: str) -> str:
     return f"{PARTITIONS}:{name}"
 
 
-async def endpoint_app(name: str, settings: Settings, metrics: Metrics, closing: AsyncExitStack) -> App:
+async def endpoint_app(
+    name: str, settings: Settings, episodes: EpisodeStore, metrics: Metrics, closing: AsyncExitStack
+) -> App:
     """Make the app of an endpoint. An event may wait there for as long as it takes: no watchdog looks at that."""
     kafka, webhooks = settings.kafka, settings.webhooks
     group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{ROLE}:{name}")
@@ -50,7 +58,7 @@ async def endpoint_app(name: str, settings: Settings, metrics: Metrics, closing:
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
     undelivered = Undelivered(app, kafka, name, metrics)
-    handler = Deliveries(endpoint, undelivered, attempts, webhooks, metrics, given.since)
+    handler = Deliveries(endpoint, undelivered, attempts, webhooks, episodes.versions, metrics, given.since)
     lanes = attach_endpoint(app, kafka, given, IN_FLIGHT, handler)
     closing.push_async_callback(lanes.drain, 0)
     return app

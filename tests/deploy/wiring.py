@@ -20,7 +20,7 @@ SECRETS = {
     "segmenter": {"kafka", "redaction"},
     "summarizer": {"kafka", "redaction", "mongo", "qdrant", "llm", "embedder"},
     "archiver": {"kafka", "redaction", "mongo"},
-    "webhooks": {"kafka", "redaction", "webhooks"},
+    "webhooks": {"kafka", "redaction", "mongo", "webhooks"},
     "server": {"kafka", "redaction", "mongo", "qdrant", "embedder", "reranker", "serve"},
     "topics": {"kafka", "redaction"},
     "smoke": {"kafka", "redaction"},

@@ -201,7 +201,7 @@ qdrant llm embedder reranker serve webhooks
 {{- else if eq .component "server" -}}
 llm webhooks
 {{- else if eq .component "webhooks" -}}
-mongo qdrant llm embedder reranker serve
+qdrant llm embedder reranker serve
 {{- else -}}
 mongo qdrant llm embedder reranker serve webhooks
 {{- end -}}

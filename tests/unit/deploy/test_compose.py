@@ -25,7 +25,7 @@ NEEDED = {
     "segmenter": {"kafka"},
     "summarizer": SERVERS,
     "archiver": {"kafka", "mongo"},
-    WEBHOOKS: {"kafka"},
+    WEBHOOKS: {"kafka", "mongo"},
     SERVER: SERVERS,
     "topics": {"kafka"},
 }

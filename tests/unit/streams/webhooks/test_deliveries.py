@@ -1,7 +1,7 @@
 """Deliveries to one endpoint: in order, again until they are taken, and what becomes of those that are not."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas.headers import CE_TYPE, FOR_ENDPOINT
+from afterword.streams.errors import StoreUnavailable
 from afterword.streams.runtime import Breaker
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.settings import Webhooks
+from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.telemetry import Metrics
-from afterword.streams.webhooks.agent import Deliveries, wait_after
+from afterword.streams.webhooks.agent import Deliveries, Versions, wait_after
 from afterword.streams.webhooks.endpoint import DeliveryFailed, EndpointGone
 from tests.integration.consumers.test_subscriber import event
 from tests.samples import NOON
@@ -117,11 +119,18 @@ def deliveries(
     retry_seconds: float = 60.0,
     retries: int = 0,
     since: datetime | None = None,
+    versions: Versions | None = None,
 ) -> Deliveries:
     webhooks = Webhooks(retry_wait_seconds=0.001, retry_seconds=retry_seconds)
     attempts = Attempts(Breaker(), retries, stops=())
     metrics = Metrics("webhooks", "0")
-    return Deliveries(endpoint, letters, attempts, webhooks, metrics, since)  # type: ignore[arg-type]
+    return Deliveries(  # type: ignore[arg-type]  # as far as they are used
+        endpoint, letters, attempts, webhooks, versions or unknown, metrics, since
+    )
+
+
+async def unknown(_: Sequence[str]) -> Mapping[str, EpisodeVersion]:
+    return {}
 
 
 def lanes() -> tuple[Lanes[bytes], list[BaseException]]:
@@ -251,3 +260,33 @@ def test_waits_are_those_that_the_endpoint_asks_for() -> None:
     assert wait_after(DeliveryFailed(problem="it answers 500", kind="http_5xx")) is True
     assert wait_after(EndpointGone(kind="gone")) is False
     assert wait_after(ValueError()) is False
+
+
+async def test_a_summary_that_was_deleted_or_replaced_is_not_posted_however_late_it_is_tried() -> None:
+    stored = {"a:1": EpisodeVersion(1, -1, -1), "b:1": EpisodeVersion(2, -1, -1), "c:1": EpisodeVersion(2, -1, -1, "x")}
+    away = True
+
+    async def versions(names: Sequence[str]) -> Mapping[str, EpisodeVersion]:
+        nonlocal away
+        if away:
+            away = False
+            raise StoreUnavailable(store="mongodb", problem="AutoReconnect")
+        return {name: stored[name] for name in names if name in stored}
+
+    records = {record.id: record for record in (Record("a", 1, failures=1), Record("b", 1), Record("c", 1))}
+    endpoint, letters = Taking(records), Letters()
+    handler = deliveries(endpoint, letters, versions=versions)
+    given = [Given(record) for record in records.values()]
+    for one in given:
+        await handler.deliver(one)
+    assert (endpoint.taken, letters.sent) == (["a:1:1"], [])
+    assert [one.acknowledged for one in given] == [1, 1, 1]
+    endpoint.taken.clear()
+    records["a:1:1"].failures = 3
+
+    async def fail_and_delete() -> None:
+        await until(lambda: endpoint.failed["a:1:1"] > 1)
+        stored["a:1"] = EpisodeVersion(2, -1, -1, "deleted")
+
+    await asyncio.gather(handler.deliver(Given(records["a:1:1"])), fail_and_delete())
+    assert endpoint.taken == []
