@@ -21,6 +21,7 @@ from afterword.schemas.base import EPOCH, Time
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
 from afterword.schemas.messages import INT64_MAX
 from afterword.streams.errors import AfterwordError, OwnerMissing
+from afterword.streams.language import normalized
 from afterword.streams.settings import EmbedderSettings, Settings, load_settings
 from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, StoredEpisode, agent_of_scope, scope_of
@@ -562,7 +563,9 @@ def _names(known: Conversation) -> tuple[str, str | None]:
 def _cut(query: str) -> str:
     if len(query) > MOST_QUERY_CHARACTERS:
         log.warning("query_cut", stage="recall", characters=len(query), kept=MOST_QUERY_CHARACTERS)
-    return query[:MOST_QUERY_CHARACTERS]
+    cut = query[:MOST_QUERY_CHARACTERS]
+    normal = normalized("NFKC", cut)  # one character may become eighteen
+    return cut if len(normal) <= MOST_QUERY_CHARACTERS else normal[:MOST_QUERY_CHARACTERS]
 
 
 def _check_user(user_id: object) -> None:

@@ -1,7 +1,10 @@
 """Bodies of requests: JSON that is validated as records of the topics are, by its bytes, strictly."""
 
 import asyncio
-from typing import Any, TypeVar
+import re
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
@@ -13,17 +16,27 @@ from afterword.serving.problems import RequestInvalid, problems_of
 JSON = "application/json"
 BODY_SECONDS = 30.0
 """Time in which the body of a request must have arrived."""
+SMALL_BYTES: Final = 64 * 1024
+"""Size up to which a body is parsed at once, and of the largest body of routes that take no texts of messages."""
+MOST_VALUES: Final = 100_000
+"""Values in a body. Messages have a few each; 800,000 unknown fields would fit into 7 MB and take a second."""
+STRING_OR_COMMA: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)|,', re.DOTALL)
+PARSER: Final = ThreadPoolExecutor(1, "parser")
+"""Parses large bodies one after the other, so that the event loop has its turn in between."""
 B = TypeVar("B", bound=BaseModel)
 
 
-def body_of(model: type[B]) -> Any:
-    """Make the dependency that reads a body.
+def body_of(model: type[B], most: int | None = None) -> Any:
+    """Make the dependency that reads a body of at most so many bytes; None: of the settings' number.
 
     The framework would parse it first, and numbers in texts, lists and tuples would not be told apart any more.
     """
 
     async def read(request: Request) -> B:
-        return _validated(model, await read_json(request))
+        content = await read_json(request, most)
+        if len(content) <= SMALL_BYTES:
+            return _validated(model, content)
+        return await asyncio.get_running_loop().run_in_executor(PARSER, _validated, model, content)
 
     return Depends(read)
 
@@ -37,12 +50,27 @@ def _validated(model: type[B], given: bytes) -> B:
         raise RequestInvalid(problems=problems_of(error, "body")) from None
 
 
-async def read_json(request: Request) -> bytes:
-    """Read the body. Raises: HTTPException 415 for another media type, 408 if it is slow, 413 if it is large."""
+async def read_json(request: Request, most: int | None = None) -> bytes:
+    """Read the body.
+
+    Raises: HTTPException 415 for another media type, 408 if it is slow, 413 if it is large; RequestInvalid if it has
+    too many values.
+    """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != JSON:  # a form of another site cannot send it without asking
         raise HTTPException(415)
-    return await read_body(request)
+    content = await read_body(request, most)
+    if content.count(b",") >= MOST_VALUES and await asyncio.get_running_loop().run_in_executor(
+        PARSER, has_too_many_values, content
+    ):
+        raise RequestInvalid(problems=[("body", f"has more than {MOST_VALUES:,} values")])
+    return content
+
+
+def has_too_many_values(content: bytes) -> bool:
+    """Count commas outside of strings, and stop at the first that is too many."""
+    found = (match for match in STRING_OR_COMMA.finditer(content) if match[0] == b",")
+    return next(islice(found, MOST_VALUES - 1, None), None) is not None
 
 
 async def read_body(request: Request, most: int | None = None) -> bytes:

@@ -9,7 +9,7 @@ from afterword.context import ANYONE, Owner
 from afterword.erasing.person import Person
 from afterword.erasing.receipt import Receipt
 from afterword.schemas.base import Id, Model, PartyId, Time
-from afterword.serving.bodies import body_of, described_body
+from afterword.serving.bodies import SMALL_BYTES, body_of, described_body
 from afterword.serving.paths import ErasureId
 from afterword.serving.principal import MayErase
 from afterword.serving.problems import NotFound
@@ -75,7 +75,10 @@ class ErasureAnswer(Model):
 
 @router.post("/erasures", status_code=202, openapi_extra=described_body(ErasureBody))
 async def request_erasure(
-    request: Request, response: Response, principal: MayErase, given: Annotated[ErasureBody, body_of(ErasureBody)]
+    request: Request,
+    response: Response,
+    principal: MayErase,
+    given: Annotated[ErasureBody, body_of(ErasureBody, SMALL_BYTES)],
 ) -> ErasureAnswer:
     """Ask for the erasure of a user; answered once the request is stored, then servers carry it out.
 

@@ -21,7 +21,7 @@ from afterword.memory import (
 )
 from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
 from afterword.schemas.base import Model, PartyId, Time
-from afterword.serving.bodies import body_of, described_body
+from afterword.serving.bodies import SMALL_BYTES, body_of, described_body
 from afterword.serving.paths import ConversationId, EpisodeId
 from afterword.serving.principal import MayRead
 from afterword.serving.problems import NotFound
@@ -284,7 +284,7 @@ async def get_episode(request: Request, principal: MayRead, episode_id: EpisodeI
 
 @router.post("/recall", openapi_extra=described_body(RecallBody))
 async def search_episodes(
-    request: Request, principal: MayRead, wanted: Annotated[RecallBody, body_of(RecallBody)]
+    request: Request, principal: MayRead, wanted: Annotated[RecallBody, body_of(RecallBody, SMALL_BYTES)]
 ) -> RecallAnswer:
     """Search the episodes of one user, best first."""
     filters: dict[str, Any] = {name: getattr(wanted, name) for name in RECALL_FILTERS}

@@ -23,7 +23,7 @@ from afterword.schemas import (
     decode_input,
 )
 from afterword.schemas.base import Id, Model, PartyId, TextList, Time
-from afterword.serving.bodies import body_of, described_body
+from afterword.serving.bodies import SMALL_BYTES, body_of, described_body
 from afterword.serving.paths import ConversationId, MessageId
 from afterword.serving.principal import MayWrite, Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid, problems_of
@@ -136,7 +136,7 @@ async def flush_conversation(
     request: Request,
     principal: MayWrite,
     conversation_id: ConversationId,
-    given: Annotated[FlushBody, body_of(FlushBody)],
+    given: Annotated[FlushBody, body_of(FlushBody, SMALL_BYTES)],
 ) -> WrittenAnswer:
     """Close everything pending of a conversation now."""
     tenant_id = principal.tenant(given.tenant_id)

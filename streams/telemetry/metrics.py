@@ -187,7 +187,10 @@ class Metrics:
             "event_clients_dropped_total", "Clients that were disconnected because they did not keep up."
         )
         self.webhooks = counter(
-            "webhooks_total", "Events of an endpoint of webhooks: delivered, dead_letter, or outdated.", "endpoint", "outcome"
+            "webhooks_total",
+            "Events of an endpoint of webhooks: delivered, dead_letter, or outdated.",
+            "endpoint",
+            "outcome",
         )
         self.webhook_failures = counter(
             "webhook_failures_total",

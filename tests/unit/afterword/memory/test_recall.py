@@ -1,5 +1,6 @@
 """Recall: what was said in a hit, in which order hits are, and what is not shown."""
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from afterword.recalling.episode_texts import EpisodeTexts
 from afterword.recalling.matches import ANSWER_TOKENS, EXCERPT_CHARACTERS
 from afterword.recalling.search import CANDIDATES, MOST_MESSAGES, MOST_SEARCHED
 from afterword.schemas import MessageDeleted, MessageEdited
-from afterword.streams.stores.index import Query, Recalled
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Match, Query, Recalled
 from afterword.streams.stores.messages import ArchiveChange
 from afterword.streams.tokens import count_tokens
 from tests.unit.afterword.memory.remembered import Remembered
@@ -302,3 +303,17 @@ def ids(hit: Recalled) -> set[str]:
 
 def _memory(world: Remembered, search: Any = None, **given: Any) -> Memory:
     return Memory(world.episodes, world.messages, search or world.index.search, **given)
+
+
+async def test_a_query_is_cut_where_it_is_too_long_after_normalization(world: Remembered) -> None:
+    """One character may become eighteen, and what is searched for is normalized."""
+    asked: list[Query] = []
+
+    async def search(query: Query) -> list[Match]:
+        asked.append(query)
+        return await world.index.search(query)
+
+    memory = Memory(world.episodes, world.messages, search)
+    await memory.recall("\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM}" * MOST_QUERY_CHARACTERS, **OWNER)
+    assert asked
+    assert all(len(unicodedata.normalize("NFKC", query.text)) <= MOST_QUERY_CHARACTERS for query in asked)

@@ -1,7 +1,9 @@
 """Requests that are made to break something: nothing is read, held or told that need not be."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 import httpx
 import orjson
@@ -11,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from afterword.serving.app import make_app, routes_only
-from afterword.serving.bodies import BODY_SECONDS, read_body
+from afterword.serving.bodies import BODY_SECONDS, MOST_VALUES, SMALL_BYTES, has_too_many_values, read_body
 from afterword.serving.keys import KeyHolders, new_key
 from afterword.serving.writing import MessagesBody
 from tests.doubles.stores import MemoryKeys
@@ -115,8 +117,52 @@ def test_a_body_that_does_not_come_is_waited_for_no_longer_than_the_limit() -> N
 async def test_json_that_is_none_or_too_deep_is_refused(path: str, content: bytes) -> None:
     async with serving() as served:
         answer = await served.client.post(path, content=content, headers=JSON)
-        assert (answer.status_code, answer.json()["error_type"]) == (422, "request_invalid")
+        large = len(content) > SMALL_BYTES and path != "/v1/messages"
+        refusal = (413, "content_too_large") if large else (422, "request_invalid")
+        assert (answer.status_code, answer.json()["error_type"]) == refusal
         assert len(answer.content) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("content", "are_too_many"),
+    [
+        (b'{"a":1' + b',"a":1' * (MOST_VALUES - 1) + b"}", False),
+        (b'{"a":1' + b',"a":1' * MOST_VALUES + b"}", True),
+        (b'{"a":"' + b"a, b" * MOST_VALUES + b'"}', False),
+        (b'{"a":"' + b'\\",' * MOST_VALUES + b'"}', False),
+        (b'{"a":"\\\\"' + b',"a":1' * MOST_VALUES + b"}", True),
+        (b'"' + b'\\"' * 3_000_000, False),  # a string that never ends is looked through once
+        (b'"' + b"\\" * 6_000_001, False),
+    ],
+    ids=range(7),
+)
+def test_values_are_counted_outside_of_texts_and_in_linear_time(content: bytes, are_too_many: bool) -> None:
+    began = time.process_time()
+    assert has_too_many_values(content) == are_too_many
+    assert time.process_time() - began < 2
+
+
+async def test_bodies_of_unknown_fields_do_not_keep_others_waiting() -> None:
+    content = b'{"messages":[{"a":1' + b',"a":1' * 1_100_000 + b"}]}"
+    assert 6_000_000 < len(content) < 8_000_000
+    async with serving() as served:
+        post = partial(served.client.post, "/v1/messages", content=content, headers=JSON)
+        hostile = [asyncio.create_task(post()) for _ in range(20)]
+        longest = 0.0
+        while not all(task.done() for task in hostile):
+            began = time.monotonic()
+            await asyncio.sleep(0.001)
+            assert (await served.client.get("/livez")).status_code == 200
+            longest = max(longest, time.monotonic() - began)
+        assert longest < 1
+        assert {task.result().json()["problems"][0]["problem"] for task in hostile} == {"has more than 100,000 values"}
+
+
+async def test_a_large_batch_of_texts_is_taken() -> None:
+    messages = [{**MESSAGE, "id": f"m{n}", "content": "one, two, " * 700} for n in range(1000)]
+    async with serving() as served:
+        answer = await served.client.post("/v1/messages", json={"messages": messages})
+        assert answer.status_code == 202
 
 
 FAULTY = b'{"messages": [' + b",".join([b"{}"] * 200_000) + b"]}"
