@@ -25,8 +25,9 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.errors import CompilationFailed, JarsUnavailable
-from afterword.embedded.java import COMPILER, Jar, JarCache, cache_directory, run
+from afterword.embedded.java import COMPILER, Jar, JarCache, run
 from afterword.schemas.base import rfc3339
+from afterword.streams.private import cache_directory
 from benchmarks.data import task_dialogues
 from benchmarks.measuring import COMPACTED, PARTITIONS, Form, cpu_seconds, create_topics, fill, ratio, show
 from benchmarks.programs import TABLES

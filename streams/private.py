@@ -8,6 +8,15 @@ OWNER_ONLY = 0o077
 """The mask of new files: 0600, and 0700 for directories."""
 DIRECTORY = 0o700
 OWNER_FILE = 0o600
+CACHE_VARIABLE = "AFTERWORD_CACHE_DIR"
+
+
+def cache_directory() -> Path:
+    """Cache directory: `AFTERWORD_CACHE_DIR`, or `afterword` below XDG's cache directory (`~/.cache`)."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "afterword"
 
 
 def private_directory(path: Path) -> None:

@@ -734,12 +734,16 @@ class Serve(Section):
     def possible(self) -> Self:
         if self.auth == "none" and not is_loopback(self.host):
             raise ValueError(f"auth = none admits everybody, and host {self.host} is no loopback address")
+        if self.auth == "none" and not ANY_ORIGIN.isdisjoint(self.origins):
+            raise ValueError("auth = none admits everybody, so that cors_origins must name pages: not * and not null")
         if self.auth == "jwt":
             given = {name for name in JWT if getattr(self, name) is not None}
             _require(JWT, given, "auth = jwt")
         return self
 
 
+ANY_ORIGIN = frozenset({"*", "null"})
+"""Origins that a page of anybody's can have."""
 JWT = ("jwt_issuer", "jwt_audience", "jwt_jwks_url")
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from afterword.embedded.errors import DirectoryInUse
-from afterword.streams.private import private_directory, write_private
+from afterword.streams.private import cache_directory, private_directory, write_private
 
 POLL_SECONDS = 0.05
 DYING_SECONDS = 10.0
@@ -145,6 +144,10 @@ def _claim(port: int) -> bool:
 
 @cache
 def _claims() -> int:
-    """File whose byte n is locked by the owner of port n. Never closed: closing any descriptor drops all locks."""
-    path = Path(tempfile.gettempdir()) / f"afterword-ports-{os.getuid()}"
+    """File whose byte n is locked by the owner of port n. Never closed: closing any descriptor drops all locks.
+
+    It is in a directory of the user's own: in the common one for temporary files anybody could be there first.
+    """
+    path = cache_directory() / "ports"
+    private_directory(path.parent)
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)

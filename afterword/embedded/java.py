@@ -19,8 +19,8 @@ from requests import RequestException
 
 from afterword.embedded.claims import exclusive
 from afterword.embedded.errors import CompilationFailed, EmbeddedError, JarsUnavailable
+from afterword.streams.private import cache_directory
 
-CACHE_VARIABLE = "AFTERWORD_CACHE_DIR"
 FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
 # small and quick to start: these servers run for a test or an afternoon
@@ -63,14 +63,6 @@ class Jar(NamedTuple):
     @property
     def file_name(self) -> str:
         return f"{self.artifact}-{self.version}.jar"
-
-
-def cache_directory() -> Path:
-    """Cache directory: `AFTERWORD_CACHE_DIR`, or `afterword` below XDG's cache directory (`~/.cache`)."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "afterword"
 
 
 def locked_jars() -> list[Jar]:

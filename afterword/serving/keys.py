@@ -46,15 +46,18 @@ class KeyHolders:
         until, known = self._known.get(digest, (0.0, None))
         if known is not None and self._clock() < until:
             return known
-        self._known.pop(digest, None)
         found = await self._keys.find(digest)
         if found is None:
+            self._known.pop(digest, None)
             raise Unauthenticated
         if len(self._known) >= MOST_CACHED:
             self._known.clear()
         principal = holder(found)
         self._known[digest] = self._clock() + CACHED_SECONDS, principal
         return principal
+
+    def may_be_a_guess(self, token: str | None) -> bool:
+        return bool(token) and key_digest(token or "") not in self._known
 
 
 def holder(key: ApiKey) -> Principal:

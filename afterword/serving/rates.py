@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 from limits import RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage
@@ -27,9 +28,16 @@ class Rates:
         """Count a request. Raises: TooManyRequests."""
         if self._limit is None or await self._counters.hit(self._limit, name):
             return
-        until = (await self._counters.get_window_stats(self._limit, name)).reset_time
-        seconds = max(1, math.ceil(until - time.time()))
-        raise TooManyRequests(limit=self._limit.amount, retry_after=seconds)
+        await self._refuse(self._limit, name)
+
+    async def _refuse(self, limit: RateLimitItemPerMinute, name: str) -> NoReturn:
+        until = (await self._counters.get_window_stats(limit, name)).reset_time
+        raise TooManyRequests(limit=limit.amount, retry_after=max(1, math.ceil(until - time.time())))
+
+    async def require_room(self, name: str) -> None:
+        """Check that another request would be within the limit. Raises: TooManyRequests."""
+        if self._limit is not None and not await self._counters.test(self._limit, name):
+            await self._refuse(self._limit, name)
 
 
 class Streams:

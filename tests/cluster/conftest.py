@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from afterword.embedded.java import cache_directory
+from afterword.streams.private import cache_directory
 from tests.cluster.control_plane import Api, Resource, control_plane, settled
 from tests.cluster.release import Release
 from tests.cluster.stand_in_kubelet import StandInKubelet

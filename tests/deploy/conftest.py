@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.embedded.java import cache_directory
+from afterword.streams.private import cache_directory
 from tests.deploy.builds import Builds
 from tests.deploy.compose import has_compose
 from tests.deploy.engine import Engine, running_engine

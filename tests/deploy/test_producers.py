@@ -15,8 +15,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from afterword.embedded.java import JarCache, cache_directory, locked_jars
+from afterword.embedded.java import JarCache, locked_jars
 from afterword.schemas import MessageCreated, decode_input
+from afterword.streams.private import cache_directory
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]

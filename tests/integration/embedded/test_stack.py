@@ -21,11 +21,12 @@ from pymongo.errors import ConnectionFailure, PyMongoError
 from afterword.embedded import DirectoryInUse, EmbeddedStack, ProcessExited
 from afterword.embedded.claims import HOST
 from afterword.embedded.errors import StartCancelled
-from afterword.embedded.java import Java, cache_directory
+from afterword.embedded.java import Java
 from afterword.embedded.kafka import record
 from afterword.embedded.mongo import MongoServer
 from afterword.embedded.process import accepts, until_ready
 from afterword.streams.kafka import admin_client
+from afterword.streams.private import cache_directory
 from afterword.streams.runtime.committed import committed_offsets
 from afterword.streams.settings import Kafka
 from tests.processes import alive, until

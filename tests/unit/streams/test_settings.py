@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from afterword.checks import keys
 from afterword.streams.errors import ConfigurationError
@@ -291,7 +291,7 @@ def test_every_setting_is_shown_and_those_that_are_not_the_default_are_marked() 
 
 
 def test_origins_are_shown_each_without_a_password() -> None:
-    settings = Settings(serve=Serve(cors_origins="https://a.example, https://u:CANARY@b.example,*"))
+    settings = Settings(serve=Serve(auth="keys", cors_origins="https://a.example, https://u:CANARY@b.example,*"))
     assert shown_as_dict(settings)["serve"]["cors_origins"] == "https://a.example, https://b.example, *"
 
 
@@ -317,3 +317,11 @@ def test_an_address_of_this_machine_is_known_as_one(host: str) -> None:
 @pytest.mark.parametrize("host", ["10.0.0.7", "", None, "0.0.0.0", "localhost.example"])
 def test_any_other_is_not(host: str | None) -> None:
     assert not is_loopback(host)
+
+
+@pytest.mark.parametrize("origins", ["*", "https://a.example, *", "null"])
+def test_who_admits_everybody_does_not_let_every_page_read(origins: str) -> None:
+    with pytest.raises(ValidationError, match="must name pages"):
+        Serve(cors_origins=origins)
+    assert Serve(auth="keys", cors_origins=origins).origins
+    assert Serve(cors_origins="https://a.example").origins == ["https://a.example"]

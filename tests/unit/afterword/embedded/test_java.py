@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from afterword.embedded.errors import JarsUnavailable
-from afterword.embedded.java import Jar, JarCache, Java, cache_directory, locked_jars
+from afterword.embedded.java import Jar, JarCache, Java, locked_jars
+from afterword.streams.private import cache_directory
 
 BYTES = {"one": b"first" * 5_000, "two": b"second" * 5_000}
 

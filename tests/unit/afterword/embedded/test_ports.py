@@ -1,6 +1,7 @@
 """A server keeps its port, unless somebody else took it."""
 
 import json
+import os
 import socket
 import sys
 from contextlib import ExitStack
@@ -101,3 +102,12 @@ def test_the_preferred_port_is_taken_unless_somebody_has_it() -> None:
     with socket.create_server((HOST, port)):
         assert free_port(port) != port
     assert free_port(0) in range(LOWEST, HIGHEST)
+
+
+def test_nobody_else_can_be_in_the_way_in_the_directory_of_temporary_files(tmp_path: Path) -> None:
+    (tmp_path / f"afterword-ports-{os.getuid()}").mkdir()
+    cache = tmp_path / "cache"
+    claim = "from afterword.embedded.claims import free_ports; print(free_ports(1))"
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "AFTERWORD_CACHE_DIR": str(cache)}
+    run([sys.executable, "-c", claim], env=environment, check=True, stdout=DEVNULL)
+    assert cache.stat().st_mode & 0o777 == 0o700

@@ -133,7 +133,15 @@ async def test_the_scope_and_the_owner_are_those_of_the_key() -> None:
         assert (await got(admin, user_id="u1", tenant_id="t1")).status_code == 200
 
 
-async def test_guesses_are_limited_by_address() -> None:
-    async with serving(KeyHolders(MemoryKeys()), auth="keys", requests_per_minute=2) as served:
-        answers = [await served.client.get(PATH, headers=bearer(f"guess{n}")) for n in range(3)]
-        assert [one.status_code for one in answers] == [401, 401, 429]
+async def test_guesses_are_limited_by_address_before_they_cost_a_query() -> None:
+    keys = MemoryKeys()
+    key, record = new_key(("read",), None, None)
+    await keys.put(record)
+    async with serving(KeyHolders(keys), auth="keys", requests_per_minute=3) as served:
+        asked = {"user_id": "u1"}
+        assert (await served.client.get(PATH, headers=bearer(key), params=asked)).status_code == 200
+        before = keys.looked_up
+        answers = [await served.client.get(PATH, headers=bearer(f"guess{n}")) for n in range(5)]
+        assert [one.status_code for one in answers] == [401, 401, 401, 429, 429]
+        assert keys.looked_up == before + 3
+        assert (await served.client.get(PATH, headers=bearer(key), params=asked)).status_code == 200
