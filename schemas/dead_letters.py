@@ -6,8 +6,13 @@ that afterwards (`streams.redaction.records`).
 """
 
 import hashlib
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
 from afterword.schemas.base import EPOCH, rfc3339
@@ -17,11 +22,15 @@ from afterword.schemas.replacements import read_replacement
 DEAD_LETTER_PREFIX = RESERVED_PREFIX + "errors."
 MAX_MESSAGE_CHARACTERS = 500
 MAX_KEY_BYTES = 10_000
+MAX_ID_CHARACTERS = 256
 MAX_HEADERS_BYTES = 50_000
 MAX_BYTES = 900_000
 """Limit for key, value and headers together: such a record passes a broker's default limit of 1 MiB."""
 KEPT_BYTES = 64 * 2**10
 """Bytes kept of a value that is too large."""
+MOST_USERS = 100
+"""Users of a value that was cut who are named."""
+USER = re.compile(rb'"user_id"\s*+:\s*+("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
 MAX_OFFSET_DIGITS = 19
 LATEST_SECONDS = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 """A record's timestamp may be later, a datetime not."""
@@ -66,6 +75,8 @@ class DeadLetter:
     """The original's headers, without those that the dead letter added."""
     truncated: bool = False
     """Part of the original is missing: it cannot be replayed from here."""
+    users: tuple[str, ...] = ()
+    """Users whom the whole of a value that was cut names."""
 
     @property
     def address(self) -> str:
@@ -114,9 +125,18 @@ def _bounded(record: KafkaRecord) -> tuple[bytes | None, bytes | None, Headers, 
         cut |= {"truncated": "headers", "headers_bytes": str(headers_bytes)}
         headers, headers_bytes = [], 0
     if value is not None and len(value) + len(key or b"") + headers_bytes > MAX_BYTES:
-        cut |= cut_headers("value", value)
+        cut |= cut_headers("value", value) | {"users": json.dumps(list(islice(_users_in(value), MOST_USERS)))}
         value = value[:KEPT_BYTES]
     return key, value, headers, cut
+
+
+def _users_in(value: bytes) -> Iterator[str]:
+    """Yield the users that a value names, each once: an erasure has to find what was cut off, too."""
+    for found in dict.fromkeys(match[1] for match in USER.finditer(value)):
+        with suppress(ValueError):
+            user = json.loads(found)
+            if 0 < len(user) <= MAX_ID_CHARACTERS:
+                yield user
 
 
 def cut_headers(part: str, data: bytes) -> dict[str, str]:
@@ -144,7 +164,16 @@ def read_dead_letter(record: KafkaRecord) -> DeadLetter:
         value=record.value,
         headers=_original_headers(record),
         truncated=said("truncated") is not None,
+        users=_users(said("users")),
     )
+
+
+def _users(said: str | None) -> tuple[str, ...]:
+    try:
+        found = json.loads(said or "[]")
+    except ValueError:
+        return ()
+    return tuple(user for user in found if isinstance(user, str)) if isinstance(found, list) else ()
 
 
 def one_line(text: str) -> str:

@@ -1,6 +1,9 @@
 """Which records, dead letters and conversations are a person's. Nothing here does I/O."""
 
 import hashlib
+import json
+import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import orjson
@@ -10,6 +13,9 @@ from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
 from afterword.streams.stores.arguments import require
+
+QUOTED = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+"""Texts in JSON, which may be cut off somewhere."""
 
 
 class Person(NamedTuple):
@@ -35,16 +41,34 @@ def person_of(user_id: str, tenant_id: str | None, conversation_id: str | None =
 
 
 def holds(value: bytes | None, person: Person) -> bool:
-    """Return whether a record's value is the person's: a message, an episode or a summary; or no JSON, but with the id.
+    """Return whether a record's value is the person's: a message, an episode or a summary, or a list of them.
 
-    What is not JSON does not tell its tenant. It can never be processed as it is, so discarding it loses nothing.
+    What is not JSON, because it is cut off, is theirs if a text in it is their id. It does not tell its tenant, and can
+    never be processed as it is, so discarding it loses nothing.
     """
     try:
         found = loads(value or b"")
     except orjson.JSONDecodeError:
-        return orjson.dumps(person.user_id) in (value or b"")
-    events = (found, found.get("data")) if isinstance(found, dict) else ()  # a structured CloudEvent has it in `data`
-    return any(isinstance(event, dict) and _is_of(event, person) for event in events)
+        return any(_text(quoted) == person.user_id for quoted in QUOTED.findall(value or b""))
+    return any(_is_of(event, person) for event in _events(found))
+
+
+def _events(found: Any) -> Iterator[dict[str, Any]]:
+    """Yield the event of a value, or the events; a structured CloudEvent has it in `data`."""
+    if isinstance(found, list):
+        for one in found:
+            yield from _events(one)
+    elif isinstance(found, dict):
+        yield found
+        yield from _events(found.get("data"))
+
+
+def _text(quoted: bytes) -> str | None:
+    try:
+        text: str = json.loads(quoted)
+    except ValueError:
+        return None
+    return text
 
 
 def _is_of(event: dict[str, Any], person: Person) -> bool:
@@ -75,6 +99,7 @@ class TheirDeadLetters(NamedTuple):
     """Selects a person's dead letters: of conversations that were theirs alone, and with something of them inside.
 
     A summary of a conversation that they shared may have their words, and a higher revision follows it: all are theirs.
+    So is what was cut off there, if the rest does not tell whose it is.
     """
 
     person: Person
@@ -88,5 +113,12 @@ class TheirDeadLetters(NamedTuple):
             return False
         # another tenant's record in their conversation was rejected for that alone
         is_of_theirs = dead_letter.conversation_id in self.alone and dead_letter.error_type != "tenant_mismatch"
-        is_summary = dead_letter.stage == WEBHOOKS and dead_letter.conversation_id in self.shared
-        return is_of_theirs or is_summary or dead_letter.address in self.edits or holds(dead_letter.value, self.person)
+        is_shared = dead_letter.conversation_id in self.shared
+        may_have_their_words = dead_letter.stage == WEBHOOKS or (dead_letter.truncated and not dead_letter.users)
+        return (
+            is_of_theirs
+            or (is_shared and may_have_their_words)
+            or dead_letter.address in self.edits
+            or self.person.user_id in dead_letter.users
+            or holds(dead_letter.value, self.person)
+        )

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -10,7 +11,7 @@ import pytest
 
 from afterword.dlq import DeadLetterCounts, Matching
 from afterword.erasing.person import Person, TheirDeadLetters, holds, person_of
-from afterword.schemas.dead_letters import WEBHOOKS, DeadLetter
+from afterword.schemas.dead_letters import MAX_BYTES, WEBHOOKS, DeadLetter, dead_letter, read_dead_letter
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
 from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
@@ -54,6 +55,13 @@ def of_episode(*users: str, overlap: tuple[str, ...] = (), tenant_id: str | None
         (b'{"user_id": "ann", ', True),
         (b'{"user_id": "anna", ', False),
         (b'["ann"]', False),
+        (b"[" + message(user_id="bob") + b"," + message() + b"]", True),
+        (b"[[" + structured(message()) + b"]]", True),
+        (b"[" + message(user_id="bob") + b"]", False),
+        (b"[" + message(tenant_id="other") + b"]", False),
+        (b'[{"content": "a", "user_id": "ann"}, {"content": "cut o', True),
+        (b'{"user_id": "\\u0061nn", "content": "cut o', True),
+        (b'{"content": "she said \\"ann\\" to', False),
         (b"ann", False),
         (b"", False),
         (None, False),
@@ -83,6 +91,23 @@ def test_all_of_a_conversation_of_theirs_alone_and_only_their_own_of_another() -
     only = TheirDeadLetters(ANN._replace(conversation_id="shared"), frozenset())
     assert only.match(dead("shared", message()))
     assert not only.match(dead("other", message()))
+
+
+def test_what_was_cut_off_before_their_id_is_theirs() -> None:
+    value = orjson.dumps({"id": "m1", "conversation_id": "c", "content": "x" * MAX_BYTES, "user_id": "änn"})
+    record: Any = SimpleNamespace(topic="messages", partition=0, offset=7, key=b"c", value=value, headers=[])
+    key, kept, headers = dead_letter(record, stage="segmenter", error_type="x", message="", now_ms=1)
+    written: Any = SimpleNamespace(
+        topic="messages.dlq", partition=0, offset=0, timestamp=1, key=key, value=kept, headers=headers
+    )
+    found = read_dead_letter(written)
+    assert kept is not None
+    assert len(kept) < len(value)
+    assert TheirDeadLetters(Person("änn", None), frozenset()).match(found)
+    assert not TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"c"})).match(found)
+    untold = replace(found, users=())
+    assert TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"c"})).match(untold)
+    assert not TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"other"})).match(untold)
 
 
 def test_every_summary_that_was_not_delivered_of_a_conversation_that_they_shared() -> None:
