@@ -8,12 +8,17 @@ from typing import NoReturn
 from afterword.extras import ExtraMissing, extra_required
 from afterword.version import version_line
 
+INTERRUPTED = 130
+"""Exit code of a process that Ctrl-C ended, as shells have it."""
+
 
 def main() -> None:
     """Run the command line, or say in one line what it needs."""
     try:
         with extra_required("worker", "the command line"):
             from afterword.cli import main as run
+    except KeyboardInterrupt:
+        os._exit(INTERRUPTED)
     except ExtraMissing as error:
         if sys.argv[1:] == ["--version"]:  # which a report of a bug names, of the base install too
             sys.stdout.write(f"{version_line()}\n")
@@ -23,6 +28,8 @@ def main() -> None:
         run()
     except SystemExit as ended:
         leave(ended)
+    except KeyboardInterrupt:
+        os._exit(INTERRUPTED)
 
 
 def leave(ended: SystemExit) -> NoReturn:

@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperOption
 
 from afterword.commands import (
     deployment,
@@ -27,6 +28,13 @@ from afterword.commands import (
 from afterword.commands.common import report
 from afterword.streams.errors import AfterwordError
 from afterword.version import version_line
+
+
+def _type_shown(option: TyperOption, ctx: Any) -> str | None:
+    return None if option.is_flag else option.display_type(ctx)
+
+
+TyperOption.display_type_rich = _type_shown  # type: ignore[method-assign]  # it shows <bool> for flags, and has no setting
 
 
 class SystemRefuses(AfterwordError):
@@ -92,6 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     try:
         app(args=arguments, prog_name="afterword")  # also as `python -m afterword`
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # whoever reads the output, as head does, has enough
+            sys.exit(0)
+        raise
     except AfterwordError as error:
         sys.exit(report(error))
     except OSError as error:

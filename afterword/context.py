@@ -16,7 +16,6 @@ from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, sort_key
 from afterword.streams.summarizer.cutting import groups, water_level, without_middle
-from afterword.streams.summarizer.extractive.condensing import whole_sentences
 from afterword.streams.summarizer.prompt.fences import INDENTATION, indented, quotation
 from afterword.streams.tokens import count_tokens
 from afterword.withheld import Withheld, read_withheld
@@ -283,6 +282,9 @@ def fit_into(summaries: Summaries, max_tokens: int) -> Summaries:
 
 
 def _condensed(summaries: Summaries, max_tokens: int) -> Summaries:
+    # imported here because few contexts need it, and numpy with the languages takes longer to load than all else
+    from afterword.streams.summarizer.extractive.condensing import whole_sentences
+
     title = summaries.title if count_tokens(summaries.title) <= max_tokens // 4 else ""
     room = max(0, max_tokens - count_tokens(title))
     recent = whole_sentences("\n".join(summaries.recent), max(room // 2, room - count_tokens(summaries.rolling)))

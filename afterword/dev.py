@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -137,7 +138,7 @@ async def deployment(
     """
     doing("starting Kafka and MongoDB")
     async with EmbeddedStack(directory, progress=progress, record=not once) as stack:
-        environment = stack.environment() | serving(load_settings())
+        environment = stack.environment() | serving(last_port(directory) or load_settings().serve.port)
         # inherited by the workers, and by everything that this process starts or loads
         os.environ.update(environment)
         write_config(directory / CONFIG_FILE, environment)
@@ -160,9 +161,16 @@ async def deployment(
                 await workers
 
 
-def serving(settings: Settings) -> dict[str, str]:
-    """Variables of the server: on this machine only, on its usual port or, if that is taken, on any other."""
-    return {"AFTERWORD_SERVE__HOST": HOST, "AFTERWORD_SERVE__PORT": str(free_port(settings.serve.port))}
+def serving(port: int) -> dict[str, str]:
+    """Variables of the server: on this machine only, on this port or, if that is taken, on any other."""
+    return {"AFTERWORD_SERVE__HOST": HOST, "AFTERWORD_SERVE__PORT": str(free_port(port))}
+
+
+def last_port(directory: Path) -> int | None:
+    """The port that the server of this directory had the last time: people have its address open."""
+    with suppress(OSError, tomllib.TOMLDecodeError, KeyError, ValueError):
+        return int(tomllib.loads((directory / CONFIG_FILE).read_text())["serve"]["port"])
+    return None
 
 
 async def served_at(settings: Settings) -> str:

@@ -11,7 +11,7 @@ EMBEDDED = "afterword.embedded"
 
 
 class ExtraMissing(AfterwordError, ImportError):
-    """{what} needs: pip install 'afterword[{extra}]'"""
+    """{what} needs: pip install '.[{extra}]' in a checkout"""
 
 
 @contextmanager

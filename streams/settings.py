@@ -47,6 +47,15 @@ if TYPE_CHECKING:
 
 PREFIX = "AFTERWORD_"
 CONFIG_FILE_VARIABLE = "AFTERWORD_CONFIG"
+DEV_CONFIG = Path(".afterword/afterword.toml")
+"""Settings that `afterword dev` writes."""
+ADDRESSES = (
+    "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS",
+    "AFTERWORD_MONGO__URI",
+    "AFTERWORD_QDRANT__URL",
+    "AFTERWORD_QDRANT__PATH",
+)
+"""Variables of which each names a server."""
 FILE_SUFFIX = "_FILE"
 """Marks a variable that names the file of a secret, as for the secrets of Docker and Kubernetes."""
 READ_ELSEWHERE = {
@@ -892,7 +901,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        file = os.environ.get(CONFIG_FILE_VARIABLE)
+        file = config_file()
         toml = (TomlConfigSettingsSource(settings_cls, toml_file=file),) if file else ()
         environment = EnvSettingsSource(settings_cls)
         environment.env_vars = with_secrets_from_files(settings_cls, environment.env_vars)
@@ -900,11 +909,11 @@ class Settings(BaseSettings):
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Read the environment and the file that it names; keyword arguments override both.
+    """Read the environment and the file of `config_file`; keyword arguments override both.
 
     Raises: ConfigurationError with the first setting that is wrong.
     """
-    file = os.environ.get(CONFIG_FILE_VARIABLE)
+    file = config_file()
     unknown = sorted(unknown_variables())
     if unknown:
         raise ConfigurationError(setting=unknown[0], problem="no such setting")
@@ -921,6 +930,25 @@ def load_settings(**overrides: Any) -> Settings:
         ) from None
     except ValueError as error:  # a file that is not TOML, a variable that is not JSON
         raise ConfigurationError(setting=file or PREFIX + "*", problem=str(error)) from None
+
+
+def config_file() -> str | None:
+    """The file of settings that the environment names, even by an empty name, or else that of `afterword dev`.
+
+    That one is taken if no variable names a server and it is this user's.
+    """
+    named = os.environ.get(CONFIG_FILE_VARIABLE)
+    if named is not None or any(os.environ.get(address) for address in ADDRESSES):
+        return named or None
+    found = dev_config()
+    return str(found) if found and found.stat().st_uid == os.getuid() else None
+
+
+def dev_config() -> Path | None:
+    """Find the file that `afterword dev` wrote in this directory or in the nearest one above it, as git does."""
+    here = Path.cwd()
+    paths = (Path(os.path.relpath(above / DEV_CONFIG)) for above in (here, *here.parents))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def variable(location: Location) -> str:

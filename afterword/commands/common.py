@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from io import BufferedReader, FileIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 
 import typer
@@ -30,16 +29,6 @@ FAILED = 1
 MISCONFIGURED = 2
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
-DEV_CONFIG = Path(".afterword/afterword.toml")
-"""Settings that `afterword dev` writes."""
-CONFIG_VARIABLE = "AFTERWORD_CONFIG"
-ADDRESSES = (
-    "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS",
-    "AFTERWORD_MONGO__URI",
-    "AFTERWORD_QDRANT__URL",
-    "AFTERWORD_QDRANT__PATH",
-)
-"""Variables of which each names a server."""
 ANSWERED_BY_SECONDS = 2.2
 """Time after a command's start when its servers must have answered: with the start of Python before it and the end
 after it, it says within 3 seconds who does not."""
@@ -98,27 +87,27 @@ def patience(spent_seconds: float) -> float:
 
 
 def find_config() -> None:
-    """Take the file of `afterword dev` in this directory, and say so, unless a variable names a file or a server."""
-    if CONFIG_VARIABLE in os.environ or any(os.environ.get(variable) for variable in ADDRESSES):
+    """Say which file of `afterword dev` the settings are from, if they are, and name it to what this process starts."""
+    from afterword.streams.settings import CONFIG_FILE_VARIABLE, config_file, dev_config
+
+    if CONFIG_FILE_VARIABLE in os.environ:
         return
-    try:
-        owner = DEV_CONFIG.stat().st_uid
-    except OSError:
-        return
-    if owner == os.getuid():
-        os.environ[CONFIG_VARIABLE] = str(DEV_CONFIG)
-        typer.echo(f"afterword: settings of {DEV_CONFIG}", err=True)
-    else:
-        typer.echo(f"afterword: {DEV_CONFIG} is not used: it is another user's", err=True)
+    if file := config_file():
+        os.environ[CONFIG_FILE_VARIABLE] = file
+        typer.echo(f"afterword: settings of {file}", err=True)
+    elif (other := dev_config()) and other.stat().st_uid != os.getuid():
+        typer.echo(f"afterword: {other} is not used: it is another user's", err=True)
 
 
 def next_step(error: AfterwordError) -> str:
     """Say where the address of a server that cannot be reached comes from, and what to do; nothing of other errors."""
+    from afterword.streams.settings import CONFIG_FILE_VARIABLE, DEV_CONFIG
+
     variable = _address_of(error)
     if variable is None:
         return ""
     address = f"its address{_shown_address(variable)}"
-    file = os.environ.get(CONFIG_VARIABLE)
+    file = os.environ.get(CONFIG_FILE_VARIABLE)
     if os.environ.get(variable):
         return f"; {address} is from {variable}"
     if not file:
@@ -128,6 +117,8 @@ def next_step(error: AfterwordError) -> str:
 
 def _address_of(error: AfterwordError) -> str | None:
     """The variable with the address of the server that does not answer, if it is known."""
+    from afterword.streams.settings import ADDRESSES
+
     kafka, mongodb, qdrant, _ = ADDRESSES
     if type(error) is BrokerUnavailable:
         return kafka
@@ -139,7 +130,7 @@ def _address_of(error: AfterwordError) -> str | None:
 
 def _shown_address(variable: str) -> str:
     """The address, where the error itself does not have it."""
-    from afterword.streams.settings import load_settings, without_credentials
+    from afterword.streams.settings import ADDRESSES, load_settings, without_credentials
 
     if variable != ADDRESSES[1]:
         return ""
@@ -198,7 +189,9 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below: int = 0, none: str = "") -> None:
-    """Print a table on a terminal, otherwise lines of tab-separated cells; `none`, on standard error, if it is empty.
+    """Print a table on a terminal, otherwise lines of tab-separated cells below their header.
+
+    `none`: what standard error says if it is empty.
 
     `below`: number of last cells that on a terminal are texts below the others, each as wide as the terminal.
     """
@@ -207,7 +200,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below:
         if none:
             typer.echo(none, err=True)
     elif not sys.stdout.isatty():
-        for row in cells:
+        for row in (columns, *cells):
             typer.echo("\t".join(" ".join(cell.split()) for cell in row))
     elif below:
         _print_listing(columns, cells, below)

@@ -10,7 +10,6 @@ import typer
 
 from afterword.commands.common import Json, print_json, start_command
 from afterword.commands.memory import not_empty
-from afterword.schemas.base import rfc3339
 from afterword.streams.visible import many, shown
 
 if TYPE_CHECKING:
@@ -71,8 +70,11 @@ def erase(
             print_json(asdict(plan))
         else:
             typer.echo(shown(_plan_line(plan)), err=not dry_run)
-        if dry_run or not typer.confirm("Erase all of it?", err=True):
+        if dry_run:
             return
+        if not typer.confirm("Erase all of it?", err=True):
+            typer.echo("nothing was erased", err=True)
+            raise typer.Exit(1)
     made = asyncio.run(_erase(whose, of_tenant, conversation, by, timeout, receipt))
     if as_json:
         print_json(made.model_dump(mode="json"))
@@ -162,5 +164,7 @@ def _print_dates(receipt: "Receipt") -> None:
         typer.echo(shown(f"{name} keeps what it has for ever; see: afterword check"), err=True)
     for topic in receipt.topics:
         if not topic.ours:
+            from afterword.schemas.base import rfc3339
+
             when = rfc3339(topic.gone_by) if isinstance(topic.gone_by, datetime) else topic.gone_by
             typer.echo(shown(f"{topic.topic} is yours, and not touched; it loses the records by: {when}"), err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import CONFIG_VARIABLE, find_config, start
+from afterword.commands.common import find_config, start
 from afterword.commands.memory import not_empty
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.visible import shown_json
@@ -71,8 +71,10 @@ def _arguments(user: str | None, tenant: str | None, write: bool) -> list[str]:
 
 
 def _print_configurations(settings: "Serve", arguments: list[str]) -> None:
-    file = os.environ.get(CONFIG_VARIABLE)
-    environment = {CONFIG_VARIABLE: str(Path(file).absolute())} if file else {}
+    from afterword.streams.settings import CONFIG_FILE_VARIABLE
+
+    file = os.environ.get(CONFIG_FILE_VARIABLE)
+    environment = {CONFIG_FILE_VARIABLE: str(Path(file).absolute())} if file else {}
     made = {
         "stdio": stdio_configurations(sys.executable, arguments, environment),
         "http": http_configurations(f"http://{settings.host}:{settings.port}/mcp", settings.auth != "none"),

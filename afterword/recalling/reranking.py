@@ -167,7 +167,7 @@ def mask_of(redaction: Redaction) -> MakeMask | None:
 
         redactor = redaction.redactor()
     except ModuleNotFoundError:
-        problem = "redaction of what a reranker is shown needs: pip install 'afterword[worker]'"
+        problem = "redaction of what a reranker is shown needs: pip install '.[worker]' in a checkout"
         raise ConfigurationError(setting=variable(("redaction", "where")), problem=problem) from None
     if redaction.where == "everywhere":
         return lambda: redactor.redacted

@@ -35,6 +35,16 @@ class Principal:
         """The owner that conversations and episodes must have."""
         return Owner(self.user_id, self.tenant_id)
 
+    def asserted(self, user_id: str | None, tenant_id: str | None) -> Owner:
+        """The owner that they must have, if the request names one itself: never more than the key's.
+
+        Raises: NotPermitted for another than the key's.
+        """
+        return Owner(
+            self.user_id if user_id is None else self.user(user_id),
+            self.tenant_id if tenant_id is None else self.tenant(tenant_id),
+        )
+
     def may(self, scope: Permission) -> bool:
         return scope in self.scopes or "admin" in self.scopes
 

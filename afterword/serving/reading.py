@@ -23,7 +23,7 @@ from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
 from afterword.schemas.base import Model, PartyId, Time
 from afterword.serving.bodies import SMALL_BYTES, body_of, described_body
 from afterword.serving.paths import ConversationId, EpisodeId
-from afterword.serving.principal import MayRead
+from afterword.serving.principal import MayRead, Principal
 from afterword.serving.problems import NotFound
 from afterword.serving.services import Services
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
@@ -61,7 +61,21 @@ class ByAgent(Parameters):
     """Only this agent's part, where episodes are kept by agent."""
 
 
-class ContextQuery(ByAgent):
+class ByOwner(Parameters):
+    user_id: PartyId | None = None
+    """Only if the conversation began with this user: otherwise 404."""
+    tenant_id: PartyId | None = None
+    """Only if the conversation is of this tenant: otherwise 404."""
+
+    def owner(self, principal: Principal) -> dict[str, Any]:
+        return principal.asserted(self.user_id, self.tenant_id)._asdict()
+
+
+class ConversationQuery(ByAgent, ByOwner):
+    """One conversation, or an agent's part of it."""
+
+
+class ContextQuery(ByAgent, ByOwner):
     max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
     """Most tokens of the context."""
     keep_recent: int | None = Field(None, ge=0, le=MOST_RECENT)
@@ -70,14 +84,14 @@ class ContextQuery(ByAgent):
     """Form for a prompt that is added: `messages` fills `as_messages`, `text` fills `as_text`."""
 
 
-class EpisodesQuery(ByAgent):
+class EpisodesQuery(ByAgent, ByOwner):
     limit: int = Field(PAGE_EPISODES, ge=1, le=MOST_PAGE_EPISODES)
     """Episodes on the page."""
     before: int | None = Field(None, ge=1, le=2**53)
     """`next_before` of the page before: only smaller ordinals."""
 
 
-class MessagesQuery(ByAgent):
+class MessagesQuery(ByAgent, ByOwner):
     limit: int = Field(PAGE_MESSAGES, ge=1, le=MOST_PAGE_MESSAGES)
     """Messages on the page."""
     before: str | None = Field(None, max_length=2000)
@@ -222,10 +236,10 @@ async def list_conversations(
 
 @router.get("/conversations/{conversation_id}")
 async def get_conversation(
-    request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ByAgent, Query()]
+    request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ConversationQuery, Query()]
 ) -> ConversationDetails:
     """Show title, counts and last activity of a conversation."""
-    found = await _services(request).memory.conversation(conversation_id, wanted.agent_id, **principal.owner._asdict())
+    found = await _services(request).memory.conversation(conversation_id, wanted.agent_id, **wanted.owner(principal))
     if found is None:
         raise NotFound(what="conversation")
     _count(request, 1)
@@ -238,7 +252,7 @@ async def get_context(
 ) -> ContextAnswer:
     """Show what an agent loads: title, rolling summary, last messages, in at most `max_tokens` tokens."""
     found = await _services(request).memory.context(
-        conversation_id, wanted.keep_recent, wanted.max_tokens, wanted.agent_id, **principal.owner._asdict()
+        conversation_id, wanted.keep_recent, wanted.max_tokens, wanted.agent_id, **wanted.owner(principal)
     )
     if found is None:
         raise NotFound(what="conversation")
@@ -252,7 +266,7 @@ async def list_episodes(
 ) -> EpisodesAnswer:
     """List a conversation's episodes, newest first; none of a conversation that is unknown or somebody else's."""
     page = await _services(request).memory.episodes(
-        conversation_id, wanted.limit, wanted.before, wanted.agent_id, **principal.owner._asdict()
+        conversation_id, wanted.limit, wanted.before, wanted.agent_id, **wanted.owner(principal)
     )
     _count(request, len(page.episodes))
     return EpisodesAnswer.of(page)
@@ -264,7 +278,7 @@ async def list_messages(
 ) -> MessagePage:
     """List a conversation's archived messages, newest first."""
     page = await _services(request).memory.messages(
-        conversation_id, wanted.limit, wanted.before, wanted.agent_id, **principal.owner._asdict()
+        conversation_id, wanted.limit, wanted.before, wanted.agent_id, **wanted.owner(principal)
     )
     if page is None:
         raise NotFound(what="conversation")
@@ -273,9 +287,11 @@ async def list_messages(
 
 
 @router.get("/episodes/{episode_id}")
-async def get_episode(request: Request, principal: MayRead, episode_id: EpisodeId) -> EpisodeDocument:
+async def get_episode(
+    request: Request, principal: MayRead, episode_id: EpisodeId, wanted: Annotated[ByOwner, Query()]
+) -> EpisodeDocument:
     """Show an episode in its last revision, and which ones were before: of those the stores keep no text."""
-    found = await _services(request).memory.episode(episode_id, **principal.owner._asdict())
+    found = await _services(request).memory.episode(episode_id, **wanted.owner(principal))
     if found is None:
         raise NotFound(what="episode")
     _count(request, 1)

@@ -175,7 +175,7 @@ def _local_model() -> Any:
     try:
         import wordllama
     except ImportError:
-        problem = "local needs: pip install 'afterword[local-embeddings]'"
+        problem = "local needs: pip install '.[local-embeddings]' in a checkout"
         raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem) from None
     # WordLlama looks for its bundled tokenizer in the cache directory, not in its own
     return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)

@@ -160,7 +160,10 @@ def test_both_wheels_make_one_package(built: Built, tmp_path: Path) -> None:
 def test_without_the_second_wheel_the_command_names_the_extra(service: dict[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "afterword", "demo"]
     done = subprocess.run(command, cwd=tmp_path, env=service, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, "afterword: afterword demo needs: pip install 'afterword[dev]'\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "afterword: afterword demo needs: pip install '.[dev]' in a checkout\n",
+    )
 
 
 @pytest.fixture

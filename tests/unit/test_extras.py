@@ -81,7 +81,9 @@ except ConfigurationError as error:
 
 
 def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted() -> None:
-    needed = "AFTERWORD_REDACTION__WHERE: redaction of what a reranker is shown needs: pip install 'afterword[worker]'"
+    needed = (
+        "AFTERWORD_REDACTION__WHERE: redaction of what a reranker is shown needs: pip install '.[worker]' in a checkout"
+    )
     without = run_with("memory", RERANKING)
     assert without.stdout.splitlines() == [needed], said(without)
     assert run_with("worker", RERANKING).stdout.splitlines() == ["made"]
@@ -90,26 +92,26 @@ def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted(
 @pytest.mark.parametrize(
     ("extra", "code", "message"),
     [
-        (BASE, "import afterword; afterword.Memory", "afterword.Memory needs: pip install 'afterword[memory]'"),
-        (BASE, "import afterword; afterword.Eraser", "afterword.Eraser needs: pip install 'afterword[worker]'"),
-        (BASE, COMMAND_LINE, "the command line needs: pip install 'afterword[worker]'"),
-        ("memory", COMMAND_LINE, "the command line needs: pip install 'afterword[worker]'"),
+        (BASE, "import afterword; afterword.Memory", "afterword.Memory needs: pip install '.[memory]' in a checkout"),
+        (BASE, "import afterword; afterword.Eraser", "afterword.Eraser needs: pip install '.[worker]' in a checkout"),
+        (BASE, COMMAND_LINE, "the command line needs: pip install '.[worker]' in a checkout"),
+        ("memory", COMMAND_LINE, "the command line needs: pip install '.[worker]' in a checkout"),
         *(
-            ("worker", f"import {module}", f"{module} needs: pip install 'afterword[{x}]'")
+            ("worker", f"import {module}", f"{module} needs: pip install '.[{x}]' in a checkout")
             for x, module in ADAPTERS.items()
         ),
         *(
             (
                 "worker",
                 f"from afterword.cli import main; main(['{command}'])",
-                f"afterword {command} needs: pip install 'afterword[dev]'",
+                f"afterword {command} needs: pip install '.[dev]' in a checkout",
             )
             for command in ("dev", "demo")
         ),
         (
             "worker",
             "from afterword.cli import main; main(['serve'])",
-            "afterword serve needs: pip install 'afterword[serve]'",
+            "afterword serve needs: pip install '.[serve]' in a checkout",
         ),
     ],
 )

@@ -30,8 +30,8 @@ or `audit --wait` ran out: the report says what is missing |
 | `AFTERWORD_CONFIG` | TOML file with settings; `afterword dev` writes one |
 | `OTEL_…` | where workers and `produce` send [traces](../how-to/observe.md#traces); without it there are none |
 
-Unless one of them names a file or a server, commands take `.afterword/afterword.toml` in the current directory, if
-it is this user's, and say so on standard error.
+Unless one of them names a file or a server, commands and programs take `.afterword/afterword.toml` in the current
+directory, or in the nearest one above it, if it is this user's. Commands say so on standard error.
 """
 
 

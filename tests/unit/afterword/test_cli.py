@@ -1,5 +1,6 @@
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -64,7 +65,7 @@ def test_a_command_that_needs_the_extra_dev_says_so(command, module):
     code = f"import sys; sys.modules['{module}'] = None; from afterword.cli import main; main(['{command}'])"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == f"afterword: afterword {command} needs: pip install 'afterword[dev]'\n"
+    assert done.stderr == f"afterword: afterword {command} needs: pip install '.[dev]' in a checkout\n"
 
 
 def test_a_wrong_setting_ends_in_one_line_that_names_it():
@@ -275,3 +276,22 @@ def test_the_command_line_completes_itself() -> None:
     assert out.strip().endswith("-F _afterword_completion afterword")
     code, out, _ = run(_AFTERWORD_COMPLETE="complete_bash", COMP_WORDS="afterword dl", COMP_CWORD="1")
     assert (code, out.split()) == (0, ["dlq"])
+
+
+def test_a_port_in_use_is_named_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, _, said = run("serve", "--port", port, **ALL_AWAY)
+    assert code == 1
+    remedy = "choose another with --port or AFTERWORD_SERVE__PORT"
+    assert said.endswith(f"127.0.0.1:{port}: Address already in use; {remedy}\n")
+
+
+def test_whoever_reads_only_the_beginning_of_an_output_is_no_failure() -> None:
+    command = [sys.executable, "-u", "-m", "afterword.cli", "config", "show"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, "")

@@ -90,13 +90,13 @@ def test_what_the_base_install_names_loads_neither_stores_nor_the_engine_nor_the
 
 
 def test_memory_without_its_extra_says_what_to_install() -> None:
-    assert run(MEMORY_MISSING).stdout == "ExtraMissing: afterword.Memory needs: pip install 'afterword[memory]'\n"
+    assert run(MEMORY_MISSING).stdout == "ExtraMissing: afterword.Memory needs: pip install '.[memory]' in a checkout\n"
 
 
 def test_the_command_line_without_its_extra_ends_in_one_line() -> None:
     done = run(COMMANDS_MISSING)
     assert done.returncode == 1
-    assert done.stderr == "afterword: the command line needs: pip install 'afterword[worker]'\n"
+    assert done.stderr == "afterword: the command line needs: pip install '.[worker]' in a checkout\n"
 
 
 def test_an_error_is_caught_by_the_root_of_all() -> None:

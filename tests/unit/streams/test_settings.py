@@ -13,12 +13,15 @@ from pydantic import SecretStr, ValidationError
 from afterword.checks import keys
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import (
+    ADDRESSES,
+    DEV_CONFIG,
     FILE_SUFFIX,
     HIDDEN,
     Budget,
     Location,
     Serve,
     Settings,
+    config_file,
     is_loopback,
     is_secret,
     keys_in_clear,
@@ -325,3 +328,33 @@ def test_who_admits_everybody_does_not_let_every_page_read(origins: str) -> None
         Serve(cors_origins=origins)
     assert Serve(auth="keys", cors_origins=origins).origins
     assert Serve(cors_origins="https://a.example").origins == ["https://a.example"]
+
+
+@pytest.fixture
+def deep_in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory two levels below one with the file of `afterword dev`; nothing names a file or a server."""
+    for name in ("AFTERWORD_CONFIG", *ADDRESSES):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / DEV_CONFIG
+    file.parent.mkdir()
+    file.write_text('[kafka]\nbootstrap_servers = "127.0.0.1:4711"\n')
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    return tmp_path
+
+
+def test_the_file_of_dev_is_found_upwards_as_git_finds_its_own(deep_in_a_project: Path) -> None:
+    assert config_file() == str(Path("..") / ".." / DEV_CONFIG)
+    assert load_settings().kafka.bootstrap_servers == "127.0.0.1:4711"
+    (deep_in_a_project / DEV_CONFIG).unlink()
+    assert config_file() is None
+
+
+@pytest.mark.parametrize("named", [{"AFTERWORD_CONFIG": ""}, {ADDRESSES[0]: "kafka:9092"}])
+def test_it_is_not_taken_where_a_variable_names_a_file_or_a_server(
+    deep_in_a_project: Path, named: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in named.items():
+        monkeypatch.setenv(name, value)
+    assert deep_in_a_project.exists()
+    assert config_file() is None

@@ -324,3 +324,16 @@ async def test_the_openapi_document_has_the_models_of_bodies_and_problems() -> N
         assert {"RecallBody", "ProblemDocument", "EpisodeDocument"} <= document["components"]["schemas"].keys()
         body = document["paths"]["/v1/recall"]["post"]["requestBody"]["content"]["application/json"]
         assert body["schema"]["$ref"].endswith("RecallBody")
+
+
+@pytest.mark.parametrize("path", ["", "/context", "/episodes", "/messages"])
+async def test_a_read_may_name_its_owner_and_another_ones_is_not_found(path: str) -> None:
+    async with serving() as served:
+        await a_conversation(served)
+        for address in (f"/v1/conversations/c1{path}", "/v1/episodes/c1:1"):
+            whole = await served.client.get(address)
+            of_owner = await served.client.get(address, params={"user_id": "u1", "tenant_id": "t1"})
+            assert (of_owner.status_code, of_owner.json()) == (200, whole.json())
+            for other in ({"user_id": "u2"}, {"user_id": "u1", "tenant_id": "t2"}):
+                found = await served.client.get(address, params=other)
+                assert found.status_code == 404 or not found.json()["episodes"]
