@@ -34,7 +34,7 @@ def _type_shown(option: TyperOption, ctx: Any) -> str | None:
     return None if option.is_flag else option.display_type(ctx)
 
 
-TyperOption.display_type_rich = _type_shown  # type: ignore[method-assign]  # it shows <bool> for flags, and has no setting
+TyperOption.display_type_rich = _type_shown  # type: ignore[assignment]  # it shows <bool> for flags, and has no setting
 
 
 class SystemRefuses(AfterwordError):

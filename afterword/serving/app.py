@@ -22,6 +22,7 @@ from afterword.serving.bodies import BODIES
 from afterword.serving.feed import Feed
 from afterword.serving.keys import KeyHolders
 from afterword.serving.page import app as page
+from afterword.serving.page.arriving import RecentMessages
 from afterword.serving.page.live import LagReader
 from afterword.serving.paths import EncodedPaths
 from afterword.serving.principal import Authenticator, Nobody
@@ -129,6 +130,7 @@ def make_app(services: Services) -> FastAPI:
     app = routes_only()
     app.state.services = services
     app.state.lag_reader = LagReader(services.settings.kafka)
+    app.state.recent_messages = RecentMessages(services.settings.kafka)
     add_handlers(app)
     # the last one added is the outermost
     app.add_middleware(EncodedPaths)

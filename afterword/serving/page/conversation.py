@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 from pydantic import Field
@@ -18,10 +17,8 @@ from afterword.context import ANYONE
 from afterword.memory import MAX_TOKENS, ConversationDetails
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id, PartyId
-from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, Published, StreamFilter
-from afterword.serving.page.live import happened_at, recent_events
 from afterword.serving.page.marking import figures_in, with_evidence
 from afterword.serving.page.rendering import PageRoute, cut_off, fragment, html_page
 from afterword.serving.page.visitor import ReadingVisitor
@@ -120,28 +117,13 @@ async def show_conversations(
     if user_id:
         memory = _services(request).memory
         page = await memory.conversations(user_id=principal.user(str(user_id)), tenant_id=tenant_id, after=wanted.after)
-    given: dict[str, Any] = {"user_id": user_id, "tenant_id": tenant_id, "page": page}
+    given: dict[str, Any] = {"user_id": user_id, "tenant_id": tenant_id, "page": page, "wanted_user": wanted.user_id}
     return html_page(request, "conversations.html", principal, **given, **choices(principal))
 
 
 def choices(principal: Principal) -> dict[str, bool]:
     """Tell which owner a visitor may choose."""
     return {"any_user": principal.user_id is ANYONE, "any_tenant": principal.tenant_id is ANYONE}
-
-
-@router.get("/conversations/recent")
-async def show_recent_conversations(request: Request, principal: ReadingVisitor) -> HTMLResponse:
-    """List the conversations that were summarized last, as far as the last events tell."""
-    feed = _services(request).feed
-    feed.require_running()
-    found: dict[tuple[str, str | None], dict[str, Any]] = {}
-    wanted = StreamFilter(principal.owner, frozenset({SUMMARY_CREATED}), key_id=principal.key_id)
-    for event in await recent_events(feed, wanted):
-        summary = orjson.loads(event.data)
-        place = event.conversation_id, event.tenant_id
-        found.pop(place, None)
-        found[place] = {**summary, "at": happened_at(summary)}
-    return html_page(request, "conversations_recent.html", principal, recent=list(reversed(found.values())))
 
 
 @router.get("/conversation")

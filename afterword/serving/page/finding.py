@@ -1,13 +1,19 @@
 """Search screen: recall, with the words that were found marked."""
 
 import asyncio
-from collections.abc import Sequence
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
+import orjson
+from cryptography.fernet import Fernet, InvalidToken
+from fastapi import APIRouter, Query, Request
 from markupsafe import Markup
-from starlette.responses import HTMLResponse
+from pydantic import Field
+from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.context import ANYONE
 from afterword.serving.page.conversation import choices
@@ -15,10 +21,12 @@ from afterword.serving.page.marking import FindWords, with_words, word_finder
 from afterword.serving.page.rendering import PageRoute, html_page
 from afterword.serving.page.visitor import ReadingVisitor, Submitted, field
 from afterword.serving.principal import Principal
+from afterword.serving.reading import Parameters
 from afterword.serving.services import Services
 from afterword.streams.stores.index import DENSE, MOST_QUERY_CHARACTERS, SUMMARY, TEXT, Match, Recalled
 
 HITS = 10
+SEARCH_FIELDS = ("query", "user_id", "tenant_id")
 RANKINGS = {
     "passages": "words in a passage",
     TEXT: "words in messages",
@@ -41,23 +49,60 @@ class ShownHit:
     """Label and score of each ranking that has the episode."""
 
 
+class SealedSearches:
+    """Searches as parts of addresses that nobody can read: what people look for is in no address and no log.
+
+    Every server of the same MongoDB can open them, also after a restart.
+    """
+
+    def __init__(self, secret: str) -> None:
+        key = hashlib.blake2b(secret.encode(errors="surrogatepass"), digest_size=32, person=b"page search").digest()
+        self._fernet = Fernet(base64.urlsafe_b64encode(key))
+
+    def seal(self, search: Mapping[str, str]) -> str:
+        return self._fernet.encrypt(orjson.dumps(search)).decode()
+
+    def open(self, sealed: str) -> dict[str, str] | None:
+        """Return the search; None for what was sealed by others, or is not whole."""
+        try:
+            found: dict[str, str] = orjson.loads(self._fernet.decrypt(sealed.encode()))
+        except (InvalidToken, UnicodeEncodeError):
+            return None
+        return found
+
+
+def _sealed(request: Request) -> SealedSearches:
+    services: Services = request.app.state.services
+    return SealedSearches(services.settings.mongo.uri.get_secret_value())
+
+
+class SearchQuery(Parameters):
+    s: str | None = Field(None, max_length=20_000)
+    """A search that was sealed."""
+
+
 @router.get("/search")
-async def show_search(request: Request, principal: ReadingVisitor) -> HTMLResponse:
-    """Show the form."""
-    given: dict[str, Any] = {"query": "", "user_id": "", "tenant_id": "", "hits": None}
-    return html_page(request, "search.html", principal, **given, **choices(principal))
+async def show_search(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[SearchQuery, Query()]
+) -> HTMLResponse:
+    """Show the form, and the hits of a search."""
+    asked = _sealed(request).open(wanted.s) if wanted.s else {}
+    query, user_id, tenant_id = ((asked or {}).get(name, "") for name in SEARCH_FIELDS)
+    hits = await _found(request, principal, query, user_id or None, tenant_id or None) if query else None
+    request.state.count = len(hits or ())
+    given: dict[str, Any] = {"query": query, "user_id": user_id, "tenant_id": tenant_id, "hits": hits}
+    return html_page(request, "search.html", principal, lost=asked is None, **given, **choices(principal))
 
 
 @router.post("/search")
-async def search(request: Request, principal: ReadingVisitor, fields: Submitted) -> HTMLResponse:
-    """Show the hits. The query is in the body: what people look for is in no address and no log."""
-    query = field(fields, "query", MOST_QUERY_CHARACTERS).strip()
-    user_id = field(fields, "user_id", 256) if principal.user_id is ANYONE else None
-    tenant_id = (field(fields, "tenant_id", 256) or None) if principal.tenant_id is ANYONE else None
-    hits = await _found(request, principal, query, user_id, tenant_id) if query else []
-    request.state.count = len(hits)
-    given: dict[str, Any] = {"query": query, "user_id": user_id, "tenant_id": tenant_id, "hits": hits}
-    return html_page(request, "search.html", principal, **given, **choices(principal))
+async def search(request: Request, principal: ReadingVisitor, fields: Submitted) -> RedirectResponse:
+    """Lead to the address of a search, which can be kept and gone back to."""
+    asked = {"query": field(fields, "query", MOST_QUERY_CHARACTERS).strip()}
+    if principal.user_id is ANYONE:
+        asked["user_id"] = principal.user(field(fields, "user_id", 256))
+    if principal.tenant_id is ANYONE:
+        asked["tenant_id"] = field(fields, "tenant_id", 256)
+    return RedirectResponse(f"/search?{urlencode({'s': _sealed(request).seal(asked)})}", 303)
 
 
 async def _found(

@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from starlette.responses import HTMLResponse
 
 from afterword.dlq import DeadLetterQueue, Filters, queue_topics
 from afterword.schemas import Usage
+from afterword.schemas.base import rfc3339
 from afterword.schemas.episodes import EPISODE_CLOSED
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.events import ALL, EventStream
@@ -29,13 +31,15 @@ from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.log_reader import Log, open_log
 from afterword.streams.settings import Kafka
+from afterword.streams.summarizer.summary import EXTRACTIVE
 
 TICK_SECONDS = 1.0
 HISTORY_TICKS = 60
 SHOWN_AT_ONCE = 40
 """Events of one tick that are shown; all are counted."""
-RECENT_RECORDS = 12
-"""Records of each partition that a visitor is shown at first."""
+RECENT_RECORDS = 200
+"""Records of each partition that are counted for a visitor at first."""
+COUNTED_HOURS = 24
 RECENT_SECONDS = 8.0
 LAG_SECONDS = 4.0
 """Age at which the lag is read anew."""
@@ -55,7 +59,7 @@ class LiveView:
 
     waiting: deque[Published] = field(default_factory=lambda: deque(maxlen=SHOWN_AT_ONCE))
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ALL, 0))
-    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*ALL, "fallback"), 0))
+    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*ALL, "fallback", "extractive"), 0))
     usage: Usage = field(default_factory=Usage)
     """Tokens and seconds of the LLM, of all summaries that were asked for."""
     asked: int = 0
@@ -67,12 +71,19 @@ class LiveView:
     def take(self, event: Published) -> None:
         self.waiting.append(event)
         self.counts[event.kind] += 1
-        self.totals[event.kind] += 1
-        if event.kind == SUMMARY_CREATED:
-            self._count_summary(orjson.loads(event.data))
+        self.count([event])
+
+    def count(self, events: Iterable[Published]) -> None:
+        """Add to the totals what is not shown as new."""
+        for event in events:
+            self.totals[event.kind] += 1
+            if event.kind == SUMMARY_CREATED:
+                self._count_summary(orjson.loads(event.data))
 
     def _count_summary(self, summary: dict[str, Any]) -> None:
-        self.totals["fallback"] += summary["quality"]["source"] == "fallback"
+        quality = summary["quality"]
+        is_fallback = quality["source"] == "fallback"
+        self.totals["extractive" if quality["reason"] == EXTRACTIVE else "fallback"] += is_fallback
         usage = Usage(**summary["usage"])
         self.usage += usage
         self.asked += bool(usage.prompt_tokens)
@@ -112,7 +123,7 @@ def sparkline(numbers: Sequence[int]) -> str:
 @router.get("/")
 async def show_live(request: Request, principal: ReadingVisitor) -> HTMLResponse:
     """Show the screen; its events come by `/live/events`."""
-    return html_page(request, "live.html", principal)
+    return html_page(request, "live.html", principal, counted=RECENT_RECORDS)
 
 
 @router.get("/live/events")
@@ -132,7 +143,9 @@ async def stream_live(request: Request, principal: ReadingVisitor) -> EventStrea
 async def _parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:
     view, here = LiveView(), feed.offsets
     past = await recent_events(feed, wanted)
-    yield ServerSentEvent(_entries(past), event="history")
+    since = rfc3339(datetime.now(UTC) - timedelta(hours=COUNTED_HOURS))
+    view.count(event for event in past if happened_at(orjson.loads(event.data)) >= since)
+    yield ServerSentEvent(_entries(past[-SHOWN_AT_ONCE:]), event="history")
     async with aclosing(feed.events(wanted, here)) as events:
         pumping = asyncio.create_task(_pump(events, view))
         try:
@@ -162,7 +175,7 @@ async def recent_events(feed: Feed, wanted: StreamFilter) -> list[Published]:
     except (TimeoutError, KafkaError, BrokerUnavailable, StoreUnavailable) as error:
         log.warning("recent_events_not_read", stage="serve", error_type=type(error).__name__)
         return []
-    return sorted(found, key=lambda event: happened_at(orjson.loads(event.data)))[-SHOWN_AT_ONCE:]
+    return sorted(found, key=lambda event: happened_at(orjson.loads(event.data)))
 
 
 def happened_at(event: dict[str, Any]) -> str:

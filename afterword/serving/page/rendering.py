@@ -3,16 +3,18 @@
 import hashlib
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import nh3
 from aiokafka.errors import KafkaError
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse
@@ -36,6 +38,12 @@ HEADERS = {
 }
 SHOWN_CHARACTERS = 4000
 """Characters of a text that are shown at first."""
+TAGS = set(
+    "p br strong em s code pre blockquote ul ol li h1 h2 h3 h4 h5 h6 hr table thead tbody tr th td a".split()  # noqa: SIM905 – easier to read
+)
+ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
+SCHEMES = {"http", "https", "mailto"}
+"""What of a message's Markdown is shown: nothing that loads anything, and no attribute that does something."""
 TONES = 6
 """Colours of episodes, which take turns."""
 ERRORS = (AfterwordError, RequestValidationError, HTTPException, KafkaError)
@@ -71,6 +79,28 @@ def link(path: str, **ids: object) -> Markup:
 
 def cut_off(text: str, most: int = SHOWN_CHARACTERS) -> str:
     return text if len(text) <= most else text[:most] + "…"
+
+
+def rendered(text: str) -> Markup:
+    """Render the Markdown of a message, without pictures and with links to sites and mailboxes alone.
+
+    A longer text than is shown at first stays as it is: to render it would hold up other requests.
+    """
+    if len(text) > SHOWN_CHARACTERS + 1:
+        return Markup('<pre class="code">{}</pre>').format(visible_text(text))
+    return _rendered(str(visible_text(text)))
+
+
+@lru_cache(maxsize=1024)
+def _rendered(text: str) -> Markup:
+    return Markup(nh3.clean(_markdown().render(text), tags=TAGS, attributes=ATTRIBUTES, url_schemes=SCHEMES))  # noqa: S704 – it is sanitised
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    """Make the renderer: HTML in a message stays text, and a line break is one."""
+    made = MarkdownIt("commonmark", {"html": False, "breaks": True})
+    return made.enable(["table", "strikethrough"]).disable("image")
 
 
 def anchor(message_id: str) -> str:
@@ -112,7 +142,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(line=shown, cut=cut_off, time=short_time, rfc3339=rfc3339)
+    made.filters.update(line=shown, cut=cut_off, markdown=rendered, time=short_time, rfc3339=rfc3339)
     made.filters.update(percent=percent, many=many, revised=revised, revisions=revisions_until)
     made.globals.update(
         link=link, anchor=anchor, static=f"/static/{static_version()}", tones=TONES, shown_characters=SHOWN_CHARACTERS

@@ -63,7 +63,7 @@ def test_a_dead_letter_is_one_line_of_the_list_and_its_headers_one_each(capsys: 
     key, value = HOSTILE.encode(), HOSTILE.encode()
     found = DeadLetter("messages.dlq", 0, 7, NOON, "segmenter", HOSTILE, HOSTILE, None, key, value, headers)
     print_table(COLUMNS, [_cells(found)], below=1)
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 2  # with the header
     head = _page(found).partition("\n\n")[0]
     assert begun(head)
     assert FORGED not in head.splitlines()

@@ -29,8 +29,33 @@
     } else say(gone);
   }
   document.addEventListener("htmx:sendError", () => say("The server cannot be reached. This page tries again by itself."));
-  document.addEventListener("htmx:sseError", () => say("Live updates are interrupted. This page tries again by itself."));
-  document.addEventListener("htmx:sseOpen", () => say(""));
+  document.addEventListener("htmx:sseError", () => waking || say("Live updates are interrupted. This page tries again by itself."));
+  document.addEventListener("htmx:sseOpen", () => {
+    waking = false;
+    say("");
+  });
+
+  // A browser opens six connections to a server at most: a page that nobody sees gives its stream back.
+  const streams = new Set();
+  let waking = false;
+  htmx.createEventSource = (address) => {
+    streams.forEach((one) => one.readyState === EventSource.CLOSED && streams.delete(one));
+    const stream = new EventSource(address, { withCredentials: true });
+    streams.add(stream);
+    if (document.hidden) stream.close();
+    return stream;
+  };
+  document.addEventListener("visibilitychange", () => {
+    const all = Array.from(streams);
+    streams.clear();
+    if (document.hidden) {
+      all.forEach((one) => one.close());
+      all.forEach((one) => streams.add(one));
+    } else {
+      waking = all.length > 0;
+      all.forEach((one) => one.onerror && one.onerror(new Event("error"))); // so the extension connects anew
+    }
+  });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (event.detail.successful) say("");
   });
@@ -160,9 +185,15 @@
     button.setAttribute("aria-pressed", String(paused));
     button.textContent = paused ? "Go on" : "Pause";
   });
+  const isPaused = () => byId("pause") && byId("pause").getAttribute("aria-pressed") === "true";
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
-    const button = byId("pause");
-    if (button && button.getAttribute("aria-pressed") === "true") event.preventDefault();
+    if (isPaused()) event.preventDefault();
+  });
+  // nor is the list of last messages renewed while somebody is in it, or nobody looks
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    const part = event.detail.elt;
+    if (part.id !== "recent" || !part.querySelector(".cards")) return;
+    if (isPaused() || document.hidden || part.contains(document.activeElement)) event.preventDefault();
   });
   document.addEventListener("htmx:sseMessage", () => {
     const list = byId("entries");

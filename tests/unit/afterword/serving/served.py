@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 
 from afterword.erasing.requests import ErasureRunner
 from afterword.producer import ProducerRecord, WrittenAt
@@ -60,6 +61,7 @@ class Served:
     erasures: ErasureRunner
     eraser: ScriptedEraser
     client: httpx.AsyncClient
+    app: FastAPI
 
 
 @asynccontextmanager
@@ -81,6 +83,7 @@ async def serving(authenticator: Authenticator | None = None, **settings: Any) -
         feed=Feed(Kafka(), metrics, remembered.episodes.versions),
         erasures=erasures,
     )
-    transport = httpx.ASGITransport(make_app(services))
+    app = make_app(services)
+    transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-        yield Served(remembered, database, broker, services, erasures, eraser, client)
+        yield Served(remembered, database, broker, services, erasures, eraser, client, app)

@@ -19,7 +19,7 @@ from afterword.serving.keys import new_key
 from afterword.serving.page import app as page
 from afterword.serving.page.live import LiveView, sparkline
 from afterword.serving.page.marking import figures_in, with_evidence, with_words, word_finder
-from afterword.serving.page.rendering import STATIC, anchor, fragment, link, static_version, visible_text
+from afterword.serving.page.rendering import STATIC, anchor, fragment, link, rendered, static_version, visible_text
 from afterword.serving.page.visitor import COOKIE
 from afterword.serving.principal import Principal
 from afterword.serving.problems import Unauthenticated
@@ -94,7 +94,7 @@ async def test_a_page_of_older_messages_has_their_episodes() -> None:
         found, path = [], "/conversation?id=c1"
         for _ in range(3):
             page = (await served.client.get(path)).text
-            ids = re.findall(r'dir="auto">A flight to Rome on day (\d+)\.</div>', page)
+            ids = re.findall(r'dir="auto"><p>A flight to Rome on day (\d+)\.</p>', page)
             found.append((int(ids[0]), int(ids[-1]), re.findall(r"<strong>Episode (\d)", page)))
             older = re.search(r'href="([^"]+)">Older messages', page)
             path = older[1].replace("&amp;", "&") if older else ""
@@ -116,16 +116,69 @@ async def test_the_thread_is_sent_again_only_if_it_has_changed() -> None:
         assert "Something new." in changed.text
 
 
+class Arrivals:
+    """The end of the topic of messages."""
+
+    def __init__(self, *ids: str) -> None:
+        self._ids = list(ids)
+
+    async def conversations(self, _: int) -> list[str]:
+        return self._ids
+
+
+async def test_a_conversation_is_listed_by_its_last_message_before_any_summary() -> None:
+    async with serving() as served:
+        await served.remembered.say("Hello <b>you</b>.", "My last words.", conversation_id="new")
+        served.app.state.recent_messages = Arrivals("gone", "new")
+        page = (await served.client.get("/conversations/recent")).text
+        assert "2 pending" in page
+        assert "My last words." in page
+        assert 'href="/conversation?id=new"' in page
+        assert "gone" not in page
+
+
+async def test_a_visitor_sees_the_last_messages_of_own_conversations_only() -> None:
+    async with serving(OneKey("k", tenant_id="t1", user_id="u1")) as served:
+        await served.remembered.say("Mine.", conversation_id="mine")
+        await served.remembered.say("Theirs.", conversation_id="theirs", user_id="u2")
+        served.app.state.recent_messages = Arrivals("theirs", "mine")
+        page = (await served.client.get("/conversations/recent", headers={"cookie": f"{COOKIE}=k"})).text
+        assert "Mine." in page
+        assert "Theirs." not in page
+
+
+def test_markdown_of_a_message_is_shown_and_nothing_in_it_acts() -> None:
+    shown = rendered("# Plan\n\n- **one**\n- `two`\n\n[site](https://a.example) ~~no~~\nnext")
+    for part in ("<h1>Plan</h1>", "<strong>one</strong>", "<code>two</code>", 'href="https://a.example"', "<br>"):
+        assert part in shown
+    picture, script = "![x](https://a.example/pixel.png)", "[x](javascript:alert(1)) [y](data:text/html,z)"
+    assert "<img" not in rendered(picture)
+    for hostile in (script, "<img src=x onerror=alert(1)>", "| a |\n|-|\n| <b onx=1> |", HOSTILE):
+        tags = re.findall(r"<(/?\w+[^>]*)>", rendered(hostile))
+        assert all(re.fullmatch(r"/?(?:p|br|table|thead|tbody|tr|td|th)", tag) for tag in tags), tags
+
+
 async def test_a_search_shows_the_messages_that_match_and_leads_to_them() -> None:
     async with serving() as served:
         said = await served.remembered.say("Hello.", "Good day.", "A flight to Rome.", "When?", "On Monday.", "Booked.")
         await served.remembered.summarise(said)
         form = {"user_id": "u1", "tenant_id": "t1", "query": "flights to Rome"}
-        page = (await served.client.post("/search", data=form, headers=OURS)).text
+        answer = await served.client.post("/search", data=form, headers=OURS)
+        assert answer.status_code == 303
+        address = answer.headers["location"]
+        assert not re.search("flight|Rome|u1", address)
+        page = (await served.client.get(address)).text
         assert page.count("<blockquote") == 1
         assert "A <mark>flight</mark> to <mark>Rome</mark>." in page
         assert f'href="/conversation?id=c1#{anchor("m2")}"' in page
         assert "words in a passage" in page
+
+
+async def test_an_address_of_a_search_that_nobody_sealed_asks_for_it_again() -> None:
+    async with serving() as served:
+        page = await served.client.get("/search", params={"s": "gAAAAABforged"})
+        assert page.status_code == 200
+        assert "Enter it again" in page.text
 
 
 async def test_a_search_through_long_messages_stops_no_other_request() -> None:
@@ -136,8 +189,9 @@ async def test_a_search_through_long_messages_stops_no_other_request() -> None:
             messages = await served.remembered.say(" ".join([*said, "zebra"]), conversation_id=f"c{n}")
             await served.remembered.summarise(messages)
         form = {"user_id": "u1", "tenant_id": "t1", "query": "zebra"}
-        await served.client.post("/search", data=form, headers=OURS)  # loads templates, and more
-        searching = asyncio.create_task(served.client.post("/search", data=form, headers=OURS))
+        address = (await served.client.post("/search", data=form, headers=OURS)).headers["location"]
+        await served.client.get(address)  # loads templates, and more
+        searching = asyncio.create_task(served.client.get(address))
         longest, last = 0.0, time.thread_time()
         while not searching.done():
             await asyncio.sleep(0)
@@ -162,7 +216,11 @@ async def test_foreign_text_is_escaped_wherever_it_is() -> None:
             await served.client.get("/conversation/context", params={"id": HOSTILE}),
             await served.client.get("/conversation/message", params={"id": HOSTILE, "message_id": "m0"}),
             await served.client.get("/conversation/edit", params={"id": HOSTILE, "message_id": "m0"}),
-            await served.client.post("/search", data={**owner, "query": f"{HOSTILE} Rome"}, headers=OURS),
+            await served.client.get(
+                (await served.client.post("/search", data={**owner, "query": f"{HOSTILE} Rome"}, headers=OURS)).headers[
+                    "location"
+                ]
+            ),
         ]
         for page in pages:
             assert page.status_code == 200

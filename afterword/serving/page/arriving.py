@@ -1,0 +1,131 @@
+"""Conversations by their last message, also before any summary: the end of the topic names them, the archive has them.
+
+The archive's text is shown, never the record's: it is redacted, edited and deleted as it has to be.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+from starlette.responses import HTMLResponse
+
+from afterword.memory import ConversationDetails, Memory
+from afterword.schemas import InvalidRecord, MessageCreated, decode_input
+from afterword.serving.page.rendering import PageRoute, html_page
+from afterword.serving.page.visitor import ReadingVisitor
+from afterword.serving.principal import Principal
+from afterword.serving.reading import Parameters
+from afterword.serving.services import Services
+from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.log_reader import batches, open_log
+from afterword.streams.settings import Kafka
+
+SHOWN = 12
+"""Conversations of the first page."""
+MOST_SHOWN = 96
+RECORDS_A_CONVERSATION = 10
+"""Records of each partition that are read for each conversation that is wanted."""
+READ_SECONDS = 10.0
+FRESH_SECONDS = 2.0
+"""Age up to which a reading serves other visitors, too."""
+AT_A_TIME = 6
+"""Conversations that are looked up in the stores at once."""
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+class RecentQuery(Parameters):
+    count: int = Field(SHOWN, ge=1, le=MOST_SHOWN)
+    """Conversations to show."""
+    live: bool = False
+    """The list renews itself, and has no further pages."""
+
+
+@dataclass(frozen=True)
+class RecentConversation:
+    """A conversation with its last message."""
+
+    details: ConversationDetails
+    last: MessageCreated
+
+
+class RecentMessages:
+    """Reads the end of the topic of messages, for all visitors together."""
+
+    def __init__(self, kafka: Kafka, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kafka = kafka
+        self._clock = clock
+        self._reading = asyncio.Lock()
+        self._found: dict[int, tuple[float, list[str]]] = {}
+
+    async def conversations(self, count: int) -> list[str]:
+        """Ids of conversations, the one with the last message first. Raises: BrokerUnavailable, KafkaError."""
+        async with self._reading:
+            read_at, ids = self._found.get(count, (0.0, []))
+            if not read_at or self._clock() - read_at >= FRESH_SECONDS:
+                try:
+                    async with asyncio.timeout(READ_SECONDS):
+                        ids = await self._read(count * RECORDS_A_CONVERSATION)
+                except TimeoutError:
+                    raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem="no answer") from None
+                self._found[count] = self._clock(), ids
+            return ids
+
+    async def _read(self, records: int) -> list[str]:
+        """The conversations of the last records of each partition."""
+        last: dict[str, int] = {}
+        async with (
+            open_log(self._kafka) as reading,
+            reading.reader(self._kafka.messages_topic, isolation_level="read_committed") as consumer,
+        ):
+            partitions = list(consumer.assignment())
+            first, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
+            for where in partitions:
+                consumer.seek(where, max(first[where], ends[where] - records))
+            async for batch in batches(consumer, ends):
+                for record in batch:
+                    try:
+                        event = decode_input(record.key, record.value, record.headers, record.timestamp)
+                    except InvalidRecord:
+                        continue
+                    if isinstance(event, MessageCreated):
+                        last[event.conversation_id] = max(record.timestamp, last.get(event.conversation_id, 0))
+                await asyncio.sleep(0)  # others have their turn of the event loop
+        return sorted(last, key=lambda name: -last[name])
+
+
+@router.get("/conversations/recent")
+async def show_recent_conversations(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[RecentQuery, Query()]
+) -> HTMLResponse:
+    """List the visitor's conversations by their last message."""
+    services: Services = request.app.state.services
+    arrivals: RecentMessages = request.app.state.recent_messages
+    ids = await arrivals.conversations(wanted.count)
+    found = await _seen(services.memory, principal, ids, wanted.count)
+    is_last = wanted.live or len(found) < wanted.count or wanted.count == MOST_SHOWN
+    more = None if is_last else min(2 * wanted.count, MOST_SHOWN)
+    request.state.count = len(found)
+    return html_page(request, "conversations_recent.html", principal, recent=found, more=more)
+
+
+async def _seen(memory: Memory, principal: Principal, ids: Sequence[str], count: int) -> list[RecentConversation]:
+    """The first of these that the visitor may see and of which the archive has a message."""
+    found: list[RecentConversation] = []
+    for start in range(0, len(ids), AT_A_TIME):
+        page = await asyncio.gather(*[_looked_up(memory, principal, name) for name in ids[start : start + AT_A_TIME]])
+        found += [one for one in page if one]
+        if len(found) >= count:
+            break
+    return found[:count]
+
+
+async def _looked_up(memory: Memory, principal: Principal, conversation_id: str) -> RecentConversation | None:
+    owner = principal.owner._asdict()
+    details = await memory.conversation(conversation_id, **owner)
+    page = await memory.messages(conversation_id, 1, **owner) if details else None
+    return RecentConversation(details, page.messages[0]) if details and page and page.messages else None
