@@ -188,6 +188,72 @@ async def test_what_is_produced_appears_in_live_without_reloading(world: World) 
         await expect(page.locator(".episode-card")).to_contain_text("revision 1")
 
 
+async def test_a_first_message_is_on_the_page_before_any_summary(world: World) -> None:
+    async with world.page() as page:
+        await page.goto("/")
+        await settled(page)
+        async with world.server.client() as client:
+            said = [{**one, "content": "My **first** words."} for one in messages("just-begun", 1)]
+            assert (await client.post("/v1/messages", json=said)).status_code == 202
+        card = page.locator("#recent .card", has_text="just-begun")
+        await expect(card).to_contain_text("1 pending")
+        await expect(card).to_contain_text("My **first** words.")
+        await page.goto("/conversations")
+        await settled(page)
+        await page.locator("[data-recent] .card", has_text="just-begun").get_by_role("link").first.click()
+        await expect(page.locator(".message strong", has_text="first")).to_be_visible()
+
+
+async def test_without_an_llm_nothing_warns_of_it(world: World) -> None:
+    async with world.page() as page:
+        await page.goto("/")
+        await expect(page.locator("#tiles")).to_contain_text("summaries are sentences of the messages")
+        await expect(page.locator("#tiles .tile-warn")).to_have_count(0)
+        await expect(page.locator("#tiles .number").nth(1)).not_to_have_text("0")
+
+
+async def test_a_page_that_nobody_sees_gives_its_stream_back_and_goes_on_later(world: World) -> None:
+    async with world.page() as page:
+        await page.add_init_script("""
+            window.streams = [];
+            window.EventSource = class extends EventSource {
+                constructor(...given) { super(...given); window.streams.push(this); }
+            };
+            window.look = (hidden) => {
+                Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+                document.dispatchEvent(new Event("visibilitychange"));
+            };""")
+        await page.goto("/")
+        await settled(page)
+        opened = "streams.filter((one) => one.readyState !== EventSource.CLOSED).length"
+        assert await page.evaluate(opened) == 1
+        await page.evaluate("look(true)")
+        assert await page.evaluate(opened) == 0
+        await world.send("while-hidden", 4)
+        await page.evaluate("look(false)")
+        await expect(page.locator("#entries .entry-summary-created", has_text="while-hidden")).to_be_visible()
+        assert await page.evaluate(opened) == 1
+        await expect(page.locator("#connection")).to_be_hidden()
+
+
+async def test_a_search_can_be_gone_back_to_and_its_address_has_no_words(world: World) -> None:
+    await world.send("found-again", 4, user_id="u-again")
+    await world.server.until(lambda answer: answer.status_code == 200, "/v1/episodes/found-again:1")
+    async with world.page() as page:
+        await search(page, "flights to rome", "u-again")
+        await expect(page.locator(".cards mark").first).to_be_visible()
+        link = page.url
+        assert not re.search("flight|rome|u-again", link)
+        await page.locator(".card").get_by_role("link", name="found-again").click()
+        await expect(page.locator(".message").first).to_be_visible()
+        await page.go_back()
+        await expect(page.locator(".cards mark").first).to_be_visible()
+    async with world.page() as page:
+        await page.goto(link)
+        await expect(page.locator(".cards mark").first).to_be_visible()
+        await expect(page.get_by_label("What was said")).to_have_value("flights to rome")
+
+
 async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: World) -> None:
     await world.send("edited", 4)
     async with world.page() as page:
