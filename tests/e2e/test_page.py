@@ -193,7 +193,7 @@ async def test_a_first_message_is_on_the_page_before_any_summary(world: World) -
         await page.goto("/")
         await settled(page)
         async with world.server.client() as client:
-            said = [{**one, "content": "My **first** words."} for one in messages("just-begun", 1)]
+            said = messages("just-begun", 1, content="My **first** words.")
             assert (await client.post("/v1/messages", json=said)).status_code == 202
         card = page.locator("#recent .card", has_text="just-begun")
         await expect(card).to_contain_text("1 pending")
