@@ -15,6 +15,7 @@ from afterword.streams.summarizer.quality.quantities import (
     NUMBER,
     TIME,
     Key,
+    chinese_figures,
     quantities,
     readable,
     spoken_keys,
@@ -114,6 +115,7 @@ def facts(text: str, language: str) -> list[Claim]:
     times = list(times_of_day(text))
     found += [Claim(time.text, time.in_summary) for time in times]
     text = _without(text, [(time.start, time.end) for time in times])
+    found += [Claim(number.text, number.in_summary) for number in chinese_figures(text)]
     for number in quantities(text, language):
         counted, digits = "", text[number.start : number.end].strip()
         has_unit = any(kind not in (NUMBER, CLOCK) for kind, _ in number.in_summary)
@@ -200,7 +202,7 @@ _URL = re.compile(
     rf"|{_START}(?:[a-z0-9-]{{1,63}}\.){{1,10}}(?:{_DOMAINS}){_END}(?:/[A-Za-z0-9._~/?#&=%-]*)?"
 )
 _DOTTED = re.compile(r"(?<![\d.,])\d{1,4}(?:\.\d{1,4}){2,5}(?!\.?\d)")
-_LONG_NUMBER = re.compile(rf"(?<![A-Za-z0-9.,/-])\+?\(?\d[\d ().-]{{5,30}}\d(?![/-]){_END}")
+_LONG_NUMBER = re.compile(rf"(?<![A-Za-z0-9.,:/-])\+?\(?\d(?:[\d ()-]|\.(?!\s)){{5,30}}\d(?![/-]|[.,:]\d){_END}")
 _CODE = re.compile(
     rf"{_START}(?<!-)(?=[A-Za-z0-9/-]{{0,40}}\d)(?=[A-Za-z0-9/-]{{0,40}}[A-Za-z])"
     rf"[A-Za-z0-9]{{1,40}}(?:[-/][A-Za-z0-9]{{1,40}}){{0,6}}(?!-|\.\d){_END}"
@@ -313,10 +315,10 @@ def dates_in(language: str) -> re.Pattern[str]:
     year = rf",?\s{{1,3}}(?:{_OF}\s{{1,3}})?"
     to = r"\s?[–—-]\s?|\s(?:and|to|through|und|bis|et|au|y|al|e|a|en|tot|og|til)\s"
     return re.compile(
-        rf"(?i)(?<![{LATIN}\d.-])(?:(?P<y0>{_YEAR})(?P<sign>[-/.])(?P<m0>\d\d?)(?P=sign)(?P<d0>\d\d?)"
+        rf"(?i)(?<![{LATIN}\d.:-])(?:(?P<y0>{_YEAR})(?P<sign>[-/.])(?P<m0>\d\d?)(?P=sign)(?P<d0>\d\d?)"
         rf"|(?:(?P<y1>{_YEAR})年)?(?P<m1>\d\d?)月(?:(?P<d1>\d\d?)日?)?"
         rf"|(?P<d2>\d\d?)(?P<mark>[./-])(?P<m2>\d\d?)(?P=mark)(?P<y2>{_YEAR}|(?<!-)\d\d)"
-        rf"|(?P<m3>{month})\.?\s{{1,3}}(?:the\s{{1,3}})?(?P<d3>{_NTH_DAY})(?!\d)(?:(?:{to})(?P<last>{_NTH_DAY})(?!\d))?"
+        rf"|(?P<m3>{month})\.?\s{{1,3}}(?:the\s{{1,3}})?(?P<d3>{_NTH_DAY})(?!:?\d)(?:(?:{to})(?P<last>{_NTH_DAY})(?!\d))?"
         rf"(?:{year}(?P<y3>{_YEAR}))?"
         rf"|(?:(?P<first>{_NTH_DAY})(?:{to}))?(?P<d4>{_NTH_DAY})(?:\s{{1,3}}(?:{_OF}\s{{1,3}})?|-)(?P<m4>{month})\b\.?"
         rf"(?:(?:{year}|-)(?P<y4>{_YEAR}))?"

@@ -14,7 +14,7 @@ from unicodedata import numeric
 
 from text_to_num import alpha2digit
 
-from afterword.streams.language import date_words
+from afterword.streams.language import UNDETERMINED, date_words
 
 Key = tuple[str, Decimal]
 """A kind and a value: a dimension, currency or time of day, or one of the next three."""
@@ -37,18 +37,34 @@ LATIN = "A-Za-zÀ-ɏ"
 """Latin letters. In scripts without spaces, words touch the digits."""
 
 _MAGNITUDES = {
-    3: "k tsd thousand thousands tausend mille mil mila duizend tusind 1000 千",
+    3: "k tsd thousand thousands tausend mille mil mila duizend tusind 1000 千 천",
     5: "lakh lakhs lac lacs 100000",
     6: "m mn mio million millions millionen millón millones milhão milhões milione milioni miljoen millioner 1000000",
     7: "crore crores",
     9: "b bn mrd milliarde milliarden milliard milliards miliardo miliardi miljard milliarder 1000000000",
     12: "trillion trillions billionen billón billones bilhões bilione bilioni biljoen billioner 1000000000000 兆",
-    4: "万 萬",
-    8: "億 亿",
-    2: "百",
+    4: "万 萬 만",
+    8: "億 亿 억",
+    2: "百 백",
 }
 MAGNITUDES = {word: 10**power for power, listed in _MAGNITUDES.items() for word in listed.split()}
-_BILLIONS = {"en": 10**9, "pt": 10**9}
+MAGNITUDES |= dict.fromkeys(
+    [
+        "dozen",
+        "dozens",
+        "dutzend",
+        "douzaine",
+        "douzaines",
+        "docena",
+        "docenas",
+        "dozzina",
+        "dozzine",
+        "dúzia",
+        "dozijn",
+    ],
+    12,
+)
+_BILLIONS = {"en": (10**9,), "pt": (10**9,), UNDETERMINED: (10**9, 10**12)}
 """A billion is a million millions in most languages of Europe."""
 _CURRENCIES = {
     "usd": "$ usd dollar dollars buck bucks dólar dólares dollari",
@@ -179,7 +195,7 @@ def _factors(after: re.Match[str], language: str, unit: tuple[str, Decimal] | No
         return (MAGNITUDES[letter],) if is_money else (MAGNITUDES[letter], 1)
     word = (after["magnitude"] or "").rstrip(".").casefold()
     if word.startswith("billion") and word in ("billion", "billions"):
-        return (_BILLIONS.get(language, 10**12),)
+        return _BILLIONS.get(language, (10**12,))
     return (MAGNITUDES[word] if word in MAGNITUDES else prod(MAGNITUDES.get(each, 1) for each in word),)
 
 
@@ -223,7 +239,7 @@ def numbers(digits: str) -> Iterator[Decimal]:
     whole = re.sub(r"[.,]", "", whole)
     if fraction is None or len(fraction) == _SMALL_FRACTION:
         yield Decimal(whole + (fraction or ""))
-    if fraction is not None:
+    if fraction is not None and plain.count(plain[-len(fraction) - 1]) == 1:  # "1.250.000" has no fraction
         yield Decimal(f"{whole or 0}.{fraction}")
 
 
@@ -238,10 +254,19 @@ def _short_years(text: str, found: re.Match[str]) -> Iterator[Decimal]:
             yield Decimal(2000 + int(found[0]))
 
 
+_AM = (
+    r"a\.?m\b\.?|in the morning|vormittags|morgens|du matin|de la mañana|del? mattin[ao]|di mattina|da manhã"
+    r"|[’']s (?:och|mor)\w+s"
+)
+_PM = (
+    r"p\.?m\b\.?|in the (?:afternoon|evening)|nachmittags|abends|de l[’']après-midi|du soir|de la tarde"
+    r"|del pomeriggio|di sera|da tarde|[’']s (?:na)?middags|[’']s avonds"
+)
+_NIGHT = r"at night|nachts|de la (?:noche|nuit)|da noite|di notte|[’']s nachts"
 _TIME_OF_DAY = re.compile(
     rf"(?<![{LATIN}\d.,:])(?:(?P<four>(?:[01]\d|2[0-3])[0-5]\d)(?:(?P<hours>\s?(?:h|hrs?|hours|uhr)\b)|(?!\d|[.,:]\d))"
     r"|(?P<hour>[01]?\d|2[0-3])(?:(?P<separator>[:.h])(?P<minute>[0-5]\d)(?::[0-5]\d)?)?(?![\d:])"
-    r"(?P<clock>\s?(?:o['’]clock|uhr|uur)\b)?(?:\s?(?P<half>[ap])\.?m\b\.?)?)",
+    rf"(?P<clock>\s?(?:o['’]clock|uhr|uur)\b)?(?:\s?(?:h(?:eures?)?\s)?(?:(?P<am>{_AM})|(?P<pm>{_PM})|(?P<night>{_NIGHT})))?)",
     re.IGNORECASE,
 )
 """Also "0715" and "1830 hrs"."""
@@ -249,13 +274,15 @@ _POINTED = re.compile(r"(?i)\b(?:kl\.?|klokken|alle|dalle|ore)\s$")
 """Words before a time whose minutes follow a point, in Danish and Italian."""
 HALF_DAY = 720
 """Minutes."""
+EVENING = 6
+"""Hour from which "at night" is before midnight."""
 
 
 def times_of_day(text: str) -> Iterator[Figure]:
     """Find the times of day in a text. Linear in its length. "5:30" may be in either half of the day."""
     for found in _TIME_OF_DAY.finditer(text):
         four = found["four"] or ""
-        half = found["half"] or ""
+        half = found["am"] or found["pm"] or found["night"]
         pointed = found["separator"] == "." and bool(
             found["clock"] or _POINTED.search(text, max(0, found.start() - LOOKED_BACK), found.start())
         )
@@ -264,9 +291,11 @@ def times_of_day(text: str) -> Iterator[Figure]:
             continue
         hour, minute = int(four[:2] or found["hour"]), int(four[2:] or found["minute"] or 0)
         minutes = hour * 60 + minute
-        readings = {minutes, minutes + HALF_DAY} if hour <= 12 and not is_four else {minutes}
+        is_exact = is_four or hour > 12 or (found["hour"] or "").startswith("0")
+        readings = {minutes} if is_exact else {minutes, minutes + HALF_DAY}
         if half and 1 <= hour <= 12:
-            readings = {minutes % HALF_DAY + HALF_DAY * (half in "pP")}
+            is_pm = bool(found["pm"]) or (bool(found["night"]) and EVENING <= hour < 12)
+            readings = {minutes % HALF_DAY + HALF_DAY * is_pm}
         hours = [Decimal(f"{each}.{minute:02}") for each in _hours(readings)]
         exact = _keys({Decimal(each % (2 * HALF_DAY)) for each in readings}, TIME)
         in_source = exact | _keys(hours, *((CLOCK, NUMBER) if pointed else (CLOCK,)))
@@ -283,6 +312,11 @@ _HALF = re.compile(
     r"(?i)(?<=\d)\s?(?:and a half|et demie?|y medi[oa]|e mezz[oa]|e mei[oa]|(?:en )?een half|einhalb|og en halv)\b"
 )
 
+_HALF_AN_HOUR = re.compile(
+    r"(?i)\b(?:half an |(?:eine |ne )?halbe |une demi[- ]|media |mezz[’']|meia |een half |en halv )"
+    r"(?=(?:hour|stunde|heure|hora|ora|uur|time)\b)"
+)
+
 
 def readable(text: str, language: str) -> str:
     """Write number words as digits: "twenty-three" → "23", "two and a half" → "2.5".
@@ -291,10 +325,13 @@ def readable(text: str, language: str) -> str:
     """
     if language not in WORDS_KNOWN:
         return text
+    text = _HALF_AN_HOUR.sub("0.5 ", text)
     return _HALF.sub(".5", "".join(str(alpha2digit(piece, language, threshold=0)) for piece in _PIECE.findall(text)))
 
 
-_CHINESE = re.compile(r"[〇零一二两三四五六七八九十百千万萬億亿]{1,12}")
+_NUMERALS = "〇零一二两三四五六七八九十百千万萬億亿"
+_CHINESE = re.compile(rf"[{_NUMERALS}]{{1,12}}")
+_CHINESE_NUMBER = re.compile(rf"(?<![{_NUMERALS}])[一二两三四五六七八九][十百千万萬億亿][{_NUMERALS}]{{0,10}}")
 _YEAR_IN_TWO = re.compile(r"(?<![\d.,])(1\d|20)\s(\d\d)(?!\d|[.,]\d)")
 
 
@@ -307,6 +344,13 @@ def spoken_keys(text: str) -> Iterator[Key]:
         yield NUMBER, Decimal(pair[1] + pair[2])
     for run in _CHINESE.finditer(text):
         yield from ((kind, Decimal(chinese(run[0]))) for kind in (NUMBER, BARE))
+
+
+def chinese_figures(text: str) -> Iterator[Figure]:
+    """Find numbers in Chinese numerals: a digit before a magnitude, because few other words have both."""
+    for run in _CHINESE_NUMBER.finditer(text):
+        keys = frozenset({(NUMBER, Decimal(chinese(run[0])))})
+        yield Figure(*run.span(), run[0], keys, keys)
 
 
 def chinese(written: str) -> int:

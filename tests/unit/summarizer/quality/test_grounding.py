@@ -82,6 +82,11 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
         ("en", "2 crore", "20 million", "2 million"),
         ("ja", "100万円", "1,000,000 yen", "100,000 yen"),
         ("zh", "三百人，三万五千元", "300 people, 35,000 yuan", "3,000 people"),
+        ("zh", "我们有二十三个人。", "有二十三个人。", "有三十三个人。"),
+        ("ko", "가격은 3만 원입니다.", "30,000원", "가격은 3억 원입니다."),
+        ("und", "€2.3bn", "2.3 billion euros", "2.3 million euros"),
+        ("en", "We need 2 dozen roses.", "They need 24 roses.", "They need 2 roses."),
+        ("en", "The rent is 1,250 euros.", "1.250 euros", "1.250.000 euros"),
         # sign
         ("en", "My balance is -300 euros.", "The balance is −300 euros.", "The balance is 300 euros."),
         ("en", "It was minus five degrees.", "It was -5 °C.", "It was 5 degrees."),
@@ -100,7 +105,13 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
         # half of the day
         ("en", "The train leaves at 6 am.", "The train leaves at 06:00.", "The train leaves at 6 pm."),
         ("en", "at seven in the evening", "at 7 pm", "at 8 pm"),
-        ("de", "um 7 Uhr abends", "um 19 Uhr", "um 20 Uhr"),
+        ("de", "um 7 Uhr abends", "um 19 Uhr", "um 7 Uhr morgens"),
+        ("de", "um 2 Uhr nachts", "um 2 Uhr", "um 14 Uhr"),
+        ("en", "at 11 at night", "at 23:00", "at 11 am"),
+        ("en", "at 9 in the morning", "at 9", "at 9 pm"),
+        ("en", "call me at 05:45", "at 5:45", "at 17:45"),
+        ("fr", "à 8 h du soir", "à 20h00", "à 8 h du matin"),
+        ("es", "a las 7 de la tarde", "a las 19:00", "a las 7 de la mañana"),
         ("en", "a table at seven", "at 7 pm", "at 8 pm"),
         ("en", "Flight at 0715.", "Flight at 7:15.", "Flight at 7:45."),
         ("en", "we meet at 17:00", "they meet at 5", "they meet at 6.30"),
@@ -111,6 +122,8 @@ def test_a_time_with_a_point_is_one_after_the_words_that_come_before_times(
         ("en", "in the 90s", "in the 1990s", "in the 1980s"),
         ("en", "nineteen eighty-four", "1984", "1994"),
         ("fr", "deux et demi", "2,5", "25"),
+        ("en", "in half an hour", "in 30 minutes", "in 45 minutes"),
+        ("de", "in einer halben oder eine halbe Stunde", "in 30 Minuten", "in 3 Minuten"),
         ("en", "take 0.5 mg", "0.5 mg of it", "5 mg of it"),
         ("en", "IBAN DE89 3704 0044 0532 0130 00", "DE89370400440532013000", "DE89370400440532013001"),
         # a time in words supports any minute of the hours before and after the hour that it names
@@ -265,6 +278,13 @@ def test_any_text_can_be_read(summary: str, source: str) -> None:
     found = ground([summary], Evidence(source, detect(source)), detect(source))
     assert 0.0 <= found.share <= 1.0
     assert (found.share == 1.0) == (found.unsupported == ())
+
+
+@pytest.mark.parametrize(
+    "text", ["1000 9. 7 sep 9", "may 10:15", "10:15 sep", "10:15 1000 7", "12 2024 1,000", "1000000 9. 7 sep 9"]
+)
+def test_a_text_reads_alike_as_summary_and_as_source(text: str) -> None:
+    assert not grounded(text, text).unsupported
 
 
 @given(st.text(max_size=300))
