@@ -721,6 +721,11 @@ class Serve(Section):
     cors_origins: str = Field(
         "", description="origins of web pages whose scripts may call the server, separated by commas"
     )
+    cookie_secret: SecretStr | None = Field(
+        None,
+        min_length=16,
+        description="seals the cookies of the page, the same on every server; default: a new one at each start",
+    )
     mcp_user: str = Field(
         "", max_length=256, description="user whose memory agents have over MCP where there is no authentication"
     )

@@ -24,6 +24,7 @@ from afterword.serving.keys import KeyHolders
 from afterword.serving.page import app as page
 from afterword.serving.page.arriving import RecentMessages
 from afterword.serving.page.live import LagReader
+from afterword.serving.page.visitor import Seal
 from afterword.serving.paths import EncodedPaths
 from afterword.serving.principal import Authenticator, Nobody
 from afterword.serving.problems import RESPONSES, ProblemDocument, add_handlers
@@ -129,6 +130,7 @@ def make_app(services: Services) -> FastAPI:
     settings = services.settings.serve
     app = routes_only()
     app.state.services = services
+    app.state.seal = Seal(settings.cookie_secret)
     app.state.lag_reader = LagReader(services.settings.kafka)
     app.state.recent_messages = RecentMessages(services.settings.kafka)
     add_handlers(app)

@@ -56,9 +56,6 @@ class KeyHolders:
         self._known[digest] = self._clock() + CACHED_SECONDS, principal
         return principal
 
-    def may_be_a_guess(self, token: str | None) -> bool:
-        return bool(token) and key_digest(token or "") not in self._known
-
 
 def holder(key: ApiKey) -> Principal:
     """The principal of a key."""

@@ -76,19 +76,12 @@ class Authenticator(Protocol):
         """Raises: Unauthenticated, StoreUnavailable."""
         ...
 
-    def may_be_a_guess(self, token: str | None) -> bool:
-        """Return whether finding the principal would cost a query for a token that was not valid before."""
-        ...
-
 
 class Nobody:
     """No authentication: whoever reaches the loopback address may do everything."""
 
     async def principal(self, token: str | None) -> Principal:  # noqa: ARG002 – the signature is the protocol's
         return Principal("local", SCOPES)
-
-    def may_be_a_guess(self, token: str | None) -> bool:  # noqa: ARG002 – as above
-        return False
 
 
 async def admit(request: Request, token: str | None, *scopes: Permission) -> Principal:
@@ -99,12 +92,14 @@ async def admit(request: Request, token: str | None, *scopes: Permission) -> Pri
     services: Services = request.app.state.services
     guesser = f"address {request.client.host if request.client else ''}"
     try:
-        if services.authenticator.may_be_a_guess(token):
+        if not services.rates.knows(token):
             await services.rates.require_room(guesser)
         principal = await services.authenticator.principal(token)
     except Unauthenticated:
+        services.rates.forget(token)
         await services.rates.take(guesser)  # it has the same limit as a key, by its address
         raise
+    services.rates.remember(token)
     request.state.key_id = principal.key_id
     request.state.token = token
     await services.rates.take(f"key {principal.key_id}")

@@ -121,9 +121,6 @@ class TokenHolders:
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise Unauthenticated from error
 
-    def may_be_a_guess(self, token: str | None) -> bool:  # noqa: ARG002 – a signature is checked without a query
-        return False
-
     def _verified(self, token: str, described: Mapping[str, Any], algorithm: Any) -> dict[str, Any]:
         """Return the claims. Raises: PyJWTError, Unauthenticated."""
         allowed = ALGORITHMS[described["kty"]]

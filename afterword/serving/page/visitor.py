@@ -1,10 +1,15 @@
-"""Visitors of the page: a key that a cookie carries, and forms that only our own pages can send."""
+"""Visitors of the page: a sealed key that a cookie carries, and forms that only our own pages can send."""
 
+import base64
+import hashlib
+import os
 import re
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
+from cryptography.fernet import Fernet, InvalidToken
 from fastapi import APIRouter, Depends, Request, Response
+from pydantic import SecretStr
 from starlette.responses import RedirectResponse
 
 from afterword.serving.bodies import read_body
@@ -14,9 +19,10 @@ from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, U
 from afterword.serving.services import Services
 from afterword.streams.settings import is_loopback
 
-COOKIE = "afterword_key"
-TOKEN = re.compile(r"[A-Za-z0-9._~-]{1,3900}")
-"""Keys and tokens that fit into a cookie."""
+COOKIE = "afterword_session"
+SESSION_SECONDS = 12 * 3600
+TOKEN = re.compile(r"[A-Za-z0-9._~-]{1,2900}")
+"""Keys and tokens that fit into a cookie, sealed."""
 MOST_FIELDS = 1000
 MOST_KEY_BYTES = 10_000
 FORM = "application/x-www-form-urlencoded"
@@ -26,16 +32,42 @@ FormFields = dict[str, list[str]]
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
+class Seal:
+    """Seals keys for cookies: who gets hold of one has no key, and it ends after SESSION_SECONDS.
+
+    `secret`: None for a random one, with which visitors sign in again after a restart.
+    """
+
+    def __init__(self, secret: SecretStr | None) -> None:
+        digest = hashlib.sha256(secret.get_secret_value().encode()).digest() if secret else os.urandom(32)
+        self._fernet = Fernet(base64.urlsafe_b64encode(digest))
+
+    def sealed(self, token: str) -> str:
+        return self._fernet.encrypt(token.encode()).decode()
+
+    def opened(self, cookie: str | None) -> str | None:
+        """Return the key; None for what this did not seal, or too long ago."""
+        try:
+            return self._fernet.decrypt((cookie or "").encode(), SESSION_SECONDS).decode()
+        except InvalidToken:
+            return None
+
+
 def visiting(scope: Permission, operating: bool = False) -> Any:
     """Make the dependency that admits visitors with the scope; `operating`: only those who operate all of it."""
 
     async def admitted(request: Request) -> Principal:
-        principal = await admit(request, request.cookies.get(COOKIE), scope)
+        principal = await admit(request, _seal(request).opened(request.cookies.get(COOKIE)), scope)
         if operating and not is_operator(principal):
             raise NotFound(what="page")
         return principal
 
     return Depends(admitted)
+
+
+def _seal(request: Request) -> Seal:
+    seal: Seal = request.app.state.seal
+    return seal
 
 
 ReadingVisitor = Annotated[Principal, visiting("read")]
@@ -102,7 +134,7 @@ async def show_sign_in(request: Request) -> Response:
 
 @router.post(SIGN_IN)
 async def sign_in(request: Request, fields: Annotated[FormFields, Depends(submitted_key)]) -> Response:
-    """Put the key in a cookie that no script can read and no other site can send."""
+    """Put the sealed key in a cookie that no script can read and no other site can send."""
     token = field(fields, "key").strip()
     try:
         principal = await admit(request, token if TOKEN.fullmatch(token) else None, "read", "erase")
@@ -110,7 +142,8 @@ async def sign_in(request: Request, fields: Annotated[FormFields, Depends(submit
         return html_page(request, "sign_in.html", status=401, wrong=True)
     answer = RedirectResponse("/" if principal.may("read") else "/erasures", 303)
     secure = not is_loopback(request.url.hostname or "")
-    answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=secure)
+    sealed = _seal(request).sealed(token)
+    answer.set_cookie(COOKIE, sealed, httponly=True, samesite="strict", secure=secure)
     return answer
 
 

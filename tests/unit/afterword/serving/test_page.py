@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
+from pydantic import SecretStr
 
 from afterword.erasing.receipt import Receipt
 from afterword.schemas import Usage
@@ -20,7 +21,7 @@ from afterword.serving.page import app as page
 from afterword.serving.page.live import LiveView, sparkline
 from afterword.serving.page.marking import figures_in, with_evidence, with_words, word_finder
 from afterword.serving.page.rendering import STATIC, anchor, fragment, link, rendered, static_version, visible_text
-from afterword.serving.page.visitor import COOKIE
+from afterword.serving.page.visitor import COOKIE, SESSION_SECONDS, Seal
 from afterword.serving.principal import Principal
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.errors import StoreUnavailable
@@ -310,10 +311,25 @@ async def test_a_key_is_kept_in_a_cookie_that_only_this_site_sends() -> None:
         right = await served.client.post("/sign-in", data={"key": f" {key} "}, headers=OURS)
         cookie = right.headers["set-cookie"]
         assert right.status_code == 303
-        assert all(part in cookie for part in (f"{COOKIE}={key}", "HttpOnly", "SameSite=strict"))
+        assert all(part in cookie for part in (f"{COOKIE}=", "HttpOnly", "SameSite=strict"))
+        assert key not in cookie
         assert "Secure" not in cookie
         assert (await served.client.get("/")).status_code == 200
+        sealed = served.client.cookies[COOKIE]
+        bearer = {"Authorization": f"Bearer {sealed}"}
+        assert (await served.client.get("/v1/conversations", headers=bearer)).status_code == 401
         assert (await served.client.get("/v1/conversations")).status_code == 401, "the API takes no cookie"
+
+
+def test_only_what_was_sealed_with_the_same_secret_and_not_long_ago_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    seal, other = Seal(SecretStr("a secret of all servers")), Seal(None)
+    cookie = seal.sealed("afw_1")
+    assert Seal(SecretStr("a secret of all servers")).opened(cookie) == "afw_1"
+    assert [one.opened(cookie) for one in (other, Seal(SecretStr("another secret of theirs")))] == [None, None]
+    assert [seal.opened(one) for one in (None, "", "afw_1", cookie[:-2], "ü")] == [None] * 5
+    later = time.time() + SESSION_SECONDS + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert seal.opened(cookie) is None
 
 
 def guarded() -> list[tuple[str, str]]:
