@@ -143,7 +143,8 @@ async def test_a_visitor_sees_the_last_messages_of_own_conversations_only() -> N
         await served.remembered.say("Mine.", conversation_id="mine")
         await served.remembered.say("Theirs.", conversation_id="theirs", user_id="u2")
         served.app.state.recent_messages = Arrivals("theirs", "mine")
-        page = (await served.client.get("/conversations/recent", headers={"cookie": f"{COOKIE}=k"})).text
+        cookie = f"{COOKIE}={served.app.state.seal.sealed('k')}"
+        page = (await served.client.get("/conversations/recent", headers={"cookie": cookie})).text
         assert "Mine." in page
         assert "Theirs." not in page
 
