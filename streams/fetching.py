@@ -4,7 +4,7 @@ A broker limits the compressed size of a batch. aiokafka decompresses a whole ba
 and gives up the rest of a batch at a header name that is not UTF-8. `BoundedConsumer` reads with more care:
 
 - A large batch is decompressed as a stream, while its records are taken, and a call returns about `HANDED_ON_BYTES` of
-  a partition's records at most.
+  a partition's records at most, or what can be read in a turn.
 - A record that cannot be handed on as it is becomes a small one with the header `REPLACED`, at its own offset and where
   possible under its own key. Decoding that one raises what was wrong with the original, so it ends as a dead letter.
 - A record whose offset is not in its batch's range would move the consumer past other records; brokers check that only
@@ -32,6 +32,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint
 
 from afterword.schemas.replacements import replacement_header
+from afterword.streams.runtime.turns import Turn
 
 HANDED_ON_BYTES = 16 * 2**20
 """Limit for the records of one partition in one call; the last record may exceed it."""
@@ -70,15 +71,15 @@ class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is no
 
 
 def next_records(self: Any, max_records: int | None = None) -> list[Any]:
-    """Return the next records of a partition; those after HANDED_ON_BYTES stay where they are for the next call."""
+    """Return the next records of a partition; those after HANDED_ON_BYTES, or a turn, stay for the next call."""
     found: list[Any] = []
     if not self.has_more() or not self.check_assignment(self._topic_partition):
         return found
-    size = 0
+    size, turn = 0, Turn()
     for record in self._partition_records:
         found.append(record)
         size += max(record.serialized_key_size, 0) + max(record.serialized_value_size, 0)
-        if len(found) == max_records or size >= HANDED_ON_BYTES:
+        if len(found) == max_records or size >= HANDED_ON_BYTES or turn.is_over:
             self._update_position()
             return found
     self._update_position()

@@ -197,6 +197,7 @@ class TransactionalProducer:
 
     async def _submit(self, builder: Any, target: TopicPartition) -> "_Sent":
         count = builder.record_count()
+        await asyncio.sleep(0)  # to build and check half a megabyte takes long on a slow machine
         future = await self._producer.send_batch(builder, target.topic, partition=target.partition)
         future.add_done_callback(_retrieved)
         return _Sent(future, count, target.topic)

@@ -16,6 +16,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.runtime import App, Batches, Output, Tick, failing_batch
 from afterword.streams.runtime.batch import Batch
 from afterword.streams.runtime.errors import place_of
+from afterword.streams.runtime.turns import Turn
 from afterword.streams.segmenter.partitions import PartitionerCheck
 from afterword.streams.segmenter.processor import STAGE, ByteBudget, Outcome, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Deadlines
@@ -27,7 +28,7 @@ from afterword.streams.tokens import count_tokens
 log = structlog.get_logger()
 
 PIECE = ByteBudget(read=256 * 1024, write=1024 * 1024)
-"""Bytes of records, and of what they lead to, that are handled without a pause: 0.1 s when tokens are slow to count.
+"""Bytes of records, and of what they lead to, that are handled without a pause.
 
 Short messages lead to three or four times as many bytes as they have. If less could be written, a piece would have few
 messages of each conversation, whose row is read and written once in a piece.
@@ -110,9 +111,9 @@ class EventHandler:
 
     def _piece(self, work: Sequence[KafkaRecord] | Tick, first: int, now_ms: int, budget: ByteBudget) -> Outcome:
         if isinstance(work, Tick):
-            due = [key for _, key in work.due[first:]]
+            due = Turn().of(key for _, key in islice(work.due, first, None))
             return self._segmenter.tick(due, work.now_ms, work.topic, work.partition, budget)
-        return self._segmenter.process(islice(work, first, None), now_ms, budget)
+        return self._segmenter.process(Turn().of(islice(work, first, None)), now_ms, budget)
 
     def reject(self, record: Any, error: Exception) -> Output:
         """Make the dead letter of a record that failed alone: with type and place of the error, which may quote it."""

@@ -172,7 +172,7 @@ class Segmenter:
         return batch.finish()
 
     def tick(
-        self, due: Sequence[bytes], now_ms: int, topic: str, partition: int, budget: ByteBudget = UNLIMITED
+        self, due: Iterable[bytes], now_ms: int, topic: str, partition: int, budget: ByteBudget = UNLIMITED
     ) -> Outcome:
         """Close what is pending in the scopes `due` (keys of the first table), if its deadline has passed.
 

@@ -1,6 +1,7 @@
 """The segmenter on the engine's slices: bounded in bytes, and one record that fails costs its neighbours nothing."""
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from afterword.schemas import decode_episode
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.errors import AfterwordError
 from afterword.streams.runtime import Batches, Options
+from afterword.streams.runtime.turns import TURN_SECONDS
 from afterword.streams.segmenter.agent import PIECE, EventHandler
 from afterword.streams.segmenter.processor import ByteBudget, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
@@ -35,13 +37,23 @@ from tests.unit.segmenter.chat import (
 )
 
 BOOBY_TRAP = "the word on which the tokenizer fails"
+SLOW = "a text for which the tokenizer needs half a turn"
 MEGABYTE = 1 << 20
 
 
 def count_tokens(text: str) -> int:
     if BOOBY_TRAP in text:
         raise ZeroDivisionError(f"division of {text}")
+    if text == SLOW:
+        compute(TURN_SECONDS / 2)
     return len(text)
+
+
+def compute(seconds: float) -> None:
+    """Use CPU time, however long that takes."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
 
 
 class Deployed:
@@ -192,6 +204,12 @@ async def test_so_are_deadlines_by_what_they_lead_to() -> None:
     turns = await turns_during(deployed.partition.session.tick(deployed.now_ms))
     assert len(deployed.messages) == 75
     assert turns >= 6  # three where all are one piece
+
+
+async def test_others_run_after_each_turn_of_a_slow_machine() -> None:
+    deployed = Deployed(limits())
+    slow = [say(f"m{n}", SLOW, conversation_id=f"c{n}") for n in range(20)]
+    assert await turns_during(deployed.hear(*slow)) >= 10  # four where bytes alone end a piece
 
 
 def test_a_piece_of_short_messages_ends_with_what_it_may_read_not_with_what_they_lead_to() -> None:
