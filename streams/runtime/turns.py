@@ -1,4 +1,4 @@
-"""A turn: what a task does before it lets the event loop run others, among them the heartbeats of the consumer group."""
+"""A turn: what a task does before it lets the event loop run others, such as the heartbeats of a consumer group."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator

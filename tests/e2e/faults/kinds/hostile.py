@@ -3,12 +3,14 @@
 import asyncio
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,6 +37,9 @@ from tests.openai_server import MODEL
 MOST_MEGABYTES = 700
 MOST_LOOP_SECONDS = 1.0
 MOST_STALL_SECONDS = 15.0
+CPU_SHARE = 0.2
+PERIOD_SECONDS = 0.1
+"""Of the quotas by which Linux limits CPU time."""
 COMMAND_SECONDS = 600.0
 ANY_TIME = {"message_timestamp_after_max_ms": str(2**63 - 1)}
 """Kafka's default refuses records of the next hours; not every broker is configured so."""
@@ -252,6 +257,59 @@ class Flushes(Records):
     family = records.flushes
 
 
+class LittleCpu(Records):
+    """Legal messages that cost much, for workers with a fifth of a core, as of a pod at its CPU limit."""
+
+    name = "long messages, and very many of a conversation, for a fifth of a core"
+
+    async def inject(self, world: World, chance: random.Random) -> None:
+        before = {name: _rebalances(world, name) for name in world.targets()}
+        async with throttled([pid for pid, _ in world.targets().values()]):
+            await self.attack(world, chance)
+        rebalanced = [name for name, number in before.items() if _rebalances(world, name) > number]
+        if rebalanced:
+            self._surprises.append(f"{', '.join(rebalanced)} lost a heartbeat")
+        blocked, who = world.loops.lap()
+        self.notes.append(f"the event loop of {who} was blocked for at most {blocked:.1f} s")
+        if blocked > MOST_LOOP_SECONDS / CPU_SHARE:
+            self._surprises.append(f"{who}: {blocked:.1f} s in which the event loop was blocked")
+        self.cost.forget_stalls(world)
+        self.cost.add(world)
+
+    async def attack(self, world: World, chance: random.Random) -> None:
+        name = f"littlecpu-{self.injected}-{chance.randbytes(4).hex()}"
+        attacks = records.costly(name, int(world.seconds(10, 100)), int(world.seconds(100, 1000)))
+        await self.send(world, attacks)
+
+
+def _rebalances(world: World, name: str) -> int:
+    return world.said(name).count(b'"event": "rebalanced"')
+
+
+@asynccontextmanager
+async def throttled(pids: Sequence[int]) -> AsyncIterator[None]:
+    """Let processes run for a fifth of the time, as Linux does at a CPU limit."""
+
+    def signal_all(number: signal.Signals) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    async def alternate() -> None:
+        while True:
+            signal_all(signal.SIGSTOP)
+            await asyncio.sleep(PERIOD_SECONDS * (1 - CPU_SHARE))
+            signal_all(signal.SIGCONT)
+            await asyncio.sleep(PERIOD_SECONDS * CPU_SHARE)
+
+    task = asyncio.create_task(alternate())
+    try:
+        yield
+    finally:
+        task.cancel()
+        signal_all(signal.SIGCONT)
+
+
 class Nonsense(Hostile):
     """Ordinary conversations go on, and it answers something else each time."""
 
@@ -418,6 +476,7 @@ HOSTILE: tuple[type[Hostile], ...] = (
     Texts,
     Overrides,
     Flushes,
+    LittleCpu,
     Nonsense,
     Topics,
     Commands,
