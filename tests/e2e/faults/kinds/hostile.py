@@ -263,6 +263,8 @@ class LittleCpu(Records):
     name = "long messages, and very many of a conversation, for a fifth of a core"
 
     async def inject(self, world: World, chance: random.Random) -> None:
+        for name in world.targets():
+            await world.ready(name)
         before = {name: _rebalances(world, name) for name in world.targets()}
         async with throttled([pid for pid, _ in world.targets().values()]):
             await self.attack(world, chance)
