@@ -1,5 +1,6 @@
 """`Memory`: what an agent reads of its conversations. Typed, asynchronous and read-only."""
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Sequence
@@ -25,7 +26,17 @@ from afterword.streams.language import normalized
 from afterword.streams.settings import EmbedderSettings, Settings, load_settings
 from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, StoredEpisode, agent_of_scope, scope_of
-from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Dense, Embed, Match, Query, Recalled
+from afterword.streams.stores.index import (
+    MIN_COVERAGE,
+    MIN_SCORE_RATIO,
+    MOST_QUERY_CHARACTERS,
+    Candidate,
+    Dense,
+    Embed,
+    Match,
+    Query,
+    Recalled,
+)
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.withheld import Withheld, read_withheld
@@ -56,6 +67,9 @@ PAGE_EPISODES = 20
 MOST_PAGE_EPISODES = 1000
 PAGE_CONVERSATIONS = 50
 MOST_PAGE_CONVERSATIONS = 200
+NEIGHBOURS, MOST_NEIGHBOURS = 2, 20
+FOLLOWING_SECONDS = (60, 3600, 24 * 3600, 30 * 24 * 3600, None)
+"""Spans in which the messages after another one are looked for; None: up to the end."""
 PAGE_MESSAGES = 50
 MOST_PAGE_MESSAGES = 200
 MOST_FOUND_MESSAGES = 1000
@@ -145,13 +159,29 @@ class MessagePage:
     """`before` of the next page; None when this is the last one."""
 
 
+@dataclass(frozen=True)
+class MessageInContext:
+    """An archived message, and those around it in its conversation, oldest first."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    message: MessageCreated
+    before: tuple[MessageCreated, ...]
+    after: tuple[MessageCreated, ...]
+
+
+async def by_words(text: str) -> Dense | None:  # noqa: ARG001 – an Embed
+    """Make no vector: a search compares words alone."""
+    return None
+
+
 class Memory:
     """Reads conversations and their episodes, and searches them; to be closed, or used with `async with`.
 
-    `keep_recent`: the number of last messages that `context` returns by default. `reranking`: the last stage of
-    `recall`, if any. `zone`, `now`: of the days that words such as "yesterday" in a query mean. All methods raise
-    StoreUnavailable, and for an argument from a request's JSON that is of another type, TypeError, or out of bounds,
-    ValueError.
+    `search`, `embed`: ask the index, and make the vectors of queries. `keep_recent`: the number of last messages that
+    `context` returns by default. `reranking`: the last stage of `recall`, if any. `zone`, `now`: of the days that words
+    such as "yesterday" in a query mean. All methods raise StoreUnavailable, and for an argument from a request's JSON
+    that is of another type, TypeError, or out of bounds, ValueError.
     """
 
     def __init__(
@@ -160,6 +190,7 @@ class Memory:
         messages: MessageArchive,
         search: Search,
         *,
+        embed: Embed = by_words,
         keep_recent: int = KEEP_RECENT,
         reranking: Reranking | None = None,
         zone: tzinfo = UTC,
@@ -168,7 +199,7 @@ class Memory:
     ) -> None:
         self._episodes = episodes
         self._messages = messages
-        self._search = EpisodeSearch(episodes, messages, search, reranking, zone, now)
+        self._search = EpisodeSearch(episodes, messages, search, embed, reranking, zone, now)
         self._keep_recent = keep_recent
         self._closing = closing
 
@@ -183,7 +214,8 @@ class Memory:
         return cls(
             stores.episodes,
             stores.messages,
-            partial(_search, stores, embed),
+            partial(_search, stores),
+            embed=embed,
             keep_recent=settings.episodes.preset.keep_recent,
             reranking=reranking,
             zone=settings.summarizer.zone,
@@ -323,6 +355,52 @@ class Memory:
         found = await self._messages.get_many(keys)
         return [found[key].message for key in keys if key in found]
 
+    async def message(
+        self,
+        conversation_id: str,
+        message_id: str,
+        neighbours: int = NEIGHBOURS,
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
+    ) -> MessageInContext | None:
+        """An archived message with up to `neighbours`, 0 to 20, before and after it; None if it is unknown.
+
+        `user_id`, `tenant_id`: as those of `context`. Raises: OwnerMissing.
+        """
+        require(int, neighbours=neighbours)
+        require_within(0, MOST_NEIGHBOURS, neighbours=neighbours)
+        owner = _owner(user_id, tenant_id)
+        require(str, conversation_id=conversation_id, message_id=message_id)
+        begun = await self.owner(conversation_id)
+        if begun is None or not owner.has(*begun):
+            return None
+        key = message_key(conversation_id, message_id, begun[1])
+        found = (await self._messages.get_many([key])).get(key)
+        if found is None:
+            return None
+        place = found.message.sent_at or EPOCH, found.offset
+        selection = Selection(conversation_id, begun[1])
+        before = await self._newest(replace(selection, before=place), neighbours) if neighbours else []
+        after = await self._following(selection, place, neighbours) if neighbours else []
+        return MessageInContext(
+            found.message, tuple(one.message for one in reversed(before)), tuple(one.message for one in after)
+        )
+
+    async def _following(self, selection: Selection, place: tuple[datetime, int], count: int) -> list[ArchivedMessage]:
+        """Read the messages after a place, oldest first. The archive reads backwards, so this looks ever further on."""
+        for seconds in FOLLOWING_SECONDS:
+            bound = (place[0] + timedelta(seconds=seconds), 0) if seconds else None
+            later: list[ArchivedMessage] = []
+            async with aclosing(self._messages.newest(replace(selection, before=bound))) as newest:
+                async for archived in newest:
+                    if (archived.message.sent_at or EPOCH, archived.offset) <= place:
+                        break
+                    later.append(archived)
+            if len(later) >= count or not seconds:
+                break
+        return later[::-1][:count]
+
     async def episode(
         self, episode_id: str, *, user_id: str | Anyone = ANYONE, tenant_id: str | Anyone | None = ANYONE
     ) -> StoredEpisode | None:
@@ -452,9 +530,14 @@ class Memory:
         conversation_id: str | None = None,
         started_after: datetime | None = None,
         ended_before: datetime | None = None,
+        min_coverage: float = MIN_COVERAGE,
+        min_score_ratio: float = MIN_SCORE_RATIO,
         explain: bool = False,
     ) -> list[Recalled]:
         """The user's episodes that match the query best, best first, with the messages that match.
+
+        Empty if the user never talked about this: if no hit has a `coverage` of `min_coverage`, 0 to 1. Hits whose
+        score is less than `min_score_ratio` of the best one's, 0 to 1, are left out.
 
         Only the first MOST_QUERY_CHARACTERS (2,000) of the query are searched for; that a longer one was cut is logged.
         What has expired, or lost a message a moment ago, is left out: there may be fewer than `k` hits.
@@ -471,6 +554,7 @@ class Memory:
         require(datetime | None, started_after=started_after, ended_before=ended_before)
         require(int, k=k)
         require(bool, explain=explain)
+        require(float | int, min_coverage=min_coverage, min_score_ratio=min_score_ratio)
         wanted = Query(
             text=_cut(query),
             user_id=user_id,
@@ -480,6 +564,8 @@ class Memory:
             conversation_id=conversation_id,
             started_after=started_after,
             ended_before=ended_before,
+            min_coverage=min_coverage,
+            min_score_ratio=min_score_ratio,
             explain=explain,
         )
         return await self._search.hits(wanted)
@@ -511,7 +597,7 @@ class QueryEmbedder:
         if self._embed is None:
             from afterword.streams.summarizer.embedders import make_embedder, query_embedder
 
-            self._embedder = make_embedder(self._settings)
+            self._embedder = await asyncio.to_thread(make_embedder, self._settings)
             self._embed = query_embedder(self._embedder)
         return await self._embed(text)
 
@@ -520,9 +606,9 @@ class QueryEmbedder:
             await self._embedder.close()
 
 
-async def _search(stores: Stores, embed: Embed, query: Query) -> list[Recalled]:
-    """Raises: StoreUnavailable, ConfigurationError."""
-    return await stores.index.search(query, await embed(query.text))
+async def _search(stores: Stores, query: Query, dense: Dense | None = None) -> list[Candidate]:
+    """Open the index with the first search. Raises: StoreUnavailable, ConfigurationError."""
+    return await stores.index.search(query, dense)
 
 
 def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:

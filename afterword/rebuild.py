@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from afterword.schemas.ids import message_key
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
-from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
+from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.summarizer.embedders import Embedder, make_embedder
+from afterword.streams.summarizer.embedders import Embedder, embed_messages, make_embedder
 
 PAGE_EPISODES = 100
 """Episodes held in memory at a time; their messages are loaded one episode after another."""
@@ -86,9 +86,9 @@ class IndexRebuild:
         summary = stored.summary
         keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
         found = await self._messages.get_many(keys)
-        text = raw_text(found[key].message.content for key in keys if key in found)
-        dense = await self._embedder.embed(summary_text(summary)) if self._embedder else None
-        await self._index.put(summary, text, dense)
+        texts = {archived.message.id: archived.message.content for archived in found.values()}
+        vectors = await embed_messages(self._embedder, texts) if self._embedder else None
+        await self._index.put(summary, texts, vectors)
         return len(found) == len(set(keys))
 
 

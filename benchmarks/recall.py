@@ -32,11 +32,10 @@ from afterword.schemas import EpisodeClosed, EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id
 from afterword.streams.settings import load_settings
 from afterword.streams.stores.episodes import stored_episode
-from afterword.streams.stores.index import Query, Recalled, raw_text, summary_text
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
-from afterword.streams.summarizer.embedders import LocalEmbedder
+from afterword.streams.summarizer.embedders import LocalEmbedder, embed_messages
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.revisions import now, summary_created
 from afterword.streams.summarizer.summary import SummaryRequest
@@ -281,22 +280,19 @@ async def measured(corpus: Corpus, directory: Path) -> list[dict[str, str]]:
     index = SqliteIndex(SqliteFile(directory / "afterword.sqlite"), LocalEmbedder.model)
     episodes, messages, metrics = MemoryEpisodes(), MemoryMessages(), Metrics("benchmark", "")
 
-    async def with_vectors(query: Query) -> list[Recalled]:
-        return await index.search(query, await embedder.embed(query.text))
-
     try:
         for closed in corpus.episodes:
             request = SummaryRequest(closed, "", ROLLING_TOKENS)
             summary = summary_created(closed, await ExtractiveProvider().summarize(request), now())
             await episodes.add(stored_episode(closed, summary))
             await messages.put_many(list(_archived(closed)))
-            text = raw_text(message.content for message in closed.messages)
-            await index.put(summary, text, await embedder.embed(summary_text(summary)))
-        memory = partial(Memory, episodes, messages)
-        rows = await _rows("words", corpus, partial(memory, index.search))
-        rows += await _rows("words and vectors", corpus, partial(memory, with_vectors))
+            texts = {message.id: message.content for message in closed.messages}
+            await index.put(summary, texts, await embed_messages(embedder, texts))
+        memory = partial(Memory, episodes, messages, index.search)
+        rows = await _rows("words", corpus, memory)
+        rows += await _rows("words and vectors", corpus, partial(memory, embed=embedder.embed))
         if reranking := open_reranking(settings := load_settings(), metrics):
-            make = partial(memory, index.search, reranking=reranking)
+            make = partial(memory, embed=embedder.embed, reranking=reranking)
             rows += await _rows(settings.reranker.model, corpus, make)
             await reranking.close()
         return rows

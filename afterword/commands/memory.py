@@ -52,6 +52,13 @@ EndedBefore = Annotated[
     datetime | None, typer.Option("--until", parser=moment, help="Only episodes that ended before this time.")
 ]
 InConversation = Annotated[str | None, typer.Option("--conversation", help="Only episodes of this conversation.")]
+MinCoverage = Annotated[
+    float,
+    typer.Option(min=0, max=1, help="Without a hit that covers so much of the query, nothing is known."),
+]
+MinScoreRatio = Annotated[
+    float, typer.Option(min=0, max=1, help="Hits with a lower share of the best score are left out.")
+]
 
 HIT_COLUMNS = ("score", "episode", "ended", "messages that match", "title and short summary")
 EPISODE_COLUMNS = ("no.", "ended", "messages", "tokens", "saved", "made by", "title", "short summary")
@@ -168,28 +175,32 @@ def recall(
     conversation: InConversation = None,
     since: BeganSince = None,
     until: EndedBefore = None,
+    min_coverage: MinCoverage = 0.2,
+    min_score_ratio: MinScoreRatio = 0.4,
     as_json: Json = False,
 ) -> None:
     """Search the episodes of one user, best first; --user and either --tenant or --no-tenant are required."""
     if (tenant is None) != no_tenant:
         raise typer.BadParameter("give either --tenant or --no-tenant")
-    hits = asyncio.run(_search(query, user, tenant, k, agent, conversation, since, until))
+    filters = {
+        "user_id": user,
+        "tenant_id": tenant,
+        "k": k,
+        "agent_id": agent,
+        "conversation_id": conversation,
+        "started_after": since,
+        "ended_before": until,
+        "min_coverage": min_coverage,
+        "min_score_ratio": min_score_ratio,
+    }
+    hits = asyncio.run(_search(query, filters))
     if as_json:
         print_json([hit.model_dump(mode="json") for hit in hits])
     else:
-        print_table(HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=2, none="nothing found")
+        print_table(HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=2, none="nothing is known about this")
 
 
-async def _search(
-    query: str,
-    user: str,
-    tenant: str | None,
-    k: int,
-    agent: str | None,
-    conversation: str | None,
-    since: datetime | None,
-    until: datetime | None,
-) -> "list[Recalled]":
+async def _search(query: str, filters: dict[str, Any]) -> "list[Recalled]":
     from afterword.memory import Memory
     from afterword.streams.stores.opening import open_stores
 
@@ -197,16 +208,7 @@ async def _search(
     async with open_stores(settings) as stores:
         await stores.reach()
     async with Memory.from_settings(settings) as memory:
-        return await memory.recall(
-            query,
-            user_id=user,
-            tenant_id=tenant,
-            k=k,
-            agent_id=agent,
-            conversation_id=conversation,
-            started_after=since,
-            ended_before=until,
-        )
+        return await memory.recall(query, **filters)
 
 
 def _hit_row(hit: "Recalled") -> tuple[str, ...]:

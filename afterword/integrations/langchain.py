@@ -6,6 +6,7 @@ from afterword.extras import extra_required
 from afterword.integrations.asynchronous import AsyncOnly
 from afterword.memory import Memory, Recalled
 from afterword.recalling.matches import hit_lines
+from afterword.streams.stores.index import MIN_COVERAGE
 
 with extra_required("langchain", __name__):
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
@@ -32,6 +33,8 @@ class AfterwordRetriever(BaseRetriever):
     """Documents at most: 1 to 100."""
     agent_id: str | None = None
     """Only episodes of this agent, where episodes are kept by agent."""
+    min_coverage: float = MIN_COVERAGE
+    """Without a hit that covers so much of the query, 0 to 1, there are no documents."""
 
     async def _aget_relevant_documents(
         self,
@@ -40,7 +43,12 @@ class AfterwordRetriever(BaseRetriever):
         run_manager: AsyncCallbackManagerForRetrieverRun,  # noqa: ARG002 – the framework passes it by name
     ) -> list[Document]:
         hits = await self.memory.recall(
-            query, user_id=self.user_id, tenant_id=self.tenant_id, k=self.k, agent_id=self.agent_id
+            query,
+            user_id=self.user_id,
+            tenant_id=self.tenant_id,
+            k=self.k,
+            agent_id=self.agent_id,
+            min_coverage=self.min_coverage,
         )
         return [_document(hit) for hit in hits]
 

@@ -10,7 +10,7 @@ from afterword.integrations.asynchronous import AsyncOnly
 from afterword.integrations.hits import hits_as_text
 from afterword.memory import MAX_TOKENS, ConversationEntry, Memory, Recalled, StoredEpisode
 from afterword.streams.errors import AfterwordError
-from afterword.streams.stores.index import MOST_HITS
+from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS
 
 with extra_required("langgraph", __name__):
     from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage, convert_to_messages
@@ -51,7 +51,9 @@ class ThreadUnnamed(AfterwordError, ValueError):
     """the graph's config has no configurable.{field}"""
 
 
-def context_node(memory: Memory, *, max_tokens: int = MAX_TOKENS, k: int = 5) -> LoadContext:
+def context_node(
+    memory: Memory, *, max_tokens: int = MAX_TOKENS, k: int = 5, min_coverage: float = MIN_COVERAGE
+) -> LoadContext:
     """Make a node that loads what is remembered into `context` of the state, as messages to put before the prompt:
 
         class State(MessagesState):
@@ -72,7 +74,7 @@ def context_node(memory: Memory, *, max_tokens: int = MAX_TOKENS, k: int = 5) ->
         question = _question(state)
         found: list[Recalled] = []
         if k and question:
-            found = await memory.recall(question, user_id=user_id, tenant_id=tenant_id, k=k)
+            found = await memory.recall(question, user_id=user_id, tenant_id=tenant_id, k=k, min_coverage=min_coverage)
         context = await memory.context(conversation_id, max_tokens=max_tokens, user_id=user_id, tenant_id=tenant_id)
         return {CONTEXT: _loaded([hit for hit in found if hit.conversation_id != conversation_id], context)}
 
@@ -107,8 +109,10 @@ class AfterwordStore(BaseStore):
     Asynchronous only. Calls raise as those of `Memory`, and StoreReadOnly, NamespaceUnknown, FilterUnknown.
     """
 
-    def __init__(self, memory: Memory, *, tenant_id: str | None) -> None:
+    def __init__(self, memory: Memory, *, tenant_id: str | None, min_coverage: float = MIN_COVERAGE) -> None:
+        """`min_coverage`: as for `Memory.recall`."""
         self._memory = memory
+        self._min_coverage = min_coverage
         self._tenant_id = tenant_id
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -187,6 +191,7 @@ class AfterwordStore(BaseStore):
             k=min(offset + limit, MOST_HITS),
             agent_id=agent_id,
             conversation_id=conversation_id,
+            min_coverage=self._min_coverage,
         )
         return [_found(user_id, hit) for hit in hits[offset : offset + limit]]
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import structlog
 
 from afterword.recalling.matches import READ_CHARACTERS, excerpt
-from afterword.recalling.passages import QueryWords
 from afterword.streams.errors import (
     ConfigurationError,
     ProviderError,
@@ -20,6 +19,7 @@ from afterword.streams.errors import (
     ProviderUnavailable,
 )
 from afterword.streams.settings import MOST_RERANKED, Redaction, RerankerSettings, Settings, variable
+from afterword.streams.stores.search_words import Word
 
 if TYPE_CHECKING:  # an agent with the extra `memory` has no metrics
     from afterword.streams.telemetry import Metrics
@@ -82,7 +82,7 @@ class Reranking:
         self._clock = clock
         self._paused_until = -inf
 
-    async def order(self, query: str, documents: Sequence[Document], words: QueryWords) -> list[int]:
+    async def order(self, query: str, documents: Sequence[Document], words: Sequence[Word]) -> list[int]:
         """Return the places of the documents, best first; some may be missing, and all are if the server fails.
 
         A failure is logged and counted. `words`: those of the query, which decide what is shown of a long message.
@@ -109,7 +109,7 @@ class Reranking:
     async def close(self) -> None:
         await self._reranker.close()
 
-    def _question(self, query: str, documents: Sequence[Document], words: QueryWords) -> tuple[str, list[str]]:
+    def _question(self, query: str, documents: Sequence[Document], words: Sequence[Word]) -> tuple[str, list[str]]:
         mask = self._make_mask() if self._make_mask else str
         texts = []
         for document in documents:

@@ -1,56 +1,53 @@
-"""A search in a user's episodes: the index, their passages, a reranker if there is one, and what was said."""
+"""A search in a user's episodes: the index, the ranking, a reranker if there is one, and what was said."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
-from afterword.recalling.episode_texts import EpisodeTexts
-from afterword.recalling.matches import READ_CHARACTERS, best_messages, matches_of, within_budget
-from afterword.recalling.passages import (
-    MESSAGE_CHARACTERS,
-    EpisodeWords,
-    Passage,
-    QueryWords,
-    best_passages,
-    fused,
-    passage_order,
-)
+from afterword.recalling.matches import READ_CHARACTERS, matches_of, within_budget
+from afterword.recalling.ranking import Ranked, rank
 from afterword.recalling.reranking import Document, Reranking
 from afterword.recalling.times import AskedTime, asked_time
 from afterword.schemas import SummaryCreated
+from afterword.schemas.ids import message_key
 from afterword.streams.stores.episodes import EpisodeStore
-from afterword.streams.stores.index import Query, RankingScores, Recalled
+from afterword.streams.stores.index import Candidate, Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText
+from afterword.streams.stores.search_words import Word, query_words
 from afterword.streams.together import together
 from afterword.withheld import Withheld, read_withheld
 
-CANDIDATES = 50
-"""Episodes whose passages are compared."""
-MOST_MESSAGES = 2000
-"""Messages that are read for one search; of longer episodes, fewer are compared."""
-
-MOST_SEARCHED = 200
-"""Messages in which an answer looks for words after their beginnings."""
+ASKED_TIME_SHARE = 0.4
+"""Share of the score that the time has where a query names one. It is no filter: what is planned for May is said in
+April."""
+NAMED_CHARACTERS = 300
+"""Characters of a message in which that time is looked for."""
+FUSION_K, ASKED_TIME_RANKS = 10, 1.5
+"""Constant of the fusion of the reranker's order and ours, and the weight of that time in it."""
 
 Texts = Mapping[str, Mapping[str, MessageText]]
 """Messages by episode id and message id."""
-Search = Callable[[Query], Coroutine[Any, Any, list[Recalled]]]
+
+
+class Search(Protocol):
+    """Asks the index."""
+
+    async def __call__(self, query: Query, dense: Dense | None = None) -> list[Candidate]: ...
 
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Candidate(NamedTuple):
-    """A hit on its way through the stages."""
+class Hit(NamedTuple):
+    """An episode on its way into the answer."""
 
     hit: Recalled
-    matching: Mapping[str, float] = {}
-    """Weights of the messages that match, by their ids."""
-    is_of_asked_time: bool = False
-    """It was at the time that the query names, or one of these messages names that time."""
+    messages: Mapping[str, float]
+    """Scores of its best messages, by their ids."""
+    is_of_asked_time: bool
 
 
 class EpisodeSearch:
@@ -61,6 +58,7 @@ class EpisodeSearch:
         episodes: EpisodeStore,
         archive: MessageArchive,
         search: Search,
+        embed: Embed,
         reranking: Reranking | None = None,
         zone: tzinfo = UTC,
         now: Callable[[], datetime] = utc_now,
@@ -68,163 +66,136 @@ class EpisodeSearch:
         self._episodes = episodes
         self._archive = archive
         self._search = search
+        self._embed = embed
         self._reranking = reranking
-        self._texts = EpisodeTexts(archive)
         self._zone = zone
         self._now = now
 
     async def hits(self, query: Query) -> list[Recalled]:
         """Return the best `k` episodes, best first, with what was said in them. Raises: StoreUnavailable."""
-        found, asked = await self._first_stage(query)
+        # in a thread, because it computes
+        asked = await asyncio.to_thread(asked_time, query.text, self._now(), self._zone)
+        vector = await self._embed(query.text)
+        words = query_words(asked.rest if asked else query.text)  # what names the time is no subject of a passage
+        found = await self._candidates(query, vector, asked)
         # before the episodes are read: what is settled meanwhile has its next revision then
-        withholding = read_withheld(self._archive, list({hit.conversation_id for hit in found}))
-        (ranked, words), withheld = await together(self._ranked_by_passages(query, found, asked), withholding)
+        withholding = read_withheld(self._archive, list({one.hit.conversation_id for one in found}))
+        ranked, withheld = await together(asyncio.to_thread(rank, words, vector, found), withholding)
+        of_time = await self._of_time(asked, query, ranked) if asked else set()
+        hits = [_hit(query, one, of_time) for one in ranked]
+        if of_time:
+            hits.sort(key=lambda one: -one.hit.score)
         wanted = max(query.k, self._reranking.candidates) if self._reranking else query.k
-        shown = await self._as_stored(query, ranked[:wanted], withheld)
-        shown, texts = await self._matching(query, shown, words)
+        shown = await self._as_stored(query, hits[:wanted], withheld)
+        if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
+            return []
         if self._reranking:
-            shown = await self._reranked(self._reranking, query, shown, texts, words)
+            shown = await self._reranked(self._reranking, query, shown, words)
+        shown = _near_the_best(query, shown)
+        texts = await self._said_in(query, shown)
         # in a thread, because it computes
-        return await asyncio.to_thread(_with_matches, shown[: query.k], texts, words)
+        return await asyncio.to_thread(_with_matches, shown, texts, words)
 
-    async def _first_stage(self, query: Query) -> tuple[list[Recalled], AskedTime | None]:
+    async def _candidates(self, query: Query, vector: Dense | None, asked: AskedTime | None) -> list[Candidate]:
         """Ask the index, and once more for the time that the query names."""
-        hits, asked = await together(
-            self._search(query.model_copy(update={"k": max(query.k, CANDIDATES)})),
-            # in a thread, because it computes
-            asyncio.to_thread(asked_time, query.text, self._now(), self._zone),
-        )
-        if asked is None:
-            return hits, None
-        within = query.within(asked.begin, asked.end).model_copy(update={"k": CANDIDATES})
-        return together_with(hits, await self._search(within)), asked
+        queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
+        answers = await together(*(self._search(each, vector) for each in queries))
+        return list({one.hit.episode_id: one for found in answers for one in found}.values())
 
-    async def _ranked_by_passages(
-        self, query: Query, hits: Sequence[Recalled], asked: AskedTime | None
-    ) -> tuple[list[Candidate], QueryWords]:
-        """Read the messages of the first CANDIDATES, and fuse their order with that of their best passages."""
-        read = hits[: _readable(hits)]
-        episodes = await self._texts.read(query, read)
-        said = [episode.words for episode in episodes]
-        text = asked.rest if asked else query.text  # what names the time is no subject of a passage
-        words, passages = await asyncio.to_thread(_compared, text, said)
-        candidates = [
-            Candidate(_explained(query, hit, passage.score), {its.ids[at]: w for at, w in passage.matching.items()})
-            if passage
-            else Candidate(hit)
-            for hit, its, passage in zip(read, episodes, passages, strict=True)
-        ]
-        if asked:
-            candidates = await self._of_time(asked, query, candidates)
-        by_passage = passage_order(passages, [hit.ended_at for hit in read])
-        ranks = fused([range(len(read)), by_passage], _of_asked_time(candidates))
-        return [*(_scored(candidates[at], score) for at, score in ranks), *map(Candidate, hits[len(read) :])], words
+    async def _of_time(self, asked: AskedTime, query: Query, ranked: Sequence[Ranked]) -> set[str]:
+        """Return the ids of the episodes with words of the query that were at this time, or in which a message with
+        these words names it: what is planned for May is said in April."""
+        matching = [one for one in ranked if one.scores.message > 0]  # vectors find something at any time
+        hits = {one.candidate.hit.episode_id: one.candidate.hit for one in matching}
+        found = {name for name, hit in hits.items() if asked.meets(hit.started_at, hit.ended_at)}
+        others = [one for one in matching if one.candidate.hit.episode_id not in found]
+        texts = await self._texts(query, ((one.candidate.hit, _named(one)) for one in others), NAMED_CHARACTERS)
 
-    async def _of_time(self, asked: AskedTime, query: Query, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Mark those with a match that were at this time, or a match of which names it: what is planned for May is
-        said in April."""
-        at_time = [asked.meets(one.hit.started_at, one.hit.ended_at) for one in candidates]
-        others = [(one.hit, [*one.matching]) for one, is_in in zip(candidates, at_time, strict=True) if not is_in]
-        texts = await self._texts.texts(query, others, MESSAGE_CHARACTERS)
-
-        def is_of_time(candidate: Candidate, is_in: bool) -> bool:
-            its = texts.get(candidate.hit.episode_id, {}).values()
-            named = is_in or any(asked.is_named(text.content, candidate.hit.ended_at) for text in its)
-            return named and bool(candidate.matching)  # vectors find something at any time
+        def names_it(name: str) -> bool:
+            return any(asked.is_named(text.content, hits[name].ended_at) for text in texts[name].values())
 
         # in a thread, because it computes
-        marks = await asyncio.to_thread(lambda: [*map(is_of_time, candidates, at_time)])
-        return [one._replace(is_of_asked_time=mark) for one, mark in zip(candidates, marks, strict=True)]
+        return found | await asyncio.to_thread(lambda: set(filter(names_it, texts)))
 
-    async def _as_stored(self, query: Query, ranked: Sequence[Candidate], withheld: Withheld) -> list[Candidate]:
+    async def _as_stored(self, query: Query, hits: Sequence[Hit], withheld: Withheld) -> list[Hit]:
         """Those that may be shown, as their stored revisions are: the index may have an earlier one."""
-        stored = await self._episodes.find_many([one.hit.episode_id for one in ranked])
-        shown: list[Candidate] = []
-        for one in ranked:
+        stored = await self._episodes.find_many([one.hit.episode_id for one in hits])
+        shown: list[Hit] = []
+        for one in hits:
             episode = stored.get(one.hit.episode_id)
             if episode and query.allows(episode.summary) and not withheld.hides(episode):
-                kept = {name: w for name, w in one.matching.items() if name in episode.summary.message_ids}
-                shown.append(one._replace(hit=_stored_hit(one.hit, episode.summary), matching=kept))
+                kept = {name: score for name, score in one.messages.items() if name in episode.summary.message_ids}
+                shown.append(one._replace(hit=_stored_hit(one.hit, episode.summary), messages=kept))
         return shown
 
-    async def _matching(
-        self, query: Query, shown: Sequence[Candidate], words: QueryWords
-    ) -> tuple[list[Candidate], Texts]:
-        """Read the messages that match, by episode and message id.
+    async def _texts(
+        self, query: Query, wanted: Iterable[tuple[Recalled, Iterable[str]]], characters: int
+    ) -> dict[str, dict[str, MessageText]]:
+        """Read some messages of each hit from the archive, without those that it does not have any more."""
+        keys = {
+            message_key(hit.conversation_id, one, query.tenant_id): (hit.episode_id, one)
+            for hit, message_ids in wanted
+            for one in message_ids
+        }
+        texts = defaultdict[str, dict[str, MessageText]](dict)
+        for key, text in (await self._archive.texts(list(keys), characters) if keys else {}).items():
+            episode_id, message_id = keys[key]
+            texts[episode_id][message_id] = text
+        return texts
 
-        A hit without a passage may have the words after the beginnings of its messages, so these are searched.
-        """
-        left, wanted = MOST_SEARCHED, []
-        for one in shown:
-            ids = [*one.matching] or one.hit.message_ids[:left]
-            left -= 0 if one.matching else len(ids)
-            wanted.append((one.hit, ids))
-        texts = await self._texts.texts(query, wanted, READ_CHARACTERS)
-
-        if all(one.matching for one in shown):
-            return [*shown], texts
-
-        def matching(one: Candidate) -> Candidate:
-            return one if one.matching else one._replace(matching=best_messages(texts[one.hit.episode_id], words))
-
-        # in a thread, because it computes
-        return await asyncio.to_thread(lambda: [*map(matching, shown)]), texts
+    async def _said_in(self, query: Query, hits: Iterable[Hit]) -> Texts:
+        return await self._texts(query, ((one.hit, one.messages) for one in hits), READ_CHARACTERS)
 
     async def _reranked(
-        self,
-        reranking: Reranking,
-        query: Query,
-        shown: Sequence[Candidate],
-        texts: Texts,
-        words: QueryWords,
-    ) -> list[Candidate]:
-        """Fuse the reranker's order of the best with the one that they have; scores stay with the ranks.
+        self, reranking: Reranking, query: Query, shown: Sequence[Hit], words: Sequence[Word]
+    ) -> list[Hit]:
+        """Fuse the reranker's order of the best with the one that they have, by reciprocal ranks.
 
         The reranker knows nothing of times, and alone does worse than both on chats of short messages.
         """
         best = shown[: reranking.candidates]
+        texts = await self._said_in(query, best)
         documents = [
-            Document([text.content for text in _said_in(one, texts).values()], one.hit.short_summary) for one in best
+            Document([text.content for text in texts[one.hit.episode_id].values()], one.hit.short_summary)
+            for one in best
         ]
         order = await reranking.order(query.text, documents, words)
-        ranks = fused([order, range(len(best))], _of_asked_time(best)) if order else []
-        after = [_scored(best[at], one.hit.score) for (at, _), one in zip(ranks, best, strict=True)] if ranks else best
-        return [*after, *shown[len(best) :]]
+        if not order:
+            return list(shown)
+        ranks = defaultdict[int, float](float)
+        for places in (order, range(len(best))):
+            for at, place in enumerate(places):
+                ranks[place] += 1 / (FUSION_K + at)
+        for place, one in enumerate(best):
+            ranks[place] += ASKED_TIME_RANKS * one.is_of_asked_time / FUSION_K
+        fused = sorted(ranks, key=lambda place: -ranks[place])
+        scores = [one.hit.score for one in best]  # they stay with the ranks
+        return [
+            best[place]._replace(hit=best[place].hit.model_copy(update={"score": score}))
+            for place, score in zip(fused, scores, strict=True)
+        ] + list(shown[len(best) :])
 
 
-def together_with(hits: Sequence[Recalled], others: Sequence[Recalled]) -> list[Recalled]:
-    """The hits, and those of the others that are not among them, so that both have their share of the candidates."""
-    known = {hit.episode_id for hit in hits}
-    more = [hit for hit in others if hit.episode_id not in known]
-    kept = max(CANDIDATES - len(more), CANDIDATES // 2)
-    return [*hits[:kept], *more, *hits[kept:]]
+def _named(ranked: Ranked) -> dict[str, float]:
+    """The best messages by their ids."""
+    return {ranked.candidate.hit.message_ids[place]: score for place, score in ranked.messages.items()}
 
 
-def _readable(hits: Sequence[Recalled]) -> int:
-    """Number of hits whose messages are read."""
-    so_far = accumulate(len(hit.message_ids) for hit in hits[:CANDIDATES])
-    return sum(count <= MOST_MESSAGES for count in so_far)
+def _hit(query: Query, ranked: Ranked, of_time: Collection[str]) -> Hit:
+    hit, score, coverage = ranked.candidate.hit, ranked.score, ranked.coverage
+    is_of_time = hit.episode_id in of_time
+    if of_time:
+        bonus = ASKED_TIME_SHARE * is_of_time
+        score = score * (1 - ASKED_TIME_SHARE) + bonus
+        coverage = coverage * (1 - bonus) + bonus
+    scores = ranked.scores if query.explain else None
+    update = {"score": score, "coverage": coverage, "scores": scores}
+    return Hit(hit.model_copy(update=update), _named(ranked), is_of_time)
 
 
-def _compared(text: str, episodes: Sequence[EpisodeWords]) -> tuple[QueryWords, list[Passage | None]]:
-    words = QueryWords(text, episodes)
-    return words, best_passages(words, episodes)
-
-
-def _of_asked_time(candidates: Sequence[Candidate]) -> set[int]:
-    return {place for place, one in enumerate(candidates) if one.is_of_asked_time}
-
-
-def _explained(query: Query, hit: Recalled, score: float) -> Recalled:
-    """The hit with the score of its passage, if that was asked for."""
-    if not query.explain:
-        return hit
-    scores = (hit.scores or RankingScores()).model_copy(update={"passages": score})
-    return hit.model_copy(update={"scores": scores})
-
-
-def _scored(candidate: Candidate, score: float) -> Candidate:
-    return candidate._replace(hit=candidate.hit.model_copy(update={"score": score}))
+def _near_the_best(query: Query, hits: Sequence[Hit]) -> list[Hit]:
+    least = query.min_score_ratio * hits[0].hit.score
+    return [one for one in hits[: query.k] if one.hit.score >= least]
 
 
 def _stored_hit(hit: Recalled, summary: SummaryCreated) -> Recalled:
@@ -233,13 +204,10 @@ def _stored_hit(hit: Recalled, summary: SummaryCreated) -> Recalled:
     return hit.model_copy(update={**stored, "source": summary.quality.source})
 
 
-def _said_in(candidate: Candidate, texts: Texts) -> dict[str, MessageText]:
-    """Messages of the candidate that match, as far as they are still there."""
-    its = texts[candidate.hit.episode_id]
-    return {name: its[name] for name in candidate.matching if name in its}
-
-
-def _with_matches(shown: Sequence[Candidate], texts: Texts, words: QueryWords) -> list[Recalled]:
+def _with_matches(shown: Sequence[Hit], texts: Texts, words: Sequence[Word]) -> list[Recalled]:
     return within_budget(
-        [one.hit.model_copy(update={"matches": matches_of(_said_in(one, texts), one.matching, words)}) for one in shown]
+        [
+            one.hit.model_copy(update={"matches": matches_of(texts[one.hit.episode_id], one.messages, words)})
+            for one in shown
+        ]
     )

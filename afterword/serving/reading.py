@@ -8,26 +8,30 @@ from pydantic import BaseModel, ConfigDict, Field
 from afterword.context import Context
 from afterword.memory import (
     MAX_TOKENS,
+    MOST_NEIGHBOURS,
     MOST_PAGE_CONVERSATIONS,
     MOST_PAGE_EPISODES,
     MOST_PAGE_MESSAGES,
+    NEIGHBOURS,
     PAGE_CONVERSATIONS,
     PAGE_EPISODES,
     PAGE_MESSAGES,
     ConversationDetails,
     ConversationPage,
     EpisodePage,
+    MessageInContext,
     MessagePage,
 )
+from afterword.recalling.matches import hits_as_text
 from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
 from afterword.schemas.base import Model, PartyId, Time
 from afterword.serving.bodies import SMALL_BYTES, body_of, described_body
-from afterword.serving.paths import ConversationId, EpisodeId
+from afterword.serving.paths import ConversationId, EpisodeId, MessageId
 from afterword.serving.principal import MayRead, Principal
 from afterword.serving.problems import NotFound
 from afterword.serving.services import Services
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
-from afterword.streams.stores.index import MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
+from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
 
 MOST_CONTEXT_TOKENS = 1_000_000
 MOST_RECENT = 500
@@ -98,6 +102,11 @@ class MessagesQuery(ByAgent, ByOwner):
     """`next_before` of the page before."""
 
 
+class MessageQuery(ByOwner):
+    neighbours: int = Field(NEIGHBOURS, ge=0, le=MOST_NEIGHBOURS)
+    """Messages before it, and as many after it."""
+
+
 class RecallBody(Model):
     """A search in the episodes of one user."""
 
@@ -119,15 +128,23 @@ class RecallBody(Model):
     """Only episodes whose first message was sent at this time or later."""
     ended_before: Time | None = None
     """Only episodes whose last message was sent before this time."""
+    min_coverage: Annotated[float, Field(ge=0, le=1)] = MIN_COVERAGE
+    """Without a hit that covers so much of the query there are none: the user never talked about this."""
+    min_score_ratio: Annotated[float, Field(ge=0, le=1)] = MIN_SCORE_RATIO
+    """Hits with a lower share of the best score are left out."""
     explain: bool = False
-    """Each hit has its score in each ranking, which takes one more request to the index."""
+    """Each hit has what its score is made of."""
+    form: Literal["text"] | None = None
+    """`text` fills `as_text`, for a prompt."""
 
 
 class RecallAnswer(Model):
     """Hits of a search, best first."""
 
     hits: tuple[Recalled, ...]
-    """Hits, at most `k`."""
+    """Hits, at most `k`; none if the user never talked about this."""
+    as_text: str | None = None
+    """What was said as one text for a model, fenced as data, or that nothing is known; with `form=text`."""
 
 
 class EpisodeDocument(SummaryCreated):
@@ -286,6 +303,24 @@ async def list_messages(
     return page
 
 
+@router.get("/conversations/{conversation_id}/messages/{message_id}")
+async def get_message(
+    request: Request,
+    principal: MayRead,
+    conversation_id: ConversationId,
+    message_id: MessageId,
+    wanted: Annotated[MessageQuery, Query()],
+) -> MessageInContext:
+    """Show an archived message with those before and after it."""
+    found = await _services(request).memory.message(
+        conversation_id, message_id, wanted.neighbours, **wanted.owner(principal)
+    )
+    if found is None:
+        raise NotFound(what="message")
+    _count(request, 1)
+    return found
+
+
 @router.get("/episodes/{episode_id}")
 async def get_episode(
     request: Request, principal: MayRead, episode_id: EpisodeId, wanted: Annotated[ByOwner, Query()]
@@ -308,7 +343,10 @@ async def search_episodes(
         wanted.query, user_id=principal.user(wanted.user_id), tenant_id=principal.tenant(wanted.tenant_id), **filters
     )
     _count(request, len(hits))
-    return RecallAnswer(hits=tuple(hits))
+    return RecallAnswer(hits=tuple(hits), as_text=hits_as_text(hits) if wanted.form else None)
 
 
-RECALL_FILTERS = ("k", "agent_id", "conversation_id", "started_after", "ended_before", "explain")
+RECALL_FILTERS = (
+    *("k", "agent_id", "conversation_id", "started_after", "ended_before"),
+    *("min_coverage", "min_score_ratio", "explain"),
+)

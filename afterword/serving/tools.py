@@ -18,13 +18,16 @@ from pydantic import Field, TypeAdapter, ValidationError
 from afterword.context import ANYONE
 from afterword.memory import (
     MAX_TOKENS,
+    MOST_NEIGHBOURS,
     MOST_PAGE_CONVERSATIONS,
+    NEIGHBOURS,
     PAGE_CONVERSATIONS,
     PAGE_EPISODES,
     ConversationPage,
     Memory,
+    MessageInContext,
 )
-from afterword.recalling.matches import hit_lines
+from afterword.recalling.matches import NOTHING_KNOWN, hit_lines
 from afterword.schemas import ConversationFlush, MessageDeleted
 from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role
@@ -41,7 +44,7 @@ from afterword.serving.reading import (
 from afterword.serving.services import RecordSender
 from afterword.serving.writing import NewMessage, owned_message, require_own, write_events
 from afterword.streams.settings import Serve
-from afterword.streams.stores.index import MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
+from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
 from afterword.streams.summarizer.prompt.fences import cleaned, indented, quotation
 from afterword.streams.visible import printable, shown
 
@@ -60,6 +63,15 @@ class RecallArguments(Parameters):
     """Only episodes that began at this time or later; RFC 3339, with an offset."""
     until: Time | None = None
     """Only episodes that ended before this time; RFC 3339, with an offset."""
+    min_coverage: float = Field(MIN_COVERAGE, ge=0, le=1)
+    """How much of the query a hit has to cover, or nothing is known."""
+
+
+class MessageArguments(Parameters):
+    conversation_id: ConversationName
+    message_id: MessageName
+    neighbours: int = Field(NEIGHBOURS, ge=0, le=MOST_NEIGHBOURS)
+    """Messages before it, and as many after it."""
 
 
 class ContextArguments(Parameters):
@@ -160,7 +172,8 @@ class Toolbox:
     async def recall(self, given: RecallArguments) -> ToolAnswer:
         """Search what was said in earlier conversations with this user, best match first.
 
-        Use it whenever something may have been said before. `get_episode` has more about the episode of a hit.
+        Use it whenever something may have been said before. `get_message` has what was said around a message of a hit,
+        and `get_episode` more about its episode.
         """
         hits = await self.memory.recall(
             given.query,
@@ -169,6 +182,7 @@ class Toolbox:
             k=given.k,
             started_after=given.since,
             ended_before=given.until,
+            min_coverage=given.min_coverage,
         )
         return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(chain.from_iterable(map(_hit_lines, hits))), len(hits))
 
@@ -180,6 +194,15 @@ class Toolbox:
         return ToolAnswer(
             ContextAnswer.of(found), quoted([found.as_text(_visible)] if found.events else []), len(found.messages)
         )
+
+    async def get_message(self, given: MessageArguments) -> ToolAnswer:
+        """Read a message with those before and after it."""
+        found = await self.memory.message(given.conversation_id, given.message_id, given.neighbours, **self._owner)
+        if found is None:
+            raise NotFound(what="message")
+        messages = (*found.before, found.message, *found.after)
+        lines = (f"{one.sent_at:%Y-%m-%d %H:%M} UTC, {one.role}: {said(one.content)}" for one in messages)
+        return ToolAnswer(found, quoted(lines), len(messages))
 
     async def list_conversations(self, given: ConversationsArguments) -> ToolAnswer:
         """List this user's conversations, the one that was summarized last first."""
@@ -284,6 +307,7 @@ class AgentTool(Generic[G]):
 TOOLS: tuple[AgentTool[Any], ...] = (
     AgentTool("Search the memory", Toolbox.recall, RecallArguments, TypeAdapter(RecallAnswer)),
     AgentTool("Load a conversation", Toolbox.get_context, ContextArguments, TypeAdapter(ContextAnswer)),
+    AgentTool("Read a message", Toolbox.get_message, MessageArguments, TypeAdapter(MessageInContext)),
     AgentTool("List conversations", Toolbox.list_conversations, ConversationsArguments, TypeAdapter(ConversationPage)),
     AgentTool("List episodes", Toolbox.list_episodes, EpisodesArguments, TypeAdapter(EpisodeHeadings)),
     AgentTool("Show an episode", Toolbox.get_episode, EpisodeArguments, TypeAdapter(EpisodeDocument)),
@@ -333,7 +357,7 @@ def quoted(lines: Iterable[str]) -> str:
     """Fence what was said, as data; say so if there is nothing."""
     text = "\n".join(lines)
     if not text:
-        return "Nothing is known."
+        return NOTHING_KNOWN
     return quotation(text)
 
 

@@ -31,7 +31,7 @@ DELETED_FIELDS = (*SummaryDeleted.model_fields, "deleted", "changes", "as_of", "
 EPISODE_SCAN_FIELDS = tuple(sorted({*EPISODE_REF_FIELDS, "episode_revision", *DELETED_FIELDS}))
 """Fields of an `EpisodeRef`, and of what stays of a deleted episode."""
 EPISODE_VERSION_FIELDS = ("revision", "as_of", "made_by", "deleted", "reason")
-TEXT_FIELDS = ("source", "role", "sent_at")
+TEXT_FIELDS = ("source", "role", "sent_at", "user_id", "agent_id")
 MESSAGE_REF_FIELDS = ("source", "episode_id", "deleted", "offset", "skip_summarization", "content")
 
 _EMPTY_NAME = "%"
@@ -171,7 +171,8 @@ def message_from(document: StoredDocument) -> ArchivedMessage:
 
 
 def text_from(document: StoredDocument) -> MessageText:
-    return MessageText(document["content"], document["role"], document["sent_at"])
+    author = {"user": document["user_id"], "assistant": document.get("agent_id")}.get(document["role"])
+    return MessageText(document["content"], document["role"], document["sent_at"], author)
 
 
 def any_message_from(document: StoredDocument) -> ArchivedMessage | DeletedMessage:

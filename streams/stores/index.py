@@ -1,42 +1,30 @@
 """The protocol of the search index: which texts of an episode it holds, what a query asks, how a search ranks."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from afterword.schemas import SummaryCreated
 from afterword.schemas.base import Time
 from afterword.schemas.messages import Role
+from afterword.streams.stores.indexed_texts import pack_vectors, pack_words
 
 Dense = Sequence[float]
 Embed = Callable[[str], Awaitable[Dense | None]]
 """Makes the vector of a query's text; None to search by words alone."""
 
 MOST_HITS = 100
+MIN_COVERAGE = 0.2
+"""Keeps 95 % of the questions that an episode answers: `make quality`."""
+MIN_SCORE_RATIO = 0.4
 MOST_QUERY_CHARACTERS = 2000
 """Characters of a query that are searched for: its words are stemmed in each language that it may be in."""
 
-SUMMARY = "summary"
-TEXT = "text"
-DENSE = "dense"
-"""Names of the vectors; each ranks the episodes, and weighted reciprocal rank fusion makes one ranking of them.
-
-Score of an episode, the sum over the rankings of 1 / ((rank + 1) / weight + K − 1), ranks from 0: Cormack, Clarke and
-Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods" (2009), with weights as in
-Qdrant's documentation of hybrid queries.
-"""
-
-K = 1
-WEIGHTS = {TEXT: 6.0, SUMMARY: 1.0, DENSE: 0.3}
-"""The best of 21 on one half of the questions of `make quality`, which prints both halves; K was chosen on all of them.
-
-The dense vector must not hurt. The summary is for words that are in no message, which only an LLM writes.
-"""
 DEPTH = 50
-"""Episodes of each ranking that are fused."""
+"""Candidates of a search that are found by their words, and as many by their vectors."""
 
 PAYLOAD_FIELDS = {
     *("event_id", "episode_id", "conversation_id", "user_id", "agent_id", "tenant_id", "message_ids"),
@@ -44,8 +32,6 @@ PAYLOAD_FIELDS = {
 }
 DELETED = "deleted"
 """Marks the point that stays of a deleted episode in Qdrant: without vectors, texts and owner; no search finds it."""
-
-Item = TypeVar("Item")
 
 
 class Query(BaseModel):
@@ -64,8 +50,12 @@ class Query(BaseModel):
     """Only episodes whose first message was sent at this time or later."""
     ended_before: Time | None = None
     """Only episodes whose last message was sent before this time."""
+    min_coverage: float = Field(MIN_COVERAGE, ge=0, le=1)
+    """If no hit has this coverage, there are none: the user never talked about this."""
+    min_score_ratio: float = Field(MIN_SCORE_RATIO, ge=0, le=1)
+    """Hits with a lower share of the best score are left out."""
     explain: bool = False
-    """Hits have `scores`, which takes one more request to the index."""
+    """Hits have `scores`."""
 
     def within(self, begin: datetime, end: datetime) -> "Query":
         """The same query, of episodes that were at this time alone."""
@@ -84,18 +74,18 @@ class Query(BaseModel):
 
 
 class RankingScores(BaseModel):
-    """Scores of an episode in each ranking, which compare within it only; null: the ranking does not have it."""
+    """What a hit's score is made of; each is between 0 and 1."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
-    text: float | None = None
-    """BM25 of the query's words in the messages."""
-    summary: float | None = None
-    """BM25 of the query's words in the summary."""
-    dense: float | None = None
-    """Cosine of the vectors of query and summary."""
-    passages: float | None = None
-    """BM25 of the query's words in the best passage of a few messages; among the candidates of the second stage."""
+    episode: float
+    """BM25 of the query's words in the episode, as a share of the most that is possible."""
+    passage: float
+    """The same in the best three messages in a row."""
+    message: float
+    """The same in the best message."""
+    cosine: float | None
+    """Best cosine of the vectors of query and message; null without vectors."""
 
 
 class Match(BaseModel):
@@ -105,11 +95,13 @@ class Match(BaseModel):
 
     message_id: str
     role: Role
+    author: str | None = None
+    """Id of the user who wrote it, or of the agent; null where nobody is named."""
     sent_at: Time
     content: str
     """Its text as the archive has it now; of a long one, the sentences around the words of the query."""
     score: float
-    """Weight of the query's words that it has; comparable within one hit only."""
+    """What it has of the query's words, with vectors plus the cosine; comparable within one search."""
 
 
 class Recalled(BaseModel):
@@ -117,8 +109,10 @@ class Recalled(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    score: float
-    """The score of the fused ranks: comparable within one search only."""
+    score: float = 0.0
+    """How well it matches, 0 to 1."""
+    coverage: float = 0.0
+    """How much of the query one of its passages has, 0 to 1: low if the user never talked about this."""
     episode_id: str
     event_id: str
     revision: int
@@ -136,14 +130,26 @@ class Recalled(BaseModel):
     matches: tuple[Match, ...] = ()
     """What was said: the messages of the best passage that have words of the query, best first."""
     scores: RankingScores | None = None
-    """Scores of the rankings that `score` was fused from; null unless they were asked for."""
+    """What `score` is made of; null unless that was asked for."""
+
+
+class Candidate(NamedTuple):
+    """An episode that a search found, with what the ranking compares."""
+
+    hit: Recalled
+    words: bytes
+    """As `pack_words` makes them."""
+    vectors: bytes = b""
+    """As `pack_vectors` makes them; empty without an embedder."""
 
 
 class EpisodeIndex(Protocol):
     """Writes may be repeated, and a lower revision never replaces a higher one. All methods raise StoreUnavailable."""
 
-    async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
-        """Index an episode by its summary and its messages' text; `dense` is the vector of `summary_text`."""
+    async def put(
+        self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+    ) -> None:
+        """Index an episode by its summary and its messages. `texts`, `vectors`: by message id; some may be missing."""
         ...
 
     async def remove(self, episode_id: str, revision: int) -> None:
@@ -153,10 +159,10 @@ class EpisodeIndex(Protocol):
         """
         ...
 
-    async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
-        """The best `k` episodes, best first. Without `dense` every hit shares a word with the query.
+    async def search(self, query: Query, dense: Dense | None = None) -> list[Candidate]:
+        """The DEPTH (or `k`) best episodes by their words, and as many by their vectors; without `dense`, by words.
 
-        `dense`: the query's vector, made by the model that made the episodes' vectors.
+        `dense`: the query's vector, made by the model that made the messages' vectors.
         """
         ...
 
@@ -174,9 +180,12 @@ def summary_text(summary: SummaryCreated) -> str:
     return f"{summary.title}\n{summary.short_summary}\n{summary.long_summary}"
 
 
-def raw_text(contents: Iterable[str]) -> str:
-    """The text that is indexed of an episode's core messages, whether from the event or from the archive."""
-    return "\n".join(contents)
+def packed_texts(
+    summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None
+) -> tuple[bytes, bytes]:
+    """Pack words and vectors of an episode's messages, in the order of `message_ids`. Linear in the texts."""
+    words = pack_words([texts.get(one, "") for one in summary.message_ids], summary_text(summary))
+    return words, pack_vectors([(vectors or {}).get(one) for one in summary.message_ids])
 
 
 def collection_name(collection: str, embedder_model: str | None) -> str:
@@ -192,15 +201,6 @@ def payload(summary: SummaryCreated) -> dict[str, Any]:
     }
 
 
-def recalled(payload: Mapping[str, Any], score: float, scores: RankingScores | None = None) -> Recalled:
+def recalled(payload: Mapping[str, Any]) -> Recalled:
     """The hit of what `payload` made."""
-    return Recalled(**{**payload, "score": score, "scores": scores, "source": payload["quality"]["source"]})
-
-
-def fused(rankings: Mapping[str, Sequence[Item]]) -> list[tuple[Item, float]]:
-    """Best first, with scores. `rankings`: items, best first, by the name of their vector. Ties keep the first seen."""
-    scores: dict[Item, float] = {}
-    for name, ranking in rankings.items():
-        for rank, item in enumerate(ranking):
-            scores[item] = scores.get(item, 0.0) + 1 / ((rank + 1) / WEIGHTS[name] + K - 1)
-    return sorted(scores.items(), key=lambda found: -found[1])
+    return Recalled(**{**payload, "source": payload["quality"]["source"]})

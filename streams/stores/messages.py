@@ -30,6 +30,8 @@ class MessageText(NamedTuple):
     content: str
     role: Role
     sent_at: datetime
+    author: str | None = None
+    """The user, or the agent whose answer it is; None for nobody that is named."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """The search index on a Qdrant server.
 
-A point holds a sparse vector of the summary, one of the raw text, and a dense one if there is an embedder.
+A point holds a sparse vector of the words of messages and summary and, with an embedder, a vector of each message.
 """
 
 import asyncio
+import base64
 import math
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from json import JSONDecodeError
 from operator import methodcaller
@@ -25,20 +25,14 @@ from afterword.streams.settings import EmbedderSettings, Qdrant, variable, witho
 from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.index import (
     DELETED,
-    DENSE,
     DEPTH,
-    SUMMARY,
-    TEXT,
-    WEIGHTS,
+    Candidate,
     Dense,
-    K,
     Query,
-    RankingScores,
-    Recalled,
     collection_name,
+    packed_texts,
     payload,
     recalled,
-    summary_text,
 )
 from afterword.streams.stores.qdrant_server import STORE, causes, problem_of, rest_address, server_name, verification
 from afterword.streams.stores.sparse import document_vector, query_vector
@@ -49,7 +43,10 @@ TOO_MANY_REQUESTS = 429
 SERVER_ERRORS = 500
 
 OLDEST_VERSION = (1, 17)
-"""The first with the weights of a search's fusion. `update_filter`, the fence of revisions, came with 1.16."""
+"""The oldest that is tried. `update_filter`, the fence of revisions, came with 1.16."""
+
+WORDS, VECTORS = "words", "messages"
+"""Names of a point's vectors, and of what the ranking reads of it in the payload."""
 
 PAGE_SIZE = 1000
 FILTERED_FIELDS = ("tenant_id", "user_id", "agent_id", "conversation_id")
@@ -127,8 +124,10 @@ def require_supported(version: str, name: str = STORE) -> None:
     found = re.match(r"(\d+)\.(\d+)", version)
     if not found or (int(found[1]), int(found[2])) < OLDEST_VERSION:
         oldest = ".".join(map(str, OLDEST_VERSION))
-        problem = f"{name} is version {version!r}; {oldest} or later is needed: an older one ignores the "
-        problem += "weights of a search, or lets a late, lower revision replace a higher one"
+        problem = (
+            f"{name} is version {version!r}; {oldest} or later is needed: with an older one a late, lower revision "
+        )
+        problem += "may replace a higher one"
         raise ConfigurationError(setting=variable(("qdrant", "url")), problem=problem)
 
 
@@ -157,9 +156,14 @@ class QdrantIndex:
         self._ready = False
         self._creating = asyncio.Lock()
 
-    async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
-        point = await asyncio.to_thread(_point, summary, raw_text, dense)  # stemming a long episode takes a while
-        await self._ensure_collection(len(dense) if dense else None)
+    async def put(
+        self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+    ) -> None:
+        # stemming a long episode takes a while
+        point = await asyncio.to_thread(_point, summary, texts, vectors)
+        if not vectors and self._model is not None and not await self._exists():
+            return  # the collection comes with the dimension of the first vector
+        await self._ensure_collection(len(next(iter(vectors.values()))) if vectors else None)
         await self._upsert(point, summary.revision)
 
     async def remove(self, episode_id: str, revision: int) -> None:
@@ -184,36 +188,16 @@ class QdrantIndex:
                 self._ready = False  # the collection was deleted, or a server came back without it
             raise
 
-    async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
-        request = await asyncio.to_thread(_search_request, query, dense)
-        if request is None or not await self._exists():
+    async def search(self, query: Query, dense: Dense | None = None) -> list[Candidate]:
+        requests = await asyncio.to_thread(_requests, query, dense)
+        if not requests or not await self._exists():
             return []
-        found = await self._connection.run(lambda client: client.query_points(self.collection, **request))
-        hits = [recalled(point.payload, point.score) for point in found.points]
-        if not (query.explain and hits):
-            return hits
-        scores = await self._scores(request["prefetch"], [point.id for point in found.points])
-        return [hit.model_copy(update={"scores": scores[hit.episode_id]}) for hit in hits]
-
-    async def _scores(self, rankings: Sequence[models.Prefetch], points: Sequence[Any]) -> dict[str, RankingScores]:
-        """Scores of these points in each ranking, by `episode_id`: an answer to a fused search has none."""
-        wanted = models.HasIdCondition(has_id=list(points))
-        requests = [
-            models.QueryRequest(
-                query=ranking.query,
-                using=ranking.using,
-                filter=models.Filter(must=[ranking.filter, wanted]),
-                limit=len(points),
-                with_payload=["episode_id"],
-            )
-            for ranking in rankings
-        ]
         answers = await self._connection.run(lambda client: client.query_batch_points(self.collection, requests))
-        scores: defaultdict[str, dict[str, float]] = defaultdict(dict)
-        for ranking, answer in zip(rankings, answers, strict=True):
-            for point in answer.points:
-                scores[point.payload["episode_id"]][str(ranking.using)] = point.score
-        return defaultdict(RankingScores, {found: RankingScores(**of) for found, of in scores.items()})
+        found = {point.id: point.payload for answer in answers for point in answer.points}
+        return [
+            Candidate(recalled(kept), base64.b64decode(kept[WORDS]), base64.b64decode(kept[VECTORS]))
+            for kept in found.values()
+        ]
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         require_texts(episode_ids=episode_ids)
@@ -250,21 +234,22 @@ class QdrantIndex:
 
     async def _check_dimension(self, dimension: int | None) -> None:
         info = await self._connection.run(lambda client: client.get_collection(self.collection))
-        dense = (info.config.params.vectors or {}).get(DENSE)
+        dense = (info.config.params.vectors or {}).get(VECTORS)
         found = dense.size if dense else None
-        if found != dimension:
+        if dimension is not None and found != dimension:
             problem = f"collection {self.collection} has vectors of dimension {found}, the embedder's have {dimension}"
             raise ConfigurationError(setting="AFTERWORD_EMBEDDER__MODEL", problem=problem)
 
     async def _created(self, dimension: int | None) -> bool:
         """Create the collection; False if another process was faster."""
-        dense = {DENSE: models.VectorParams(size=dimension, distance=models.Distance.COSINE)} if dimension else {}
+        best = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
+        dense = models.VectorParams(size=dimension or 0, distance=models.Distance.COSINE, multivector_config=best)
         sparse = models.SparseVectorParams(modifier=models.Modifier.IDF)
         create = methodcaller(
             "create_collection",
             self.collection,
-            vectors_config=dense,
-            sparse_vectors_config={SUMMARY: sparse, TEXT: sparse},
+            vectors_config={VECTORS: dense} if dimension else {},
+            sparse_vectors_config={WORDS: sparse},
             metadata={"embedder_model": self._model, "dimension": dimension},
         )
         try:
@@ -301,16 +286,18 @@ async def check(settings: Qdrant) -> str:
     return f"{without_credentials(settings.url) if settings.url else 'at its default address'}, version {version}"
 
 
-def _point(summary: SummaryCreated, raw_text: str, dense: Dense | None) -> models.PointStruct:
-    sparse = {SUMMARY: document_vector(summary_text(summary)), TEXT: document_vector(raw_text)}
-    vectors: dict[str, Any] = {
-        name: models.SparseVector(indices=list(vector.indices), values=list(vector.values))
-        for name, vector in sparse.items()
-        if vector.indices
-    }
-    if dense:
-        vectors[DENSE] = list(dense)
-    return models.PointStruct(id=point_id(summary.episode_id), vector=vectors, payload=payload(summary))
+def _point(
+    summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None
+) -> models.PointStruct:
+    words, packed = packed_texts(summary, texts, vectors)
+    sparse = document_vector(words)
+    named: dict[str, Any] = {}
+    if sparse.indices:
+        named[WORDS] = models.SparseVector(indices=list(sparse.indices), values=list(sparse.values))
+    if vectors:
+        named[VECTORS] = [list(vector) for vector in vectors.values()]
+    ranked = {WORDS: base64.b64encode(words).decode(), VECTORS: base64.b64encode(packed).decode()}
+    return models.PointStruct(id=point_id(summary.episode_id), vector=named, payload=payload(summary) | ranked)
 
 
 def _up_to(revision: int) -> models.Filter:
@@ -318,25 +305,16 @@ def _up_to(revision: int) -> models.Filter:
     return models.Filter(must=[models.FieldCondition(key="revision", range=models.Range(lte=revision))])
 
 
-def _search_request(query: Query, dense: Dense | None) -> dict[str, Any] | None:
-    """Arguments of `query_points` without the collection; None for a query without words and vector."""
-    vectors = _query_vectors(query.text, dense)
-    if not vectors:
-        return None
-    prefetch = [
-        models.Prefetch(query=vector, using=name, filter=_owned_by(query), limit=max(DEPTH, query.k))
-        for name, vector in vectors.items()
-    ]
-    fusion = models.RrfQuery(rrf=models.Rrf(k=K, weights=[WEIGHTS[name] for name in vectors]))
-    # the filter once more: whatever the prefetches return, no other user's episode gets out
-    owned = _owned_by(query)
-    return {"prefetch": prefetch, "query": fusion, "query_filter": owned, "limit": query.k, "with_payload": True}
-
-
-def _query_vectors(text: str, dense: Dense | None) -> dict[str, Any]:
-    sparse = query_vector(text)
+def _requests(query: Query, dense: Dense | None) -> list[models.QueryRequest]:
+    """One request for the best episodes by words, and one by vectors."""
+    sparse = query_vector(query.text)
     words = models.SparseVector(indices=list(sparse.indices), values=list(sparse.values))
-    return ({TEXT: words, SUMMARY: words} if sparse.indices else {}) | ({DENSE: list(dense)} if dense else {})
+    asked: dict[str, Any] = ({WORDS: words} if sparse.indices else {}) | ({VECTORS: [list(dense)]} if dense else {})
+    most = max(DEPTH, query.k)
+    return [
+        models.QueryRequest(query=vector, using=name, filter=_owned_by(query), limit=most, with_payload=True)
+        for name, vector in asked.items()
+    ]
 
 
 def _owned_by(query: Query) -> models.Filter:

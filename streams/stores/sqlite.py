@@ -32,14 +32,15 @@ SCHEMA = """
 CREATE TABLE points (
     id INTEGER PRIMARY KEY, episode_id TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
     tenant_id TEXT, user_id TEXT, agent_id TEXT, conversation_id TEXT, started_at INTEGER, ended_at INTEGER,
-    model TEXT, payload TEXT);
+    model TEXT, payload TEXT, packed BLOB);
 CREATE INDEX points_by_owner ON points (user_id, tenant_id, started_at);
-CREATE TABLE vectors (id INTEGER PRIMARY KEY, vector BLOB NOT NULL);
-CREATE VIRTUAL TABLE words USING fts5 (text, summary, tokenize = 'ascii');
+CREATE TABLE vectors (id INTEGER PRIMARY KEY, size INTEGER NOT NULL, packed BLOB NOT NULL);
+CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'ascii');
 INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
 """
 """`points`: the indexed episodes, with times in microseconds. Their `payload` is null in the row that keeps a removed
-episode out, and `model` is the one that made the vector. `words`: their stems, see `sqlite_index.py`."""
+episode out, `model` is the one that made the vectors, and `packed` has the words for the ranking. `words`: those for
+the search, see `sqlite_index.py`. `vectors`: those of the messages, and their dimension."""
 
 T = TypeVar("T")
 

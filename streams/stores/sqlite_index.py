@@ -1,7 +1,7 @@
-"""The search index in the SQLite file: FTS5 ranks words by `bm25()`, and NumPy ranks vectors by their cosines.
+"""The search index in the SQLite file: FTS5 finds words by `bm25()`, and NumPy finds vectors by their cosines.
 
-FTS5 gets stems, each behind a digest of the episode's owner. So a search reads only what its owner has, and a word is
-as rare as it is among the owner's episodes.
+FTS5 gets words as numbers, each behind a digest of the episode's owner. So a search reads only what its owner has, and
+a word is as rare as it is among the owner's episodes.
 """
 
 import hashlib
@@ -12,49 +12,32 @@ from typing import Any, NamedTuple
 import apsw
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from afterword.schemas import SummaryCreated
 from afterword.schemas.base import EPOCH
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.language import detect, plausible, stem_words
 from afterword.streams.stores.arguments import require_texts
-from afterword.streams.stores.index import (
-    DENSE,
-    DEPTH,
-    SUMMARY,
-    TEXT,
-    Dense,
-    Query,
-    RankingScores,
-    Recalled,
-    fused,
-    payload,
-    recalled,
-    summary_text,
-)
+from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, packed_texts, payload, recalled
+from afterword.streams.stores.indexed_texts import END, packed_vectors, packed_words
+from afterword.streams.stores.search_words import hashed, query_words
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 
-BM25 = {TEXT: "bm25(words, 1, 0)", SUMMARY: "bm25(words, 0, 1)"}
-"""FTS5's scores by column: the lower, the better."""
-COORDINATE = np.dtype("<f4")
+SCANNED = 1000
+"""Episodes whose vectors are compared with a query's, the newest ones; words find older ones, too."""
 OWNER_BYTES = 6
 """Length of an owner's digest; should two owners have the same one, a search still compares the owners themselves."""
 OWNER = 2
 """Conditions that every query has: user and tenant."""
-ALL = -1
-"""No limit."""
-
-Ranking = dict[int, float]
-"""Scores of episodes by the ids of their points, best first."""
 
 
 class Point(NamedTuple):
     """An episode as it is indexed."""
 
     row: Mapping[str, Any]
-    text: str
-    summary: str
+    words: str
+    vectors: bytes
+    size: int
+    """Coordinates of a vector."""
 
 
 class Allowed(NamedTuple):
@@ -73,19 +56,20 @@ class SqliteIndex:
         self._file = file
         self._model = model
 
-    async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
+    async def put(
+        self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+    ) -> None:
         # stemming a long episode takes a while, and other processes write meanwhile
-        point = await self._file.apart(lambda: _point(summary, raw_text, self._model))
-        if await self._file.write(lambda connection: _put(connection, point, dense)):
+        point = await self._file.apart(lambda: _point(summary, texts, vectors or {}, self._model))
+        if await self._file.write(lambda connection: _put(connection, point)):
             await self._file.empty_log()
 
     async def remove(self, episode_id: str, revision: int) -> None:
         await self._file.write(lambda connection: _remove(connection, episode_id, revision))
         await self._file.empty_log()
 
-    async def search(self, query: Query, dense: Dense | None = None) -> list[Recalled]:
-        found = await self._file.read(lambda connection: _search(connection, query, dense, self._model))
-        return [recalled(orjson.loads(kept), score, scores) for kept, score, scores in found]
+    async def search(self, query: Query, dense: Dense | None = None) -> list[Candidate]:
+        return await self._file.read(lambda connection: _search(connection, query, dense, self._model))
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         require_texts(episode_ids=episode_ids)
@@ -101,20 +85,23 @@ class SqliteIndex:
         await self._file.close()
 
 
-def _point(summary: SummaryCreated, raw_text: str, model: str | None) -> Point:
-    owner, told = _digest(summary.user_id, summary.tenant_id), summary_text(summary)
+def _point(summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense], model: str | None) -> Point:
+    owner = _digest(summary.user_id, summary.tenant_id)
+    words, packed = packed_texts(summary, texts, vectors)
     row = {
         **summary.model_dump(include={"episode_id", "revision", "tenant_id", "user_id", "agent_id", "conversation_id"}),
         "started_at": _microseconds(summary.started_at),
         "ended_at": _microseconds(summary.ended_at),
         "model": model,
         "payload": orjson.dumps(payload(summary)).decode(),
+        "packed": words,
     }
-    text, summarized = (" ".join(_stems(part, [detect(part)], owner)) for part in (raw_text, told))
-    return Point(row, text, summarized)
+    numbers = packed_words(words)
+    size = len(next(iter(vectors.values()))) if vectors else 0
+    return Point(row, " ".join(_tokens(numbers[numbers != END].tolist(), owner)), packed, size)
 
 
-def _put(connection: apsw.Connection, point: Point, dense: Dense | None) -> bool:
+def _put(connection: apsw.Connection, point: Point) -> bool:
     """Write an episode, unless a later revision is there; return whether it replaced one."""
     kept = _kept(connection, point.row["episode_id"])
     if kept and (kept.revision, kept.is_removed) > (point.row["revision"], False):
@@ -122,12 +109,12 @@ def _put(connection: apsw.Connection, point: Point, dense: Dense | None) -> bool
     if kept:
         _delete(connection, kept.id)
     row = insert(connection, "points", point.row)
-    connection.execute("INSERT INTO words (rowid, text, summary) VALUES (?, ?, ?)", (row, point.text, point.summary))
-    if dense:
-        other = "SELECT length(vector) FROM vectors JOIN points USING (id) WHERE model IS ? LIMIT 1"
-        for (kept_bytes,) in rows(connection, other, (point.row["model"],)):
-            _require_dimension(kept_bytes, dense)
-        connection.execute("INSERT INTO vectors (id, vector) VALUES (?, ?)", (row, _unit(dense).tobytes()))
+    connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (row, point.words))
+    if point.vectors:
+        other = "SELECT size FROM vectors JOIN points USING (id) WHERE model IS ? LIMIT 1"
+        for (kept_size,) in rows(connection, other, (point.row["model"],)):
+            _require_size(kept_size, point.size)
+        insert(connection, "vectors", {"id": row, "size": point.size, "packed": point.vectors})
     return kept is not None
 
 
@@ -158,52 +145,44 @@ def _delete(connection: apsw.Connection, row: int) -> None:
         connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))  # noqa: S608 – names of ours
 
 
-def _search(
-    connection: apsw.Connection, query: Query, dense: Dense | None, model: str | None
-) -> list[tuple[str, float, RankingScores | None]]:
-    """Payloads and scores of the best episodes, best first; those in each ranking if the query asks for them."""
-    words = {*_stems(query.text, plausible(query.text), _digest(query.user_id, query.tenant_id))}
-    allowed, depth = _allowed(query), max(DEPTH, query.k)
-    most = ALL if query.explain else depth
-    rankings = {name: _by_words(connection, name, words, allowed, most) for name in BM25 if words}
+def _search(connection: apsw.Connection, query: Query, dense: Dense | None, model: str | None) -> list[Candidate]:
+    allowed = _allowed(query)
+    found = dict.fromkeys(_by_words(connection, query, allowed))
     if dense:
-        rankings[DENSE] = _by_vector(connection, model, dense, allowed)
-    best = dict(fused({name: list(ranking)[:depth] for name, ranking in rankings.items()})[: query.k])
-    # the owner once more: whatever the rankings have, no other user's episode gets out
-    select = f"SELECT id, payload FROM points WHERE id IN (SELECT value FROM json_each(:ids)) AND {allowed.condition}"  # noqa: S608 – of ours
-    kept = dict(rows(connection, select, {**allowed.values, "ids": orjson.dumps(list(best)).decode()}))
-    return [
-        (kept[row], score, _scores(rankings, row) if query.explain else None)
-        for row, score in best.items()
-        if row in kept
-    ]
+        found |= dict.fromkeys(_by_vector(connection, model, dense, allowed)[: max(DEPTH, query.k)])
+    # the owner once more: whatever was found, no other user's episode gets out
+    select = f"""SELECT points.id, payload, points.packed, coalesce(vectors.packed, x'')
+        FROM points LEFT JOIN vectors USING (id)
+        WHERE points.id IN (SELECT value FROM json_each(:ids)) AND {allowed.condition}"""  # noqa: S608 – of ours
+    values = {**allowed.values, "ids": orjson.dumps(list(found)).decode()}
+    kept = {row: packed for row, *packed in rows(connection, select, values)}
+    candidates = (kept[row] for row in found if row in kept)
+    return [Candidate(recalled(orjson.loads(hit)), words, vectors) for hit, words, vectors in candidates]
 
 
-def _scores(rankings: Mapping[str, Ranking], row: int) -> RankingScores:
-    return RankingScores(**{name: ranking.get(row) for name, ranking in rankings.items()})
+def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> list[int]:
+    """Find the best episodes that have a word of the query; of equal ones, the one that was put first leads."""
+    asked = hashed(form for word in query_words(query.text) for form in word.forms)
+    if not asked:
+        return []
+    match = " OR ".join(dict.fromkeys(_tokens(asked, _digest(query.user_id, query.tenant_id))))
+    only = "" if allowed.is_every else f"AND rowid IN (SELECT id FROM points WHERE {allowed.condition})"  # noqa: S608 – of ours
+    select = f"SELECT rowid FROM words WHERE words MATCH :match {only} ORDER BY bm25(words), rowid LIMIT :most"  # noqa: S608 – of ours
+    return [row for (row,) in rows(connection, select, {**allowed.values, "match": match, "most": max(DEPTH, query.k)})]
 
 
-def _by_words(connection: apsw.Connection, column: str, words: Iterable[str], allowed: Allowed, most: int) -> Ranking:
-    """Score the episodes that have one of the words in the column; of equal ones, the one that was put first leads."""
-    match = f"{column} : ({' OR '.join(map(_quoted, words))})"
-    # with the plus the set is made once; without it SQLite may run the match anew for each of its members
-    only = "" if allowed.is_every else f"AND +rowid IN (SELECT id FROM points WHERE {allowed.condition})"  # noqa: S608 – of ours
-    select = f"""SELECT rowid, -{BM25[column]} AS score FROM words
-        WHERE words MATCH :match {only} ORDER BY score DESC, rowid LIMIT :most"""  # noqa: S608 – of ours
-    return dict(rows(connection, select, {**allowed.values, "match": match, "most": most}))
-
-
-def _by_vector(connection: apsw.Connection, model: str | None, dense: Dense, allowed: Allowed) -> Ranking:
-    """Score all of the allowed episodes by cosine."""
-    select = f"""SELECT id, vector FROM points JOIN vectors USING (id)
-        WHERE {allowed.condition} AND model IS :model ORDER BY id"""  # noqa: S608 – of ours
-    found = rows(connection, select, {**allowed.values, "model": model})
+def _by_vector(connection: apsw.Connection, model: str | None, dense: Dense, allowed: Allowed) -> list[int]:
+    """Order the newest episodes that are allowed by the best cosine of a message."""
+    select = f"""SELECT id, size, vectors.packed FROM points JOIN vectors USING (id)
+        WHERE {allowed.condition} AND model IS :model ORDER BY id DESC LIMIT :most"""  # noqa: S608 – of ours
+    found = rows(connection, select, {**allowed.values, "model": model, "most": SCANNED})
     if not found:
-        return {}
-    _require_dimension(len(found[0][1]), dense)
-    vectors = np.frombuffer(b"".join(vector for _, vector in found), COORDINATE).reshape(len(found), len(dense))
-    cosines = vectors @ _unit(dense)
-    return {found[at][0]: float(cosines[at]) for at in np.argsort(-cosines, kind="stable")}
+        return []
+    _require_size(found[0][1], len(dense))
+    lengths = np.array([len(packed) // len(dense) for *_, packed in found])
+    cosines = packed_vectors(b"".join(packed for *_, packed in found), len(dense)) @ np.asarray(dense, np.float32)
+    best = np.maximum.reduceat(cosines, np.cumsum(lengths) - lengths)
+    return [found[at][0] for at in np.argsort(-best, kind="stable")]
 
 
 def _allowed(query: Query) -> Allowed:
@@ -219,26 +198,15 @@ def _allowed(query: Query) -> Allowed:
     return Allowed(" AND ".join(given), {part.rpartition(":")[2]: v for part, v in given.items()}, len(given) == OWNER)
 
 
-def _require_dimension(kept_bytes: int, dense: Dense) -> None:
+def _require_size(kept: int, size: int) -> None:
     """Raises: ConfigurationError."""
-    kept = kept_bytes // COORDINATE.itemsize
-    if kept != len(dense):
-        problem = f"the index has vectors of dimension {kept}, the embedder's have {len(dense)}"
+    if kept != size:
+        problem = f"the index has vectors of dimension {kept}, the embedder's have {size}"
         raise ConfigurationError(setting="AFTERWORD_EMBEDDER__MODEL", problem=problem)
 
 
-def _unit(dense: Dense) -> NDArray[np.float32]:
-    vector = np.asarray(dense, COORDINATE)
-    length = float(np.linalg.norm(vector))
-    return vector / np.float32(length) if length else vector
-
-
-def _stems(text: str, languages: Iterable[str], owner: str) -> list[str]:
-    return [owner + stem for language in languages for stem in stem_words(text, language)]
-
-
-def _quoted(word: str) -> str:
-    return '"' + word.replace('"', '""') + '"'
+def _tokens(numbers: Iterable[int], owner: str) -> list[str]:
+    return [f"{owner}{number:x}" for number in numbers]
 
 
 def _digest(user_id: str, tenant_id: str | None) -> str:

@@ -515,8 +515,7 @@ class Amendments(Revisions):
         else:
             summary = episode.summary
             states = await self._read_messages(self._messages.states, summary, summary.message_ids)
-            archived = [states[i] for i in summary.message_ids if i in states]
-            living = [state.message.content for state in archived if isinstance(state, ArchivedMessage)]
+            living = {one: state.message.content for one, state in states.items() if isinstance(state, ArchivedMessage)}
             await self._put_point(summary, living)
         await self._announce(episode)
 

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import structlog
 
 from afterword.streams.errors import (
@@ -21,6 +23,7 @@ from afterword.streams.stores.index import Dense, Embed
 from afterword.streams.summarizer.llm.http import HttpClient
 from afterword.streams.summarizer.llm.refusals import PromptRefusals
 from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
+from afterword.streams.together import together
 
 STORE = "embedder"
 STAGE = "embed"
@@ -30,6 +33,8 @@ OLLAMA_URL = "http://127.0.0.1:11434"
 ATTEMPTS = 4
 RETRY_BUDGET_SECONDS = 60.0
 """Time for the retries of one call; after that its step is retried, with backoff."""
+VECTOR_CHARACTERS = 1000
+"""Characters of a message whose vector is made: people say what matters first."""
 LARGEST_COORDINATE = 3.4e38
 """Largest 32-bit float, as vector stores keep coordinates."""
 
@@ -139,6 +144,16 @@ def make_embedder(settings: EmbedderSettings, shown: Callable[[str], str] = str)
     return None
 
 
+async def embed_messages(embedder: Embedder, texts: Mapping[str, str]) -> dict[str, Vector]:
+    """Embed the beginnings of messages, which are given by their ids; without those that the server refuses.
+
+    Raises: StoreUnavailable, ConfigurationError.
+    """
+    told = {one: text[:VECTOR_CHARACTERS] for one, text in texts.items() if text.strip()}
+    vectors = await together(*(embedder.embed(text) for text in told.values()))
+    return {one: vector for one, vector in zip(told, vectors, strict=True) if vector is not None}
+
+
 def query_embedder(embedder: Embedder | None) -> Embed:
     """Make the function that embeds search queries. Its calls raise: ConfigurationError.
 
@@ -166,16 +181,25 @@ def _is_coordinate(value: object) -> bool:
 
 
 def _local_vector(text: str) -> Vector:
-    vector: Vector = _local_model().embed(text, norm=True)[0].tolist()
+    weights, tokenizer = _local_model()
+    tokens = tokenizer.encode(text, add_special_tokens=False).ids
+    vector: Vector = weights[tokens].mean(axis=0, dtype=np.float32).tolist() if tokens else [0.0] * weights.shape[1]
     return vector
 
 
 @cache
-def _local_model() -> Any:
+def _local_model() -> tuple[Any, Any]:
+    """Load token vectors and tokenizer from the wheel. Its package is not imported: that configures logging."""
+    found = find_spec("wordllama")
     try:
-        import wordllama
+        from safetensors.numpy import load_file
+        from tokenizers import Tokenizer
     except ImportError:
-        problem = "local needs: pip install '.[local-embeddings]' in a checkout"
-        raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem) from None
-    # WordLlama looks for its bundled tokenizer in the cache directory, not in its own
-    return wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
+        found = None
+    if found is None or not found.submodule_search_locations:
+        problem = "local needs: pip install '.[memory]' in a checkout"
+        raise ConfigurationError(setting=variable(("embedder", "provider")), problem=problem)
+    wheel = Path(found.submodule_search_locations[0])
+    weights = load_file(wheel / "weights" / "l2_supercat_256.safetensors")["embedding.weight"]
+    tokenizer = Tokenizer.from_file(str(wheel / "tokenizers" / "l2_supercat_tokenizer_config.json"))
+    return weights, tokenizer

@@ -294,7 +294,7 @@ class Pipeline(Revisions):
         found, *_ = await together(
             self._follow_and_look(episode, stored, basis.history),
             self._retry_until_success("store_messages", lambda: self._messages.assign(summary.episode_id, keys)),
-            self._put_point(summary, (message.content for message in living)),
+            self._put_point(summary, {message.id: message.content for message in living}),
         )
         return found
 

@@ -1,6 +1,6 @@
 """The parts that every revision of an episode has, the first one included: the steps to make it, and its event."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -11,11 +11,11 @@ from afterword.schemas.ids import event_id, message_key, revision_of
 from afterword.streams.errors import ProviderError
 from afterword.streams.stores.coalescing import Coalesced
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, EpisodeVersion, StoredEpisode, scope_of
-from afterword.streams.stores.index import EpisodeIndex, raw_text, summary_text
+from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.current import MessageState
-from afterword.streams.summarizer.embedders import Embedder
+from afterword.streams.summarizer.embedders import Embedder, embed_messages
 from afterword.streams.summarizer.rolling import History, SummaryRules, read_current_history, read_history
 from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
@@ -113,12 +113,12 @@ class Revisions:
         scope = scope_of(episode.event)
         await self._retry_until_success("forget_replies", lambda: self._replies.forget(scope, ordinal))
 
-    async def _put_point(self, summary: SummaryCreated, contents: Iterable[str]) -> None:
-        """Index the summary, with the contents of its core messages."""
-        text, embedder, dense = raw_text(contents), self._embedder, None
+    async def _put_point(self, summary: SummaryCreated, texts: Mapping[str, str]) -> None:
+        """Index the summary, with the contents of its core messages by their ids."""
+        embedder, vectors = self._embedder, None
         if embedder:
-            dense = await self._retry_until_success("embed", lambda: embedder.embed(summary_text(summary)))
-        await self._retry_until_success("index", lambda: self._index.put(summary, text, dense))
+            vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
+        await self._retry_until_success("index", lambda: self._index.put(summary, texts, vectors))
 
     async def _remove_point(self, deletion: SummaryDeleted) -> None:
         await self._retry_until_success("index", lambda: self._index.remove(deletion.episode_id, deletion.revision))

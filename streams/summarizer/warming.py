@@ -4,7 +4,7 @@ import asyncio
 
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.episodes import EpisodeStore
-from afterword.streams.stores.sparse import document_vector
+from afterword.streams.stores.indexed_texts import pack_words
 from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
 from afterword.streams.tokens import count_tokens
 
@@ -19,7 +19,7 @@ def load_models() -> None:
     """Load what checks and indexes an episode, which takes 80 ms of CPU."""
     count_tokens(EXAMPLE)
     assess(SourceTexts(EXAMPLE), Texts(EXAMPLE, EXAMPLE, EXAMPLE), QualityRules())
-    document_vector(EXAMPLE)
+    pack_words([EXAMPLE], EXAMPLE)
 
 
 async def open_connections(episodes: EpisodeStore) -> None:

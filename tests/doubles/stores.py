@@ -459,7 +459,15 @@ class MemoryMessages:
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         found = {key: archived.message for key, archived in (await self.get_many(keys)).items()}
-        return {key: MessageText(m.content[:characters], m.role, m.sent_at or EPOCH) for key, m in found.items()}
+        return {
+            key: MessageText(
+                m.content[:characters],
+                m.role,
+                m.sent_at or EPOCH,
+                {"user": m.user_id, "assistant": m.agent_id}.get(m.role),
+            )
+            for key, m in found.items()
+        }
 
     async def missing(self, keys: Sequence[str]) -> set[str]:
         require_texts(keys=keys)

@@ -458,7 +458,7 @@ async def test_search_marks_words_and_a_deletion_disappears_everywhere(world: Wo
         await page.wait_for_url("**/conversations")
         await world.server.until(lambda answer: answer.status_code == 404, "/v1/episodes/gone:1")
         await search(page, "flights to rome", "u-gone")
-        await expect(page.get_by_text("Nothing was found")).to_be_visible()
+        await expect(page.get_by_text("Nothing is known")).to_be_visible()
         await page.goto(address("/conversations", user_id="u-gone"))
         await expect(page.get_by_text("None has a summary yet")).to_be_visible()
         await page.goto(address("/conversation", id="gone"))

@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from afterword.context import Summaries, fit, fit_into
+from afterword.recalling.matches import excerpt
 from afterword.recalling.times import asked_time
 from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import one_line
@@ -21,7 +22,9 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.language import detect, normalized, plausible, stem_words, words
 from afterword.streams.settings import Llm, Redaction
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
-from afterword.streams.stores.sparse import document_vector, query_vector
+from afterword.streams.stores.indexed_texts import pack_words
+from afterword.streams.stores.search_words import query_words
+from afterword.streams.stores.sparse import query_vector
 from afterword.streams.summarizer.answer import Limits, is_refusal, own_turn, read_answer, read_plain, without_thinking
 from afterword.streams.summarizer.control_tokens import strip_control_tokens
 from afterword.streams.summarizer.cutting import without_middle
@@ -165,7 +168,9 @@ READERS: dict[str, Reader] = {
     "problem": problem_line,
     "ChatML": lambda text: chatml([{"role": "user", "content": text}]),
     "plan of a long input": planned,
-    "vector of a document": document_vector,
+    "words of a document": lambda text: pack_words([text], text),
+    "excerpt": lambda text: excerpt(text, query_words(CONTENT)),
+    "excerpt for a query": lambda text: excerpt(CONTENT * 20, query_words(text[:MOST_QUERY_CHARACTERS])),
     "vector of a query": lambda text: query_vector(text[:MOST_QUERY_CHARACTERS]),
     "context": lambda text: fit([a_message(content=text or "a"), a_message("m2")], {"m1", "m2"}, 60),
     "summaries in a context": lambda text: fit_into(Summaries(text, text, (text,)), 60),

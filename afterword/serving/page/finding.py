@@ -23,15 +23,15 @@ from afterword.serving.page.visitor import ReadingVisitor, Submitted, field
 from afterword.serving.principal import Principal
 from afterword.serving.reading import Parameters
 from afterword.serving.services import Services
-from afterword.streams.stores.index import DENSE, MOST_QUERY_CHARACTERS, SUMMARY, TEXT, Match, Recalled
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Match, Recalled
 
 HITS = 10
 SEARCH_FIELDS = ("query", "user_id", "tenant_id")
-RANKINGS = {
-    "passages": "words in a passage",
-    TEXT: "words in messages",
-    SUMMARY: "words in summary",
-    DENSE: "vector",
+MEASURES = {
+    "passage": "words in a passage",
+    "message": "words in a message",
+    "episode": "words in the episode",
+    "cosine": "vector",
 }
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -46,7 +46,7 @@ class ShownHit:
     said: list[tuple[Match, Markup]]
     """The messages that match, each with its text."""
     scores: list[tuple[str, float]]
-    """Label and score of each ranking that has the episode."""
+    """Label and value of what the score is made of."""
 
 
 class SealedSearches:
@@ -123,6 +123,6 @@ def _marked(query: str, hits: Sequence[Recalled]) -> list[ShownHit]:
 
 def _shown(hit: Recalled, find: FindWords) -> ShownHit:
     said = [(match, with_words(match.content, find)) for match in hit.matches]
-    rankings = hit.scores.model_dump() if hit.scores else {}
-    scores = [(label, rankings[name]) for name, label in RANKINGS.items() if rankings.get(name) is not None]
+    measured = hit.scores.model_dump() if hit.scores else {}
+    scores = [(label, measured[name]) for name, label in MEASURES.items() if measured.get(name) is not None]
     return ShownHit(hit, with_words(hit.short_summary, find), said, scores)

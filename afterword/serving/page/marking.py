@@ -10,7 +10,8 @@ from markupsafe import Markup
 
 from afterword.schemas import MessageCreated
 from afterword.serving.page.rendering import anchor, cut_off, visible_text
-from afterword.streams.language import detect, plausible, stem_words, words
+from afterword.streams.language import detect, plausible
+from afterword.streams.stores.search_words import query_words, words_of
 
 FIGURE = re.compile(r"\d{1,40}(?:[.,:/-]\d{1,40}){0,8}")
 WORD = re.compile(r"\w{1,100}")
@@ -61,7 +62,7 @@ def _tokens(text: str, tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
 def word_finder(query: str) -> FindWords:
     """Make the function that finds where a text has words of the query, in any form that the search takes for them."""
     languages = plausible(query)
-    wanted = {stem for language in languages for stem in stem_words(query, language)}
+    wanted = {form for word in query_words(query) for form in word.forms}
 
     def find(text: str) -> list[tuple[int, int]]:
         # as it was indexed; a short text's language may be a wrong guess
@@ -72,9 +73,10 @@ def word_finder(query: str) -> FindWords:
 
 def _words_of(text: str, wanted: set[str], languages: Sequence[str]) -> Iterator[tuple[int, int]]:
     for word in WORD.finditer(text[:MARKED_CHARACTERS]):
-        if len(words(word[0])) > 1:  # a script without spaces: its words are pairs of characters
+        said = [words_of(word[0], language) for language in languages]
+        if len(said[0]) > 1:  # a script without spaces: its words are pairs of characters
             yield from _pairs(word[0].casefold(), word.start(), wanted)
-        elif any(wanted & set(stem_words(word[0], language)) for language in languages):
+        elif any(not wanted.isdisjoint(one.forms) for found in said for one in found):
             yield word.span()
 
 

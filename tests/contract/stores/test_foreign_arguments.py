@@ -13,6 +13,7 @@ from afterword.streams.stores.episodes import EpisodeStore, RollingRow
 from afterword.streams.stores.index import EpisodeIndex, Query
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.replies import KeptReply, ReplyCache
+from tests.indexing import put
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 
 FOREIGN: Sequence[Any] = (
@@ -150,7 +151,7 @@ async def test_no_method_of_the_replies_takes_an_operator(replies: ReplyCache) -
 
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
 async def test_no_method_of_the_index_takes_an_operator(index: EpisodeIndex) -> None:
-    await index.put(a_summary(), "The PIN is 4711.")
+    await put(index, a_summary(), "The PIN is 4711.")
     assert await refused(index, INDEX) == []
 
 

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from afterword.streams.stores.index import EpisodeIndex, Query, Recalled
+from afterword.streams.stores.index import DEPTH, EpisodeIndex, Query, packed_texts
+from afterword.streams.stores.indexed_texts import packed_vectors
+from tests.indexing import put
 from tests.samples import NOON, a_summary
 
 # the stand-in answers with the client's local mode, which warns that it has no payload indexes
@@ -16,7 +18,7 @@ def a_query(text: str, **fields: Any) -> Query:
 
 
 async def found(index: EpisodeIndex, text: str, **fields: Any) -> list[str]:
-    return [hit.episode_id for hit in await index.search(a_query(text, **fields))]
+    return [one.hit.episode_id for one in await index.search(a_query(text, **fields))]
 
 
 async def ids(index: EpisodeIndex) -> list[str]:
@@ -32,25 +34,25 @@ async def test_an_empty_index_has_nothing(index: EpisodeIndex) -> None:
 
 async def test_what_was_put_is_there_once_however_often_it_is_put(index: EpisodeIndex) -> None:
     for ordinal in (1, 2, 1, 1):
-        await index.put(a_summary(ordinal), "A flight to Rome, please.")
+        await put(index, a_summary(ordinal), "A flight to Rome, please.")
     assert await index.revisions(["c1:1", "c1:2", "c1:3"]) == {"c1:1": 1, "c1:2": 1}
     assert await index.revisions([]) == {}
     assert await ids(index) == ["c1:1", "c1:2"]
 
 
 async def test_many_writers_at_once_are_fine(index: EpisodeIndex) -> None:
-    await asyncio.gather(*(index.put(a_summary(n % 5 + 1), "text") for n in range(20)))
+    await asyncio.gather(*(put(index, a_summary(n % 5 + 1), "text") for n in range(20)))
     assert await ids(index) == [f"c1:{n}" for n in range(1, 6)]
 
 
 async def test_a_text_without_any_words_is_indexed_too(index: EpisodeIndex) -> None:
-    await index.put(a_summary(title="…", short_summary="?", long_summary="!"), "")
+    await put(index, a_summary(title="…", short_summary="?", long_summary="!"), "")
     assert await ids(index) == ["c1:1"]
 
 
 async def test_more_than_a_page_is_found(index: EpisodeIndex) -> None:
     for ordinal in range(1, 1003):
-        await index.put(a_summary(ordinal, title="T", short_summary="S", long_summary="L"), "t")
+        await put(index, a_summary(ordinal, title="T", short_summary="S", long_summary="L"), "t")
     assert len(set(await ids(index))) == 1002
 
 
@@ -60,51 +62,56 @@ async def test_an_empty_index_finds_nothing(index: EpisodeIndex) -> None:
 
 async def test_a_hit_says_what_an_agent_needs(index: EpisodeIndex) -> None:
     summary = a_summary(agent_id="a1")
-    await index.put(summary, "A flight to Rome, please.")
-    (hit,) = await index.search(a_query("flights"))
-    copied = hit.model_dump(exclude={"score", "source", "scores", "matches", "title"})
-    assert (hit.scores, hit.matches, hit.title) == (None, (), "")
+    await put(index, summary, "A flight to Rome, please.")
+    (one,) = await index.search(a_query("flights"))
+    copied = one.hit.model_dump(exclude={"score", "coverage", "source", "scores", "matches", "title"})
+    assert (one.hit.scores, one.hit.matches, one.hit.title) == (None, (), "")
     assert copied == {name: getattr(summary, name) for name in copied}
-    assert hit.source == "llm"
-    assert hit.score > 0
+    assert one.hit.source == "llm"
 
 
-def rankings(hit: Recalled) -> tuple[float, float, float]:
-    """Scores in each ranking; 0 where a ranking does not have it."""
-    assert hit.scores is not None
-    return hit.scores.text or 0, hit.scores.summary or 0, hit.scores.dense or 0
-
-
-async def test_a_search_that_explains_has_the_score_of_each_ranking(index: EpisodeIndex) -> None:
-    await index.put(a_summary(1, title="T", short_summary="A taxi.", long_summary="Paid."), "A taxi to the museum.")
-    await index.put(a_summary(2, title="T", short_summary="An invoice.", long_summary="Unpaid."), "The taxi is late.")
-    plain = await index.search(a_query("taxi museum"))
-    explained = await index.search(a_query("taxi museum", explain=True))
-    assert [(hit.episode_id, hit.score) for hit in explained] == [(hit.episode_id, hit.score) for hit in plain]
-    (text, summary, dense), (other_text, *others) = (rankings(hit) for hit in explained)
-    assert text > other_text > 0
-    assert summary > 0
-    assert (dense, others) == (0, [0, 0])
-    assert await index.search(a_query("taxi", explain=True, user_id="other")) == []
+async def test_a_candidate_has_what_the_ranking_compares(index: EpisodeIndex) -> None:
+    summary = a_summary()
+    texts = dict(zip(summary.message_ids, ["A flight to Rome, please.", "", "Thanks."], strict=True))
+    vectors = {summary.message_ids[0]: [0.6, 0.8], summary.message_ids[2]: [0.0, -2.0]}
+    await index.put(summary, texts, vectors)
+    (one,) = await index.search(a_query("flights"))
+    assert (one.words, one.vectors) == packed_texts(summary, texts, vectors)
+    kept = packed_vectors(one.vectors, 2).tolist()
+    assert kept == [pytest.approx([0.6, 0.8], abs=0.01), [0.0, 0.0], [0.0, -1.0]]
 
 
 async def test_an_episode_is_found_by_its_summary_or_by_its_messages(index: EpisodeIndex) -> None:
-    await index.put(a_summary(1, title="T", short_summary="An invoice.", long_summary="Unpaid."), "It is late.")
-    await index.put(a_summary(2, title="T", short_summary="A flight.", long_summary="Booked."), "To Rome, please.")
+    await put(index, a_summary(1, title="T", short_summary="An invoice.", long_summary="Unpaid."), "It is late.")
+    await put(index, a_summary(2, title="T", short_summary="A flight.", long_summary="Booked."), "To Rome, please.")
     assert await found(index, "invoices") == ["c1:1"]
     assert await found(index, "Rome") == ["c1:2"]
     assert await found(index, "museum") == []
     assert await found(index, "…") == []
 
 
-async def test_the_best_come_first_and_no_more_than_asked_for(index: EpisodeIndex) -> None:
-    texts = ["The taxi, a taxi.", "I take a taxi to the museum.", "Is it a museum?", *["Nothing of the kind."] * 5]
+async def test_of_many_episodes_the_best_are_candidates(index: EpisodeIndex) -> None:
+    texts = [*["Is it a museum?"] * DEPTH, "I take a taxi to the museum.", *["Nothing of the kind."] * 2 * DEPTH]
     for ordinal, text in enumerate(texts, start=1):
-        await index.put(a_summary(ordinal, title="T", short_summary="S", long_summary="L"), text)
-    assert (await found(index, "taxi museum"))[0] == "c1:2"
-    hits = await index.search(a_query("taxi museum", k=2))
-    assert len(hits) == 2
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+        await put(index, a_summary(ordinal, title="T", short_summary="S", long_summary="L"), text)
+    candidates = await found(index, "taxi museum")
+    assert len(candidates) == DEPTH
+    assert f"c1:{DEPTH + 1}" in candidates
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("We met at the Café Zoë.", "cafe zoe"),
+        ("Łódź jest miastem mojej żony.", "lodz"),
+        ("고양이를 키우고 있어요.", "고양이"),
+        ("The boiler costs 12,500 dollars.", "12500"),
+        ("We got a 🐶 named Otto.", "🐶"),
+    ],
+)
+async def test_words_are_found_as_people_write_them(index: EpisodeIndex, text: str, query: str) -> None:
+    await put(index, a_summary(title="T", short_summary="S", long_summary="L"), text)
+    assert await found(index, query) == ["c1:1"]
 
 
 OWNERS: dict[str, dict[str, Any]] = {
@@ -120,7 +127,7 @@ OWNERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("owner", OWNERS.values(), ids=OWNERS)
 async def test_only_what_belongs_to_both_tenant_and_user_is_found(index: EpisodeIndex, owner: dict[str, Any]) -> None:
     for n, fields in enumerate(OWNERS.values()):
-        await index.put(a_summary(conversation_id=f"c{n}", **fields), "A flight.")
+        await put(index, a_summary(conversation_id=f"c{n}", **fields), "A flight.")
     mine = f"c{list(OWNERS.values()).index(owner)}:1"
     assert await found(index, "flight", **owner) == [mine]
 
@@ -134,55 +141,58 @@ def test_there_is_no_query_without_tenant_and_user(missing: str) -> None:
 
 
 async def test_a_search_may_be_kept_to_an_agent_or_a_conversation(index: EpisodeIndex) -> None:
-    await index.put(a_summary(1, agent_id="a1"), "A flight.")
-    await index.put(a_summary(2), "A flight.")
-    await index.put(a_summary(1, conversation_id="c2"), "A flight.")
+    await put(index, a_summary(1, agent_id="a1"), "A flight.")
+    await put(index, a_summary(2), "A flight.")
+    await put(index, a_summary(1, conversation_id="c2"), "A flight.")
     assert await found(index, "flight", agent_id="a1") == ["c1:1"]
     assert sorted(await found(index, "flight", conversation_id="c1")) == ["c1:1", "c1:2"]
     assert await found(index, "flight", agent_id="a1", conversation_id="c2") == []
 
 
-async def test_a_dense_vector_finds_what_shares_no_word(index: EpisodeIndex) -> None:
-    await index.put(a_summary(1), "A flight.", [1.0, 0.0])
-    await index.put(a_summary(2), "An invoice.", [0.0, 1.0])
-    hits = await index.search(a_query("aeroplane", k=1, explain=True), [0.9, 0.1])
-    assert [hit.episode_id for hit in hits] == ["c1:1"]
-    assert rankings(hits[0]) == (0, 0, pytest.approx(0.994, abs=0.001))
-    hits = await index.search(a_query("invoice", k=1), [0.9, 0.1])
-    assert [hit.episode_id for hit in hits] == ["c1:2"]
+async def test_the_best_vector_of_a_message_finds_what_shares_no_word(index: EpisodeIndex) -> None:
+    for ordinal, vectors in ((1, [[0.0, -1.0], [1.0, 0.0]]), (2, [[0.0, 1.0], [0.0, 0.9]])):
+        summary = a_summary(ordinal)
+        ids = summary.message_ids[:2]
+        texts = dict.fromkeys(ids, "An invoice." if ordinal == 2 else "A flight.")
+        await index.put(summary, texts, dict(zip(ids, vectors, strict=True)))
+    hits = await index.search(a_query("aeroplane"), [0.9, 0.1])
+    assert [one.hit.episode_id for one in hits] == ["c1:1", "c1:2"]
+    assert await index.search(a_query("aeroplane", user_id="u2"), [0.9, 0.1]) == []
+    hits = await index.search(a_query("invoice"), [0.9, 0.1])
+    assert [one.hit.episode_id for one in hits] == ["c1:2", "c1:1"]
 
 
 async def test_the_indexed_revision_is_told(index: EpisodeIndex) -> None:
     assert await index.revisions(["c1:1"]) == {}
-    await index.put(a_summary(1), "text")
-    await index.put(a_summary(2, revision=3), "text")
+    await put(index, a_summary(1), "text")
+    await put(index, a_summary(2, revision=3), "text")
     assert await index.revisions(["c1:1", "c1:2", "c1:3"]) == {"c1:1": 1, "c1:2": 3}
 
 
 async def test_a_removed_episode_is_not_found_and_a_late_revision_does_not_bring_it_back(index: EpisodeIndex) -> None:
     await index.remove("c1:1", 2)  # before there is a collection
-    await index.put(a_summary(1), "a needle")
-    await index.put(a_summary(2), "hay")
+    await put(index, a_summary(1), "a needle")
+    await put(index, a_summary(2), "hay")
     await index.remove("c1:1", 3)
-    await index.put(a_summary(1, revision=2), "a needle")
+    await put(index, a_summary(1, revision=2), "a needle")
     assert await index.search(Query(text="needle", user_id="u1", tenant_id="t1")) == []
     assert await index.revisions(["c1:1", "c1:2"]) == {"c1:2": 1}
 
 
 async def test_what_is_removed_before_the_first_put_is_not_brought_back_by_it(index: EpisodeIndex) -> None:
     await index.remove("c1:1", 2)
-    await index.put(a_summary(1), "a needle")
+    await put(index, a_summary(1), "a needle")
     assert await index.revisions(["c1:1"]) == {}
 
 
 async def test_a_search_is_bounded_by_times(index: EpisodeIndex) -> None:
     for ordinal, minute in ((1, 0), (2, 10)):
         times = {"started_at": NOON + timedelta(minutes=minute), "ended_at": NOON + timedelta(minutes=minute + 5)}
-        await index.put(a_summary(ordinal, **times), "a flight to Rome")
+        await put(index, a_summary(ordinal, **times), "a flight to Rome")
 
     async def ordinals(**bounds: datetime) -> list[int]:
         found = await index.search(Query(text="flight", user_id="u1", tenant_id="t1", **bounds))
-        return sorted(hit.ordinal for hit in found)
+        return sorted(one.hit.ordinal for one in found)
 
     assert await ordinals() == [1, 2]
     assert await ordinals(started_after=NOON + timedelta(minutes=10)) == [2]

@@ -33,6 +33,7 @@ from afterword.streams.stores.mongo import MongoMessages
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.retention import expired
 from afterword.topics import ensure_topics
+from tests.indexing import put
 from tests.offsets import commit_offsets
 from tests.samples import a_message
 
@@ -113,7 +114,7 @@ class Deployment:
                 await stores.episodes.add(stored_episode(episode, summary))
                 keys = [message_key(episode.conversation_id, m.id, episode.tenant_id) for m in episode.messages]
                 await stores.messages.assign(episode.episode_id, keys)
-                await stores.index.put(summary, "text")
+                await put(stores.index, summary, "text")
 
     async def announce(self, short_summary: str = "short", count: int | None = None) -> None:
         async with self.producer.transaction():

@@ -10,6 +10,7 @@ from afterword.audit.stores import indexed_episodes
 from afterword.streams.settings import EmbedderSettings, Qdrant, Settings
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.opening import open_stores
+from tests.indexing import put
 from tests.samples import a_summary
 
 pytestmark = pytest.mark.nightly
@@ -27,7 +28,7 @@ def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
 async def owner(settings: Settings) -> AsyncIterator[EpisodeIndex]:
     """Index that a worker with these settings has open, one episode in it."""
     async with open_stores(settings) as stores:
-        await stores.index.put(a_summary(), "text", [0.6, 0.8] if settings.embedder.vectors_model else None)
+        await put(stores.index, a_summary(), "text", [0.6, 0.8] if settings.embedder.vectors_model else None)
         yield stores.index
 
 

@@ -17,6 +17,7 @@ from afterword.schemas import MessageCreated
 from afterword.streams.settings import Settings
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
+from tests.indexing import put
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 
 MESSAGES = 1000
@@ -70,7 +71,7 @@ async def test_a_search_needs_no_worker_and_minds_none(settings: Settings) -> No
     await rebuild_index(settings, lambda _: None, after=None, everything=False)
     async with Memory.from_settings(settings) as memory:
         async with open_stores(settings) as stores:
-            await stores.index.put(a_summary(1000), "…")  # as a summarizer's, while `afterword dev` runs
+            await put(stores.index, a_summary(1000), "…")  # as a summarizer's, while `afterword dev` runs
             during = await memory.recall("topic328", user_id="u1", tenant_id="t1")
         after = await memory.recall("topic328", user_id="u1", tenant_id="t1")
     assert [hit.episode_id for hit in during] == [hit.episode_id for hit in after] == ["c1:328"]
@@ -102,7 +103,7 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
     said = " ".join(f"2026-01-05, user: Text {n}, about topic328. (m{n})" for n in (981, 982, 983))
     assert out.split("\t")[1:] == ["c1:328", "2026-01-05 12:02", said, "Title 328: A flight to Rome was booked.\n"]
     code, out, err = run("recall", "topic328", "--user", "u1", "--no-tenant")
-    assert (code, out, err) == (0, "", "nothing found\n")
+    assert (code, out, err) == (0, "", "nothing is known about this\n")
     code, out, err = run("episodes", "c1", "--limit", "2")
     assert [line.split("\t")[0] for line in out.splitlines()] == ["330", "329"]
     assert err == "older ones: --before 329\n"

@@ -21,6 +21,7 @@ from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages, MongoReplies
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
 from afterword.streams.stores.replies import KeptReply, ReplyOrigin
+from tests.indexing import put
 from tests.samples import NOON, a_message, a_stored_episode
 
 PAGE = Path(__file__).parents[3] / "SECURITY.md"
@@ -77,7 +78,7 @@ async def fill(settings: Settings, database: MongoDatabase, conversation: str, t
         await messages.put_many([ArchivedMessage(said, 0, ordinal)])
         unarchived = message_key(conversation, text, "t1")
         await messages.assign(stored.summary.episode_id, [unarchived])
-        await index.put(stored.summary, text)
+        await put(index, stored.summary, text)
         kept = KeptReply(text, Usage(), origin=ReplyOrigin(scope, ordinal))
         await MongoReplies(database).put(f"{scope} {ordinal}", kept, LATER)
     await index.close()

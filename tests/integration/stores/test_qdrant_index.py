@@ -13,6 +13,7 @@ from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, open_index
 from afterword.streams.stores.sparse import query_vector
+from tests.indexing import put
 from tests.samples import a_summary
 
 NO_EMBEDDER = EmbedderSettings()
@@ -58,8 +59,11 @@ def _sparse(text: str) -> models.SparseVector:
 async def test_the_payload_has_all_ids_times_and_what_a_search_shows(
     index: QdrantIndex, client: AsyncQdrantClient
 ) -> None:
-    await index.put(a_summary(agent_id="a1"), RAW_TEXT)
+    await put(index, a_summary(agent_id="a1"), RAW_TEXT)
     _, record = await read(client)
+    assert record.payload is not None
+    assert record.payload.pop("words")
+    assert record.payload.pop("messages") == ""
     assert record.payload == {
         "event_id": "c1:1:1",
         "episode_id": "c1:1",
@@ -82,57 +86,58 @@ async def test_the_payload_has_all_ids_times_and_what_a_search_shows(
 async def test_an_episode_is_found_by_its_summary_and_by_its_messages(
     index: QdrantIndex, client: AsyncQdrantClient
 ) -> None:
-    await index.put(a_summary(1), RAW_TEXT)
-    await index.put(a_summary(2, short_summary="An invoice.", long_summary="Unpaid.", title="Invoice"), "It is late.")
-    assert [episode for episode, _ in await search(client, "booking flights", "summary")] == ["c1:1"]
-    assert [episode for episode, _ in await search(client, "museums", "text")] == ["c1:1"]
-    assert [episode for episode, _ in await search(client, "invoices", "summary")] == ["c1:2"]
+    await put(index, a_summary(1), RAW_TEXT)
+    await put(index, a_summary(2, short_summary="An invoice.", long_summary="Unpaid.", title="Invoice"), "It is late.")
+    assert [episode for episode, _ in await search(client, "booking flights", "words")] == ["c1:1"]
+    assert [episode for episode, _ in await search(client, "museums", "words")] == ["c1:1"]
+    assert [episode for episode, _ in await search(client, "invoices", "words")] == ["c1:2"]
 
 
 async def test_a_rare_word_counts_more_than_a_common_one(index: QdrantIndex, client: AsyncQdrantClient) -> None:
     for ordinal in range(1, 11):
-        await index.put(a_summary(ordinal), "hotel museum" if ordinal == 1 else "hotel station")
-    ((_, rare),) = await search(client, "museum", "text")
-    common = await search(client, "hotel", "text")
+        await put(index, a_summary(ordinal), "hotel museum" if ordinal == 1 else "hotel station")
+    ((_, rare),) = await search(client, "museum", "words")
+    common = await search(client, "hotel", "words")
     assert rare > max(score for _, score in common)
 
 
 async def test_without_an_embedder_there_is_no_dense_vector(index: QdrantIndex, client: AsyncQdrantClient) -> None:
-    await index.put(a_summary(), RAW_TEXT)
+    await put(index, a_summary(), RAW_TEXT)
     info, record = await read(client)
-    assert set(info.config.params.sparse_vectors) == {"summary", "text"}
+    assert set(info.config.params.sparse_vectors) == {"words"}
     assert not info.config.params.vectors
     assert isinstance(record.vector, dict)
-    assert set(record.vector) == {"summary", "text"}
+    assert set(record.vector) == {"words"}
 
 
 async def test_a_model_has_its_own_collection_which_names_it(client: AsyncQdrantClient) -> None:
     index = index_of(client, "nomic/embed:v1")
-    await index.put(a_summary(), RAW_TEXT, [0.6, 0.8])
+    await put(index, a_summary(), RAW_TEXT, [0.6, 0.8])
     info, record = await read(client, "episodes-nomic-embed-v1")
     assert info.config.metadata == {"embedder_model": "nomic/embed:v1", "dimension": 2}
     assert isinstance(record.vector, dict)
-    assert record.vector["dense"] == pytest.approx([0.6, 0.8])
+    (kept,) = record.vector["messages"]
+    assert kept == pytest.approx([0.6, 0.8])
 
 
 async def test_a_model_whose_dimension_changed_is_a_wrong_setting(client: AsyncQdrantClient) -> None:
     first = index_of(client, "m")
-    await first.put(a_summary(), RAW_TEXT, [1.0, 0.0])
+    await put(first, a_summary(), RAW_TEXT, [1.0, 0.0])
     second = index_of(client, "m")
     with pytest.raises(ConfigurationError, match="dimension 2"):
-        await second.put(a_summary(), RAW_TEXT, [1.0, 0.0, 0.0])
+        await put(second, a_summary(), RAW_TEXT, [1.0, 0.0, 0.0])
 
 
 async def test_a_lower_revision_does_not_overwrite_a_higher_one(index: QdrantIndex, client: AsyncQdrantClient) -> None:
     for revision, text in ((1, "one"), (3, "three"), (3, "three again"), (2, "two")):
-        await index.put(a_summary(revision=revision, short_summary=text), RAW_TEXT)
+        await put(index, a_summary(revision=revision, short_summary=text), RAW_TEXT)
     _, record = await read(client)
     assert record.payload is not None
     assert (record.payload["revision"], record.payload["short_summary"]) == (3, "three again")
 
 
 async def test_writing_does_not_hold_up_the_event_loop(index: QdrantIndex) -> None:
-    await index.put(a_summary(), RAW_TEXT)
+    await put(index, a_summary(), RAW_TEXT)
     turns = [time.monotonic()]
 
     async def turn() -> None:
@@ -141,7 +146,7 @@ async def test_writing_does_not_hold_up_the_event_loop(index: QdrantIndex) -> No
             await asyncio.sleep(0)
 
     turning = asyncio.create_task(turn())
-    await index.put(a_summary(2), RAW_TEXT * 50_000)
+    await put(index, a_summary(2), RAW_TEXT * 50_000)
     turning.cancel()
     turns.append(time.monotonic())
     longest = max(later - earlier for earlier, later in pairwise(turns))
@@ -151,7 +156,7 @@ async def test_writing_does_not_hold_up_the_event_loop(index: QdrantIndex) -> No
 async def test_a_server_that_is_not_there_is_unavailable(closed_port: int) -> None:
     index = open_index(Qdrant(url=f"http://127.0.0.1:{closed_port}"), NO_EMBEDDER)
     with pytest.raises(StoreUnavailable, match="qdrant"):
-        await index.put(a_summary(), RAW_TEXT)
+        await put(index, a_summary(), RAW_TEXT)
     with pytest.raises(StoreUnavailable, match="qdrant"):
         await index.ping()
     await index.close()

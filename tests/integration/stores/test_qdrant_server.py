@@ -15,6 +15,7 @@ from afterword.streams.settings import EmbedderSettings, Qdrant, Settings
 from afterword.streams.stores.index import Query
 from afterword.streams.stores.qdrant import QdrantIndex, check, open_index
 from tests.endpoints import serving
+from tests.indexing import put
 from tests.qdrant import running_qdrant
 from tests.qdrant_server import QdrantServer
 from tests.samples import a_summary
@@ -57,13 +58,13 @@ async def writers(url: str, unique: Callable[[str], str]) -> AsyncIterator[list[
 async def test_of_many_first_writers_at_once_one_creates_the_collection_and_all_write(
     writers: list[QdrantIndex],
 ) -> None:
-    await asyncio.gather(*[index.put(a_summary(number), TEXT) for number, index in enumerate(writers, start=1)])
+    await asyncio.gather(*[put(index, a_summary(number), TEXT) for number, index in enumerate(writers, start=1)])
     names = [f"c1:{number}" for number in range(1, WRITERS + 1)]
     assert await writers[0].revisions(names) == dict.fromkeys(names, 1)
 
 
 async def test_of_two_first_writers_with_other_dimensions_one_has_a_wrong_setting(writers: list[QdrantIndex]) -> None:
-    puts = [writers[0].put(a_summary(1), TEXT, [1.0]), writers[1].put(a_summary(2), TEXT, [1.0, 0.0])]
+    puts = [put(writers[0], a_summary(1), TEXT, [1.0]), put(writers[1], a_summary(2), TEXT, [1.0, 0.0])]
     failed = [error for error in await asyncio.gather(*puts, return_exceptions=True) if error]
     assert [type(error) for error in failed] == [ConfigurationError]
 
@@ -138,24 +139,24 @@ async def test_a_real_server_s_refusals_are_told_by_what_they_are(tmp_path: Path
         assert "(404)" in await problem(f"{server.url}/elsewhere", api_key="sesame")
         index = open_index(Qdrant.model_validate({"url": server.url, "api_key": "sesame"}), EmbedderSettings())
         await index.ping()
-        await index.put(a_summary(), TEXT)
+        await put(index, a_summary(), TEXT)
         async with server.killed():
             with pytest.raises(StoreUnavailable, match=r"refused the connection|closed the connection") as caught:
-                await index.put(a_summary(2), TEXT)
+                await put(index, a_summary(2), TEXT)
             assert not isinstance(caught.value, StoreRefuses)
-        await index.put(a_summary(3), TEXT)
+        await put(index, a_summary(3), TEXT)
         assert await index.revisions(["c1:1", "c1:2", "c1:3"]) == {"c1:1": 1, "c1:3": 1}
         await index.close()
 
 
 @pytest.mark.parametrize("version", ["1.16.3", "1.15.5", "0.11.0", "unknown"])
-async def test_a_server_too_old_for_the_fence_of_revisions_and_the_weights_is_refused_before_it_is_used(
+async def test_a_server_too_old_for_the_fence_of_revisions_is_refused_before_it_is_used(
     version: str,
 ) -> None:
     async with QdrantServer(version) as server:
         settings = Settings(qdrant=Qdrant(url=server.url))
         index = open_index(settings.qdrant, EmbedderSettings())
-        for use in (index.put(a_summary(), TEXT), index.search(A_QUERY), index.revisions(["c1:1"])):
+        for use in (put(index, a_summary(), TEXT), index.search(A_QUERY), index.revisions(["c1:1"])):
             with pytest.raises(ConfigurationError, match=f"is version '{version}'; 1.17 or later is needed"):
                 await use
         await index.close()
@@ -172,13 +173,13 @@ async def test_a_server_that_knows_the_fence_and_the_weights_is_used(version: st
 async def test_a_server_that_was_away_is_looked_at_again() -> None:
     async with QdrantServer() as server:
         index = open_index(Qdrant(url=server.url), EmbedderSettings())
-        await index.put(a_summary(), TEXT)
+        await put(index, a_summary(), TEXT)
         async with server.killed():
             server.version = "1.15.5"
             with pytest.raises(StoreUnavailable):
-                await index.put(a_summary(), TEXT)
+                await put(index, a_summary(), TEXT)
         with pytest.raises(ConfigurationError, match=r"1\.15\.5"):
-            await index.put(a_summary(), TEXT)
+            await put(index, a_summary(), TEXT)
         await index.close()
 
 
@@ -186,21 +187,21 @@ async def test_a_server_that_was_away_is_looked_at_again() -> None:
 async def test_a_write_that_a_server_refused_is_one_request_when_it_is_repeated(answer: int | str) -> None:
     async with QdrantServer() as server:
         index = open_index(Qdrant(url=server.url, timeout_seconds=1), EmbedderSettings())
-        await index.put(a_summary(), TEXT)
+        await put(index, a_summary(), TEXT)
         server.requests.clear()
         with server.answering(answer), pytest.raises(StoreUnavailable):
-            await index.put(a_summary(2), TEXT)
-        await index.put(a_summary(2), TEXT)
+            await put(index, a_summary(2), TEXT)
+        await put(index, a_summary(2), TEXT)
         assert server.requests == ["PUT /collections/episodes/points"] * 2
         await index.close()
 
 
 async def test_a_collection_that_was_deleted_is_created_again(writers: list[QdrantIndex], url: str) -> None:
     index = writers[0]
-    await index.put(a_summary(), TEXT)
+    await put(index, a_summary(), TEXT)
     async with httpx.AsyncClient() as client:
         await client.delete(f"{url}/collections/{index.collection}")
     with pytest.raises(StoreRefuses, match="404"):
-        await index.put(a_summary(), TEXT)
-    await index.put(a_summary(), TEXT)
+        await put(index, a_summary(), TEXT)
+    await put(index, a_summary(), TEXT)
     assert await index.revisions(["c1:1"]) == {"c1:1": 1}

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 import pytest
@@ -12,6 +12,7 @@ from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.summarizer.revisions import summary_deleted
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
+from tests.indexing import put
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 from tests.summarizer_world import FixedEmbedder
 
@@ -38,10 +39,12 @@ class Failing(MemoryIndex):
         super().__init__()
         self.left = count(writes, -1)
 
-    async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
+    async def put(
+        self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+    ) -> None:
         if next(self.left) == 0:
             raise StoreUnavailable(store="qdrant", problem="away")
-        await super().put(summary, raw_text, dense)
+        await super().put(summary, texts, vectors)
 
 
 class WithoutCollection(MemoryIndex):
@@ -55,11 +58,13 @@ class WithoutCollection(MemoryIndex):
         self._episodes = episodes
         self._deleted = deleted
 
-    async def put(self, summary: SummaryCreated, raw_text: str, dense: Dense | None = None) -> None:
+    async def put(
+        self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+    ) -> None:
         if not self.points:
             await self._episodes.remove(self._deleted)
             await self.remove(self._deleted.event.episode_id, self._deleted.event.revision)
-        await super().put(summary, raw_text, dense)
+        await super().put(summary, texts, vectors)
 
     async def remove(self, episode_id: str, revision: int) -> None:
         if self.points:
@@ -92,7 +97,7 @@ async def test_every_stored_episode_is_indexed_as_the_summarizer_does_it(stores:
     point = index.points["c1:2"]
     assert point.summary == a_summary(2)
     assert point.raw_text == "Text of m3.\nText of m4.\nText of m5."
-    assert point.dense
+    assert point.vectors
 
 
 async def test_the_text_of_another_tenant_is_indexed_for_nobody_else() -> None:
@@ -107,7 +112,7 @@ async def test_the_text_of_another_tenant_is_indexed_for_nobody_else() -> None:
 
 async def test_what_is_indexed_already_is_left_unless_all_is_asked_for(stores: Stores) -> None:
     index = MemoryIndex()
-    await index.put(a_summary(1), "as it was")
+    await put(index, a_summary(1), "as it was")
     assert (await IndexRebuild(stores.episodes, stores.messages, index, None).run(silent)).written == EPISODES - 1
     assert index.points["c1:1"].raw_text == "as it was"
     again = IndexRebuild(stores.episodes, stores.messages, index, None, everything=True)
@@ -118,8 +123,8 @@ async def test_what_is_indexed_already_is_left_unless_all_is_asked_for(stores: S
 async def test_an_older_revision_is_replaced_and_a_newer_one_stays(stores: Stores) -> None:
     index = MemoryIndex()
     await stores.episodes.add(a_stored_episode(1, revision=2))
-    await index.put(a_summary(1, revision=1), "old")
-    await index.put(a_summary(2, revision=9), "new")
+    await put(index, a_summary(1, revision=1), "old")
+    await put(index, a_summary(2, revision=9), "new")
     await IndexRebuild(stores.episodes, stores.messages, index, None, everything=True).run(silent)
     assert index.points["c1:1"].summary.revision == 2
     assert index.points["c1:2"].raw_text == "new"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.language import stem_words
+from afterword.streams.stores.indexed_texts import pack_words
 from afterword.streams.stores.sparse import AVERAGE_LENGTH, SparseVector, document_vector, query_vector
 
 DOCUMENTS = (
@@ -15,20 +15,23 @@ DOCUMENTS = (
 )
 
 
+def vector_of(text: str) -> SparseVector:
+    return document_vector(pack_words([text], ""))
+
+
 def score(query: SparseVector, document: SparseVector, idf: dict[int, float]) -> float:
     weights = dict(zip(document.indices, document.values, strict=True))
     return sum(value * idf.get(i, 0) * weights.get(i, 0) for i, value in zip(query.indices, query.values, strict=True))
 
 
 def test_a_weight_is_that_of_bm25() -> None:
-    text = "taxi taxi museum"
-    vector = document_vector(text, "en")
+    vector = vector_of("The taxi is a taxi to the museum.")
     expected = sorted(f * 2.2 / (f + 1.2 * (0.25 + 0.75 * 3 / AVERAGE_LENGTH)) for f in (1, 2))
     assert sorted(vector.values) == pytest.approx(expected)
 
 
 def test_a_query_finds_the_document_it_means() -> None:
-    vectors = [document_vector(document) for document in DOCUMENTS]
+    vectors = [vector_of(document) for document in DOCUMENTS]
     found = Counter(index for vector in vectors for index in vector.indices)
     idf = {index: math.log(1 + len(vectors) / count) for index, count in found.items()}
     for text, best in (("booking flights", 0), ("free hotel rooms", 1), ("museum closed", 2), ("museums", 2)):
@@ -45,29 +48,23 @@ def test_a_query_finds_the_document_it_means() -> None:
     ],
 )
 def test_a_single_word_is_found_although_it_does_not_tell_its_language(word: str, sentence: str) -> None:
-    assert set(query_vector(word).indices) & set(document_vector(sentence).indices)
+    assert set(query_vector(word).indices) & set(vector_of(sentence).indices)
 
 
 def test_a_word_weighs_less_in_a_longer_text() -> None:
-    short, long = document_vector("taxi", "en"), document_vector("taxi " + "museum " * 200, "en")
+    short, long = vector_of("Is it a taxi?"), vector_of("Is it a taxi? " + "Is it a museum? " * 200)
     weights = dict(zip(long.indices, long.values, strict=True))
     assert weights[short.indices[0]] < short.values[0]
 
 
 @given(st.text())
 def test_vectors_are_ascending_distinct_positive_and_always_the_same(text: str) -> None:
-    vector = document_vector(text)
-    assert vector == document_vector(text)
+    vector = vector_of(text)
+    assert vector == vector_of(text)
     assert list(vector.indices) == sorted(set(vector.indices))
-    assert all(0 <= index < 2**32 for index in vector.indices)
+    assert all(0 < index < 2**32 for index in vector.indices)
     assert all(value > 0 for value in vector.values)
 
 
-@given(st.text())
-def test_a_query_for_a_document_s_own_text_covers_its_terms(text: str) -> None:
-    assert set(document_vector(text).indices) <= set(query_vector(text).indices)
-
-
 def test_a_text_of_stop_words_has_no_terms() -> None:
-    assert stem_words("it is what it is", "en") == []
-    assert document_vector("it is what it is", "en") == SparseVector()
+    assert vector_of("it is what it is") == SparseVector()

@@ -15,6 +15,7 @@ from afterword.streams.private import private_directory
 from afterword.streams.runtime.database import Database
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
+from tests.indexing import put
 from tests.samples import a_summary
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -48,7 +49,7 @@ def test_state(root: Path) -> None:
 
 async def test_an_sqlite_file(root: Path) -> None:
     index = SqliteIndex(SqliteFile(root / "deep" / "afterword.sqlite"))
-    await index.put(a_summary(), "text")
+    await put(index, a_summary(), "text")
     assert len(list((root / "deep").iterdir())) > 2, "the log as well"
     assert open_to_others(root) == []
     await index.close()

@@ -48,7 +48,7 @@ async def test_an_episode_ends_in_every_store_and_on_the_topic() -> None:
     assert world.topic.events == [summary]
     assert world.messages.episode_ids == dict.fromkeys([message_key("c1", f"m{n}", "t1") for n in range(3)], "c1:1")
     assert world.index.points["c1:1"].raw_text == "Text of m0.\nText of m1.\nText of m2."
-    assert world.index.points["c1:1"].dense
+    assert world.index.points["c1:1"].vectors
     conversation = await world.episodes.conversation("c1")
     assert conversation is not None
     assert (conversation.title, conversation.message_count, conversation.last_ordinal) == (summary.title, 3, 1)

@@ -9,7 +9,6 @@ from afterword.memory import Context, Memory
 from afterword.schemas import EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id, message_key, scope_id
 from afterword.streams.stores.episodes import stored_episode
-from afterword.streams.stores.index import raw_text
 from afterword.streams.stores.messages import ArchivedMessage, Selection
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.revisions import summary_created
@@ -106,4 +105,38 @@ class Remembered:
         await self.messages.assign(
             summary.episode_id, [message_key(conversation, m.id, summary.tenant_id) for m in core]
         )
-        await self.index.put(summary, raw_text(m.content for m in core))
+        await self.index.put(summary, {m.id: m.content for m in core})
+
+
+NEWCOMERS_QUESTIONS = {
+    "Who is allergic to what?": "my daughter is allergic to nuts",
+    "At which hotel do we stay?": "Albergo Sole",
+    "What is our budget?": "2400 euros",
+    "When does my passport expire?": "August",
+    "Which airline do I never want to fly with?": "Skyfast",
+}
+"""Questions of another conversation, and what has to be in what a model is given."""
+UNKNOWN_TO_NEWCOMERS = "What did the plumber charge for the broken boiler?"
+
+
+async def newcomers_conversation(world: Remembered) -> None:
+    """Tells seven things among small talk."""
+    said = await world.say(
+        "I'm planning a trip to Rome in May, can you help?",
+        "Of course! Rome is lovely in May. When do you leave?",
+        "We leave on the 14th, from Hamburg.",
+        "Noted, the 14th of May from Hamburg.",
+        "Please remember that my daughter is allergic to nuts.",
+        "I will keep that in mind for restaurants.",
+        "Our hotel is the Albergo Sole, near the Pantheon.",
+        "A charming place, right in the centre.",
+        "My wife Clara will join us two days later.",
+        "How nice, then you can pick her up at the airport.",
+        "Our budget is 2400 euros for everything.",
+        "That is comfortable for a week.",
+        "Also, I never fly with Skyfast again, they lost my suitcase.",
+        "I understand, I will not suggest Skyfast.",
+        "And my passport expires in August.",
+        "Then you are fine for May.",
+    )
+    await world.summarise(said, size=8)

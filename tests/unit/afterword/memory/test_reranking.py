@@ -109,11 +109,12 @@ async def test_a_document_is_what_was_said_and_the_summary(world: Remembered) ->
     await world.summarise(await world.say("Hello.", "Hi.", "We sail to Corsica.", "In which boat?", "The blue one."))
     await world.summarise(await world.say("Corsica?", "An island.", conversation_id="c2"))
     reranker = ScriptedReranker()
-    hits = await memory_with(world, reranker).recall("sailing to Corsica", **OWNER)
+    hits = await memory_with(world, reranker).recall("sailing to Corsica", **OWNER, min_score_ratio=0)
     (question,) = reranker.questions
     assert question.query == "sailing to Corsica"
     summary = next(hit.short_summary for hit in hits if hit.conversation_id == "c1")
-    assert f"We sail to Corsica.\n{summary}" in question.texts
+    (shown,) = (text for text in question.texts if "We sail to Corsica." in text.splitlines())
+    assert shown.endswith(f"\n{summary}")
 
 
 async def test_documents_are_bounded(world: Remembered) -> None:
@@ -147,7 +148,7 @@ async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(wo
     )
     await memory.recall("boat", **OWNER)
     texts = reranker.questions[2].texts
-    assert "The blue boat.\nA blue boat." in texts
+    assert "The blue boat.\nYes.\nA blue boat." in texts
     assert not any("secret" in text for text in texts)
 
 
@@ -240,7 +241,7 @@ async def test_where_everything_is_redacted_the_question_is_too(world: Remembere
     await boats(world, 2)
     reranker = ScriptedReranker()
     memory = memory_with(world, reranker, redaction=Redaction(where="everywhere"))
-    await memory.recall("boat of joe@example.com", **OWNER)
+    await memory.recall("boat of joe@example.com", **OWNER, min_coverage=0)
     assert reranker.questions[0].query == "boat of [EMAIL]"
 
 

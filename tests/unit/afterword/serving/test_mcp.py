@@ -11,17 +11,23 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent, TextResourceContents
 
 from afterword.context import ANYONE
+from afterword.recalling.matches import NOTHING_KNOWN
 from afterword.schemas import MessageCreated, MessageDeleted
 from afterword.serving.app import make_app
 from afterword.serving.mcp import ERROR_TYPE, make_server
 from afterword.serving.principal import SCOPES, Principal
 from afterword.serving.tools import TOOLS, Toolbox
 from afterword.streams.errors import StoreUnavailable
+from tests.unit.afterword.memory.remembered import (
+    NEWCOMERS_QUESTIONS,
+    UNKNOWN_TO_NEWCOMERS,
+    newcomers_conversation,
+)
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder, a_conversation
 from tests.unit.afterword.serving.test_writing import sent
 
-READS = ["recall", "get_context", "list_conversations", "list_episodes", "get_episode"]
+READS = ["recall", "get_context", "get_message", "list_conversations", "list_episodes", "get_episode"]
 WRITES = ["remember", "flush", "forget_message"]
 MODES = ["auto", "legacy"]
 """The protocol of 2026, which has no handshake, and the ones before."""
@@ -40,6 +46,7 @@ MINE: dict[str, Any] = {"tenant_id": "t1", "user_id": "u1"}
 CALLS: dict[str, dict[str, Any]] = {
     "recall": {"query": "flight Rome"},
     "get_context": {"conversation_id": "c1"},
+    "get_message": {"conversation_id": "c1", "message_id": "m1"},
     "list_conversations": {},
     "list_episodes": {"conversation_id": "c1"},
     "get_episode": {"episode_id": "c1:1"},
@@ -134,6 +141,19 @@ async def test_what_is_found_is_what_memory_knows() -> None:
             assert [one["ordinal"] for one in page.structured_content["episodes"]] == [1]
             episode = await client.call_tool("get_episode", {"episode_id": "c1:2"})
             assert episode.structured_content["message_ids"] == ["m2", "m3"]
+
+
+async def test_a_newcomers_bot_is_given_every_answer_and_told_when_nothing_is_known() -> None:
+    async with holding() as served:
+        await newcomers_conversation(served.remembered)
+        async with over_http(served) as client:
+            for question, answer in NEWCOMERS_QUESTIONS.items():
+                assert answer in text_of(await client.call_tool("recall", {"query": question})), question
+            given = await client.call_tool("recall", {"query": UNKNOWN_TO_NEWCOMERS})
+            assert (text_of(given), given.structured_content) == (NOTHING_KNOWN, {"hits": []})
+            read = await client.call_tool("get_message", {"conversation_id": "c1", "message_id": "m4", "neighbours": 1})
+            assert [one["id"] for one in read.structured_content["before"]] == ["m3"]
+            assert "UTC, user: Please remember that my daughter" in text_of(read)
 
 
 async def test_what_is_written_becomes_records_of_this_user() -> None:

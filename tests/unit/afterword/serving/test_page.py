@@ -170,7 +170,7 @@ async def test_a_search_shows_the_messages_that_match_and_leads_to_them() -> Non
         address = answer.headers["location"]
         assert not re.search("flight|Rome|u1", address)
         page = (await served.client.get(address)).text
-        assert page.count("<blockquote") == 1
+        assert page.count("<blockquote") == 3, "the message, and those of its passage"
         assert "A <mark>flight</mark> to <mark>Rome</mark>." in page
         assert f'href="/conversation?id=c1#{anchor("m2")}"' in page
         assert "words in a passage" in page

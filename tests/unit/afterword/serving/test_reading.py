@@ -4,8 +4,14 @@ from typing import Any
 
 import pytest
 
+from afterword.recalling.matches import NOTHING_KNOWN
 from afterword.serving.principal import Principal
 from afterword.streams.errors import StoreUnavailable
+from tests.unit.afterword.memory.remembered import (
+    NEWCOMERS_QUESTIONS,
+    UNKNOWN_TO_NEWCOMERS,
+    newcomers_conversation,
+)
 from tests.unit.afterword.serving.served import Served, serving
 
 CONTEXT = "/v1/conversations/c1/context"
@@ -117,13 +123,48 @@ async def test_recall_finds_within_times() -> None:
         assert {hit["ordinal"] for hit in hits} == {1, 2}
         for hit in hits:
             best = hit["matches"][0]
-            assert best.keys() == {"message_id", "role", "sent_at", "content", "score"}
+            assert best.keys() == {"message_id", "role", "author", "sent_at", "content", "score"}
             assert best["message_id"] in hit["message_ids"]
             assert "Rome" in best["content"]
         later = {**body, "started_after": "2026-01-05T12:01:30Z"}
         assert [h["ordinal"] for h in (await served.client.post("/v1/recall", json=later)).json()["hits"]] == [2]
         earlier = {**body, "ended_before": "2026-01-05T12:03:00Z"}
         assert [h["ordinal"] for h in (await served.client.post("/v1/recall", json=earlier)).json()["hits"]] == [1]
+
+
+async def test_a_newcomers_bot_is_given_every_answer_and_told_when_nothing_is_known() -> None:
+    async with serving() as served:
+        await newcomers_conversation(served.remembered)
+        for question, answer in NEWCOMERS_QUESTIONS.items():
+            body = {"query": question, "user_id": "u1", "tenant_id": "t1", "form": "text"}
+            given = (await served.client.post("/v1/recall", json=body)).json()
+            assert any(answer in match["content"] for match in given["hits"][0]["matches"]), question
+            assert answer in given["as_text"], question
+        body = {"query": UNKNOWN_TO_NEWCOMERS, "user_id": "u1", "tenant_id": "t1", "form": "text"}
+        given = (await served.client.post("/v1/recall", json=body)).json()
+        assert given == {"hits": [], "as_text": NOTHING_KNOWN}
+        given = (await served.client.post("/v1/recall", json={**body, "min_coverage": 0})).json()
+        assert all(hit["coverage"] < 0.2 for hit in given["hits"])
+
+
+async def test_a_message_is_read_with_its_neighbours() -> None:
+    async with serving() as served:
+        await served.remembered.say(*(f"Message {n}." for n in range(100)))
+
+        async def read(name: str, **asked: int) -> list[list[str]]:
+            answer = await served.client.get(f"/v1/conversations/c1/messages/{name}", params=asked)
+            found = answer.json()
+            return [[one["id"] for one in found[part]] for part in ("before", "after")]
+
+        assert await read("m50") == [["m48", "m49"], ["m51", "m52"]]
+        assert await read("m0", neighbours=1) == [[], ["m1"]]
+        assert await read("m99", neighbours=3) == [["m96", "m97", "m98"], []]
+        assert await read("m7", neighbours=0) == [[], []]
+        for path in ("c1/messages/m100", "c2/messages/m1", "c1/messages/m1?neighbours=21"):
+            assert (await served.client.get(f"/v1/conversations/{path}")).status_code in (404, 422)
+    async with serving(Holder(tenant_id="t1", user_id="u2")) as served:
+        await served.remembered.say("Hello.")
+        assert (await served.client.get("/v1/conversations/c1/messages/m0")).status_code == 404
 
 
 @pytest.mark.parametrize("name", ["a/b", "a%2Fb", "../c", "ü 🙂", "a?b#c", "a//b", "%"])

@@ -1,0 +1,220 @@
+"""The ranking of a search: four measures of each candidate, added up.
+
+An episode has several subjects, and its words as a whole say little about one of them. So beside the BM25 of the whole
+episode counts that of its best passage, WINDOW messages in a row, because a question is often answered by a message
+that has none of its words beside one that has; that of its best message; and the best cosine of a message. Each is a
+share of what the query could reach at most, so scores of different queries compare.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from afterword.streams.stores.index import Candidate, Dense, RankingScores
+from afterword.streams.stores.indexed_texts import END, packed_vectors, packed_words
+from afterword.streams.stores.search_words import Word, hashed
+
+WINDOW = 3
+PIECE_WORDS = 40
+"""Words of a message that count in passages and episodes. People say what matters first, and the many words of an
+assistant's long answer would match any question. The words after them are pieces of their own, of less weight."""
+LATER_PIECE = 0.5
+"""Weight of these, and of the summary."""
+EPISODE_WEIGHT = 0.5
+"""Weight of the whole episode; the other measures have 1."""
+K1, B, B_OF_PARTS = 1.2, 0.75, 1.0
+"""Robertson and Zaragoza's defaults for episodes; the lengths of passages and messages count in full."""
+
+BACKGROUND = 50
+"""Texts without any word of the query that are counted beside the candidates': in a memory of a few messages, a word
+that all of them have is still one that few texts have."""
+
+Numbers = NDArray[np.intp]
+Scores = NDArray[np.float64]
+
+
+class Ranked(NamedTuple):
+    """What a query finds in a candidate."""
+
+    candidate: Candidate
+    score: float
+    """0 to 1, comparable with those of other queries."""
+    coverage: float
+    """Share of the query's inverse document frequencies that one passage or message has; with vectors, the mean of it
+    and the best cosine."""
+    messages: dict[int, float]
+    """The messages of the best passage and the best message, by their places, with their scores."""
+    scores: RankingScores
+
+
+def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candidate]) -> list[Ranked]:
+    """Rank the candidates, best first; of equal ones the newer first. Linear in their words and vectors."""
+    if not candidates:
+        return []
+    texts = _Texts(candidates)
+    counts = texts.counted(query)
+    in_episodes, in_passages = texts.summed(counts)
+    is_common = np.array([word.is_common for word in query], np.bool_)
+    episodes = _compared(in_episodes, texts.episode_lengths, is_common, B)
+    passages = _compared(in_passages, texts.passage_lengths, is_common, B_OF_PARTS)
+    pieces = _compared(counts, texts.piece_lengths, is_common, B_OF_PARTS)
+
+    weighted = pieces.shares * texts.piece_weights
+    cosines = _cosines(vector, candidates, texts.message_counts)
+    of_messages = _best(texts.piece_texts, weighted, len(texts.owners))[texts.messages] + cosines
+    best_passages = _best(texts.passage_owners, passages.shares, len(candidates))
+    best_pieces = _best(texts.owners[texts.piece_texts], weighted, len(candidates))
+    best_cosines = _best(texts.message_owners, cosines, len(candidates))
+    coverage = np.maximum(
+        _best(texts.passage_owners, passages.covered, len(candidates)),
+        _best(texts.owners[texts.piece_texts], pieces.covered, len(candidates)),
+    )
+    weights = EPISODE_WEIGHT + 2 + (vector is not None)
+    scores = (EPISODE_WEIGHT * episodes.shares + best_passages + best_pieces + best_cosines) / weights
+    if vector is not None:
+        coverage = (coverage + best_cosines) / 2 if len(query) else best_cosines
+    shown = texts.shown(passages.shares, of_messages)
+    ranked = [
+        Ranked(
+            candidate,
+            float(scores[at]),
+            float(coverage[at]),
+            shown[at],
+            RankingScores(
+                episode=float(episodes.shares[at]),
+                passage=float(best_passages[at]),
+                message=float(best_pieces[at]),
+                cosine=None if vector is None else float(best_cosines[at]),
+            ),
+        )
+        for at, candidate in enumerate(candidates)
+    ]
+    return sorted(ranked, key=lambda one: (one.score, one.candidate.hit.ended_at), reverse=True)
+
+
+class _Texts:
+    """The texts of all candidates one after the other: each has its messages and then its summary.
+
+    A text is cut into pieces of PIECE_WORDS, and passages are made of the first pieces of messages.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        packed = [packed_words(candidate.words) for candidate in candidates]
+        self._words = np.concatenate(packed)
+        self._ends = np.flatnonzero(self._words == END)
+        counts = np.array([np.count_nonzero(each == END) for each in packed])
+        self.owners = np.repeat(np.arange(len(candidates)), counts)
+        """Candidate of each text."""
+        self.message_counts = counts - 1
+        is_message = np.ones(len(self._ends), np.bool_)
+        is_message[np.cumsum(counts) - 1] = False
+        self.messages = np.flatnonzero(is_message)
+        """Texts that are messages."""
+        self.message_owners = self.owners[self.messages]
+        self._cut(is_message)
+        self._group(len(candidates))
+
+    def _cut(self, is_message: NDArray[np.bool_]) -> None:
+        lengths = np.diff(self._ends, prepend=-1) - 1
+        self._starts = self._ends - lengths
+        numbers = np.maximum(-(-lengths // PIECE_WORDS), 1)
+        self._first = np.cumsum(numbers) - numbers
+        """First piece of each text."""
+        self.piece_texts = np.repeat(np.arange(len(numbers)), numbers)
+        places = np.arange(len(self.piece_texts)) - self._first[self.piece_texts]
+        self.piece_lengths = np.minimum(lengths[self.piece_texts] - PIECE_WORDS * places, PIECE_WORDS)
+        is_first = (places == 0) & is_message[self.piece_texts]
+        self.piece_weights = np.where(is_first, 1.0, LATER_PIECE)
+
+    def _group(self, candidates: int) -> None:
+        owners, every = self.message_owners, np.arange(len(self.messages))
+        self._begins = np.searchsorted(owners, np.arange(candidates))
+        self._until = np.searchsorted(owners, np.arange(candidates), "right")
+        is_start = (every == self._begins[owners]) | (every + WINDOW <= self._until[owners])
+        self._passages = np.flatnonzero(is_start)
+        """First message of each passage."""
+        self.passage_owners = owners[self._passages]
+        self._passages_until = np.minimum(self._passages + WINDOW, self._until[self.passage_owners])
+        self.episode_lengths, self.passage_lengths = self.summed(self.piece_lengths)
+
+    def counted(self, query: Sequence[Word]) -> Scores:
+        """Count each word of the query in each piece."""
+        counts = np.zeros((len(query), len(self.piece_texts)))
+        numbered = {number: at for at, word in enumerate(query) for number in hashed(word.forms)}
+        if numbered:
+            known = np.sort(np.fromiter(numbered, self._words.dtype))
+            places = np.minimum(np.searchsorted(known, self._words), len(known) - 1)
+            found = np.flatnonzero(known[places] == self._words)
+            texts = np.searchsorted(self._ends, found)
+            pieces = self._first[texts] + (found - self._starts[texts]) // PIECE_WORDS
+            rows = np.array([numbered[number] for number in known.tolist()])
+            np.add.at(counts, (rows[places[found]], pieces), 1)
+        return counts
+
+    def summed(self, of_pieces: NDArray[Any]) -> tuple[Scores, Scores]:
+        """Add up what the first pieces of messages have: for each episode, and for each passage."""
+        of_messages = of_pieces[..., self._first[self.messages]]
+        nothing = np.zeros((*of_messages.shape[:-1], 1))
+        sums = np.concatenate([nothing, np.cumsum(of_messages, axis=-1)], axis=-1)
+        return (
+            sums[..., self._until] - sums[..., self._begins],
+            sums[..., self._passages_until] - sums[..., self._passages],
+        )
+
+    def shown(self, of_passages: Scores, of_messages: Scores) -> list[dict[int, float]]:
+        """Choose the messages of each candidate's best passage, and its best message."""
+        chosen: list[dict[int, float]] = []
+        bounds = np.searchsorted(self._passages, self._begins), np.searchsorted(self._passages, self._until)
+        for begin, until, first, after in zip(self._begins, self._until, *bounds, strict=True):
+            if begin == until:
+                chosen.append({})
+                continue
+            passage = (
+                after - 1 - int(np.argmax(of_passages[first:after][::-1]))
+            )  # of equal ones the last: answers follow
+            best = begin + int(np.argmax(of_messages[begin:until]))
+            messages = {best, *range(self._passages[passage], self._passages_until[passage])}
+            chosen.append({int(at - begin): float(of_messages[at]) for at in sorted(messages)})
+        return chosen
+
+
+class _Compared(NamedTuple):
+    """What some texts have of a query."""
+
+    shares: Scores
+    """BM25 of each, as a share of the most that a text could have."""
+    covered: Scores
+    """Share of the inverse document frequencies of the words that each has."""
+
+
+def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_], b: float) -> _Compared:
+    """Compare texts by their `counts` of the query's words. A stop word that no text has does not count."""
+    having = np.count_nonzero(counts, axis=1)
+    weights = np.log(1 + (BACKGROUND + counts.shape[1] - having + 0.5) / (having + 0.5))
+    weights[is_common & (having == 0)] = 0
+    total = weights.sum() or 1.0
+    average = lengths.sum() / max(np.count_nonzero(lengths), 1)
+    norms = K1 * (1 - b + b * np.maximum(lengths, 1) / max(average, 1))
+    return _Compared(weights @ (counts / (counts + norms)) / total, weights @ (counts > 0) / total)
+
+
+def _cosines(vector: Dense | None, candidates: Sequence[Candidate], messages: Numbers) -> Scores:
+    """Cosines of the query's vector and those of the messages; 0 for a message without one."""
+    if vector is None:
+        return np.zeros(int(messages.sum()))
+    sizes = (messages * len(vector)).tolist()
+    packed = b"".join(
+        one.vectors if len(one.vectors) == size else bytes(size) for one, size in zip(candidates, sizes, strict=True)
+    )
+    asked = np.asarray(vector, np.float32)
+    cosines: Scores = (packed_vectors(packed, len(vector)) @ asked / (np.linalg.norm(asked) or 1.0)).astype(np.float64)
+    return cosines
+
+
+def _best(owners: Numbers, values: Scores, count: int) -> Scores:
+    """Find the greatest value of each owner; at least 0."""
+    best = np.zeros(count)
+    np.maximum.at(best, owners, values)
+    return best

@@ -1,0 +1,160 @@
+"""The words of a text as searches compare them, each in all the forms in which people may write it.
+
+Forms are stems without accents and case, numbers without separators, emoji, and single characters and pairs of scripts
+without spaces and of Korean, whose nouns carry particles. Unicode's data decides, not a list of ours. SQLite's and
+Qdrant's own tokenizers leave "ł", "ı" and "đ" as they are, and have neither stems nor these numbers.
+"""
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate, chain, pairwise
+from typing import NamedTuple
+
+import mmh3
+import regex
+
+from afterword.streams.language import LONGEST_STEMMED, STEMS, normalized, plausible, stem
+
+MOST_GROUPS = 8
+"""Groups of digits that are read as one number."""
+MOST_PARTS = 4
+"""Parts of a word with hyphens."""
+
+_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hangul}"
+_LETTERS = rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}])+"
+_TOKEN = regex.compile(
+    rf"(?P<number>\p{{Nd}}+(?:[ .,'’·٫٬\u00a0\u202f_/-]\p{{Nd}}+){{0,{MOST_GROUPS - 1}}})(?!\p{{Nd}})"
+    rf"|(?P<unspaced>[{_UNSPACED}][{_UNSPACED}\p{{M}}]*)"
+    rf"|(?P<word>{_LETTERS}(?:[-‐‑]{_LETTERS}){{0,{MOST_PARTS - 1}}})"
+    r"|(?P<symbol>\p{Extended_Pictographic}|\p{Regional_Indicator}{2}|\p{So}|\p{Sc})"
+)
+_GROUPED = regex.compile(r"\d{1,3}(?:(?P<mark>[ .,'’٬\u00a0\u202f_])\d{2,3})(?:(?P=mark)\d{2,3})*(?:[.,٫]\d{1,2})?")
+"""A number whose digits are in groups, of three or as in India of two."""
+_DIGITS = regex.compile(r"\d+")
+_HYPHENS = regex.compile("[-‐‑]")
+_NAMED_OTHERWISE = {"ð": "d", "þ": "th"}
+_SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
+"""How names with these letters are written where a keyboard lacks them."""
+_LATIN = regex.compile(r"LATIN SMALL LETTER (?:DOTLESS )?(?P<letters>[A-Z]{1,2})(?: WITH .*)?")
+_SINGLE_MARKS = (range(1, 2), range(10, 36), range(202, 241))
+"""Combining classes of marks that people leave out: overlaid, points of Hebrew and Arabic, above and below a letter.
+Vowel signs, viramas and the voicing of kana have other ones."""
+
+
+class Word(NamedTuple):
+    forms: tuple[str, ...]
+    is_common: bool = False
+    """It is a stop word in a language that the text may be in."""
+
+
+class _Folding(dict[int, str]):
+    """What `str.translate` puts in place of each character: the letter without its accent."""
+
+    def __missing__(self, code: int) -> str:
+        parts = unicodedata.normalize("NFKD", chr(code))
+        kept = "".join(part for part in parts if not _is_left_out(part))
+        folded = "".join(map(_base, kept if len(kept) < len(parts) else chr(code)))
+        self[code] = folded
+        return folded
+
+
+def _is_left_out(character: str) -> bool:
+    mark = unicodedata.combining(character)
+    return any(mark in marks for marks in _SINGLE_MARKS)
+
+
+def _base(character: str) -> str:
+    found = _LATIN.fullmatch(unicodedata.name(character, ""))
+    return found["letters"].lower() if found else _NAMED_OTHERWISE.get(character, character)
+
+
+_FOLDING = _Folding()
+
+
+def fold(text: str) -> str:
+    """Take the accents off a case-folded text: "łódź" is "lodz", and "ışık" is "isik"."""
+    return text if text.isascii() else text.translate(_FOLDING)
+
+
+def words_of(text: str, language: str) -> list[Word]:
+    """Read the words of a text that is searched, in order, without stop words. Linear in the text."""
+    return list(_words(text, [language], is_query=False))
+
+
+def query_words(text: str) -> list[Word]:
+    """Read the different words of a query, each in every language that the query may be in."""
+    return list(dict.fromkeys(_words(text, plausible(text), is_query=True)))
+
+
+def hashed(forms: Iterable[str]) -> list[int]:
+    """Return the numbers that stand for forms in an index: 32 bits, never 0."""
+    return [mmh3.hash(form, signed=False) or 1 for form in forms]
+
+
+def _words(text: str, languages: Sequence[str], is_query: bool) -> Iterator[Word]:
+    for token in _TOKEN.finditer(normalized("NFKC", text).casefold()):
+        said = token[0]
+        match token.lastgroup:
+            case "number":
+                yield from map(Word, _number_forms(said, is_query))
+            case "unspaced":
+                yield from map(Word, _character_forms(said, is_query))
+            case "word":
+                yield from _word_forms(said, languages, is_query)
+            case _:
+                yield Word((said,))
+
+
+def _word_forms(said: str, languages: Sequence[str], is_query: bool) -> Iterator[Word]:
+    """Read a word, or the parts of one with hyphens, each of a query and the first one of a text also as the whole."""
+    parts = _HYPHENS.split(said)
+    whole = [form for one in languages for form in _forms("".join(parts), one)] if len(parts) > 1 else []
+    for part in parts:
+        stems = [_forms(part, one) for one in languages]
+        if any(stems):
+            yield Word(tuple(dict.fromkeys(chain(*stems, whole))), not all(stems))
+            whole = whole if is_query else []
+
+
+def _forms(word: str, language: str) -> tuple[str, ...]:
+    return _stems(word, language) if len(word) <= LONGEST_STEMMED else (fold(word),)
+
+
+@lru_cache(maxsize=STEMS)
+def _stems(word: str, language: str) -> tuple[str, ...]:
+    """Return the stem without accents, and the stems of the word without accents, which some stemmers need.
+
+    Empty for a stop word.
+    """
+    stemmed = stem(word, language)
+    if stemmed is None:
+        return ()
+    if word.isascii():
+        return (stemmed,)
+    plain = dict.fromkeys((fold(word), fold(word.translate(_SPELLED_OUT))))
+    return (fold(stemmed), *(stem(written, language) or written for written in plain))
+
+
+def _number_forms(said: str, is_query: bool) -> Iterator[tuple[str, ...]]:
+    """Read "12,500" as 12500, "1.250,00" as 1250 or 125000, and other groups of digits each and together."""
+    groups = ["".join(str(unicodedata.digit(one)) for one in group) for group in _DIGITS.findall(said)]
+    joined = tuple(accumulate(groups))[1:]
+    if is_query and joined and _GROUPED.fullmatch(said):
+        yield joined[-1:] if len(groups[-1]) == 3 else joined[::-1][:2]
+    elif is_query:
+        yield from ((group, *joined) for group in groups)
+    else:
+        yield (groups[0], *joined)
+        yield from ((group,) for group in groups[1:])
+
+
+def _character_forms(said: str, is_query: bool) -> Iterator[tuple[str, ...]]:
+    """Read pairs of characters; a text also has each alone, and a query does if it is a single one."""
+    letters = regex.findall(r"\X", said)
+    pairs = [first + second for first, second in pairwise(letters)]
+    if is_query:
+        yield from ((pair,) for pair in pairs or letters)
+    else:
+        yield from ((letter, *pair) for letter, *pair in zip(letters, pairs, strict=False))
+        yield (letters[-1],)

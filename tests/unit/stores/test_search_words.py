@@ -1,0 +1,76 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.streams.language import detect, plausible
+from afterword.streams.stores.search_words import fold, hashed, query_words, words_of
+
+
+def is_found(query: str, text: str) -> bool:
+    """Whether each word of the query is in the text."""
+    said = {form for word in words_of(text, detect(text)) for form in word.forms}
+    return all(not said.isdisjoint(word.forms) for word in query_words(query))
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("We met at the Café Zoë in Liège.", "cafe zoe liege"),
+        ("We met at the cafe.", "cafe\u0301"),
+        ("Łódź jest miastem mojej żony.", "lodz"),
+        ("Mi niño estudia con el señor Núñez.", "nunez"),
+        ("IŞIK çok parlaktı.", "ışık"),
+        ("Le garçon habite à Orléans près de la forêt.", "foret"),
+        ("Tôi dị ứng với tôm.", "di ung tom"),
+        ("Guðrún lives in Ærøskøbing.", "gudrun aeroskobing"),
+        ("Herr Müller wohnt in der Straße.", "Mueller strasse"),
+        ("Herr Mueller wohnt hier.", "Müller"),
+        ("Ёлка стоит в углу.", "елка"),
+        ("The name is مُحَمَّد here.", "محمد"),
+        ("고양이를 키우고 있어요.", "고양이"),
+        ("서울에서 김철수와 만났어요.", "서울"),
+        ("집에 가요.", "집"),
+        ("我的猫很可爱", "猫"),
+        ("My favourite snack is 🍕 and sometimes 🥑.", "🍕"),
+        ("Otto 🐶🏽 is here.", "🐶"),
+        ("❤️", "❤"),
+        ("The boiler costs 12,500 dollars.", "12500"),
+        ("The boiler costs 12500 dollars.", "12,500"),
+        ("Die Miete beträgt 1.250,00 €.", "1250"),
+        ("Es sind 1 234 567 Teile.", "1234567"),
+        ("Call 555-0134.", "5550134"),
+        ("Call 5550134.", "555-0134"),
+        ("The PIN is ١٢٣٤.", "1234"),
+        ("Is there wi-fi?", "wifi"),
+    ],
+)
+def test_words_are_found_as_people_write_them(text: str, query: str) -> None:
+    assert is_found(query, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [("The boiler costs 12,500 dollars.", "12600"), ("We got a 🐶.", "🐱"), ("고양이를 키워요.", "강아지")],
+)
+def test_other_words_are_not(text: str, query: str) -> None:
+    assert not is_found(query, text)
+
+
+def test_vowel_signs_and_the_voicing_of_kana_are_no_accents() -> None:
+    for text in ("हिन्दी", "ガラス", "ไทย", "한국어"):
+        assert fold(text) == text
+
+
+@given(st.text(max_size=200))
+def test_a_text_is_found_by_itself(text: str) -> None:
+    wanted = {form for word in query_words(text) for form in word.forms}
+    language = plausible(text)[0]
+    for word in words_of(text, language):
+        assert len(word.forms[0]) == 1 or not wanted.isdisjoint(word.forms)
+
+
+@given(st.text(max_size=200))
+def test_words_have_forms_and_numbers_that_are_not_zero(text: str) -> None:
+    for word in (*words_of(text, "en"), *query_words(text)):
+        assert word.forms
+        assert all(hashed(word.forms))
