@@ -19,8 +19,10 @@ _LABEL = rf"[{_LETTER}](?:[{_LETTER}-]{{0,61}}[{_LETTER}])?"
 _TOP = r"(?:xn--[0-9A-Za-z-]{2,59}|[A-Za-z\u00c0-\u024f\u0370-\u052f]{2,24})"
 _LOCAL = rf"[{_LETTER}_](?:[{_LETTER}!#$%&'*+^_`{{|}}~.-]{{0,63}}+)"
 _EMAIL = re.compile(rf"{_LOCAL}@(?:{_LABEL}\.){{1,8}}{_TOP}(?![{_LETTER}@])")
-_ENCODED = re.compile(rf"[A-Za-z0-9._+-]{{1,64}}+%40(?:{_LABEL}\.){{1,8}}{_TOP}(?![{_LETTER}@])")
-"""In a link."""
+_ENCODED = re.compile(
+    rf"[A-Za-z0-9._+-]{{1,64}}+(?:%(?:25)*40|&#(?:64|x40);)(?:{_LABEL}(?:\.|%(?:25)*2[Ee])){{1,8}}{_TOP}(?![{_LETTER}@])"
+)
+"""In a link, also in one inside of another, and in HTML."""
 _AT = r"(?:\s?[\[({]\s?(?:at|ät|@|arroba|arobase|chiocciola|собака)\s?[\])}]\s?)"
 _DOT = r"(?:\s?[\[({]\s?(?:dot|\.|punkt|punto|point|ponto|точка)\s?[\])}]\s?)"
 _SPOKEN_DOT = "(?:dot|punto|point|ponto|punkt)"
@@ -34,6 +36,7 @@ _SPELLED = re.compile(
 )
 _SPELLED_DOTS = (" dot ", " punkt ", " punto ", " point ", " ponto ")
 _FILE = re.compile(r"\.(?:png|jpe?g|gif|svg|webp|css|js|ts|py|md|txt|json|html?)\Z", re.IGNORECASE)
+_PATHS = re.compile(r"/[^/]*/")
 _REPOSITORY = re.compile(r":[\w~/]")
 
 _DIGIT_RUN = re.compile(rf"(?<![{_LETTER}_.,])\d(?:[ \u00a0.-]?\d){{12,}}+")
@@ -89,6 +92,17 @@ _KNOWN_KEY = re.compile(
     r"|ntn_[A-Za-z0-9]{40,}+|secret_[A-Za-z0-9]{43}(?![A-Za-z0-9])|dapi[0-9a-f]{32}(?:-\d)?(?![0-9a-f])"
     r"|eyJ[\w-]{8,300}+\.[\w-]{8,8000}+(?:\.[\w-]{8,}+)?)"
 )
+_TOKEN = re.compile(
+    r"(?<![\w/.=&?%@#+~:-])(?=[A-Za-z0-9_.:/-]*?[A-Za-z0-9]{20})[A-Za-z0-9][A-Za-z0-9_./+=~:-]{19,}+(?![\w@])", re.ASCII
+)
+_RUN = re.compile("[A-Za-z0-9]+")
+_CHANGE = re.compile("(?<=[a-z])[A-Z0-9]|(?<=[A-Z])[a-z0-9]|(?<=[0-9])[A-Za-z]")
+_HEX = re.compile("[0-9a-f]+|[0-9A-F]+")
+_HASH = re.compile("(?:sha-?[0-9]+|md5|etag|0x)", re.IGNORECASE)
+LEAST_RANDOM, LEAST_BARE = 20, 24
+"""Characters of a random run in a token: after a prefix such as `figd_`, and without one."""
+CHANGES_SHARE = 0.25
+"""Changes between capitals, small letters and digits. Random runs have some 0.5 for each character, names fewer."""
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BEGIN, _PEM_END = "-----BEGIN", "-----END"
 _LABELLED_KEY = re.compile(
@@ -109,7 +123,7 @@ def emails(text: str) -> Spans:
             is_remote = found[0].startswith("git@") and _REPOSITORY.match(text, found.end())
             if not _FILE.search(found[0]) and not is_remote:
                 yield found.span()
-    if "%40" in text:
+    if "%" in text or "&#" in text:
         yield from (found.span() for found in _ENCODED.finditer(text))
     if is_spelled(text):
         for found in _SPELLED.finditer(text):
@@ -263,11 +277,23 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def api_keys(text: str) -> Spans:
-    """Keys in the form of a known service, private keys, and random texts that are called a key or a token."""
+    """Keys in the form of a known service, tokens of any other, private keys, and what is called a key or a token."""
     if _PEM_BEGIN not in text and not _LONG_WORD.search(text):
         return
-    for found in _KNOWN_KEY.finditer(text):
-        yield found.span()
+    yield from (found.span() for found in _KNOWN_KEY.finditer(text))
+    for found in _TOKEN.finditer(text):
+        token = found[0].rstrip(".:/-=~")
+        if is_token(token):
+            yield found.start(), found.start() + len(token)
+    yield from _private_keys(text)
+    for pattern in (_LABELLED_KEY, _BEARER):
+        for found in pattern.finditer(text):
+            value = found[1].rstrip(".")
+            if is_random(value):
+                yield found.start(1), found.start(1) + len(value)
+
+
+def _private_keys(text: str) -> Spans:
     end = 0
     for found in _PEM.finditer(text):
         if found.start() < end:
@@ -277,11 +303,22 @@ def api_keys(text: str) -> Spans:
         line = text.find("-----", end + len(_PEM_END))
         end = len(text) if line < 0 else line + len("-----")
         yield found.start(), end
-    for pattern in (_LABELLED_KEY, _BEARER):
-        for found in pattern.finditer(text):
-            value = found[1].rstrip(".")
-            if is_random(value):
-                yield found.start(1), found.start(1) + len(value)
+
+
+def is_token(word: str) -> bool:
+    """Tell a token of a service that nobody listed from names, addresses and hashes by its long random run.
+
+    A hexadecimal word without a prefix is a hash, and a word that ends like a file is a file.
+    """
+    if "//" in word or _HASH.match(word) or _FILE.search(word) or _PATHS.search(word):
+        return False
+    runs = _RUN.findall(word)
+    run = max(runs, key=len)
+    is_bare = len(runs) == 1
+    if len(run) < (LEAST_BARE if is_bare else LEAST_RANDOM) or (is_bare and _HEX.fullmatch(run)):
+        return False
+    digits = sum(c.isdigit() for c in run)
+    return 2 <= digits < len(run) - 1 and len(_CHANGE.findall(run)) >= CHANGES_SHARE * len(run)
 
 
 def is_random(text: str) -> bool:

@@ -18,6 +18,8 @@ from afterword.streams.settings import Redaction
 REAL = Redaction(phone_regions="DE,US,GB").redactor()
 ALL = Redaction(patterns={"TICKET": r"T-\d+", "LINE": "forget.*"}).redactor()
 
+RANDOM = "q7Rm" + "WtZ3kx9L" + "pV0nB5yH" + "2sQdJ8cF" + "4gTe"
+"""As in keys and tokens; invented."""
 FOUND = [
     ("Write to joe.doe+x@mail.example.co.uk, please.", "Write to [EMAIL], please."),
     ("邮箱joe@example.com谢谢", "邮箱[EMAIL]谢谢"),
@@ -46,6 +48,12 @@ FOUND = [
     ("6283185307:" + "AAFq" + "m7Z_" * 7 + "x-H", "[API_KEY]"),
     ("MzE0MTU5MjY1MzU4OTc5MzIz." + "GqX7bT." + "m3Kd" * 9, "[API_KEY]"),
     ("ntn_" + "a1B2" * 11, "[API_KEY]"),
+    ("figd_" + RANDOM, "[API_KEY]"),
+    ("dp.pt." + RANDOM, "[API_KEY]"),
+    ("a_service_of_2031-" + RANDOM.lower() + ".", "[API_KEY]."),
+    ("AKID" + RANDOM, "[API_KEY]"),
+    ("joe%2540mail%2Eexample, joe&#64;mail.example", "[EMAIL], [EMAIL]"),
+    ("j\u200bo\u034fe\U000e0041@ma\u00adil.ex\u3164ample", "[EMAIL]"),
     ("dapi" + "5e8a" * 8, "[API_KEY]"),
     ("my api key is 9f8e7d6c5b4a39281706f5e4", "my api key is [API_KEY]"),
     ("-----BEGIN " + "RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- ok", "[API_KEY] ok"),
@@ -66,6 +74,10 @@ NOT_FOUND = [
     "https://example.com/a/b?id=12345&code=US",
     "the token is expired, the secret is out",
     "look at it dot by dot",
+    "sha256:" + "e3b0c442" * 8,
+    "https://docs.example/document/d/1B" + "xiMVs0XRA5nFMd" * 3,
+    "getUserAccountNameFromDatabaseTable2, my_very_long_name_number_12, app-release-v2.10.3-build20240501.apk",
+    "/usr/local/lib/python3.11/site-packages, order-2024-05-01-0001234567890, pod-7d4b9c6f5d-x2k9q",
 ]
 
 
