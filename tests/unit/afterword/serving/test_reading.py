@@ -36,6 +36,9 @@ class Holder:
     def become(self, **fields: Any) -> None:
         self._principal = Principal("k1", **{"scopes": frozenset({"read"}), **fields})
 
+    def may_be_a_guess(self, token: str | None) -> bool:
+        return False
+
     async def principal(self, token: str | None) -> Principal:
         return self._principal
 
@@ -250,7 +253,7 @@ async def test_a_body_is_json_and_says_so() -> None:
     async with serving(max_body_bytes=2000) as served:
         plain = await served.client.post("/v1/recall", content=b"{}", headers={"content-type": "text/plain"})
         assert (plain.status_code, plain.json()["error_type"]) == (415, "unsupported_media_type")
-        large = await served.client.post("/v1/recall", json={"query": "q" * 2000, "user_id": "u1"})
+        large = await served.client.post("/v1/messages", json={"messages": ["x" * 2000]})
         assert large.status_code == 413
         assert large.json()["error_type"] == "content_too_large"
         assert large.headers["content-type"] == "application/problem+json"
