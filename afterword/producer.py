@@ -33,6 +33,7 @@ from afterword.streams.kafka import (
     broker_errors,
     client_options,
     connection_of,
+    noting_address,
     require_topics,
     running_producer,
 )
@@ -129,6 +130,7 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         self._tracer = tracer or NoOpTracer()
         self._options = options
         self._running = AsyncExitStack()
+        self._finds_settings = False
         self._sender: Sender
 
     @classmethod
@@ -139,11 +141,14 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         """
         kafka = (settings or load_settings()).kafka
         ours = {"topic": kafka.messages_topic, "connect_seconds": kafka.answer_seconds}
-        return cls(**{**client_options(kafka), **ours, **options})
+        made = cls(**{**client_options(kafka), **ours, **options})
+        made._finds_settings = settings is None
+        return made
 
     async def __aenter__(self) -> Self:
         """Connect. Raises: BrokerUnavailable, TopicMissing."""
-        await require_topics(self._kafka, self._topic, **connection_of(self._options))
+        with noting_address(self._finds_settings):
+            await require_topics(self._kafka, self._topic, **connection_of(self._options))
         client = await self._running.enter_async_context(running_producer(self._kafka, **self._options))
         self._sender = Sender(client, self._topic, self._tracer)
         return self

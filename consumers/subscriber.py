@@ -22,7 +22,7 @@ from afterword.schemas.decoding import check_key, validate
 from afterword.schemas.headers import CE_ID, CE_TYPE, FOR_ENDPOINT, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import TopicReplaced
-from afterword.streams.kafka import client_options, connection_of, require_topics, start_client
+from afterword.streams.kafka import client_options, connection_of, noting_address, require_topics, start_client
 from afterword.streams.settings import Kafka, Settings, load_settings
 
 log = structlog.get_logger(__name__)
@@ -59,13 +59,15 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         self._processed = RecentIds(remember)
         self._current_id: str | None = None
         self._progress = PassedOffsets()
+        self._finds_settings = False
         self._consumer: AIOKafkaConsumer
         self.expired = 0
         """Offsets that expired unread, markers of transactions included."""
 
     async def __aenter__(self) -> Self:
         """Connect and join the group. Raises: BrokerUnavailable, TopicMissing."""
-        await require_topics(self._kafka, *self._topics, **connection_of(self._options))
+        with noting_address(self._finds_settings):
+            await require_topics(self._kafka, *self._topics, **connection_of(self._options))
         self._current_id, self._progress = None, PassedOffsets()
         ours = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
         options = ours | self._options | {"auto_offset_reset": "none"}  # never a silent jump: see `_reposition`
@@ -214,7 +216,9 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
         `options`: as for the class itself. Raises: ConfigurationError.
         """
         kafka = (settings or load_settings()).kafka
-        return cls(**{**client_options(kafka), "topic": kafka.summaries_topic, "group_id": group_id, **options})
+        made = cls(**{**client_options(kafka), "topic": kafka.summaries_topic, "group_id": group_id, **options})
+        made._finds_settings = settings is None
+        return made
 
 
 class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
@@ -254,7 +258,9 @@ class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
         """
         kafka = (settings or load_settings()).kafka
         topics = {"topic": kafka.summaries_topic, "deletions_topic": kafka.deletions_topic}
-        return cls(**{**client_options(kafka), **topics, "group_id": group_id, **options})
+        made = cls(**{**client_options(kafka), **topics, "group_id": group_id, **options})
+        made._finds_settings = settings is None
+        return made
 
 
 def decode(record: ConsumerRecord) -> SummaryCreated | None:

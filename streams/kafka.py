@@ -31,7 +31,7 @@ from pydantic import SecretStr
 from afterword.schemas import InvalidRecord
 from afterword.schemas.decoding import json_object
 from afterword.streams.errors import AfterwordError, BrokerRefuses, BrokerUnavailable, RequestRefused, TopicMissing
-from afterword.streams.settings import Kafka, variable
+from afterword.streams.settings import ADDRESSES, Kafka, address_source, variable
 from afterword.streams.tls import present, trusting
 
 if TYPE_CHECKING:
@@ -171,6 +171,17 @@ async def running_consumer(
         yield consumer
     finally:
         await consumer.stop()
+
+
+@contextmanager
+def noting_address(wanted: bool) -> Iterator[None]:
+    """Note on the error of a Kafka that does not answer where its address is from, and what to do."""
+    try:
+        yield
+    except BrokerUnavailable as error:
+        if wanted:
+            error.add_note(f"its address {address_source(ADDRESSES[0])}")
+        raise
 
 
 async def require_topics(kafka: Kafka, *topics: str, **options: Any) -> None:

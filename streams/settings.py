@@ -956,6 +956,16 @@ def dev_config() -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
+def address_source(address: str) -> str:
+    """Say where the address of a server is from, and what to do if it does not answer. `address`: its variable."""
+    if os.environ.get(address):
+        return f"is from {address}"
+    file = config_file()
+    if not file:
+        return f"is the default: run `afterword dev` in this directory, or set {address}"
+    return f"is from {file}" + (", is `afterword dev` running?" if file.endswith(str(DEV_CONFIG)) else "")
+
+
 def variable(location: Location) -> str:
     """Name a setting by its environment variable, wherever it was set."""
     return PREFIX + "__".join(str(part).upper() for part in location)

@@ -101,18 +101,10 @@ def find_config() -> None:
 
 def next_step(error: AfterwordError) -> str:
     """Say where the address of a server that cannot be reached comes from, and what to do; nothing of other errors."""
-    from afterword.streams.settings import CONFIG_FILE_VARIABLE, DEV_CONFIG
+    from afterword.streams.settings import address_source
 
     variable = _address_of(error)
-    if variable is None:
-        return ""
-    address = f"its address{_shown_address(variable)}"
-    file = os.environ.get(CONFIG_FILE_VARIABLE)
-    if os.environ.get(variable):
-        return f"; {address} is from {variable}"
-    if not file:
-        return f"; {address} is the default: run `afterword dev` in this directory, or set {variable}"
-    return f"; {address} is from {file}" + (", is `afterword dev` running?" if file.endswith(str(DEV_CONFIG)) else "")
+    return f"; its address{_shown_address(variable)} {address_source(variable)}" if variable else ""
 
 
 def _address_of(error: AfterwordError) -> str | None:

@@ -101,17 +101,19 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
     assert (code, [hit["message_ids"] for hit in json.loads(out)]) == (0, [["m981", "m982", "m983"]])
     code, out, _ = run("recall", "topic328", "--user", "u1", "--tenant", "t1")
     said = " ".join(f"2026-01-05, user: Text {n}, about topic328. (m{n})" for n in (981, 982, 983))
-    assert out.split("\t")[1:] == ["c1:328", "2026-01-05 12:02", said, "Title 328: A flight to Rome was booked.\n"]
+    columns, hit = (line.split("\t") for line in out.splitlines())
+    assert columns[:2] == ["score", "episode"]
+    assert hit[1:] == ["c1:328", "2026-01-05 12:02", said, "Title 328: A flight to Rome was booked."]
     code, out, err = run("recall", "topic328", "--user", "u1", "--no-tenant")
     assert (code, out, err) == (0, "", "nothing is known about this\n")
     code, out, err = run("episodes", "c1", "--limit", "2")
-    assert [line.split("\t")[0] for line in out.splitlines()] == ["330", "329"]
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["no.", "330", "329"]
     assert err == "older ones: --before 329\n"
     code, out, _ = run("episodes", "c1", "--before", "329", "--json")
     assert [found["episode_id"] for found in json.loads(out)["episodes"]] == ["c1:328", "c1:327", "c1:326"]
     assert json.loads(out)["next_before"] is None
     code, out, _ = run("context", "c1", "--messages", "2")
-    assert out.splitlines()[0] == "Title 330"
+    assert out.splitlines()[:2] == ["Summary so far:", "    Title 330"]
     assert out.splitlines()[-1].endswith(f"11 of {MESSAGES} events")
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -165,3 +166,15 @@ async def test_a_client_s_own_timeout_holds_for_its_look_at_the_topics_too(make:
     finally:
         server.close()
         await server.wait_closed()
+
+
+@pytest.mark.parametrize("make", [Producer.from_settings, partial(SummarySubscriber.from_settings, group_id="g")])
+async def test_who_finds_the_settings_itself_says_what_to_do_where_nothing_answers(
+    make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AFTERWORD_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:9")
+    with pytest.raises(BrokerUnavailable) as failed:
+        async with make():
+            pass
+    assert failed.value.__notes__ == ["its address is from AFTERWORD_KAFKA__BOOTSTRAP_SERVERS"]
