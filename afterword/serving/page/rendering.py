@@ -28,6 +28,7 @@ from afterword.serving.problems import AWAY, RETRY_SECONDS, STATUS, TITLES, Requ
 from afterword.serving.services import Services
 from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.episodes import Revision, revisions_until
+from afterword.streams.summarizer.summary import EXTRACTIVE
 from afterword.streams.visible import many, printable, shown
 
 STATIC = Path(__file__).parent / "static"
@@ -145,7 +146,12 @@ def templates() -> Environment:
     made.filters.update(line=shown, cut=cut_off, markdown=rendered, time=short_time, rfc3339=rfc3339)
     made.filters.update(percent=percent, many=many, revised=revised, revisions=revisions_until)
     made.globals.update(
-        link=link, anchor=anchor, static=f"/static/{static_version()}", tones=TONES, shown_characters=SHOWN_CHARACTERS
+        link=link,
+        anchor=anchor,
+        static=f"/static/{static_version()}",
+        tones=TONES,
+        shown_characters=SHOWN_CHARACTERS,
+        extractive=EXTRACTIVE,
     )
     return made
 

@@ -133,6 +133,8 @@ class Turn:
     """What one speaker says before another one does."""
 
     speaker: tuple[str, str, str | None]
+    said: list[str] = field(default_factory=list)
+    """All of its sentences in order."""
     statements: list[Sentence] = field(default_factory=list)
     questions: list[Sentence] = field(default_factory=list)
     """Of the last message that has any: those before have had their answer."""
@@ -153,6 +155,7 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
         turn, number = Turn(speaker), count()
         for _, sentences in group:
             placed = [Sentence(text, speaker[0], (len(turns), next(number))) for text in sentences]
+            turn.said += sentences
             turn.statements += [sentence for sentence in placed if not is_question(sentence.text)]
             asked = [replace(s, place=(len(turns), s.place[1] + LAST)) for s in placed if is_question(s.text)]
             turn.questions = asked or turn.questions

@@ -62,13 +62,13 @@ _LINKS = {
 _JOINTS = {"en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "pt": "e", "nl": "en"}
 _VERBS = _set(
     """
-    accept add advise agree allow apologize apply arrive ask assume avoid become begin believe blend bring choose
-    come confirm consider contain continue crash create decide deliver depend describe determine discuss earn eat
-    enable enjoy ensure enter exist expect explain fail feel find follow forget get give go grow guess happen hear
-    improve include keep know learn leave let like live look lose maintain make mean meet mention mind miss need
-    notify obtain occur prefer prepare prioritize provide put qualify realize receive recommend refer relate
-    remember remind remove require resolve save say see seem sell send sit speak spend start stay stop submit
-    suggest suppose take tell think try understand use want wear wish wonder work write
+    accept add advise agree allow apologize apply arrive ask assume avoid become begin believe blend bring cancel
+    choose come confirm consider contain continue cost crash create decide deliver depend describe determine
+    discuss earn eat enable enjoy ensure enter exist expect explain fail feel find follow forget get give go grow
+    guess happen hear improve include keep know learn leave let like live look lose maintain make mean meet
+    mention mind miss need notify obtain occur prefer prepare prioritize provide put qualify realize receive
+    recommend refer relate remember remind remove require resolve save say see seem sell send sit speak spend
+    start stay stop submit suggest suppose take tell think try understand use want wear wish wonder work write
     """
 )
 _IRREGULAR = _set(
@@ -138,7 +138,7 @@ def title_of(turns: Sequence[Turn], terms: Terms, language: str) -> str:
     Empty when nobody names anything. In languages without words in the lists above, it is a run of words between the
     language's stop words.
     """
-    said = [(turn, s.text) for turn in turns for s in (*turn.statements[:LONG_TURN], *turn.questions)]
+    said = [(turn, text) for turn in turns for text in turn.said[: LONG_TURN + 1]]
     used = Counter(term for _, text in said for term in set(terms(text)))
     asked = [(turn, text) for turn, text in said if turn.speaker[0] == "user"] or said
     scores: dict[str, float] = {}
@@ -246,7 +246,7 @@ def _trimmed(run: Run, clause: str, language: str) -> Phrase | None:
         words = words[: nouns[-1] + 2] if len(nouns) == 1 else words[: nouns[-1] + 1]
     while words and _dangles(words, language):
         words.pop()
-    while words and (_links(words[0][0], language) or _is_vague_opening(words, language)):
+    while words and (words[0][0].isdigit() or _links(words[0][0], language) or _is_vague_opening(words, language)):
         words.pop(0)
     content = tuple(word[0] for word in words if not _links(word[0], language))
     if not content or all(word.lower() in _VAGUE or not word[0].isalpha() or len(word) == 1 for word in content):
@@ -273,7 +273,7 @@ def _is_vague_opening(words: Sequence[re.Match[str]], language: str) -> bool:
 
 def _score(phrase: Phrase, used: Counter[str], terms: Terms) -> float:
     values = (_value(word, used, terms) for word in {word.lower(): word for word in phrase.words}.values())
-    links = len(phrase.text.split()) - len(phrase.words)
+    links = len(phrase.text.split()) - sum(any(map(str.isalpha, word)) for word in phrase.words)
     score = sum(values) / (1 + LINK * max(0, links))
     vague = sum(word.lower() in _VAGUE for word in phrase.words) / len(phrase.words)
     is_named = any(word[0].isupper() for word in phrase.words[1:])
