@@ -18,6 +18,7 @@ from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageA
 from afterword.streams.summarizer.cutting import groups, water_level, without_middle
 from afterword.streams.summarizer.prompt.fences import INDENTATION, indented, quotation
 from afterword.streams.tokens import count_tokens
+from afterword.streams.visible import without_hidden
 from afterword.withheld import Withheld, read_withheld
 
 MOST_MESSAGES = 500
@@ -119,11 +120,11 @@ class Context:
 
         A tool's result is a user's message: the id of its call, which `role: tool` demands, is not known.
         """
-        known = "\n".join(self.summary_lines())
+        known = "\n".join(self.summary_lines(without_hidden))
         summary = [{"role": "system", "content": quotation(known, SUMMARY)}] if known else []
         return summary + [_as_turn(message) for message in self.messages]
 
-    def as_text(self, clean: Callable[[str], str] = str) -> str:
+    def as_text(self, clean: Callable[[str], str] = without_hidden) -> str:
         """One text for a prompt: summary and last messages under their labels, one speaker a line, without ids.
 
         All other lines than a label and a message's first are indented, so that nothing else passes for either.
@@ -151,9 +152,9 @@ def _cost(messages: Iterable[MessageCreated]) -> int:
 
 def _as_turn(message: MessageCreated) -> dict[str, str]:
     if message.role != "tool":
-        return {"role": message.role, "content": message.content}
+        return {"role": message.role, "content": without_hidden(message.content)}
     of = f" of {', '.join(message.tools)}" if message.tools else ""
-    return {"role": "user", "content": f"Result{of}: {message.content}"}
+    return {"role": "user", "content": f"Result{of}: {without_hidden(message.content)}"}
 
 
 class Summaries(NamedTuple):

@@ -6,9 +6,20 @@ import unicodedata
 MOVED_OR_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Control characters, which can start a terminal's escape sequence; format characters, which reverse or hide text."""
 JOINERS = {"\u200c", "\u200d"}
-"""Persian, Hindi and emoji need them."""
+"""Persian, Hindi and emoji need them, one at a time after a visible character: more could spell a hidden text."""
+SELECTORS = {"\ufe0e", "\ufe0f"}
+"""Choose between the forms of an emoji, and come before a joiner."""
+IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
+"""Code points that are not in category Cf but are shown as nothing (Default_Ignorable_Code_Point of Unicode)."""
 KEPT = {"\n", "\t"} | JOINERS
 """Kept in a text of several lines."""
+LINES = {"\n", "\r", "\t", "\u2028", "\u2029"}
+_LOOKED_AT = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Characters that may be hidden: most texts have none of them, and are not looked through one by one."""
 INDENT = "    "
 
 _NOT_ASCII = re.compile(r"[^\x20-\x7e]")
@@ -39,10 +50,23 @@ def shown_json(document: str) -> str:
     return _NOT_ASCII.sub(lambda found: _escaped(found[0]), document)
 
 
-def _replaced(text: str, kept: set[str]) -> str:
-    if text.isascii() and text.isprintable():
+def without_hidden(text: str) -> str:
+    """Leave out what nobody sees, because a model would read it; all line breaks and tabs stay."""
+    return _replaced(text, LINES, "")
+
+
+def _replaced(text: str, kept: set[str], replacement: str = "\ufffd") -> str:
+    if not _LOOKED_AT.search(text):
         return text
-    return "".join("\ufffd" if c not in kept and unicodedata.category(c) in MOVED_OR_HIDDEN else c for c in text)
+    found, before = [], ""
+    for c in text:
+        if c in JOINERS or c in SELECTORS:
+            is_seen = bool(before) and before not in JOINERS and not (c in SELECTORS and before in SELECTORS)
+        else:
+            is_seen = c in kept or not (unicodedata.category(c) in MOVED_OR_HIDDEN or IGNORABLE.match(c))
+        found.append(c if is_seen else replacement)
+        before = c if is_seen and not c.isspace() else ""
+    return "".join(found)
 
 
 def _escaped(character: str) -> str:

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 from afterword.streams.redaction.detecting import DETECTORS, NUMERIC, has_numbers
 from afterword.streams.redaction.entities import ENTITIES, PHONE, REDACTED, OwnPattern, Span
 from afterword.streams.redaction.phones import Phones
+from afterword.streams.visible import IGNORABLE
 
 PASSES = 4
 """A text in which more is found after so many is made to hide something: it is replaced as a whole."""
-_IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
-"""Code points that are not in category Cf but are shown as nothing (Default_Ignorable_Code_Point of Unicode)."""
 SHORTEST = 3
 """Characters of the shortest entity: `::2`."""
 
@@ -47,7 +46,7 @@ def _character(character: str) -> str:
     """Return one character that reads the same: `４` and `٤` are `4`; nothing for an invisible one."""
     if character.isascii():
         return character
-    if unicodedata.category(character) == "Cf" or _IGNORABLE.match(character):
+    if unicodedata.category(character) == "Cf" or IGNORABLE.match(character):
         return ""
     digit = unicodedata.decimal(character, None)
     if digit is not None:

@@ -2,6 +2,8 @@
 
 import re
 
+from afterword.streams.visible import without_hidden
+
 _CONTROL_TOKEN = re.compile(
     r"<[|｜][^<>|｜\s]{1,64}[|｜]>"  # ChatML, Llama 3 and 4, Phi, Command R, DeepSeek: <|im_start|>, <|eot_id|> …
     r"|</?s>|<</?SYS>>|\[/?INST\]"  # Llama 2, Mistral
@@ -13,12 +15,11 @@ _CONTROL_TOKEN = re.compile(
     r"|\]~!?b[\[\]]|\[e~\[|</?minimax:tool_call>"  # MiniMax
     r"|</?seed:[a-z_]{1,32}>"  # Seed
 )
-_CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufeff\ud800-\udfff]")
 
 
 def strip_control_tokens(text: str) -> str:
-    """Replace each control token by a space, and remove control characters and lone surrogates.
+    """Replace each control token by a space, and remove what nobody sees: it could hide words, or split a token.
 
     No control token contains a space, so the text around a removed one cannot join into another.
     """
-    return _CONTROL_TOKEN.sub(" ", _CONTROL_CHARACTER.sub("", text))
+    return _CONTROL_TOKEN.sub(" ", without_hidden(text))
