@@ -22,8 +22,6 @@ _LOOKED_AT = re.compile(
 """Characters that may be hidden: most texts have none of them, and are not looked through one by one."""
 INDENT = "    "
 
-_NOT_ASCII = re.compile(r"[^\x20-\x7e]")
-
 
 def many(count: int, one: str, more: str) -> str:
     """Count something, in its singular or plural."""
@@ -47,7 +45,8 @@ def shown_lines(text: str, indent: str = INDENT) -> str:
 
 def shown_json(document: str) -> str:
     """JSON of the same value, in which the characters that a terminal would obey or hide are escaped."""
-    return _NOT_ASCII.sub(lambda found: _escaped(found[0]), document)
+    pairs = zip(document, printable(document), strict=True)
+    return "".join(c if c == seen else _escaped(c) for c, seen in pairs)
 
 
 def without_hidden(text: str) -> str:
@@ -70,7 +69,5 @@ def _replaced(text: str, kept: set[str], replacement: str = "\ufffd") -> str:
 
 
 def _escaped(character: str) -> str:
-    if character in KEPT or unicodedata.category(character) not in MOVED_OR_HIDDEN:
-        return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
