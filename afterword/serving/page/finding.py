@@ -1,15 +1,12 @@
 """Search screen: recall, with the words that were found marked."""
 
 import asyncio
-import base64
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import orjson
-from cryptography.fernet import Fernet, InvalidToken
 from fastapi import APIRouter, Query, Request
 from markupsafe import Markup
 from pydantic import Field
@@ -19,7 +16,7 @@ from afterword.context import ANYONE
 from afterword.serving.page.conversation import choices
 from afterword.serving.page.marking import FindWords, with_words, word_finder
 from afterword.serving.page.rendering import PageRoute, html_page
-from afterword.serving.page.visitor import ReadingVisitor, Submitted, field
+from afterword.serving.page.visitor import ReadingVisitor, Seal, Submitted, field
 from afterword.serving.principal import Principal
 from afterword.serving.reading import Parameters
 from afterword.serving.services import Services
@@ -49,31 +46,10 @@ class ShownHit:
     """Label and value of what the score is made of."""
 
 
-class SealedSearches:
-    """Searches as parts of addresses that nobody can read: what people look for is in no address and no log.
-
-    Every server of the same MongoDB can open them, also after a restart.
-    """
-
-    def __init__(self, secret: str) -> None:
-        key = hashlib.blake2b(secret.encode(errors="surrogatepass"), digest_size=32, person=b"page search").digest()
-        self._fernet = Fernet(base64.urlsafe_b64encode(key))
-
-    def seal(self, search: Mapping[str, str]) -> str:
-        return self._fernet.encrypt(orjson.dumps(search)).decode()
-
-    def open(self, sealed: str) -> dict[str, str] | None:
-        """Return the search; None for what was sealed by others, or is not whole."""
-        try:
-            found: dict[str, str] = orjson.loads(self._fernet.decrypt(sealed.encode()))
-        except (InvalidToken, UnicodeEncodeError):
-            return None
-        return found
-
-
-def _sealed(request: Request) -> SealedSearches:
+def _seal(request: Request) -> Seal:
+    """What people look for is in no address and no log. Every server of the same MongoDB opens what another sealed."""
     services: Services = request.app.state.services
-    return SealedSearches(services.settings.mongo.uri.get_secret_value())
+    return Seal(services.settings.mongo.uri, seconds=None)
 
 
 class SearchQuery(Parameters):
@@ -86,12 +62,15 @@ async def show_search(
     request: Request, principal: ReadingVisitor, wanted: Annotated[SearchQuery, Query()]
 ) -> HTMLResponse:
     """Show the form, and the hits of a search."""
-    asked = _sealed(request).open(wanted.s) if wanted.s else {}
-    query, user_id, tenant_id = ((asked or {}).get(name, "") for name in SEARCH_FIELDS)
+    sealed = _seal(request).opened(wanted.s)
+    asked = orjson.loads(sealed) if sealed else {}
+    query, user_id, tenant_id = (asked.get(name, "") for name in SEARCH_FIELDS)
     hits = await _found(request, principal, query, user_id or None, tenant_id or None) if query else None
     request.state.count = len(hits or ())
     given: dict[str, Any] = {"query": query, "user_id": user_id, "tenant_id": tenant_id, "hits": hits}
-    return html_page(request, "search.html", principal, lost=asked is None, **given, **choices(principal))
+    return html_page(
+        request, "search.html", principal, lost=bool(wanted.s) and not sealed, **given, **choices(principal)
+    )
 
 
 @router.post("/search")
@@ -102,7 +81,7 @@ async def search(request: Request, principal: ReadingVisitor, fields: Submitted)
         asked["user_id"] = principal.user(field(fields, "user_id", 256))
     if principal.tenant_id is ANYONE:
         asked["tenant_id"] = field(fields, "tenant_id", 256)
-    return RedirectResponse(f"/search?{urlencode({'s': _sealed(request).seal(asked)})}", 303)
+    return RedirectResponse(f"/search?{urlencode({'s': _seal(request).sealed(orjson.dumps(asked).decode())})}", 303)
 
 
 async def _found(

@@ -33,12 +33,13 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 class Seal:
-    """Seals keys for cookies: who gets hold of one has no key, and it ends after SESSION_SECONDS.
+    """Seals what a browser keeps, such as keys in cookies: who gets hold of one has no key, and it ends in time.
 
-    `secret`: None for a random one, with which visitors sign in again after a restart.
+    `secret`: None for a random one, with which visitors sign in again after a restart. `seconds`: None is for ever.
     """
 
-    def __init__(self, secret: SecretStr | None) -> None:
+    def __init__(self, secret: SecretStr | None, seconds: int | None = SESSION_SECONDS) -> None:
+        self._seconds = seconds
         digest = hashlib.sha256(secret.get_secret_value().encode()).digest() if secret else os.urandom(32)
         self._fernet = Fernet(base64.urlsafe_b64encode(digest))
 
@@ -46,9 +47,9 @@ class Seal:
         return self._fernet.encrypt(token.encode()).decode()
 
     def opened(self, cookie: str | None) -> str | None:
-        """Return the key; None for what this did not seal, or too long ago."""
+        """Return what was sealed; None for what this did not seal, or too long ago."""
         try:
-            return self._fernet.decrypt((cookie or "").encode(), SESSION_SECONDS).decode()
+            return self._fernet.decrypt((cookie or "").encode(), self._seconds).decode()
         except InvalidToken:
             return None
 
