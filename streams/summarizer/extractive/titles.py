@@ -73,7 +73,7 @@ _VERBS = _set(
 )
 _IRREGULAR = _set(
     """
-    got gave went came kept knew left lost made met said saw sent sold spent stood taught took thought told wore
+    us talk got gave went came kept knew left lost made met said saw sent sold spent stood taught took thought told wore
     won wrote broke bought brought chose felt forgot found grew heard became began ate fell flew held paid ran
     spoke gone done seen taken given going doing having being getting using making including involving regarding
     concerning containing since considering gonna wanna gotta please thanks thank hi hello hey ok okay yes no yeah
