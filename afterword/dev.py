@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 import tomllib
@@ -120,7 +121,18 @@ async def _end_of(start: Callable[[], Process]) -> str:
     while process.running:  # noqa: ASYNC110 – a process has no event to wait for
         await asyncio.sleep(LOOK_SECONDS)
     process.kill()  # reaps it
-    return f"exited with code {process.returncode}; see {process.log}"
+    return f"exited with code {process.returncode}; {_reason(process.log)}"
+
+
+def _reason(log: Path) -> str:
+    """Say where to look, or that there is no room on the disk: then the log has no room for it either."""
+    if shutil.disk_usage(log.parent).free < LEAST_DISK_BYTES:
+        return f"the disk of {log.parent.parent.absolute()} is full"
+    return f"see {log}"
+
+
+LEAST_DISK_BYTES = 16 * 1024 * 1024
+"""Free bytes below which a server that ends has no room: Kafka and MongoDB write files of that size."""
 
 
 class TopicsNotFine(AfterwordError):

@@ -79,7 +79,11 @@ class Told:
 
     def lines(self, count: int) -> list[str]:
         """List the best exchanges in the order of the conversation, each with its speakers."""
-        best = diverse(self.weights, self.similar, count, lambda _: True)
+
+        def says_something_new(chosen: list[int]) -> bool:
+            return not any(set(self.exchanges[chosen[-1]]) & set(self.exchanges[at]) for at in chosen[:-1])
+
+        best = diverse(self.weights, self.similar, count, says_something_new)
         return [quoted(self.exchanges[at]) for at in sorted(best)]
 
     def _sentences(self, chosen: Sequence[int]) -> list[Sentence]:

@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from aiokafka import ConsumerRecord
 
 from afterword.commands.common import Screen
 from afterword.commands.dev import Story, temporary_directory
-from afterword.dev import MOST_NAMED, keep, narration
+from afterword.dev import MOST_NAMED, keep, last_port, narration, serving, write_config
 from afterword.embedded import Process
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
@@ -113,6 +114,33 @@ async def test_what_ends_or_does_not_start_is_told_and_started_again(tmp_path: P
         "broker cannot be started: [Errno 28] No space left on device",
         f"broker exited with code 3; see {tmp_path}/kafka.log",
     ]
+
+
+async def test_a_server_that_ends_on_a_full_disk_names_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    log = tmp_path / "logs" / "mongo.log"
+    log.parent.mkdir()
+
+    def start() -> Process:
+        return Process("mongo", ["/bin/sh", "-c", "exit 1"], log)
+
+    keeper = asyncio.create_task(keep("mongo", start, lambda _, what: told.put_nowait(what)))
+    async with asyncio.timeout(20):
+        assert await told.get() == f"exited with code 1; the disk of {tmp_path} is full"
+    keeper.cancel()
+
+
+def test_the_page_keeps_its_port_from_one_start_to_the_next(tmp_path: Path) -> None:
+    assert last_port(tmp_path) is None
+    write_config(tmp_path / "afterword.toml", serving(0))
+    port = last_port(tmp_path)
+    assert port
+    assert f'port = "{port}"' in (tmp_path / "afterword.toml").read_text()
+    (tmp_path / "afterword.toml").write_text("not TOML")
+    assert last_port(tmp_path) is None
 
 
 def test_a_closed_terminal_does_not_end_what_nohup_has_started() -> None:
