@@ -53,6 +53,7 @@ _TOO_LONG = re.compile(
     re.I | re.S,
 )
 """What servers say of a prompt that the model's context does not hold: it, or its tokens, are more than a bound."""
+_QUOTA = re.compile(r"rate.?limit|\bper (?:second|minute|hour|day)\b", re.I)
 _LIMITS_OF_ANSWERS = {"max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens"}
 _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)", re.I | re.S)
 
@@ -247,7 +248,8 @@ def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_
     message = (_text(error, "message") or _text(error, "detail") or _text(error, "error"))[:MESSAGE_CHARACTERS]
     says_too_long = _text(error, "param") not in _LIMITS_OF_ANSWERS and _TOO_LONG.search(message)
     if code in TOO_LONG or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or says_too_long:
-        return ContextExceeded(status=status)
+        is_quota = _QUOTA.search(f"{code} {message}")
+        return ProviderRateLimited(retry_after=retry_after) if is_quota else ContextExceeded(status=status)
     if code == "model_not_found" or _text(error, "param") == "model" or _UNKNOWN_MODEL.search(message):
         return ProviderMisconfigured(problem=f"it knows no such model ({status})", **about)
     named = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else may quote the prompt

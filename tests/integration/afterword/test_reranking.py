@@ -123,9 +123,9 @@ async def cuts(request: web.Request) -> web.StreamResponse:
 
 
 HOSTILE: dict[str, tuple[Answer, str]] = {
-    "10 MB": (says(b'{"results": [' + b" " * 10_000_000), "answer_invalid"),
-    "a bomb": (says(gzip.compress(b" " * 100_000_000), content_encoding="gzip"), "answer_invalid"),
-    "another encoding": (says(b"x", content_encoding="br"), "answer_invalid"),
+    "10 MB": (says(b'{"results": [' + b" " * 10_000_000), "provider_unavailable"),
+    "a bomb": (says(gzip.compress(b" " * 100_000_000), content_encoding="gzip"), "provider_unavailable"),
+    "another encoding": (says(b"x", content_encoding="br"), "provider_unavailable"),
     "nested": (says(b"[" * 1_000_000), "answer_invalid"),
     "NaN": (says(scores((0, "NaN"), (1, 1), (2, 1))), "answer_invalid"),
     "a negative place": (says(scores((-1, 1), (1, 1))), "answer_invalid"),
@@ -136,7 +136,7 @@ HOSTILE: dict[str, tuple[Answer, str]] = {
     "429": (says(b"{}", 429, retry_after="3"), "provider_rate_limited"),
     "401": (says(b"{}", 401), "provider_misconfigured"),
     "404": (says(b"{}", 404), "provider_misconfigured"),
-    "400": (says(b'{"message": "blue boat"}', 400), "provider_error"),
+    "400": (says(b'{"message": "blue boat"}', 400), "provider_misconfigured"),
     "a redirection": (says(b"", 302, location="http://127.0.0.1:9/"), "provider_misconfigured"),
     "silent": (never, "provider_unavailable"),
     "trickling": (trickles, "provider_unavailable"),

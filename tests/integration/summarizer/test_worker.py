@@ -118,12 +118,13 @@ def cases(server: LlmServer) -> dict[str, tuple[list[Outcome], End]]:
     not_json, other_schema = llm.answers("{not JSON}"), llm.answers('{"summary": "It went well."}')
     refusal, empty = llm.answers("", refusal="I cannot help with that."), llm.answers("")
     unavailable, invalid = End(ATTEMPTS, "provider_unavailable"), End(ATTEMPTS, "answer_invalid")
+    refused = End(ATTEMPTS, "prompt_refused")  # the others are answered
     return {
         "success": ([llm.success()], End(1)),
         "429 and a short Retry-After": ([llm.rate_limited(retry_after="1")], End(2)),
         "429 and a long Retry-After": (always(llm.rate_limited(retry_after="3600")), End(1, "provider_rate_limited")),
         "500 once": ([llm.fails(500)], End(2)),
-        "500 always": (always(llm.fails(500)), unavailable),
+        "500 always": (always(llm.fails(500)), refused),
         "timeout once": ([server.hangs()], End(2)),
         "timeout always": (always(server.hangs()), unavailable),
         "malformed JSON once": ([not_json], End(2)),
@@ -131,7 +132,8 @@ def cases(server: LlmServer) -> dict[str, tuple[list[Outcome], End]]:
         "wrong schema once": ([other_schema], End(2)),
         "wrong schema always": (always(other_schema), invalid),
         "refusal": (always(refusal), invalid),
-        "empty answer": (always(empty), invalid),
+        "empty answer": (always(empty), refused),
+        "a page of HTML": (always(llm.says("<html>maintenance</html>")), refused),
     }
 
 

@@ -69,7 +69,6 @@ NO_ANSWERS: list[Response] = [
     (400, {"message": "unsafe: response_format, temperature and max_tokens were in your text", "code": 40001}),
     (402, {"error": {"message": "Insufficient credits", "code": 402}}),
     (409, {"error": {"message": "conflict, try again"}}),
-    (413, "<html>413 Request Entity Too Large</html>"),
     (418, "teapot"),
     (424, {"error": {"message": "failed dependency"}}),
     (451, {"message": "Unavailable for legal reasons"}),
@@ -94,6 +93,14 @@ NO_ANSWERS: list[Response] = [
 ]
 
 
+RATE_LIMITS: list[Response] = [
+    (429, {}),
+    (200, {"error": {"code": 429}}),
+    (413, {"error": {"message": "Request too large on tokens per minute (TPM): Limit 6000, Requested 6100"}}),
+    (413, {"error": {"message": "Request too large", "code": "rate_limit_exceeded"}}),
+]
+
+
 @pytest.mark.parametrize("response", NO_ANSWERS)
 async def test_what_a_server_answers_to_one_prompt_only_is_the_prompts_fault(response: Response) -> None:
     asked, _ = provider(lambda body: response if "kayak" in str(body) else good(body))
@@ -103,7 +110,7 @@ async def test_what_a_server_answers_to_one_prompt_only_is_the_prompts_fault(res
     assert not asked.left_out
 
 
-@pytest.mark.parametrize("response", [*NO_ANSWERS, (200, {"error": {"code": 429}}), (429, {})])
+@pytest.mark.parametrize("response", [*NO_ANSWERS, *RATE_LIMITS])
 async def test_what_a_server_answers_to_everybody_is_the_servers_fault(response: Response) -> None:
     asked, _ = provider(lambda _: response)
     with pytest.raises(ProviderUnavailable):
