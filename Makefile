@@ -135,7 +135,7 @@ $(RELEASE_STAMP): requirements-release.lock
 sizes: $(STAMP) build/uv/bin/uv ## packages and megabytes that each extra installs
 	rm -rf build/sizes
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes . ./distributions/embedded
-	@for extra in '' '[memory]' '[worker]' '[serve]' '[dev]' '[worker,local-embeddings]' \
+	@for extra in '' '[memory]' '[worker]' '[serve]' '[dev]' \
 	  '[langchain]' '[langgraph]' '[openai-agents]'; do \
 	  build/uv/bin/uv pip install --quiet --python $(BIN)/python --target "build/sizes/x$$extra" \
 	    --find-links build/sizes "$$(echo build/sizes/afterword-*.whl)$$extra" || exit 1; \

@@ -1,4 +1,4 @@
-"""What recall finds: python -m benchmarks.recall [--seed 15]
+"""What recall finds: python -m benchmarks.recall [--seed 15] [--beam FOLDER]
 
 `Memory.recall` itself, with an index in a directory, the other stores in memory, and episodes that were summarized
 without an LLM. A reranker that the environment configures (AFTERWORD_RERANKER__BASE_URL) gets rows of its own. The
@@ -9,7 +9,12 @@ questions have known answers:
 - sessions: the same, with three dialogues to an episode and few episodes to a user;
 - histories: invented people who talk every few days for most of a year. They tell a fact once; several things that are
   asked for together; what they do again and again, where the question says when; plans, where the question names the
-  month of the plan and not the one in which it was told; and updates, of which only the latest answers.
+  month of the plan and not the one in which it was told; and updates, of which only the latest answers;
+- beam: with --beam, chats of BEAM (mohammadtavakoli78/BEAM on GitHub, a folder such as `chats/100K`), each of which is
+  a user. Its questions name the messages that answer them.
+
+R@1 and R@5 are shares of the episodes that answer. `known` is the share of the questions that have hits by default,
+`elsewhere` that of the same questions to another user of the corpus, who never talked about this.
 """
 
 import argparse
@@ -17,13 +22,14 @@ import asyncio
 import json
 import logging
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import accumulate, chain
 from pathlib import Path
 from random import Random
-from statistics import mean
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 from afterword.memory import Memory
@@ -58,7 +64,7 @@ from tools.topic_model import Turn
 
 DEPTH = 10
 ROLLING_TOKENS = 800
-EPISODE_MESSAGES, EPISODE_TOKENS = 20, 4000
+EPISODE_MESSAGES, EPISODE_TOKENS, TRIGGER_MESSAGES = 20, 4000, 10
 """Size at which the default settings close an episode."""
 SESSION_DIALOGUES, USER_SESSIONS = 3, 27
 SEED = 15
@@ -91,11 +97,16 @@ class Figures(NamedTuple):
     """Of a question, or means over several."""
 
     first: float
-    """Share of the questions with an answer in first place."""
+    """Share of the answers in first place."""
     five: float
-    """Share of the questions with an answer among the first five; of SEVERAL, share of the answers."""
+    """Share of the answers among the first five."""
     reciprocal_rank: float
     """Of the first answer; 0 if none is among the first ten."""
+    known: float
+    """Whether there are hits."""
+    elsewhere: float
+    """Whether there are any of the same question to another user, who never talked about this."""
+    seconds: float
 
 
 # Questions
@@ -148,6 +159,55 @@ def sessions_corpus() -> Corpus:
         episodes.append(episode)
         questions += [Question(q.text, frozenset({episode.episode_id}), user_id=user) for q in asked if q]
     return Corpus("sessions", episodes, questions)
+
+
+def beam_corpus(folder: Path) -> Corpus:
+    """Read the chats of BEAM in a folder, cut into episodes as the default settings cut them."""
+    episodes, questions = [], []
+    for chat in sorted(path.parent for path in folder.glob("*/chat.json")):
+        name, turns = chat.name, json.loads((chat / "chat.json").read_text(encoding="utf-8"))
+        told = [message for batch in turns for turn in batch["turns"] for message in turn]
+        messages = [
+            message_of(str(one["id"]), one["role"], one["content"], STARTED_AT + timedelta(seconds=at), name)
+            for at, one in enumerate(told)
+        ]
+        made = [closed_episode(name, n, part, name) for n, part in enumerate(_cut(messages), 1)]
+        episodes += made
+        probing = chat / "probing_questions" / "probing_questions.json"
+        for category, asked in json.loads(probing.read_text(encoding="utf-8")).items():
+            for one in asked:
+                answers = _answers(made, set(map(str, _numbers(one.get("source_chat_ids")))))
+                if answers:
+                    questions.append(Question(one["question"], answers, category, name))
+    return Corpus("beam", episodes, questions)
+
+
+def _answers(episodes: Sequence[EpisodeClosed], message_ids: set[str]) -> frozenset[str]:
+    return frozenset(e.episode_id for e in episodes if any(m.id in message_ids for m in e.messages))
+
+
+def _numbers(found: Any) -> Iterator[int]:
+    if isinstance(found, int):
+        yield found
+    elif isinstance(found, dict | list):
+        for one in found.values() if isinstance(found, dict) else found:
+            yield from _numbers(one)
+
+
+def _cut(messages: Sequence[EpisodeMessage]) -> Iterator[list[EpisodeMessage]]:
+    """Cut a conversation as the segmenter does by default without flags and pauses."""
+    held, tokens = list[EpisodeMessage](), 0
+    for message in messages:
+        adds = count_tokens(message.content)
+        if held and tokens + adds > EPISODE_TOKENS:
+            yield held
+            held, tokens = [], 0
+        held, tokens = [*held, message], tokens + adds
+        if len(held) >= TRIGGER_MESSAGES or (tokens >= EPISODE_TOKENS and len(held) > 1):
+            yield held
+            held, tokens = [], 0
+    if held:
+        yield held
 
 
 def _question(turns: Sequence[Turn]) -> Turn | None:
@@ -308,30 +368,43 @@ def _archived(closed: EpisodeClosed) -> Iterator[ArchivedMessage]:
 
 async def _rows(way: str, corpus: Corpus, make_memory: Callable[..., Memory]) -> list[dict[str, str]]:
     by_category: dict[str, list[Figures]] = {}
+    users = sorted({question.user_id for question in corpus.questions})
+    others = dict(zip(users, [*users[1:], *users[:1]], strict=True))
     for question in corpus.questions:
         memory = make_memory(now=lambda asked_at=question.asked_at: asked_at)
+        began = time.perf_counter()
         hits = await memory.recall(question.text, user_id=question.user_id, tenant_id=None, k=DEPTH)
-        by_category.setdefault(question.category, []).append(_figures(question, [hit.episode_id for hit in hits]))
-    rows = []
-    for category, found in by_category.items():
-        first, five, reciprocal_rank = (f"{mean(values):.3f}" for values in zip(*found, strict=True))
-        rows.append({"": way, "category": category, "R@1": first, "R@5": five, "MRR": reciprocal_rank})
-    return rows
+        seconds = time.perf_counter() - began
+        elsewhere = await memory.recall(question.text, user_id=others[question.user_id], tenant_id=None, k=1)
+        found = _figures(question, [hit.episode_id for hit in hits], bool(elsewhere), seconds)
+        for category in {question.category, ""}:
+            by_category.setdefault(category, []).append(found)
+    return [_row(way, category or "all", found) for category, found in by_category.items()]
 
 
-def _figures(question: Question, ranking: Sequence[str]) -> Figures:
+def _row(way: str, category: str, found: Sequence[Figures]) -> dict[str, str]:
+    *shares, seconds = zip(*found, strict=True)
+    names = ("R@1", "R@5", "MRR", "known", "elsewhere")
+    figures = {name: f"{mean(values):.3f}" for name, values in zip(names, shares, strict=True)}
+    slowest = sorted(seconds)[int(0.99 * len(seconds))]
+    times = {"p50 ms": f"{1000 * median(seconds):.0f}", "p99 ms": f"{1000 * slowest:.0f}"}
+    return {"": way, "category": category, **figures, **times}
+
+
+def _figures(question: Question, ranking: Sequence[str], elsewhere: bool, seconds: float) -> Figures:
     places = [place for place, found in enumerate(ranking, start=1) if found in question.answers]
-    among_five = sum(place <= 5 for place in places)
-    five = among_five / len(question.answers) if question.category == SEVERAL else float(among_five > 0)
-    return Figures(float(places[:1] == [1]), five, 1 / places[0] if places else 0.0)
+    first, five = (sum(place <= most for place in places) / len(question.answers) for most in (1, 5))
+    return Figures(first, five, 1 / places[0] if places else 0.0, float(bool(ranking)), float(elsewhere), seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description="What recall finds.")
     parser.add_argument("--seed", type=int, default=SEED, help="of the histories; the docs have those of 15")
+    parser.add_argument("--beam", type=Path, help="a folder of BEAM's chats, such as chats/100K")
     given = parser.parse_args()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each question to a reranker
-    for corpus in (histories_corpus(given.seed), sessions_corpus(), meetings_corpus(), dialogues_corpus()):
+    corpora = [histories_corpus(given.seed), sessions_corpus(), meetings_corpus(), dialogues_corpus()]
+    for corpus in [beam_corpus(given.beam)] if given.beam else corpora:
         with tempfile.TemporaryDirectory() as directory:
             rows = asyncio.run(measured(corpus, Path(directory)))
         users = len({question.user_id for question in corpus.questions})

@@ -444,7 +444,7 @@ class Llm(Section):
 
 class EmbedderSettings(Section):
     provider: Literal["none", "openai", "ollama", "local"] = Field(
-        "none", description="source of dense vectors; none: search by words only"
+        "local", description="maker of the messages' vectors; local: in the process; none: search by words only"
     )
     base_url: str | None = Field(None, description="address of the server; default: the provider's own")
     model: str | None = Field(None, description="name of the model; required for openai and ollama")

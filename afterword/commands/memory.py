@@ -175,7 +175,7 @@ def recall(
     conversation: InConversation = None,
     since: BeganSince = None,
     until: EndedBefore = None,
-    min_coverage: MinCoverage = 0.2,
+    min_coverage: MinCoverage = 0.18,
     min_score_ratio: MinScoreRatio = 0.4,
     as_json: Json = False,
 ) -> None:

@@ -74,7 +74,7 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
     weights = EPISODE_WEIGHT + 2 + (vector is not None)
     scores = (EPISODE_WEIGHT * episodes.shares + best_passages + best_pieces + best_cosines) / weights
     if vector is not None:
-        coverage = (coverage + best_cosines) / 2 if len(query) else best_cosines
+        coverage = (coverage + best_cosines) / 2 if query else best_cosines
     shown = texts.shown(passages.shares, of_messages)
     ranked = [
         Ranked(

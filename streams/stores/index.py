@@ -17,7 +17,7 @@ Embed = Callable[[str], Awaitable[Dense | None]]
 """Makes the vector of a query's text; None to search by words alone."""
 
 MOST_HITS = 100
-MIN_COVERAGE = 0.2
+MIN_COVERAGE = 0.18
 """Keeps 95 % of the questions that an episode answers: `make quality`."""
 MIN_SCORE_RATIO = 0.4
 MOST_QUERY_CHARACTERS = 2000

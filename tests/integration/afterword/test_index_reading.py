@@ -17,7 +17,11 @@ pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(
-    params=[EmbedderSettings(), EmbedderSettings(provider="local"), EmbedderSettings(provider="ollama", model="m")],
+    params=[
+        EmbedderSettings(provider="none"),
+        EmbedderSettings(provider="local"),
+        EmbedderSettings(provider="ollama", model="m"),
+    ],
     ids=lambda e: e.provider,
 )
 def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:

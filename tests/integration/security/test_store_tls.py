@@ -143,12 +143,12 @@ async def test_qdrant_is_asked_over_tls_with_its_key(authority: Authority, stran
 
     async with serving(answer, "GET", "/{any:.*}", server_context(authority)) as url:
         trusted = Qdrant.model_validate({"url": url, "api_key": "canary", "ca_file": authority.file})
-        index = open_index(trusted, EmbedderSettings())
+        index = open_index(trusted, EmbedderSettings(provider="none"))
         await index.ping()
         await index.close()
         assert keys == ["canary"] * 2
         for ca_file in (stranger.file, None):
-            index = open_index(trusted.model_copy(update={"ca_file": ca_file}), EmbedderSettings())
+            index = open_index(trusted.model_copy(update={"ca_file": ca_file}), EmbedderSettings(provider="none"))
             with pytest.raises(StoreUnavailable) as caught:
                 await index.ping()
             await index.close()

@@ -16,7 +16,7 @@ from afterword.streams.stores.sparse import query_vector
 from tests.indexing import put
 from tests.samples import a_summary
 
-NO_EMBEDDER = EmbedderSettings()
+NO_EMBEDDER = EmbedderSettings(provider="none")
 RAW_TEXT = "I need a taxi to the museum in Cambridge."
 
 

@@ -48,7 +48,7 @@ def url(request: pytest.FixtureRequest) -> str:
 async def writers(url: str, unique: Callable[[str], str]) -> AsyncIterator[list[QdrantIndex]]:
     """Those of several processes, on one collection that is not there yet."""
     settings = Qdrant(url=url, collection=unique("episodes"))
-    opened = [open_index(settings, EmbedderSettings()) for _ in range(WRITERS)]
+    opened = [open_index(settings, EmbedderSettings(provider="none")) for _ in range(WRITERS)]
     yield opened
     await asyncio.gather(*[index.close() for index in opened])
     async with httpx.AsyncClient() as client:
@@ -71,7 +71,9 @@ async def test_of_two_first_writers_with_other_dimensions_one_has_a_wrong_settin
 
 async def problem(url: str, **options: Any) -> str:
     """Error that a query raises."""
-    index = open_index(Qdrant.model_validate({"url": url, "timeout_seconds": 1, **options}), EmbedderSettings())
+    index = open_index(
+        Qdrant.model_validate({"url": url, "timeout_seconds": 1, **options}), EmbedderSettings(provider="none")
+    )
     try:
         with pytest.raises(StoreUnavailable) as caught:
             await index.ping()
@@ -137,7 +139,9 @@ async def test_a_real_server_s_refusals_are_told_by_what_they_are(tmp_path: Path
         assert "rejected the API key (401)" in await problem(server.url)
         assert "rejected the API key (401)" in await problem(server.url, api_key="canary")
         assert "(404)" in await problem(f"{server.url}/elsewhere", api_key="sesame")
-        index = open_index(Qdrant.model_validate({"url": server.url, "api_key": "sesame"}), EmbedderSettings())
+        index = open_index(
+            Qdrant.model_validate({"url": server.url, "api_key": "sesame"}), EmbedderSettings(provider="none")
+        )
         await index.ping()
         await put(index, a_summary(), TEXT)
         async with server.killed():
@@ -155,7 +159,7 @@ async def test_a_server_too_old_for_the_fence_of_revisions_is_refused_before_it_
 ) -> None:
     async with QdrantServer(version) as server:
         settings = Settings(qdrant=Qdrant(url=server.url))
-        index = open_index(settings.qdrant, EmbedderSettings())
+        index = open_index(settings.qdrant, EmbedderSettings(provider="none"))
         for use in (put(index, a_summary(), TEXT), index.search(A_QUERY), index.revisions(["c1:1"])):
             with pytest.raises(ConfigurationError, match=f"is version '{version}'; 1.17 or later is needed"):
                 await use
@@ -172,7 +176,7 @@ async def test_a_server_that_knows_the_fence_and_the_weights_is_used(version: st
 
 async def test_a_server_that_was_away_is_looked_at_again() -> None:
     async with QdrantServer() as server:
-        index = open_index(Qdrant(url=server.url), EmbedderSettings())
+        index = open_index(Qdrant(url=server.url), EmbedderSettings(provider="none"))
         await put(index, a_summary(), TEXT)
         async with server.killed():
             server.version = "1.15.5"
@@ -186,7 +190,7 @@ async def test_a_server_that_was_away_is_looked_at_again() -> None:
 @pytest.mark.parametrize("answer", [429, 503, "too late"])
 async def test_a_write_that_a_server_refused_is_one_request_when_it_is_repeated(answer: int | str) -> None:
     async with QdrantServer() as server:
-        index = open_index(Qdrant(url=server.url, timeout_seconds=1), EmbedderSettings())
+        index = open_index(Qdrant(url=server.url, timeout_seconds=1), EmbedderSettings(provider="none"))
         await put(index, a_summary(), TEXT)
         server.requests.clear()
         with server.answering(answer), pytest.raises(StoreUnavailable):

@@ -122,6 +122,6 @@ async def test_the_local_model_puts_like_beside_like() -> None:
 
 
 def test_by_default_there_are_no_dense_vectors() -> None:
-    assert make_embedder(EmbedderSettings()) is None
-    assert EmbedderSettings().vectors_model is None
-    assert EmbedderSettings(model="left over").vectors_model is None
+    assert make_embedder(EmbedderSettings(provider="none")) is None
+    assert EmbedderSettings(provider="none").vectors_model is None
+    assert EmbedderSettings(provider="none", model="left over").vectors_model is None

