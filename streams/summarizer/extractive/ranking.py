@@ -1,19 +1,13 @@
-"""The exchanges of an episode, what each tells, and a choice of them without repetition."""
+"""The exchanges of an episode, and how much each tells."""
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, groupby, islice
 
-import numpy as np
-from numpy.typing import NDArray
-
 from afterword.schemas import EpisodeMessage
 from afterword.streams.summarizer.prose import sentences_of
 
-MAX_EXCHANGES = 240
-"""Exchanges that are compared in pairs: with 240 a summary takes less than half a second."""
 MAX_CHARACTERS = 380
 """Of an exchange, so that a short summary has room for any. A single sentence that is longer is cut."""
 LAST = 1_000_000
@@ -44,12 +38,6 @@ OPEN = 0.3
 OPENS = 0.4
 """Weight of what opens an episode, because it introduces the topic."""
 
-RELEVANCE = 0.7
-"""λ of MMR: weight of relevance against novelty."""
-REPETITION = 0.9
-"""Cosine from which an exchange repeats another one."""
-
-Matrix = NDArray[np.float64]
 
 # Phrases of politeness, of people's words for themselves, and of decisions. Each entry is a piece of a regular
 # expression; a language that is missing here only loses a hint.
@@ -164,11 +152,8 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
 
 
 def exchanges_of(turns: Sequence[Turn], terms: Terms) -> list[Exchange]:
-    """List what can be told by itself, in order; evenly thinned to MAX_EXCHANGES."""
-    found = [exchange for at in range(len(turns)) for exchange in _exchanges(turns, at, terms)]
-    if len(found) <= MAX_EXCHANGES:
-        return found
-    return [found[i * len(found) // MAX_EXCHANGES] for i in range(MAX_EXCHANGES)]
+    """List what can be told by itself, in order."""
+    return [exchange for at in range(len(turns)) for exchange in _exchanges(turns, at, terms)]
 
 
 def _exchanges(turns: Sequence[Turn], at: int, terms: Terms) -> Iterator[Exchange]:
@@ -255,35 +240,3 @@ def _is_open(exchange: Exchange) -> bool:
 
 def _opens(exchange: Exchange) -> bool:
     return exchange[0].place[0] == 0
-
-
-def similarity(sentences: Sequence[Sequence[str]]) -> Matrix:
-    """Compute the tf-idf cosine of n lists of terms: n × n, each 0 … 1."""
-    vocabulary = {term: i for i, term in enumerate(dict.fromkeys(t for terms in sentences for t in terms))}
-    counts = np.zeros((len(sentences), max(1, len(vocabulary))))
-    for row, terms in enumerate(sentences):
-        for term, times in Counter(terms).items():
-            counts[row, vocabulary[term]] = times
-    vectors = counts * np.log1p(len(sentences) / np.maximum(1, (counts > 0).sum(axis=0)))
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return np.asarray(vectors @ vectors.T, dtype=np.float64)
-
-
-def diverse(weights: Sequence[float], similar: Matrix, count: int, fits: Callable[[list[int]], bool]) -> list[int]:
-    """Choose up to `count` indices, best first, by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998).
-
-    `fits`: whether a choice, its last index included, is still short enough.
-    """
-    chosen: list[int] = []
-    left = set(range(len(weights)))
-    while left and len(chosen) < count:
-        best = max(sorted(left), key=lambda i: _marginal(i, weights, similar, chosen))
-        left.discard(best)
-        if not any(similar[best, other] >= REPETITION for other in chosen) and fits([*chosen, best]):
-            chosen.append(best)
-    return chosen
-
-
-def _marginal(index: int, weights: Sequence[float], similar: Matrix, chosen: list[int]) -> float:
-    repeated = max((float(similar[index, other]) for other in chosen), default=0.0)
-    return RELEVANCE * weights[index] - (1 - RELEVANCE) * repeated

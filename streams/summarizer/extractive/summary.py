@@ -1,6 +1,6 @@
 """Extractive summaries: an episode's texts made of its own sentences, and its title of their phrases."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -12,9 +12,7 @@ from afterword.streams.summarizer.extractive.ranking import (
     Exchange,
     Sentence,
     Terms,
-    diverse,
     exchanges_of,
-    similarity,
     turns_of,
     weight,
 )
@@ -24,8 +22,10 @@ from afterword.streams.summarizer.sentences import cut_at_word
 SHORT_CHARACTERS = 400
 SHORT_SENTENCES = 5
 LONG_CHARACTERS = 1000
-LONG_SENTENCES = 10
+LONG_SENTENCES = 12
 ROLLING_EXCHANGES = 3
+REPETITION = 0.8
+"""Share of the words of two exchanges from which one repeats the other."""
 ENGLISH = "en"
 NO_TEXT = "No text was exchanged."
 
@@ -59,14 +59,13 @@ def summarize(
 
 
 class Told:
-    """The exchanges of an episode with their weights."""
+    """The exchanges of an episode, and the order in which they are worth telling."""
 
     def __init__(self, exchanges: Sequence[Exchange], terms: Terms) -> None:
-        once = {" ".join(s.text for s in exchange).casefold(): exchange for exchange in reversed(exchanges)}
-        self.exchanges = [*reversed(once.values())]
-        found = [terms(" ".join(s.text for s in exchange)) for exchange in self.exchanges]
-        self.similar = similarity(found)
-        self.weights = [weight(*each) for each in zip(self.exchanges, found, strict=True)]
+        self.exchanges = exchanges
+        self.terms = [frozenset(terms(" ".join(s.text for s in exchange))) for exchange in exchanges]
+        weights = [weight(*each) for each in zip(exchanges, self.terms, strict=True)]
+        self.ranked = sorted(range(len(exchanges)), key=lambda at: -weights[at])
 
     def text(self, sentences: int, characters: int) -> str:
         """Tell the best exchanges in their order, in at most so many sentences and characters."""
@@ -75,7 +74,7 @@ class Told:
             told = self._sentences(chosen)
             return len(told) <= sentences and len(quoted(told)) <= characters
 
-        return quoted(self._sentences(diverse(self.weights, self.similar, sentences, fits)))
+        return quoted(self._sentences(self._choose(sentences, fits)))
 
     def lines(self, count: int) -> list[str]:
         """List the best exchanges in the order of the conversation, each with its speakers."""
@@ -83,8 +82,23 @@ class Told:
         def says_something_new(chosen: list[int]) -> bool:
             return not any(set(self.exchanges[chosen[-1]]) & set(self.exchanges[at]) for at in chosen[:-1])
 
-        best = diverse(self.weights, self.similar, count, says_something_new)
-        return [quoted(self.exchanges[at]) for at in sorted(best)]
+        return [quoted(self.exchanges[at]) for at in sorted(self._choose(count, says_something_new))]
+
+    def _choose(self, count: int, fits: Callable[[list[int]], bool]) -> list[int]:
+        chosen: list[int] = []
+        for at in self.ranked:
+            if len(chosen) == count:
+                break
+            if not any(self._repeats(at, other) for other in chosen) and fits([*chosen, at]):
+                chosen.append(at)
+        return chosen
+
+    def _repeats(self, at: int, other: int) -> bool:
+        """Return whether two exchanges say the same: the same sentence elsewhere, or nearly the same words."""
+        one, two = self.terms[at], self.terms[other]
+        texts = [{s.text.casefold() for s in self.exchanges[which]} for which in (at, other)]
+        shared = set(self.exchanges[at]) & set(self.exchanges[other])
+        return not shared and (texts[0] <= texts[1] or len(one & two) > REPETITION * len(one | two))
 
     def _sentences(self, chosen: Sequence[int]) -> list[Sentence]:
         return sorted({s for at in chosen for s in self.exchanges[at]}, key=lambda sentence: sentence.place)

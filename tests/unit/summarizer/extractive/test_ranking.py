@@ -6,32 +6,12 @@ import pytest
 
 from afterword.streams.language import stem_words
 from afterword.streams.summarizer.extractive.ranking import (
-    MAX_EXCHANGES,
-    diverse,
-    exchanges_of,
     informativeness,
     is_politeness,
-    similarity,
-    turns_of,
 )
 from afterword.streams.summarizer.prose import MAX_MESSAGE_CHARACTERS, sentences_of
-from tests.samples import an_episode_message
 
 ENGLISH = partial(stem_words, language="en")
-
-
-def test_sentences_without_terms_resemble_nothing() -> None:
-    assert similarity([[], ["chair"]])[0].sum() == 0
-
-
-def test_a_choice_prefers_what_is_new_among_equals() -> None:
-    similar = similarity([["chair", "broken"], ["chair", "broken"], ["refund", "friday"]])
-    assert diverse([1.0, 0.99, 0.9], similar, 2, lambda _: True) == [0, 2]
-
-
-def test_a_choice_that_does_not_fit_is_passed_over() -> None:
-    similar = similarity([["chair"], ["order"], ["refund"]])
-    assert diverse([1.0, 0.9, 0.8], similar, 2, lambda chosen: 1 not in chosen) == [0, 2]
 
 
 def test_facts_tell_more_than_small_talk() -> None:
@@ -50,15 +30,6 @@ def test_politeness_is_recognised(text: str) -> None:
 @pytest.mark.parametrize("text", ["Hello, my order 4711 has not arrived in Rome yet", "Thanksgiving flights are full"])
 def test_a_greeting_that_says_something_is_more_than_politeness(text: str) -> None:
     assert not is_politeness(text, len(ENGLISH(text)))
-
-
-def test_more_exchanges_than_can_be_compared_are_thinned_evenly() -> None:
-    turns = turns_of([an_episode_message("m1", content="\n".join(f"Line {n}" for n in range(1500)))], ENGLISH)
-    numbers = [int(sentence.text.split()[1].strip(".")) for (sentence,) in exchanges_of(turns, ENGLISH)]
-    assert len(numbers) == MAX_EXCHANGES
-    assert numbers == sorted(numbers)
-    assert numbers[0] == 0
-    assert numbers[-1] > 1400
 
 
 @pytest.mark.parametrize("more", range(9))

@@ -67,7 +67,7 @@ def test_the_title_is_a_phrase_about_the_topic() -> None:
 def test_a_long_episode_is_told_in_some_sentences_and_briefly_in_few() -> None:
     for turns in (turns for turns in dialogues() if sum(len(text) for _, text in turns) > 700):
         summary = summary_of(*turns)
-        assert 3 <= len(split_sentences(summary.long_summary)) <= 11  # a "U. S." may count for two
+        assert 3 <= len(split_sentences(summary.long_summary)) <= 13  # a "U. S." may count for two
         assert 1 <= len(split_sentences(summary.short_summary)) <= 6
         assert len(summary.long_summary) <= 1000
 
