@@ -13,7 +13,10 @@ SELECT
     COALESCE((SELECT offset FROM consumed WHERE role = 'segmenter' AND partition = m.partition), 0) AS consumed_to,
     COALESCE((SELECT offset FROM consumed WHERE role = 'archiver' AND partition = m.partition), 0) AS archived_to,
     0 < m.sent_ms AND m.sent_ms < :messages_before_ms AS may_have_expired,
-    ROW_NUMBER() OVER (PARTITION BY m.message ORDER BY m.partition, m.offset) = 1 AS is_first,
+    NOT EXISTS (
+        SELECT 1 FROM message AS o
+        WHERE o.message = m.message AND (o.partition, o.offset) < (m.partition, m.offset)
+    ) AS is_first,
     EXISTS (SELECT 1 FROM dead_letter WHERE kind = 'message' AND partition = m.partition AND offset = m.offset)
     AND NOT (
         EXISTS (
@@ -82,7 +85,7 @@ CREATE TABLE placed AS
 SELECT
     core.message, core.content, latest.scope, latest.episode_id, latest.ordinal, latest.conversation,
     latest.first_offset, latest.last_offset, latest.truncated,
-    MIN(core.place) OVER (PARTITION BY core.episode, core.message) AS place,
+    (SELECT MIN(place) FROM core AS o WHERE o.episode = core.episode AND o.message = core.message) AS place,
     ROW_NUMBER() OVER (
         PARTITION BY core.message, latest.scope ORDER BY latest.ordinal, latest.rowid, core.place
     ) AS n

@@ -265,7 +265,7 @@ class Vanished(NamedTuple):
 
 TABLES: Final[Mapping[type[tuple[Any, ...]], tuple[str, ...]]] = {
     Consumed: (),
-    Message: (),
+    Message: ("message",),
     Flush: (),
     Change: ("message", "conversation"),
     Refused: (),
@@ -273,7 +273,7 @@ TABLES: Final[Mapping[type[tuple[Any, ...]], tuple[str, ...]]] = {
     Pending: ("partition, offset",),
     Damage: (),
     Closed: ("episode_id, revision", "number"),
-    Core: ("message", "episode"),
+    Core: ("message", "episode, message, place"),
     Amended: ("change_partition, change_offset",),
     Announced: ("episode_id, made_from", "event_id"),
     AnnouncedDeletion: ("episode_id",),
