@@ -68,8 +68,8 @@ MOST_PAGE_EPISODES = 1000
 PAGE_CONVERSATIONS = 50
 MOST_PAGE_CONVERSATIONS = 200
 NEIGHBOURS, MOST_NEIGHBOURS = 2, 20
-FOLLOWING_SECONDS = (60, 3600, 24 * 3600, 30 * 24 * 3600, None)
-"""Spans in which the messages after another one are looked for; None: up to the end."""
+FOLLOWING_OFFSETS = (100, 1_000, 10_000, 100_000, None)
+"""Offsets of the partition in which the messages after another one are looked for; None: up to the end."""
 PAGE_MESSAGES = 50
 MOST_PAGE_MESSAGES = 200
 MOST_FOUND_MESSAGES = 1000
@@ -325,7 +325,7 @@ class Memory:
         begun = await self._episodes.conversation(scope) or await self._began_with(conversation_id)
         if begun is None or not owner.has(begun.user_id, begun.tenant_id):
             return None
-        selection = Selection(conversation_id, begun.tenant_id, agent_id, before=place)
+        selection = Selection(conversation_id, begun.tenant_id, agent_id, before=place and place[1])
         found = await self._newest(selection, limit + 1)
         last = found[limit - 1] if len(found) > limit else None
         next_before = _cursor(last.message.sent_at or EPOCH, last.offset) if last else None
@@ -379,25 +379,24 @@ class Memory:
         found = (await self._messages.get_many([key])).get(key)
         if found is None:
             return None
-        place = found.message.sent_at or EPOCH, found.offset
         selection = Selection(conversation_id, begun[1])
-        before = await self._newest(replace(selection, before=place), neighbours) if neighbours else []
-        after = await self._following(selection, place, neighbours) if neighbours else []
+        before = await self._newest(replace(selection, before=found.offset), neighbours) if neighbours else []
+        after = await self._following(selection, found.offset, neighbours) if neighbours else []
         return MessageInContext(
             found.message, tuple(one.message for one in reversed(before)), tuple(one.message for one in after)
         )
 
-    async def _following(self, selection: Selection, place: tuple[datetime, int], count: int) -> list[ArchivedMessage]:
-        """Read the messages after a place, oldest first. The archive reads backwards, so this looks ever further on."""
-        for seconds in FOLLOWING_SECONDS:
-            bound = (place[0] + timedelta(seconds=seconds), 0) if seconds else None
+    async def _following(self, selection: Selection, offset: int, count: int) -> list[ArchivedMessage]:
+        """Read the messages after one, oldest first. The archive reads backwards, so this looks ever further on."""
+        for offsets in FOLLOWING_OFFSETS:
+            bound = offset + offsets if offsets else None
             later: list[ArchivedMessage] = []
             async with aclosing(self._messages.newest(replace(selection, before=bound))) as newest:
                 async for archived in newest:
-                    if (archived.message.sent_at or EPOCH, archived.offset) <= place:
+                    if archived.offset <= offset:
                         break
                     later.append(archived)
-            if len(later) >= count or not seconds:
+            if len(later) >= count or not offsets:
                 break
         return later[::-1][:count]
 

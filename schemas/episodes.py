@@ -97,9 +97,9 @@ class EpisodeClosed(Model):
     fingerprint: str
     """SHA-256, in hexadecimal, of the core ids and contents."""
     started_at: Time
-    """`sent_at` of the first core message."""
+    """Earliest `sent_at` of the core messages: they are in the order of the log, and clocks differ."""
     ended_at: Time
-    """`sent_at` of the last core message."""
+    """Latest `sent_at` of the core messages."""
     closed_at: Time
     """Time of closing."""
     messages: tuple[EpisodeMessage, ...] = Field(min_length=1)

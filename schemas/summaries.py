@@ -116,9 +116,9 @@ class SummaryCreated(Model):
     metrics: EpisodeMetrics
     """Metrics of the core messages."""
     started_at: Time
-    """`sent_at` of the first core message."""
+    """Earliest `sent_at` of the core messages: they are in the order of the log, and clocks differ."""
     ended_at: Time
-    """`sent_at` of the last core message."""
+    """Latest `sent_at` of the core messages."""
     closed_at: Time
     """Time of closing the episode."""
     created_at: Time

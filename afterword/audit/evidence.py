@@ -143,7 +143,7 @@ class Closed(NamedTuple):
     truncated: bool = False
     """Its contents are not compared: edits made it too large, and they were cut."""
     ended_ms: int = 0
-    """`sent_at` of its last message."""
+    """Its `ended_at`."""
 
 
 class Core(NamedTuple):

@@ -106,7 +106,7 @@ def take_episode(evidence: Evidence, record: ConsumerRecord) -> None:
 
 
 def _take_closed(evidence: Evidence, record: ConsumerRecord, episode: EpisodeClosed) -> None:
-    number, sent_ms = number_of(record.partition, record.offset), 0
+    number = number_of(record.partition, record.offset)
     for place, message in enumerate(episode.messages):
         key = digest_of_message(episode.conversation_id, message.id, episode.tenant_id)
         sent_ms = milliseconds(message.sent_at) if message.sent_at else 0
@@ -127,7 +127,7 @@ def _take_closed(evidence: Evidence, record: ConsumerRecord, episode: EpisodeClo
             first_offset=episode.source.first_offset,
             last_offset=episode.source.last_offset,
             truncated=episode.truncated,
-            ended_ms=sent_ms,
+            ended_ms=milliseconds(episode.ended_at),
         )
     )
 

@@ -82,9 +82,9 @@ class EpisodeClosedEvent(Model):
     message_ids: tuple[str, ...]
     """Ids of the core messages, in order."""
     started_at: Time
-    """`sent_at` of the first core message."""
+    """Earliest `sent_at` of the core messages: they are in the order of the log, and clocks differ."""
     ended_at: Time
-    """`sent_at` of the last core message."""
+    """Latest `sent_at` of the core messages."""
     closed_at: Time
     """Time of closing the episode."""
 

@@ -73,8 +73,8 @@ def event_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int) -> 
         ordinal=closed.ordinal,
         close_reason=closed.reason,
         fingerprint=fingerprint(core),
-        started_at=core[0].sent_at,
-        ended_at=core[-1].sent_at,
+        started_at=min(message.sent_at for message in core),  # their order is the log's, and clocks differ
+        ended_at=max(message.sent_at for message in core),
         closed_at=EPOCH + now_ms * MILLISECOND,
         messages=core,
         overlap=messages(closed.overlap),

@@ -101,16 +101,13 @@ class Selection:
     """Only messages that are in no stored episode of the agent, if one is given, or else of the conversation."""
     user_id: str | None = None
     """Only messages with this user; None: all."""
-    before: tuple[datetime, int] | None = None
-    """Only messages before this time and offset, in the order of `sort_key`; None: all."""
+    before: int | None = None
+    """Only messages before this log offset; None: all."""
 
     def __post_init__(self) -> None:
         require(str, conversation_id=self.conversation_id)
         require(str | None, tenant_id=self.tenant_id, agent_id=self.agent_id, user_id=self.user_id)
-        require(tuple | None, before=self.before)
-        if self.before is not None:
-            require(datetime, before=self.before[0])
-            require(int, before=self.before[1])
+        require(int | None, before=self.before)
 
 
 @dataclass(frozen=True)
@@ -131,10 +128,9 @@ class Authors(NamedTuple):
     others: int
 
 
-def sort_key(archived: ArchivedMessage) -> tuple[float, int]:
-    """The sort key of messages within a conversation: time, then offset."""
-    sent_at = archived.message.sent_at
-    return sent_at.timestamp() if sent_at else 0.0, archived.offset
+def sort_key(archived: ArchivedMessage) -> int:
+    """Return what messages of a conversation are sorted by: the log's order, because producers' clocks differ."""
+    return archived.offset
 
 
 def agent_scope(episode_id: str) -> str | None:

@@ -97,13 +97,12 @@ PAGE_SIZE = 40
 SCAN_SIZE = 1000
 """The same, where a whole collection is read in its order: there MongoDB and the embedded server both split replies."""
 DUPLICATE_KEY = 11000
-NEWEST_FIRST = [("sent_at", -1), ("source.offset", -1)]
+NEWEST_FIRST = [("source.offset", -1)]
 
 INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     "messages": (
-        (("conversation_id", 1), ("sent_at", 1), ("source.offset", 1)),
         (("conversation_id", 1), ("source.offset", 1)),
-        (("conversation_id", 1), ("episode_id", 1), ("sent_at", 1), ("source.offset", 1)),
+        (("conversation_id", 1), ("episode_id", 1), ("source.offset", 1)),
         (("tenant_id", 1), ("user_id", 1), ("conversation_id", 1)),
     ),
     "episodes": (
@@ -987,10 +986,7 @@ def _selected(selection: Selection) -> dict[str, Any]:
     if selection.user_id is not None:
         wanted["user_id"] = {"$eq": selection.user_id}
     if selection.before is not None:
-        sent_at, offset = selection.before
-        earlier = {"sent_at": {"$lt": sent_at}}
-        wanted["sent_at"] = {"$lte": sent_at}  # for the index: an `$or` alone would not bound what it reads
-        wanted["$or"] = [earlier, {"sent_at": {"$eq": sent_at}, "source.offset": {"$lt": offset}}]
+        wanted["source.offset"] = {"$lt": selection.before}
     if selection.unsummarised and selection.agent_id is None:
         wanted["episode_id"] = None  # there is an index for it
     elif selection.unsummarised:

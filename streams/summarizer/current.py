@@ -114,8 +114,8 @@ def _rebuilt(
     return episode.model_copy(
         update={
             "user_id": user_of(core),
-            "started_at": core[0].sent_at,
-            "ended_at": core[-1].sent_at,
+            "started_at": min(message.sent_at for message in core),
+            "ended_at": max(message.sent_at for message in core),
             "messages": tuple(core),
             "overlap": tuple(overlap),
             "message_count": len(core),

@@ -521,13 +521,8 @@ def _selects(selection: Selection, archived: ArchivedMessage) -> bool:
         and message.tenant_id == selection.tenant_id
         and (selection.agent_id is None or message.agent_id in (None, selection.agent_id))
         and selection.user_id in (None, message.user_id)
-        and (selection.before is None or _sent(archived) < selection.before)
+        and (selection.before is None or archived.offset < selection.before)
     )
-
-
-def _sent(archived: ArchivedMessage) -> tuple[datetime, int]:
-    assert archived.message.sent_at is not None
-    return archived.message.sent_at, archived.offset
 
 
 class MemoryKeys:
