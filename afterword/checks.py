@@ -180,7 +180,7 @@ def metadata_limits(resources: Iterable[tuple[Any, ...]], needed: int) -> str:
 
 
 async def check_llm(settings: Settings) -> str:
-    provider = make_provider(settings, None, Metrics("check", ""), NoOpTracer())
+    provider = make_provider(settings, Metrics("check", ""), NoOpTracer())
     try:
         await provider.check()
     finally:

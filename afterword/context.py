@@ -13,13 +13,12 @@ from typing import Any, NamedTuple
 from afterword.schemas import MessageCreated
 from afterword.schemas.ids import scope_id
 from afterword.streams.settings import MOST_PENDING_EPISODES
-from afterword.streams.stores.episodes import Conversation, EpisodeStore, RollingRow
+from afterword.streams.stores.episodes import Conversation, EpisodeStore, find_conversation
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, sort_key
 from afterword.streams.summarizer.cutting import groups, water_level, without_middle
 from afterword.streams.summarizer.prompt.fences import INDENTATION, indented, quotation
 from afterword.streams.tokens import count_tokens
 from afterword.streams.visible import without_hidden
-from afterword.withheld import Withheld, read_withheld
 
 MOST_MESSAGES = 500
 """Messages that one walk through the archive loads at most."""
@@ -29,6 +28,8 @@ SUMMARY_SHARE = 2
 """Title and summaries take at most 1 / SUMMARY_SHARE of the tokens."""
 SHORTEST_MESSAGE_TOKENS = 16
 """A shorter message is useless, and left out."""
+MOST_CHARACTERS = 100_000
+"""Characters of all rows that sentences are chosen from: where there are more, the beginning of each."""
 CHARACTERS_A_TOKEN = 8
 """More than usual texts have: the first guess at a cut, which then shrinks until it fits."""
 
@@ -138,7 +139,7 @@ class Context:
 
     def summary_lines(self, clean: Callable[[str], str] = str) -> list[str]:
         """Title and summaries, a speaker a line, all indented."""
-        return Summaries(self.title, self.rolling_summary, self.recent_summaries).lines(clean)
+        return Summaries(self.title, (self.rolling_summary,), self.recent_summaries).lines(clean)
 
 
 def _as_line(message: MessageCreated, clean: Callable[[str], str] = str) -> str:
@@ -161,12 +162,13 @@ class Summaries(NamedTuple):
     """The summaries of a conversation, which replace the messages that are in episodes."""
 
     title: str = ""
-    rolling: str = ""
+    rolling: tuple[str, ...] = ()
+    """One text for each row of the rolling summary, oldest first."""
     recent: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:
-        return sum(map(count_tokens, (self.title, self.rolling, *self.recent)))
+        return sum(map(count_tokens, (self.title, *self.rolling, *self.recent)))
 
     @property
     def cost(self) -> int:
@@ -174,7 +176,7 @@ class Summaries(NamedTuple):
         return count_tokens("\n".join(self.lines()))
 
     def lines(self, clean: Callable[[str], str] = str) -> list[str]:
-        spoken = (_NEXT_SPEAKER.sub("\n", clean(text)) for text in (self.title, self.rolling, *self.recent) if text)
+        spoken = (_NEXT_SPEAKER.sub("\n", clean(text)) for text in (self.title, *self.rolling, *self.recent) if text)
         return [INDENTATION.lstrip("\n") + line for text in spoken for line in text.splitlines()]
 
 
@@ -195,8 +197,7 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
     Makes a handful of calls. `max_tokens` and MOST_MESSAGES bound the messages that are loaded, not the conversation's
     length.
     """
-    withheld = await read_withheld(archive, [request.conversation_id])
-    known = await episodes.conversation(scope_id(request.conversation_id, request.agent_id))
+    known = await find_conversation(episodes, scope_id(request.conversation_id, request.agent_id))
     first = None if known else await archive.first(request.conversation_id)
     begun = known or (first.message if first else None)
     if begun is None or not request.owner.has(begun.user_id, begun.tenant_id):
@@ -204,7 +205,7 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
     tenant = begun.tenant_id
     uncovered = Selection(request.conversation_id, tenant, request.agent_id, unsummarised=known is not None)
     counted = await archive.count(uncovered)
-    stored = await _summaries(episodes, request, known, withheld) if known else Summaries()
+    stored = await _summaries(episodes, request, known) if known else Summaries()
     room = max(0, request.max_tokens - FRAME_TOKENS)
     summaries = fit_into(stored, room // SUMMARY_SHARE)
     window, omitted = await _window(archive, request, uncovered, counted, room - summaries.cost)
@@ -220,7 +221,7 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
     return Context(
         conversation_id=request.conversation_id,
         title=summaries.title,
-        rolling_summary=summaries.rolling,
+        rolling_summary="\n".join(summaries.rolling),
         recent_summaries=summaries.recent,
         episode_count=known.episode_count if known else 0,
         messages=window.messages,
@@ -251,25 +252,22 @@ async def _verbatim(
     return ContextWindow(tuple(reversed(shown)), _tokens(shown)) if fits else None
 
 
-async def _summaries(
-    episodes: EpisodeStore, request: ContextRequest, known: Conversation, withheld: Withheld
-) -> Summaries:
-    whose = request.conversation_id, known.tenant_id, request.agent_id
-    if await withheld.conceals(episodes, *whose, known.last_ordinal):
-        return Summaries()
-    row = await episodes.latest_row(known.conversation_id)
-    return Summaries(known.title, row.content if row else "", await _recent(episodes, request, known, row))
+async def _summaries(episodes: EpisodeStore, request: ContextRequest, known: Conversation) -> Summaries:
+    rows = await episodes.rows(known.conversation_id)
+    texts = tuple(row.content for row in rows if row.content)
+    covered = rows[-1].last_ordinal if rows else 0
+    return Summaries(known.title, texts, await _recent(episodes, request, known, covered))
 
 
 async def _recent(
-    episodes: EpisodeStore, request: ContextRequest, known: Conversation, row: RollingRow | None
+    episodes: EpisodeStore, request: ContextRequest, known: Conversation, covered: int
 ) -> tuple[str, ...]:
-    covered = row.last_ordinal if row else 0
     behind = min(known.last_ordinal - covered, MOST_PENDING_EPISODES)
     if behind <= 0:
         return ()
     found = await episodes.latest(request.conversation_id, behind, agent_id=request.agent_id)
-    return tuple(e.summary.short_summary for e in reversed(found) if covered < e.summary.ordinal <= known.last_ordinal)
+    behind_row = (e.summary for e in reversed(found) if covered < e.summary.ordinal <= known.last_ordinal)
+    return tuple(summary.short_summary for summary in behind_row if summary.short_summary)
 
 
 def fit_into(summaries: Summaries, max_tokens: int) -> Summaries:
@@ -288,8 +286,21 @@ def _condensed(summaries: Summaries, max_tokens: int) -> Summaries:
 
     title = summaries.title if count_tokens(summaries.title) <= max_tokens // 4 else ""
     room = max(0, max_tokens - count_tokens(title))
-    recent = whole_sentences("\n".join(summaries.recent), max(room // 2, room - count_tokens(summaries.rolling)))
-    return Summaries(title, whole_sentences(summaries.rolling, room - count_tokens(recent)), tuple(recent.splitlines()))
+    rolling = sum(map(count_tokens, summaries.rolling))
+    recent = whole_sentences("\n".join(summaries.recent), max(room // 2, room - rolling))
+    return Summaries(title, composed(summaries.rolling, room - count_tokens(recent)), tuple(recent.splitlines()))
+
+
+def composed(rows: Sequence[str], max_tokens: int) -> tuple[str, ...]:
+    """The rows of a rolling summary in at most `max_tokens`: the latest as it is, and of those before it the best."""
+    if not rows:
+        return ()
+    from afterword.streams.summarizer.extractive.condensing import whole_sentences  # as above
+
+    latest = whole_sentences(rows[-1], max_tokens)
+    room, each = max(0, max_tokens - count_tokens(latest)), MOST_CHARACTERS // len(rows)
+    earlier = whole_sentences("\n".join(row[:each] for row in rows[:-1]), room)
+    return tuple(text for text in (earlier, latest) if text)
 
 
 async def _window(

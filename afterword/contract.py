@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from afterword.schemas import (
     ConversationDeleted,
     ConversationFlush,
+    ConversationUpdated,
     EpisodeAmended,
     EpisodeClosed,
     EpisodeRedo,
@@ -32,7 +33,7 @@ from afterword.schemas.messages import (
     MESSAGE_DELETED,
     MESSAGE_EDITED,
 )
-from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry.tracing import TRACEPARENT
 
@@ -61,6 +62,7 @@ EVENTS = (
     EventType(EPISODE_REDO, EpisodeRedo, "output"),
     EventType(SUMMARY_CREATED, SummaryCreated, "output"),
     EventType(SUMMARY_DELETED, SummaryDeleted, "output"),
+    EventType(CONVERSATION_UPDATED, ConversationUpdated, "output"),
 )
 """Events of the topic `episode.closed` are also read by the summarizer, which accepts those of older segmenters."""
 
@@ -155,6 +157,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "tenant_id": "acme",
         "message_id": "m-1",
         "change": "edited",
+        "fields": {"content": "Order 1178 arrived broken. What now?"},
         "episode_id": "c-42:1",
         "partition": 3,
         "offset": 140,
@@ -166,6 +169,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "tenant_id": "acme",
         "episode_id": "c-42:1",
         "revision": 1,
+        "attempt": 0,
         "model": "gpt-4o-mini",
         "prompt_version": "episodic-1a2b3c4d",
         "requested_at": "2026-03-01T09:41:00.000Z",
@@ -174,7 +178,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "event_id": "c-42:1:2",
         "episode_id": "c-42:1",
         "revision": 2,
-        "supersedes": "c-42:1:1",
         "reason": "deleted",
         "conversation_id": "c-42",
         "agent_id": None,
@@ -197,6 +200,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
                 "sentiment": -0.4,
                 "flows": [],
                 "tools": [],
+                "offset": 118,
                 "changed": None,
             },
             {
@@ -209,6 +213,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
                 "sentiment": None,
                 "flows": ["returns"],
                 "tools": ["order_lookup"],
+                "offset": 121,
                 "changed": None,
             },
         ],
@@ -224,13 +229,34 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "short_summary": "The user's order 1187 arrived broken; the assistant sends a return label.",
         "long_summary": "The user reports that order 1187 arrived broken and asks what to do. "
         "The assistant apologises. A return label is on its way.",
-        "rolling_summary": "The user returns order 1187, which arrived broken; a label is on its way.",
         "message_ids": ["m-1", "m-2"],
         "quality": {"source": "llm", "reason": None, "grounding": 1.0, "unsupported": []},
         "model": "gpt-4o-mini",
         "usage": {"prompt_tokens": 612, "completion_tokens": 148, "seconds": 2.4},
         "compression": {"tokens_before": 28, "tokens_after": 29, "ratio": -0.036, "events_before": 2},
         "created_at": "2026-03-01T09:35:07.000Z",
+    },
+    "conversation.updated": {
+        "event_id": "c-42:3:57",
+        "revision": 1,
+        "conversation_id": "c-42",
+        "user_id": "u-7",
+        "agent_id": None,
+        "tenant_id": "acme",
+        "title": "Return of order 1187",
+        "rolling": [
+            {
+                "row": 1,
+                "revision": 1,
+                "first_ordinal": 1,
+                "last_ordinal": 1,
+                "text": "The user returns order 1187, which arrived broken; a label is on its way.",
+            }
+        ],
+        "episode_count": 1,
+        "message_count": 2,
+        "last_ordinal": 1,
+        "updated_at": "2026-03-01T09:35:07.000Z",
     },
 }
 
@@ -334,11 +360,11 @@ def channels(kafka: Kafka) -> list[Channel]:
             ["send"],
         ),
         Channel(
-            "retries",
-            kafka.retry_topic,
-            "Episodes with a fallback to replace, and changes that the archive did not have yet.",
-            ["episode.closed", "episode.amended"],
-            both,
+            "conversations",
+            kafka.conversations_topic,
+            "Conversations: title, rolling summary and counts; subscribe to them, with read_committed.",
+            ["conversation.updated"],
+            ["send"],
         ),
         *(
             Channel(f"{name}DeadLetters", kafka.dead_letters(topic), dead.format(topic), [], ["send"])

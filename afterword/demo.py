@@ -130,7 +130,7 @@ class Arrivals:
     async def collect_summaries(self, settings: Settings) -> None:
         async with aclosing(watch(settings, from_beginning=True)) as events:
             async for event in events:
-                if isinstance(event, SummaryCreated) and not event.supersedes:
+                if isinstance(event, SummaryCreated) and event.revision == 1:
                     await self._add(self.summaries, event)
 
     async def until(self, fulfilled: Callable[[], bool]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from afterword.schemas.base import rfc3339
 from afterword.streams.settings import Settings
-from afterword.streams.stores.episodes import EpisodeStore, RollingRow, StoredEpisode, scope_of
+from afterword.streams.stores.episodes import EpisodeQueries, RollingRow, StoredEpisode, scope_of
 from afterword.streams.stores.messages import MessageArchive, Selection
 from afterword.streams.stores.opening import open_stores
 from afterword.version import running_version
@@ -30,7 +30,7 @@ class ExportCounts:
 class Export:
     """Reads what is stored of one user and tenant; None: without a tenant. In memory is one page at a time."""
 
-    def __init__(self, episodes: EpisodeStore, messages: MessageArchive, user_id: str, tenant_id: str | None) -> None:
+    def __init__(self, episodes: EpisodeQueries, messages: MessageArchive, user_id: str, tenant_id: str | None) -> None:
         self._episodes = episodes
         self._messages = messages
         self._user_id = user_id
@@ -85,7 +85,7 @@ class Export:
         """The episodes that the user took part in, then the rolling summaries that were made of them."""
         scopes: dict[str, int] = {}
         after: str | None = None
-        while page := await self._episodes.of_conversation(conversation, after, PAGE):
+        while page := await self._episodes.page(after, PAGE, conversation):
             for stored in page:
                 if isinstance(stored, StoredEpisode) and self._took_part(stored):
                     scope = scope_of(stored.summary)
@@ -94,7 +94,7 @@ class Export:
                     yield {"type": "episode", **stored.summary.model_dump(mode="json")}
             after = page[-1].event.episode_id
         for scope, ordinal in scopes.items():
-            for row in await self._episodes.rows_from(scope, ordinal):
+            for row in await self._episodes.rows(scope, ordinal):
                 if row.content:
                     self._counts.rolling_summaries += 1
                     yield row_line(conversation, row)

@@ -25,7 +25,14 @@ from afterword.streams.errors import AfterwordError, OwnerMissing
 from afterword.streams.language import normalized
 from afterword.streams.settings import EmbedderSettings, Settings, load_settings
 from afterword.streams.stores.arguments import require, require_texts, require_within
-from afterword.streams.stores.episodes import Conversation, EpisodeStore, StoredEpisode, agent_of_scope, scope_of
+from afterword.streams.stores.episodes import (
+    Conversation,
+    EpisodeQueries,
+    StoredEpisode,
+    find_conversation,
+    find_episode,
+    scope_of,
+)
 from afterword.streams.stores.index import (
     MIN_COVERAGE,
     MIN_SCORE_RATIO,
@@ -39,7 +46,6 @@ from afterword.streams.stores.index import (
 )
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.withheld import Withheld, read_withheld
 
 if TYPE_CHECKING:
     from afterword.streams.summarizer.embedders import Embedder as OpenEmbedder
@@ -106,7 +112,7 @@ class ConversationEntry:
     """User that it began with."""
     tenant_id: str | None
     title: str
-    """Title of its last episode; empty while a message of it is being deleted."""
+    """Title of its last episode; empty while that one is made again after a deletion."""
     episode_count: int
     message_count: int
     """Messages in its episodes."""
@@ -136,7 +142,7 @@ class ConversationDetails:
     user_id: str
     tenant_id: str | None
     title: str
-    """Title of its last episode; empty before the first one, and while a message of it is being deleted."""
+    """Title of its last episode; empty before the first one, and while that one is made again after a deletion."""
     episode_count: int
     message_count: int
     """Messages in its episodes."""
@@ -186,7 +192,7 @@ class Memory:
 
     def __init__(
         self,
-        episodes: EpisodeStore,
+        episodes: EpisodeQueries,
         messages: MessageArchive,
         search: Search,
         *,
@@ -242,26 +248,10 @@ class Memory:
         require(str | None, after=after)
         before = None if after is None else _from_cursor("after", after, str)
         found = await self._episodes.conversations(user_id, tenant_id, limit + 1, before)
-        withheld = await read_withheld(self._messages, [_names(known)[0] for known in found[:limit]])
-        entries = [await self._entry(known, withheld) for known in found[:limit]]
+        entries = map(_entry, found[:limit])
         last = found[limit - 1] if len(found) > limit else None
         next_after = _cursor(last.updated_at, last.conversation_id) if last else None
         return ConversationPage(tuple(entries), next_after)
-
-    async def _entry(self, known: Conversation, withheld: Withheld) -> ConversationEntry:
-        conversation_id, agent_id = _names(known)
-        whose = conversation_id, known.tenant_id, agent_id
-        concealed = await withheld.conceals(self._episodes, *whose, known.last_ordinal)
-        return ConversationEntry(
-            conversation_id=conversation_id,
-            agent_id=agent_id,
-            user_id=known.user_id,
-            tenant_id=known.tenant_id,
-            title="" if concealed else known.title,
-            episode_count=known.episode_count,
-            message_count=known.message_count,
-            summarized_at=known.updated_at,
-        )
 
     async def conversation(
         self,
@@ -278,12 +268,11 @@ class Memory:
         owner = _owner(user_id, tenant_id)
         require(str, conversation_id=conversation_id)
         require(str | None, agent_id=agent_id)
-        withheld = await read_withheld(self._messages, [conversation_id])
-        known = await self._episodes.conversation(scope_id(conversation_id, agent_id))
+        known = await find_conversation(self._episodes, scope_id(conversation_id, agent_id))
         begun = known or await self._began_with(conversation_id)
         if begun is None or not owner.has(begun.user_id, begun.tenant_id):
             return None
-        entry = await self._entry(known, withheld) if known else None
+        entry = _entry(known) if known else None
         pending = Selection(conversation_id, begun.tenant_id, agent_id, unsummarised=True)
         counted = await self._messages.count(pending)
         newest = await self._newest(Selection(conversation_id, begun.tenant_id, agent_id), 1)
@@ -322,7 +311,7 @@ class Memory:
         require_within(1, MOST_PAGE_MESSAGES, limit=limit)
         place = None if before is None else _from_cursor("before", before, int)
         scope = scope_id(conversation_id, agent_id)
-        begun = await self._episodes.conversation(scope) or await self._began_with(conversation_id)
+        begun = await find_conversation(self._episodes, scope) or await self._began_with(conversation_id)
         if begun is None or not owner.has(begun.user_id, begun.tenant_id):
             return None
         selection = Selection(conversation_id, begun.tenant_id, agent_id, before=place and place[1])
@@ -403,34 +392,26 @@ class Memory:
     async def episode(
         self, episode_id: str, *, user_id: str | Anyone = ANYONE, tenant_id: str | Anyone | None = ANYONE
     ) -> StoredEpisode | None:
-        """One episode in its last revision; None if it is unknown, deleted, or has a message that is being deleted.
+        """One episode in its last revision; None if it is unknown, deleted, or another owner's.
 
         `user_id`, `tenant_id`: those of the episode, as for `recall`, or those of `context`. Raises: OwnerMissing.
         """
         owner = _owner(user_id, tenant_id)
         require(str, episode_id=episode_id)
-        known = await self._episodes.find(episode_id)
-        if known is None:
-            return None
-        # in this order: what is settled meanwhile has its next revision when the episode is read again
-        withheld = await read_withheld(self._messages, [known.summary.conversation_id])
-        found = await self._episodes.find(episode_id)
-        if found is None or withheld.hides(found) or not await self._may_see(found, owner):
-            return None
-        [shown] = await self._shown([found], withheld)
-        return shown
+        found = await find_episode(self._episodes, episode_id)
+        return found if found is not None and await self._may_see(found, owner) else None
 
     async def owner(self, conversation_id: str) -> tuple[str, str | None] | None:
         """User and tenant that a conversation began with; None if it is unknown."""
         require(str, conversation_id=conversation_id)
-        known = await self._episodes.conversation(scope_id(conversation_id))
+        known = await find_conversation(self._episodes, scope_id(conversation_id))
         begun = known or await self._began_with(conversation_id)
         return (begun.user_id, begun.tenant_id) if begun else None
 
     async def _may_see(self, episode: StoredEpisode, owner: Owner) -> bool:
         if owner.has(episode.summary.user_id, episode.summary.tenant_id):
             return True
-        known = await self._episodes.conversation(scope_of(episode.summary))
+        known = await find_conversation(self._episodes, scope_of(episode.summary))
         return known is not None and owner.has(known.user_id, known.tenant_id)
 
     async def _began_with(self, conversation_id: str) -> MessageCreated | None:
@@ -497,26 +478,12 @@ class Memory:
         require_within(1, MOST_PAGE_EPISODES, limit=limit)
         require(int | None, before=before)
         if owner != Owner():
-            known = await self._episodes.conversation(scope_id(conversation_id, agent_id))
+            known = await find_conversation(self._episodes, scope_id(conversation_id, agent_id))
             if known is None or not owner.has(known.user_id, known.tenant_id):
                 return EpisodePage((), None)
-        withheld = await read_withheld(self._messages, [conversation_id])
         found = await self._episodes.latest(conversation_id, limit + 1, before=before, agent_id=agent_id)
         page = found[:limit]
-        shown = await self._shown([episode for episode in page if not withheld.hides(episode)], withheld)
-        return EpisodePage(shown, page[-1].summary.ordinal if len(found) > limit else None)
-
-    async def _shown(self, episodes: Sequence[StoredEpisode], withheld: Withheld) -> tuple[StoredEpisode, ...]:
-        """Episodes of one scope, the newest first, without rolling summaries that may have what was deleted."""
-        if not episodes:
-            return ()
-        last = episodes[0].summary
-        whose = last.conversation_id, last.tenant_id, agent_of_scope(last)
-        if not await withheld.conceals(self._episodes, *whose, last.ordinal):
-            return tuple(episodes)
-        return tuple(
-            replace(episode, summary=episode.summary.model_copy(update={"rolling_summary": ""})) for episode in episodes
-        )
+        return EpisodePage(tuple(page), page[-1].summary.ordinal if len(found) > limit else None)
 
     async def recall(
         self,
@@ -640,9 +607,18 @@ def _from_cursor(field: str, cursor: str, kind: type[P]) -> tuple[datetime, P]:
     return moment.astimezone(UTC), place
 
 
-def _names(known: Conversation) -> tuple[str, str | None]:
-    """The ids of a scope's conversation and agent."""
-    return conversation_of_scope(known.conversation_id)
+def _entry(known: Conversation) -> ConversationEntry:
+    conversation_id, agent_id = conversation_of_scope(known.conversation_id)
+    return ConversationEntry(
+        conversation_id=conversation_id,
+        agent_id=agent_id,
+        user_id=known.user_id,
+        tenant_id=known.tenant_id,
+        title=known.title,
+        episode_count=known.episode_count,
+        message_count=known.message_count,
+        summarized_at=known.updated_at,
+    )
 
 
 def _cut(query: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from afterword.schemas.ids import message_key
 from afterword.streams.settings import Settings
-from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeQueries, StoredEpisode, living
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
@@ -41,7 +41,7 @@ class IndexRebuild:
 
     def __init__(
         self,
-        episodes: EpisodeStore,
+        episodes: EpisodeQueries,
         messages: MessageArchive,
         index: EpisodeIndex,
         embedder: Embedder | None,
@@ -55,13 +55,13 @@ class IndexRebuild:
 
     async def run(self, progress: IndexProgress, after: str | None = None) -> IndexCounts:
         """Start with the first episode after `after`; call `progress` after each page. Raises: StoreUnavailable."""
-        total = await self._episodes.count_following(after)
+        total = await self._episodes.count(after)
         done = IndexCounts(last=after, total=total)
-        while page := await self._episodes.following(done.last, PAGE_EPISODES):
-            wanted = await self._wanted(page)
+        while page := await self._episodes.page(done.last, PAGE_EPISODES):
+            wanted = await self._wanted([*living(page).values()])
             whole = [await self._write(stored) for stored in wanted]
             await self._remove_deleted(wanted)
-            last = page[-1].summary.episode_id
+            last = page[-1].event.episode_id
             done = IndexCounts(
                 done.seen + len(page), done.written + len(whole), done.incomplete + whole.count(False), total, last
             )
@@ -76,10 +76,10 @@ class IndexRebuild:
 
     async def _remove_deleted(self, written: Sequence[StoredEpisode]) -> None:
         """Take out what was deleted since it was read: before the index has anything, it may not know that."""
-        versions = await self._episodes.versions([stored.summary.episode_id for stored in written])
-        for name, version in versions.items():
-            if version.ended is not None:
-                await self._index.remove(name, version.revision)
+        found = await self._episodes.lookup([stored.summary.episode_id for stored in written])
+        for name, episode in found.items():
+            if isinstance(episode, DeletedEpisode):
+                await self._index.remove(name, episode.deletion.revision)
 
     async def _write(self, stored: StoredEpisode) -> bool:
         """Index an episode; return whether all of its messages are archived."""

@@ -14,20 +14,17 @@ from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
 from afterword.schemas import EpisodeRedo, SummaryCreated
-from afterword.schemas.base import utc_milliseconds
-from afterword.schemas.episodes import EPISODE_REDO
-from afterword.schemas.headers import cloud_event
-from afterword.schemas.ids import event_id, message_key
+from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.kafka import IdempotentProducer, broker_errors, require_topics, running_producer
 from afterword.streams.log_reader import Log, Position, open_log
 from afterword.streams.settings import Kafka, Retry, Settings, variable
-from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, StoredEpisode, scope_of
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_episode, scope_of
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.streams.summarizer.current import from_archive
+from afterword.streams.summarizer.current import current
+from afterword.streams.summarizer.fallbacks import delay_seconds, redo_headers, request_for
 from afterword.streams.summarizer.providers import Maker, maker_of
-from afterword.streams.summarizer.retries import delay_seconds
 
 CE_SOURCE = "afterword/redo"
 PAGE_EPISODES = 100
@@ -142,7 +139,7 @@ async def summaries_to_redo(
 
 async def _in_order(episodes: EpisodeStore, found: Sequence[tuple[int, str]]) -> AsyncIterator[SummaryCreated]:
     for _, episode_id in sorted(found):
-        stored = await episodes.find(episode_id)
+        stored = await find_episode(episodes, episode_id)
         if stored is not None:
             yield stored.summary
 
@@ -150,14 +147,7 @@ async def _in_order(episodes: EpisodeStore, found: Sequence[tuple[int, str]]) ->
 async def _all(episodes: EpisodeStore, conversation_id: str | None) -> AsyncIterator[StoredEpisode]:
     """Stored episodes by id, so that those of a scope are together; of a conversation, or all."""
     after: str | None = None
-    while True:
-        page: Sequence[StoredEpisode | DeletedEpisode]
-        if conversation_id is None:
-            page = await episodes.following(after, PAGE_EPISODES)
-        else:
-            page = await episodes.of_conversation(conversation_id, after, PAGE_EPISODES)
-        if not page:
-            return
+    while page := await episodes.page(after, PAGE_EPISODES, conversation_id):
         for stored in page:
             if isinstance(stored, StoredEpisode):
                 yield stored
@@ -197,8 +187,7 @@ class KafkaRequests:
         self._log = log
 
     async def send(self, redo: EpisodeRedo) -> Position:
-        ce_id = f"{event_id(redo.episode_id, redo.revision)}:redo"
-        headers = cloud_event(EPISODE_REDO, ce_id, CE_SOURCE, redo.requested_at)
+        headers = redo_headers(redo, CE_SOURCE)
         key = redo.conversation_id.encode()
         sent = await self._producer.send_and_wait(self._kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
         return Position(sent.partition, sent.offset)
@@ -278,7 +267,7 @@ class Redo:
 
     async def _send(self, request: Request) -> None:
         """Ask for the episode as it is stored now, unless nothing is to be made of it any more."""
-        stored = await self._episodes.find(request.episode_id)
+        stored = await find_episode(self._episodes, request.episode_id)
         if stored is None:
             self.counts.gone += 1
         elif made_by(stored.summary) == self._today:
@@ -286,22 +275,23 @@ class Redo:
         elif not await self._is_archived(stored):
             self.counts.not_archived += 1
         else:
-            request.sent = await self._requests.send(request_for(stored.summary, self._today))
+            request.sent = await self._requests.send(request_for(stored, self._today, datetime.now(UTC)))
             self._waiting[request.episode_id] = request
 
     async def _is_archived(self, stored: StoredEpisode) -> bool:
         summary = stored.summary
-        ids = (*summary.message_ids, *stored.overlap_ids)
+        ids = (*stored.core_ids, *stored.overlap_ids)
         keys = {message_key(summary.conversation_id, i, summary.tenant_id): i for i in ids}
         found = await self._messages.states(list(keys))
-        current = from_archive(stored, {keys[key]: state for key, state in found.items()})
-        return current is not None and current.episode is not None
+        states = {keys[key]: state for key, state in found.items()}
+        read = current(stored.core_ids, stored.overlap_ids, {}, states)
+        return bool(read.core) and not read.expired
 
     async def _look(self) -> None:
         handled = await self._requests.handled_to()  # before the stores: what was handled by now is stored
         for request in list(self._waiting.values()):
             assert request.sent is not None  # noqa: S101 – it waits because it was sent
-            stored = await self._episodes.find(request.episode_id)
+            stored = await find_episode(self._episodes, request.episode_id)
             if stored is not None and made_by(stored.summary) != self._today:
                 if request.sent.offset >= handled.get(request.sent.partition, 0):
                     continue
@@ -338,18 +328,6 @@ class Redo:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def request_for(summary: SummaryCreated, today: Maker) -> EpisodeRedo:
-    return EpisodeRedo(
-        conversation_id=summary.conversation_id,
-        tenant_id=summary.tenant_id,
-        episode_id=summary.episode_id,
-        revision=summary.revision,
-        model=today.model,
-        prompt_version=today.prompt_version or "",
-        requested_at=utc_milliseconds(datetime.now(UTC)),
-    )
 
 
 def today_of(settings: Settings) -> Maker:

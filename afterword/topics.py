@@ -47,7 +47,7 @@ LARGEST_MESSAGES_BYTES = LARGE_RECORD_BYTES
 MAX_BYTES = "max.message.bytes"
 
 HANDED_ON_DAYS = 7
-"""Days for which closed episodes and retries stay: the longest that a summarizer may be away."""
+"""Days for which closed episodes stay: the longest that a summarizer may be away."""
 ANNOUNCED_DAYS = 30
 """Days for which summaries, deletions and dead letters stay."""
 ROLL_MS = DAY_MS
@@ -132,7 +132,7 @@ def wanted_topics(settings: Settings, message_partitions: int | None = None) -> 
         topic(kafka.episodes_topic, large, HANDED_ON_DAYS),
         topic(kafka.summaries_topic, log, ANNOUNCED_DAYS),
         topic(kafka.deletions_topic, log, ANNOUNCED_DAYS),
-        topic(kafka.retry_topic, large, HANDED_ON_DAYS),
+        topic(kafka.conversations_topic, log, ANNOUNCED_DAYS),
         topic(kafka.dead_letters(kafka.messages_topic), large, ANNOUNCED_DAYS),
         topic(kafka.dead_letters(kafka.episodes_topic), large, ANNOUNCED_DAYS),
         topic(kafka.undelivered_topic, large, ANNOUNCED_DAYS),

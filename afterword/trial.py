@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from heapq import heappush, heappushpop
 from pathlib import Path
@@ -17,15 +17,16 @@ from afterword.schemas import Usage
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
 from afterword.streams.settings import Budget, Settings, SummarizerSettings, variable
-from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, living
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.checking import source_of, texts_of
-from afterword.streams.summarizer.current import from_archive
+from afterword.streams.summarizer.conversations import Scope, read_history
+from afterword.streams.summarizer.current import current, of_stored
+from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import Maker, maker_of
 from afterword.streams.summarizer.quality import Assessment, QualityRules, assess
-from afterword.streams.summarizer.retries import TRANSIENT
-from afterword.streams.summarizer.rolling import SummaryRules, read_history
+from afterword.streams.summarizer.rolling import SummaryRules, in_zone
 from afterword.streams.summarizer.summarizer import Summarizer, instructions, make_summarizer, usage_of
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.summarizer_app import summary_rules
@@ -52,7 +53,6 @@ class Made:
     title: str
     short_summary: str
     long_summary: str
-    rolling_summary: str
     usage: Usage
     grounding: float
     unsupported: tuple[str, ...]
@@ -85,7 +85,7 @@ class Measures:
     """Mean tokens of the long summary."""
     short_tokens: float
     prompt_tokens: float
-    """Mean tokens of the prompts of a summary; of stored ones those that were not answered from the cache."""
+    """Mean tokens of the prompts of a summary."""
     answer_tokens: float
 
     def cost(self, prompt_price: float, answer_price: float) -> float:
@@ -158,16 +158,17 @@ async def sample(episodes: EpisodeStore, size: int, seed: int) -> list[StoredEpi
             heappush(chosen, entry)
         else:
             heappushpop(chosen, entry)
-    found = [await episodes.find(name) for _, name in sorted(chosen, reverse=True)]
-    return [stored for stored in found if stored is not None]
+    names = [name for _, name in sorted(chosen, reverse=True)]
+    found = living((await episodes.lookup(names)).values())
+    return [found[name] for name in names if name in found]
 
 
 async def _all(episodes: EpisodeStore) -> AsyncIterator[StoredEpisode]:
     after: str | None = None
-    while page := await episodes.following(after, PAGE_EPISODES):
-        for stored in page:
+    while page := await episodes.page(after, PAGE_EPISODES):
+        for stored in living(page).values():
             yield stored
-        after = page[-1].summary.episode_id
+        after = page[-1].event.episode_id
 
 
 class TrialRun:
@@ -210,19 +211,29 @@ class TrialRun:
     async def _request(self, stored: StoredEpisode) -> SummaryRequest | None:
         """The request that a summarizer would make today; None if the messages are not in the archive."""
         summary = stored.summary
-        ids = (*summary.message_ids, *stored.overlap_ids)
+        ids = (*stored.core_ids, *stored.overlap_ids)
         keys = {message_key(summary.conversation_id, i, summary.tenant_id): i for i in ids}
         states = await self._messages.states(list(keys))
-        current = from_archive(stored, {keys[key]: state for key, state in states.items()})
-        if current is None or current.episode is None:
+        known = {keys[key]: state for key, state in states.items()}
+        read = current(stored.core_ids, stored.overlap_ids, {}, known)
+        if read.expired or not read.core:
             return None
-        history = await read_history(self._episodes, current.episode, self._rules)
-        return replace(history, updates=summary.rolling_range is not None).request
+        history = await read_history(self._episodes, Scope.of(summary), stored.ordinal, self._rules)
+        return SummaryRequest(
+            in_zone(of_stored(stored, read), self._rules.zone),
+            history.text,
+            self._rules.row_tokens,
+            max_summary_length=self._rules.max_summary_length,
+            wants_rolling=False,
+        )
 
     async def _try(self, stored: StoredEpisode, request: SummaryRequest) -> Trial:
         summary = stored.summary
         before = Summary(
-            **{name: getattr(summary, name) for name in ("title", "short_summary", "long_summary", "rolling_summary")},
+            title=summary.title,
+            short_summary=summary.short_summary,
+            long_summary=summary.long_summary,
+            rolling_summary=request.previous_rolling,
             quality=summary.quality,
             model=summary.model,
             usage=summary.usage,
@@ -233,7 +244,7 @@ class TrialRun:
         except TRANSIENT:
             raise
         except ProviderError as error:
-            made = Made(self._maker, "", "", "", "", usage_of(error), 0.0, (), error.error_type)
+            made = Made(self._maker, "", "", "", usage_of(error), 0.0, (), error.error_type)
         return Trial(summary.episode_id, await self._judged(request, before), made)
 
     async def _judged(self, request: SummaryRequest, made: Summary) -> Made:
@@ -244,7 +255,6 @@ class TrialRun:
             made.title,
             made.short_summary,
             made.long_summary,
-            made.rolling_summary,
             made.usage,
             found.grounding,
             tuple(found.unsupported),
@@ -253,13 +263,13 @@ class TrialRun:
 
 
 def candidate_settings(settings: Settings, prompt: Path | None, model: str | None) -> Settings:
-    """Settings of the candidate, which keeps no answers and takes nothing from the budgets.
+    """Settings of the candidate, which takes nothing from the budgets.
 
     Raises: ConfigurationError for a prompt that cannot be used, or if there is no LLM.
     """
     if settings.llm.provider == "extractive":
         raise ConfigurationError(setting=variable(("llm", "provider")), problem="extractive: there is no LLM to ask")
-    llm = settings.llm.model_copy(update={"cache_seconds": 0.0} | ({"model": model} if model else {}))
+    llm = settings.llm.model_copy(update={"model": model} if model else {})
     summarizer = settings.summarizer
     if prompt is not None:
         try:
@@ -286,7 +296,7 @@ async def compare(
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(candidate))
         metrics = Metrics("prompt try", running_version())
-        summarizer = make_summarizer(candidate, stores.budgets, stores.replies, metrics, NoOpTracer())
+        summarizer = make_summarizer(candidate, stores.budgets, metrics, NoOpTracer())
         closing.push_async_callback(summarizer.close)
         chosen = await sample(stores.episodes, size, seed)
         run = TrialRun(

@@ -22,9 +22,9 @@ from afterword.streams.redaction.redactor import Redactor
 from afterword.streams.settings import Llm, Redaction, Settings, load_settings
 from afterword.streams.summarizer.checking import texts_of
 from afterword.streams.summarizer.extractive import summarize
+from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
-from afterword.streams.summarizer.retries import TRANSIENT
 from afterword.streams.summarizer.sentences import cut_at_word, split_sentences
 from afterword.streams.summarizer.summarizer import make_summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest

@@ -37,13 +37,11 @@ from afterword.recalling.reranking import open_reranking
 from afterword.schemas import EpisodeClosed, EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id
 from afterword.streams.settings import load_settings
-from afterword.streams.stores.episodes import stored_episode
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from afterword.streams.summarizer.embedders import LocalEmbedder, embed_messages
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.revisions import now, summary_created
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.telemetry import Metrics
 from afterword.streams.tokens import count_tokens
@@ -60,6 +58,7 @@ from benchmarks.data import (
 )
 from benchmarks.measuring import show
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
+from tests.samples import a_stored_episode_of
 from tools.topic_model import Turn
 
 DEPTH = 10
@@ -344,11 +343,11 @@ async def measured(corpus: Corpus, directory: Path) -> list[dict[str, str]]:
     try:
         for closed in corpus.episodes:
             request = SummaryRequest(closed, "", ROLLING_TOKENS)
-            summary = summary_created(closed, await ExtractiveProvider().summarize(request), now())
-            await episodes.add(stored_episode(closed, summary))
+            stored = a_stored_episode_of(closed, await ExtractiveProvider().summarize(request))
+            await episodes.put(stored, None)
             await messages.put_many(list(_archived(closed)))
             texts = {message.id: message.content for message in closed.messages}
-            await index.put(summary, texts, await embed_messages(embedder, texts))
+            await index.put(stored.summary, texts, await embed_messages(embedder, texts))
         memory = partial(Memory, episodes, messages, index.search)
         rows = await _rows("words", corpus, memory)
         rows += await _rows("words and vectors", corpus, partial(memory, embed=embedder.embed))

@@ -19,13 +19,22 @@ from afterword.schemas.messages import (
     MessageDeleted,
     MessageEdited,
 )
-from afterword.schemas.summaries import Compression, Quality, SummaryCreated, SummaryDeleted, Usage
+from afterword.schemas.summaries import (
+    Compression,
+    ConversationUpdated,
+    Quality,
+    RollingSummary,
+    SummaryCreated,
+    SummaryDeleted,
+    Usage,
+)
 
 __all__ = [
     "CloseReason",
     "Compression",
     "ConversationDeleted",
     "ConversationFlush",
+    "ConversationUpdated",
     "EpisodeAmended",
     "EpisodeClosed",
     "EpisodeMessage",
@@ -37,6 +46,7 @@ __all__ = [
     "MessageDeleted",
     "MessageEdited",
     "Quality",
+    "RollingSummary",
     "Source",
     "SummaryCreated",
     "SummaryDeleted",

@@ -93,7 +93,7 @@ def record_time(timestamp_ms: int) -> datetime:
 def decode_closed(
     key: bytes | None, value: bytes | None, headers: RecordHeaders
 ) -> EpisodeClosed | EpisodeAmended | EpisodeRedo:
-    """A record of `episode.closed` or `episode.retry`: an episode or a request about one. Raises: InvalidRecord."""
+    """A record of `episode.closed`: an episode, or what becomes of one. Raises: InvalidRecord."""
     declared = header(headers, CE_TYPE)
     if declared == EPISODE_AMENDED:
         return _keyed(EpisodeAmended, key, value, headers)
@@ -103,7 +103,7 @@ def decode_closed(
 
 
 def decode_episode(key: bytes | None, value: bytes | None, headers: RecordHeaders = ()) -> EpisodeClosed:
-    """An episode of `episode.closed` or `episode.retry`. Raises: InvalidRecord."""
+    """An episode of `episode.closed`. Raises: InvalidRecord."""
     return _keyed(EpisodeClosed, key, value, headers)
 
 

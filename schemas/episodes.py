@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from math import fsum
-from typing import Literal
+from typing import Any, Literal
 
 import orjson
 from pydantic import Field
@@ -41,6 +41,8 @@ class EpisodeMessage(Model):
     """Flows activated with this message."""
     tools: tuple[str, ...] = ()
     """Tools invoked with this message."""
+    offset: int | None = None
+    """Offset of its record on the topic of the messages."""
     changed: int | None = None
     """Log offset of the last edit that is in it; null: there was none before the episode closed."""
 
@@ -124,10 +126,7 @@ class EpisodeClosed(Model):
 
 
 class EpisodeAmended(Model):
-    """A change of messages that are in closed episodes; on the topic `episode.closed`, after those episodes.
-
-    It has no content: the archive has the message as it is now.
-    """
+    """A change of messages that are in closed episodes; on the topic `episode.closed`, after those episodes."""
 
     conversation_id: Id
     """Equal to the record's key."""
@@ -137,6 +136,8 @@ class EpisodeAmended(Model):
     """The message; null: all of the conversation before `offset`."""
     change: Change
     """Change that was made to it."""
+    fields: dict[str, Any] = Field(default_factory=dict)
+    """The fields that the edit replaces, with their new values; `metadata`, which no summary has, is left out."""
     episode_id: str | None = None
     """Episode that has the message, where that is still known; null: not known, or more than one."""
     partition: int
@@ -150,7 +151,9 @@ class EpisodeAmended(Model):
 
 
 class EpisodeRedo(Model):
-    """A request to redo the summary of a stored episode, by `afterword summaries redo`; on the topic `episode.closed`.
+    """A request to redo the summary of a stored episode; on the topic `episode.closed`.
+
+    By `afterword summaries redo`, or by a summarizer whose fallback the LLM is to replace.
 
     It has no content: the episode's messages are read from the archive.
     """
@@ -163,6 +166,8 @@ class EpisodeRedo(Model):
     """The episode."""
     revision: int = Field(ge=1)
     """Revision of the summary to replace; where another one is stored, nothing is done."""
+    attempt: int = Field(0, ge=0)
+    """Requests for this revision before it that led to nothing; where there were more, nothing is done."""
     model: str
     """Model that is to write it; a summarizer that asks another one does nothing."""
     prompt_version: str

@@ -1,4 +1,4 @@
-"""`summary.created`: the event that everyone downstream subscribes to."""
+"""What everyone downstream subscribes to: summaries of episodes, their ends, and conversations as they grow."""
 
 from typing import Annotated, Literal
 
@@ -9,6 +9,7 @@ from afterword.schemas.episodes import Change, EpisodeMetrics
 
 SUMMARY_CREATED = "summary.created"
 SUMMARY_DELETED = "summary.deleted"
+CONVERSATION_UPDATED = "conversation.updated"
 REDONE: Literal["redone"] = "redone"
 
 RevisionReason = Change | Literal["redone"]
@@ -71,12 +72,9 @@ class SummaryCreated(Model):
     """Id of the episode."""
     revision: int = Field(ge=1)
     """Revision of the summary: 1, 2, … Keep the highest of each episode."""
-    episode_revision: int | None = Field(None, ge=1)
-    """Revision of the `episode.closed` that it was made from; null: the same as `revision`."""
-    supersedes: str | None = None
-    """`event_id` of the summary that this one replaces, such as a fallback; null: none."""
     reason: RevisionReason | None = None
-    """Reason why it replaces another: a change of a message, or `redone` on request; null: a fallback replaced."""
+    """Why it was made again: a change of a message, or `redone`, on request or in place of a fallback; null: it is
+    the episode's own."""
     conversation_id: Id
     """Equal to the record's key."""
     user_id: PartyId
@@ -89,16 +87,10 @@ class SummaryCreated(Model):
     """Position of the episode in its conversation: 1, 2, …"""
     title: str
     """Subject of the episode; the latest one is the conversation's title."""
-    title_changed: bool = False
-    """`true`: the conversation's title changed with this event."""
     short_summary: str
     """Summary of the episode in one or two sentences."""
     long_summary: str
     """Summary of the episode."""
-    rolling_summary: str
-    """Summary of the conversation up to this episode."""
-    rolling_ordinals: tuple[int, ...] = ()
-    """Ordinals, ascending, that `rolling_summary` covers for the first time; empty if it was carried over."""
     message_ids: tuple[str, ...]
     """Ids of the core messages, in order."""
     message_count: int
@@ -124,16 +116,6 @@ class SummaryCreated(Model):
     created_at: Time
     """Time of making the summary."""
 
-    @property
-    def made_from(self) -> int:
-        """Revision of its `episode.closed`."""
-        return self.episode_revision or self.revision
-
-    @property
-    def rolling_range(self) -> tuple[int, int] | None:
-        """First and last ordinal that `rolling_summary` covers for the first time; None if it was carried over."""
-        return (self.rolling_ordinals[0], self.rolling_ordinals[-1]) if self.rolling_ordinals else None
-
 
 class SummaryDeleted(Model):
     """End of an episode of which no message is left, announced once to readers of committed records.
@@ -147,8 +129,6 @@ class SummaryDeleted(Model):
     """Id of the episode; it is not used again."""
     revision: int = Field(ge=1)
     """Higher than that of every summary of the episode."""
-    supersedes: str | None = None
-    """`event_id` of the last summary; null: there was none yet."""
     reason: Change | Literal["expired"]
     """Change to its messages; `edited`: the last remaining message is no longer to be summarized.
 
@@ -163,3 +143,51 @@ class SummaryDeleted(Model):
     """Position of the episode in its conversation: 1, 2, …"""
     deleted_at: Time
     """Time of the deletion."""
+
+
+class RollingSummary(Model):
+    """A row of a conversation's rolling summary: one text about a range of its episodes."""
+
+    row: int = Field(ge=1)
+    """Position of the row: 1, 2, … Together the rows cover the conversation."""
+    revision: int = Field(ge=1)
+    """Revision of the row. Keep the highest of each."""
+    first_ordinal: int
+    """Ordinal of the first episode in the range."""
+    last_ordinal: int
+    """Ordinal of the last episode in the range."""
+    text: str
+    """Summary of these episodes; empty if nothing is left of them."""
+
+
+class ConversationUpdated(Model):
+    """A conversation after one of its episodes was summarized, revised or deleted.
+
+    Announced once to readers of committed records. Of each conversation and agent keep the highest revision, and that
+    of each row.
+    """
+
+    event_id: str
+    """Id of the conversation, or of an agent's part of it, and of the record that led to it; also in `ce_id`."""
+    revision: int = Field(ge=1)
+    """Revision of the conversation: 1, 2, … Some are left out, and one may come twice, with other rows."""
+    conversation_id: Id
+    """Equal to the record's key."""
+    user_id: PartyId
+    """User that the conversation began with; empty if no episode is left."""
+    agent_id: PartyId | None = None
+    """Agent, if episodes are kept per agent."""
+    tenant_id: PartyId | None = None
+    """Tenant of the conversation."""
+    title: str
+    """Title of the last episode; empty if no episode is left."""
+    rolling: tuple[RollingSummary, ...]
+    """The rows that changed; the others stay as they were announced."""
+    episode_count: int
+    """Number of summarized episodes."""
+    message_count: int
+    """Number of messages in them."""
+    last_ordinal: int
+    """Ordinal of the last episode that was ever summarized."""
+    updated_at: Time
+    """Time of the last summary."""

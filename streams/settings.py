@@ -134,9 +134,9 @@ class Kafka(ServerSection):
     episodes_topic: str = Field("episode.closed", description="closed episodes, written in transactions")
     summaries_topic: str = Field("summary.created", description="summaries, for downstream subscribers")
     deletions_topic: str = Field("summary.deleted", description="summaries that were deleted with their last message")
-    retry_topic: str = Field(
-        "episode.retry",
-        description="episodes whose fallback summary the LLM has yet to replace, and changes that wait for the archive",
+    conversations_topic: str = Field(
+        "conversation.updated",
+        description="conversations: title, rolling summary and counts after each of their episodes",
     )
     segmenter_id: str = Field(
         "afterword-segmenter",
@@ -413,12 +413,6 @@ class Llm(Section):
         32_768,
         ge=4096,
         description="context window of the model; a longer episode is summarized in parts",
-    )
-    cache_seconds: int = Field(
-        2_592_000,
-        ge=0,
-        le=315_360_000,
-        description="time that an answer is cached; 0: not at all",
     )
     timeout_seconds: Seconds = Field(60.0, description="timeout of a call")
     attempts: int = Field(4, ge=1, description="calls, the first included, on connection errors, 429 and 5xx")

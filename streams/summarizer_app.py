@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack
 
 from opentelemetry.trace import Tracer
 
+from afterword.schemas import EpisodeRedo
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError
-from afterword.streams.kafka import require_topics
+from afterword.streams.kafka import IdempotentProducer, require_topics, running_producer
 from afterword.streams.runtime import App
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.collector import loading
@@ -21,15 +22,13 @@ from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, cra
 from afterword.streams.settings import Settings
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer import agent as summarizer
-from afterword.streams.summarizer.amending import Amendments
+from afterword.streams.summarizer.conversations import Conversations
 from afterword.streams.summarizer.embedders import make_embedder
-from afterword.streams.summarizer.pipeline import MOST_ASKED, Pipeline
+from afterword.streams.summarizer.fallbacks import CE_SOURCE, FallbackTimer, redo_headers
 from afterword.streams.summarizer.providers import maker_of
+from afterword.streams.summarizer.reconciler import Reconciler, now
 from afterword.streams.summarizer.retention import RetentionSweep
-from afterword.streams.summarizer.retries import RetryHold
-from afterword.streams.summarizer.revisions import now
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
@@ -37,7 +36,9 @@ from afterword.streams.summarizer.warming import load_models, open_connections
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 
-MakeSummarizer = Callable[[Settings, Budgets, ReplyCache, Metrics, Tracer], Summarizer]
+MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer], Summarizer]
+MOST_ASKED = 3
+"""Summaries that an LLM is asked for because of one record: of two episodes and a row."""
 
 
 def summary_rules(settings: Settings) -> SummaryRules:
@@ -63,7 +64,12 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
     kafka, readiness = settings.kafka, Readiness(PARTITIONS)
     dead_letters = kafka.dead_letters(kafka.episodes_topic)
     await require_topics(
-        kafka, kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic, kafka.retry_topic, dead_letters
+        kafka,
+        kafka.episodes_topic,
+        kafka.summaries_topic,
+        kafka.deletions_topic,
+        kafka.conversations_topic,
+        dead_letters,
     )
     async with AsyncExitStack() as closing:
         telemetry = await closing.enter_async_context(worker_telemetry("summarizer", settings, readiness))
@@ -74,7 +80,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         # first, because their clients are slow to import: whoever is alive must answer
         with loading():
             index = stores.index
-        summaries = make(settings, stores.budgets, stores.replies, metrics, tracer)
+        summaries = make(settings, stores.budgets, metrics, tracer)
         closing.push_async_callback(summaries.close)
         await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
@@ -84,7 +90,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
         rules = summary_rules(settings)
-        pipeline = Pipeline(
+        reconciler = Reconciler(
             episodes=stores.episodes,
             messages=stores.messages,
             index=index,
@@ -93,36 +99,13 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             publish=outputs.publish,
             steps=steps,
             rules=rules,
-            replies=stores.replies,
+            maker=maker_of(settings),
+            retry=settings.retry,
             retention=settings.retention,
         )
-        amendments = Amendments(
-            episodes=stores.episodes,
-            messages=stores.messages,
-            index=index,
-            summarizer=summaries,
-            embedder=embedder,
-            publish=outputs.publish,
-            steps=steps,
-            rules=rules,
-            replies=stores.replies,
-            maker=maker_of(settings),
-        )
-        group = kafka.summarizer_id
         attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
-        handler = summarizer.RecordHandler(
-            pipeline,
-            amendments,
-            outputs,
-            attempts,
-            settings.retry,
-            summarizer.ArchiverOffsets(kafka).archived_to,
-            metrics,
-            tracer,
-            group,
-        )
-        hold = RetryHold(summaries, settings.retry, now).hold
-        lanes = summarizer.attach_summarizer(app, kafka, handler, hold)
+        handler = summarizer.RecordHandler(reconciler, outputs, attempts, metrics, tracer, kafka.summarizer_id)
+        lanes = summarizer.attach_summarizer(app, kafka, handler)
         metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.drain, 0)
         sweep = RetentionSweep(
@@ -130,12 +113,23 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             episodes=stores.episodes,
             messages=stores.messages,
             index=index,
-            replies=stores.replies,
+            conversations=Conversations(stores.episodes, summaries, steps, rules),
             metrics=metrics,
         )
         await steps.retry_until_success("indexes", stores.prepare_database)
         await asyncio.gather(models, open_connections(stores.episodes))
-        sweeping = asyncio.create_task(sweep.run())
-        closing.callback(sweeping.cancel)
-        closing.callback(asyncio.create_task(crash_with(app, [sweeping])).cancel)
+        producer: IdempotentProducer | None = None
+
+        async def send(redo: EpisodeRedo) -> None:
+            nonlocal producer
+            if producer is None:  # most summarizers never have a fallback to replace
+                producer = await closing.enter_async_context(running_producer(kafka))
+            key, headers = redo.conversation_id.encode(), redo_headers(redo, CE_SOURCE)
+            await producer.send_and_wait(kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
+
+        timer = FallbackTimer(stores.episodes, summaries, send, maker_of(settings), settings.retry, now)
+        running = [asyncio.create_task(sweep.run()), asyncio.create_task(timer.run())]
+        for task in running:
+            closing.callback(task.cancel)
+        closing.callback(asyncio.create_task(crash_with(app, running)).cancel)
         await run(app, readiness)

@@ -87,7 +87,7 @@ def stack_settings(stack: Stack, suffix: str, database: str, directory: Path, **
             "episodes_topic": name("episode.closed"),
             "summaries_topic": name("summary.created"),
             "deletions_topic": name("summary.deleted"),
-            "retry_topic": name("episode.retry"),
+            "conversations_topic": name("conversation.updated"),
             "segmenter_id": name("segmenter"),
             "summarizer_id": name("summarizer"),
             "archiver_id": name("archiver"),

@@ -12,11 +12,15 @@ from afterword.schemas import (
     Quality,
     Source,
     SummaryCreated,
+    SummaryDeleted,
     Usage,
     fingerprint,
 )
 from afterword.schemas.ids import episode_id, event_id
-from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.episodes import Cause, Conversation, DeletedEpisode, RollingRow, StoredEpisode
+from afterword.streams.summarizer.reconciler import COPIED, compression
+from afterword.streams.summarizer.summary import Summary
+from afterword.streams.tokens import count_tokens
 
 NOON = datetime(2026, 1, 5, 12, 0, 0, 123000, tzinfo=UTC)
 
@@ -65,9 +69,6 @@ def a_summary(ordinal: int = 1, conversation_id: str = "c1", revision: int = 1, 
         "title": f"Title {ordinal}",
         "short_summary": "A flight to Rome was booked.",
         "long_summary": "The user asked for a flight to Rome. It was booked for Monday. The seat is still open.",
-        "rolling_summary": f"All up to {ordinal}.",
-        "rolling_ordinals": (ordinal,),
-        "title_changed": True,
         "prompt_version": "episodic-1a2b3c4d",
         "message_ids": tuple(f"m{n}" for n in range((ordinal - 1) * 3, ordinal * 3)),
         "message_count": 3,
@@ -85,5 +86,108 @@ def a_summary(ordinal: int = 1, conversation_id: str = "c1", revision: int = 1, 
     return SummaryCreated(conversation_id=conversation_id, ordinal=ordinal, **{**ids, **given, **fields})
 
 
+def a_cause(offset: int = 0) -> Cause:
+    """A record of `episode.closed`."""
+    return Cause("episode.closed", 0, offset)
+
+
 def a_stored_episode(ordinal: int = 1, *, fingerprint: str = "f1", **fields: Any) -> StoredEpisode:
-    return StoredEpisode(a_summary(ordinal, **fields), fingerprint, "flush", overlap_ids=("m0", "m1"))
+    """`fields`: of the stored episode, or else of its summary."""
+    own = {name: fields.pop(name) for name in StoredEpisode.__dataclass_fields__.keys() & fields.keys()}
+    summary = a_summary(ordinal, **fields)
+    given: dict[str, Any] = {
+        "summary": summary,
+        "core_ids": summary.message_ids,
+        "overlap_ids": ("m0", "m1"),
+        "fingerprint": fingerprint,
+        "close_reason": "flush",
+        "first_offset": (ordinal - 1) * 3,
+        "last_offset": ordinal * 3 - 1,
+        "cause": a_cause(ordinal),
+    }
+    return StoredEpisode(**{**given, **own})
+
+
+def a_conversation(scope: str = "c1", **fields: Any) -> Conversation:
+    given: dict[str, Any] = {
+        "revision": 1,
+        "cause": a_cause(),
+        "title": "Title 1",
+        "user_id": "u1",
+        "tenant_id": "t1",
+        "episode_count": 1,
+        "last_ordinal": 1,
+        "message_count": 3,
+        "updated_at": NOON,
+        "token_count": 100,
+    }
+    return Conversation(scope, **{**given, **fields})
+
+
+def a_row(row: int = 1, scope: str = "c1", **fields: Any) -> RollingRow:
+    given: dict[str, Any] = {
+        "revision": 1,
+        "cause": a_cause(),
+        "content": f"All about {row}.",
+        "token_count": 4,
+        "first_ordinal": row,
+        "last_ordinal": row,
+        "inputs": ((row, 1),),
+        "updated_at": NOON,
+    }
+    return RollingRow(scope, row, **{**given, **fields})
+
+
+def a_tombstone(ordinal: int = 1, revision: int = 2, conversation_id: str = "c1", **fields: Any) -> DeletedEpisode:
+    episode = episode_id(conversation_id, ordinal)
+    deletion = SummaryDeleted(
+        event_id=event_id(episode, revision),
+        episode_id=episode,
+        revision=revision,
+        reason=fields.pop("reason", "deleted"),
+        conversation_id=conversation_id,
+        agent_id=None,
+        tenant_id=fields.pop("tenant_id", "t1"),
+        ordinal=ordinal,
+        deleted_at=NOON,
+    )
+    given: dict[str, Any] = {
+        "core_ids": tuple(f"m{n}" for n in range((ordinal - 1) * 3, ordinal * 3)),
+        "overlap_ids": (),
+        "last_offset": ordinal * 3 - 1,
+        "cause": a_cause(ordinal),
+    }
+    return DeletedEpisode(deletion, **{**given, **fields})
+
+
+def a_stored_episode_of(closed: EpisodeClosed, texts: Summary, revision: int = 1, **fields: Any) -> StoredEpisode:
+    """An episode with these texts, as a summarizer stores it. `fields`: of the stored episode."""
+    summary = SummaryCreated(
+        event_id=event_id(closed.episode_id, revision),
+        revision=revision,
+        **{name: getattr(closed, name) for name in COPIED},
+        episode_id=closed.episode_id,
+        title=texts.title,
+        short_summary=texts.short_summary,
+        long_summary=texts.long_summary,
+        message_ids=tuple(message.id for message in closed.messages),
+        quality=texts.quality,
+        model=texts.model,
+        prompt_version=texts.prompt_version,
+        usage=texts.usage,
+        compression=compression(closed, count_tokens(texts.long_summary)),
+        created_at=NOON,
+    )
+    given: dict[str, Any] = {
+        "summary": summary,
+        "core_ids": summary.message_ids,
+        "overlap_ids": tuple(message.id for message in closed.overlap),
+        "fingerprint": closed.fingerprint,
+        "close_reason": closed.close_reason,
+        "first_offset": closed.source.first_offset,
+        "last_offset": closed.source.last_offset,
+        "cause": a_cause(closed.ordinal),
+        "inputs": tuple((message.id, -1) for message in (*closed.messages, *closed.overlap)),
+        "participants": tuple(dict.fromkeys(message.user_id for message in (*closed.messages, *closed.overlap))),
+    }
+    return StoredEpisode(**{**given, **fields})

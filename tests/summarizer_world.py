@@ -9,25 +9,24 @@ from typing import Any
 
 from opentelemetry.trace import NoOpTracer, Tracer
 
-from afterword.schemas import EpisodeClosed, SummaryCreated, SummaryDeleted
+from afterword.schemas import ConversationUpdated, EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.streams.errors import AfterwordError, ProviderError, StoreUnavailable
 from afterword.streams.runtime import Breaker
 from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Retry
-from afterword.streams.summarizer.agent import ArchivedTo, RecordHandler
-from afterword.streams.summarizer.amending import Amendments
-from afterword.streams.summarizer.pipeline import Pipeline
+from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.summarizer.providers import Maker, Provider
+from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import Backoff, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.telemetry import Metrics
 from tests.doubles.index import MemoryIndex
 from tests.doubles.provider import ScriptedProvider
-from tests.doubles.stores import MemoryEpisodes, MemoryMessages, MemoryReplies
-from tests.samples import NOON, a_closed_episode
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages
+from tests.samples import NOON, a_cause, a_closed_episode
 
 NO_TRACER = NoOpTracer()
 TODAY = Maker("scripted", "episodic-2")
@@ -71,27 +70,18 @@ def a_step_runner(
     return StepRunner(readiness or Readiness(), metrics, tracer, backoff)
 
 
-async def nobody_knows(_partition: int) -> int:
-    return 0
-
-
 def a_handler(
-    pipeline: Pipeline,
+    reconciler: Reconciler,
     outputs: Any,
-    retry: Retry,
     clock_ms: Callable[[], int] = wall_clock_ms,
     *,
     tracer: Tracer = NO_TRACER,
     breaker: Breaker | None = None,
     metrics: Metrics = METRICS,
-    amendments: Amendments | None = None,
-    archived_to: ArchivedTo = nobody_knows,
 ) -> RecordHandler:
     """Handles records with telemetry that nobody reads."""
-    amendments = amendments or World().amendments()
     attempts = Attempts(breaker or Breaker(), 3, (AfterwordError, Crash), wait_seconds=0.0)
-    telemetry = metrics, tracer, "summarizers"
-    return RecordHandler(pipeline, amendments, outputs, attempts, retry, archived_to, *telemetry, clock_ms)
+    return RecordHandler(reconciler, outputs, attempts, metrics, tracer, "summarizers", clock_ms)
 
 
 class FixedEmbedder:
@@ -107,10 +97,18 @@ class Topic:
     """Acknowledged records, in order."""
 
     def __init__(self) -> None:
-        self.events: list[SummaryCreated | SummaryDeleted] = []
+        self.published: list[Event] = []
 
-    async def publish(self, summary: SummaryCreated | SummaryDeleted) -> None:
-        self.events.append(summary)
+    async def publish(self, event: Event) -> None:
+        self.published.append(event)
+
+    @property
+    def events(self) -> list[SummaryCreated | SummaryDeleted]:
+        return [event for event in self.published if not isinstance(event, ConversationUpdated)]
+
+    @property
+    def conversations(self) -> list[ConversationUpdated]:
+        return [event for event in self.published if isinstance(event, ConversationUpdated)]
 
 
 Fault = Callable[[], Any]
@@ -163,21 +161,13 @@ class World:
     episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
     messages: MemoryMessages = field(default_factory=MemoryMessages)
     index: MemoryIndex = field(default_factory=MemoryIndex)
-    replies: MemoryReplies = field(default_factory=MemoryReplies)
     topic: Topic = field(default_factory=Topic)
     provider: ScriptedProvider = field(default_factory=ScriptedProvider)
 
-    def pipeline(self, faults: Faults = NO_FAULTS, provider: Provider | None = None, **fields: Any) -> Pipeline:
+    def reconciler(self, faults: Faults = NO_FAULTS, provider: Provider | None = None, **fields: Any) -> Reconciler:
         """`provider`: its errors are waited for; there is no fallback."""
-        return Pipeline(**self.parts(faults, provider) | {"quick_seconds": 0.0} | fields)
-
-    def amendments(self, faults: Faults = NO_FAULTS, provider: Provider | None = None, **fields: Any) -> Amendments:
-        given = {"maker": TODAY, "wait_seconds": 0.0}
-        return Amendments(**self.parts(faults, provider) | given | fields)
-
-    def parts(self, faults: Faults = NO_FAULTS, provider: Provider | None = None) -> dict[str, Any]:
         summarizer = Summarizer(provider or self.provider, waits=(ProviderError,))
-        return {
+        parts: dict[str, Any] = {
             "episodes": faults.around(self.episodes),
             "messages": faults.around(self.messages),
             "index": faults.around(self.index),
@@ -186,22 +176,24 @@ class World:
             "publish": faults.around_call(self.topic.publish),
             "steps": a_step_runner(),
             "rules": SummaryRules(rolling_max_tokens=20),
-            "replies": faults.around(self.replies),
+            "maker": TODAY,
+            "retry": Retry(),
             "clock": lambda: NOON + timedelta(hours=1),
         }
+        return Reconciler(**parts | fields)
 
     async def run(self, closed: tuple[EpisodeClosed, ...], faults: Faults = NO_FAULTS, **fields: Any) -> None:
-        pipeline = self.pipeline(faults, **fields)
+        reconciler = self.reconciler(faults, **fields)
         for episode in closed:
-            await pipeline.process(episode)
+            await reconciler.closed(episode, a_cause(episode.ordinal))
 
     @property
     def state(self) -> Any:
-        announced = {event.event_id: event.to_json() for event in self.topic.events}
+        announced = {event.event_id: event.to_json() for event in self.topic.published}
         return copy.deepcopy(
             (
                 self.episodes.episodes,
-                self.episodes.rows,
+                self.episodes.all_rows,
                 self.episodes.known,
                 self.messages.episode_ids,
                 self.index.points,

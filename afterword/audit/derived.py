@@ -160,7 +160,7 @@ CREATE TABLE progress AS SELECT name, episode_id, number, CASE
         SELECT episode_id FROM announced_deletion UNION ALL SELECT episode_id FROM deleted_episode WHERE expired
     ) THEN 'announced'
     WHEN EXISTS (
-        SELECT 1 FROM announced AS a WHERE a.episode_id = e.episode_id AND a.made_from = e.revision
+        SELECT 1 FROM announced AS a WHERE a.episode_id = e.episode_id
     ) THEN 'announced'
     WHEN EXISTS (
         SELECT 1 FROM dead_letter WHERE kind = 'episode' AND partition = e.partition AND offset = e.offset
@@ -190,7 +190,7 @@ CREATE TABLE handled AS
 SELECT s.id, s.name, s.message, c.offset AS change_offset, p.episode_id, p.scope, p.ordinal
 FROM changed AS c JOIN standing AS s ON s.id = c.id AND s.is_first
 JOIN placed AS p ON p.message = s.message
-WHERE NOT :retries_wait AND EXISTS (
+WHERE EXISTS (
     SELECT 1 FROM amended AS a
     WHERE a.change_partition = c.partition AND a.change_offset = c.offset AND a.message IS NOT NULL
     AND a.conversation = c.conversation AND a.offset < COALESCE(
@@ -200,7 +200,6 @@ WHERE NOT :retries_wait AND EXISTS (
     )
 );
 
-CREATE INDEX handled_scope ON handled (scope, ordinal);
 
 CREATE VIEW amended_episode AS
 SELECT h.*, EXISTS (

@@ -179,11 +179,6 @@ class Announced(NamedTuple):
     event: bytes
     """Digest of the whole event."""
     message_ids: bytes
-    made_from: int
-    """Revision of its `episode.closed`."""
-    supersedes: str | None = None
-    reason: str | None = None
-    """Reason why it supersedes another; None for a fallback that was replaced."""
 
 
 class AnnouncedDeletion(NamedTuple):
@@ -203,11 +198,7 @@ class StoredEpisode(NamedTuple):
     """An episode in the store."""
 
     episode_id: str
-    made_from: int
-    """Revision of the `episode.closed` that its summary was made from."""
     fingerprint: str
-    as_of: int = -1
-    """Its rolling summary has all changes up to this offset."""
 
 
 class StoredMessage(NamedTuple):
@@ -218,7 +209,7 @@ class StoredMessage(NamedTuple):
 
 
 class StoredChange(NamedTuple):
-    """A message that was changed before the summary of its stored episode was made, and the offset of that change."""
+    """A message that the summary of a stored episode was made from, and the offset of its last change."""
 
     episode_id: str
     message: bytes
@@ -229,8 +220,6 @@ class DeletedEpisode(NamedTuple):
     """What stays in the store of a deleted episode."""
 
     episode_id: str
-    as_of: int
-    """Offset of the change that ended it."""
     expired: bool = False
     """It was older than episodes are kept."""
 
@@ -275,7 +264,7 @@ TABLES: Final[Mapping[type[tuple[Any, ...]], tuple[str, ...]]] = {
     Closed: ("episode_id, revision", "number"),
     Core: ("message", "episode, message, place"),
     Amended: ("change_partition, change_offset",),
-    Announced: ("episode_id, made_from", "event_id"),
+    Announced: ("episode_id", "event_id"),
     AnnouncedDeletion: ("episode_id",),
     Unreadable: (),
     StoredEpisode: ("episode_id",),
@@ -304,8 +293,6 @@ class Circumstances:
     """Episodes that ended before may have expired; 0: none."""
     quiet: bool = True
     """Nothing was consumed or closed while topics and stores were read."""
-    retries_wait: bool = False
-    """Records of `episode.retry` are not handled yet: a change may be among them."""
     messages_truncated: bool = False
     """The oldest records of the topic were deleted."""
     episodes_truncated: bool = False

@@ -173,7 +173,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
         (
             """
             SELECT name FROM summarized AS e LEFT JOIN stored_episode AS s ON s.episode_id = e.episode_id
-            WHERE s.episode_id IS NULL OR s.made_from < e.revision
+            WHERE s.episode_id IS NULL
             """,
         ),
     ),
@@ -182,7 +182,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
         (
             """
             SELECT name FROM summarized AS e
-            JOIN stored_episode AS s ON s.episode_id = e.episode_id AND s.made_from = e.revision
+            JOIN stored_episode AS s ON s.episode_id = e.episode_id
             WHERE s.fingerprint <> e.fingerprint
             """,
         ),
@@ -238,23 +238,17 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
             """
             SELECT event_id || ': there is no such closed episode' FROM announced AS a
             WHERE :quiet AND NOT :episodes_truncated AND NOT EXISTS (
-                SELECT 1 FROM closed AS c WHERE c.episode_id = a.episode_id AND c.revision = a.made_from
+                SELECT 1 FROM closed AS c WHERE c.episode_id = a.episode_id
             )
             """,
             """
             SELECT event_id || ': message_ids are not those of the episode' FROM announced AS a
-            JOIN closed AS c ON c.episode_id = a.episode_id AND c.revision = a.made_from
+            JOIN closed AS c ON c.episode_id = a.episode_id
             GROUP BY a.rowid
             HAVING NOT MAX(a.message_ids = c.message_ids OR EXISTS (
                 SELECT 1 FROM core JOIN changed ON changed.message = core.message AND changed.excludes
                 WHERE core.episode = c.number
             ))
-            """,
-            # What a change or a request supersedes need not have been announced: a crash may come before it.
-            """
-            SELECT event_id || ': supersedes an event that was never announced' FROM announced
-            WHERE supersedes IS NOT NULL AND reason IS NULL AND NOT :summaries_truncated
-            AND supersedes NOT IN (SELECT event_id FROM announced)
             """,
         ),
     ),
@@ -295,20 +289,6 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
                 SELECT 1 FROM stored_change AS c
                 WHERE c.episode_id = a.episode_id AND c.message = a.message AND c.offset >= a.change_offset
             )
-            """,
-        ),
-    ),
-    "underived": FindingKind(
-        "episodes whose rolling summary is older than a change of an earlier message",
-        (
-            """
-            SELECT DISTINCT s.episode_id FROM stored_episode AS s
-            JOIN closed AS c ON c.episode_id = s.episode_id
-            JOIN handled AS h ON h.scope = c.scope AND h.ordinal < c.ordinal
-            -- Nothing of an episode is left to change after its end.
-            WHERE s.as_of < MIN(h.change_offset, COALESCE(
-                (SELECT as_of FROM deleted_episode AS d WHERE d.episode_id = h.episode_id), h.change_offset
-            ))
             """,
         ),
     ),

@@ -33,8 +33,6 @@ def judge(evidence: Evidence, circumstances: Circumstances) -> Report:
         for query in kind.queries:
             _find(evidence, report, name, query, values)
     _count(evidence, report)
-    if circumstances.retries_wait and evidence.count("SELECT COUNT(*) FROM amended"):
-        report.notes.append("episode.retry has records that wait: whether episodes have all changes is not judged")
     return report
 
 
@@ -93,7 +91,7 @@ def _count(evidence: Evidence, report: Report) -> None:
         "dead_lettered": states["dead_lettered"],
         "events": count("SELECT COUNT(*) FROM announced"),
         "repeats": count("SELECT COUNT(*) - COUNT(DISTINCT event_id) FROM announced"),
-        "superseded": count("SELECT COUNT(DISTINCT supersedes) FROM announced"),
+        "superseded": count("SELECT COUNT(DISTINCT event_id) - COUNT(DISTINCT episode_id) FROM announced"),
         "unreadable": count("SELECT COUNT(*) FROM unreadable WHERE kind = 'summary'"),
         "stored": count("SELECT COUNT(*) FROM stored_episode"),
         "deleted": count("SELECT COUNT(*) FROM deleted_episode"),

@@ -104,11 +104,6 @@ class _Reading:
         ):
             for partition, offset in (await log.committed(group, topic)).items():
                 self._evidence.add(Consumed(role, partition, offset))
-        if kafka.retry_topic in self._topics:
-            handled = await log.committed(kafka.summarizer_id, kafka.retry_topic)
-            ends = await log.ends(kafka.retry_topic)
-            waits = any(end > handled.get(source.partition, 0) for source, end in ends.items())
-            self._circumstances.retries_wait = waits
 
     async def _read_state(self) -> None:
         """Read the changelogs one after the other, before all other topics: see `SegmenterState`.

@@ -29,13 +29,13 @@ async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], 
 def take_stored(evidence: Evidence, episode: EpisodeRef | DeletedEpisode) -> None:
     if isinstance(episode, DeletedEpisode):
         deletion = episode.deletion
-        evidence.add(rows.DeletedEpisode(deletion.episode_id, episode.as_of, deletion.reason == "expired"))
+        evidence.add(rows.DeletedEpisode(deletion.episode_id, deletion.reason == "expired"))
         return
     name, whose = episode.episode_id, (episode.conversation_id, episode.tenant_id)
-    evidence.add(rows.StoredEpisode(name, episode.made_from, episode.fingerprint, episode.as_of))
+    evidence.add(rows.StoredEpisode(name, episode.fingerprint))
     for message_id in episode.message_ids:
         evidence.add(StoredMessage(name, digest_of_message(whose[0], message_id, whose[1])))
-    for message_id, offset in episode.changes:
+    for message_id, offset in episode.inputs:
         evidence.add(StoredChange(name, digest_of_message(whose[0], message_id, whose[1]), offset))
 
 

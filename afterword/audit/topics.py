@@ -146,9 +146,6 @@ def take_summary(evidence: Evidence, record: ConsumerRecord) -> None:
             revision=event.revision,
             event=digest(event.model_dump_json()),
             message_ids=digest_of_all(event.message_ids),
-            made_from=event.episode_revision or event.revision,
-            supersedes=event.supersedes,
-            reason=event.reason,
         )
     )
 

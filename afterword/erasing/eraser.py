@@ -29,11 +29,10 @@ from afterword.streams.kafka import broker_errors
 from afterword.streams.log_reader import Log, open_log, position_of
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings, load_settings
-from afterword.streams.stores.episodes import DeletedEpisode, scope_of
+from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.streams.summarizer.retries import waits_for_archive
 from afterword.streams.visible import many
 from afterword.topics import read_configs
 
@@ -124,10 +123,6 @@ class Run:
         """Return whether a record is of one of the conversations."""
         return (record.key or b"").decode(errors="replace") in self.found
 
-    def waits_for_archive(self, record: ConsumerRecord) -> bool:
-        """Return whether a record of the retry topic is a change of theirs of which nothing was made yet."""
-        return self.is_theirs(record) and waits_for_archive(record)
-
 
 class Eraser:
     """Erases persons; to be used with `async with`.
@@ -206,7 +201,7 @@ class Eraser:
         run.note(erasure.conversations)
         while await self._delete_what_there_is(run):
             pass
-        await self._forget_replies(run)
+        await self._until_unindexed(run)
         discarded = await self._discard_dead_letters(run)
         receipt = await self._receipt(run, discarded)
         await self._stores.erasures.end(erasure, receipt.model_dump_json())
@@ -284,15 +279,13 @@ class Eraser:
     async def _until_processed(self, run: Run) -> None:
         """Wait until the archiver has all of `messages`, and the other workers have what concerns the person.
 
-        Episodes of others are not waited for: they may wait for an LLM for as long as it is away. Nor are fallbacks of
-        the person's conversations on the retry topic, which were made after the deletion.
+        Episodes of others are not waited for: they may wait for an LLM for as long as it is away.
         """
         kafka = self._settings.kafka
         await self._until_read(run, "archiver", kafka.archiver_id, kafka.messages_topic)
         if run.found:
             await self._until_read(run, "segmenter", kafka.segmenter_id, kafka.messages_topic)
             await self._until_finished(run, kafka.episodes_topic, run.is_theirs)
-            await self._until_finished(run, kafka.retry_topic, run.waits_for_archive)
 
     async def _until_read(self, run: Run, role: str, group: str, topic: str) -> None:
         with broker_errors(self._settings.kafka.bootstrap_servers):
@@ -319,20 +312,14 @@ class Eraser:
 
     # What no deletion reaches
 
-    async def _forget_replies(self, run: Run) -> None:
-        """Drop cached answers again, and see that the index has nothing of the deleted episodes.
-
-        The summarizer has done both; an answer that was on its way may have been cached since.
-        """
+    async def _until_unindexed(self, run: Run) -> None:
+        """See that the index has nothing of the deleted episodes."""
         for name in run.found:
-            gone, scopes = [], set()
+            gone: list[str] = []
             after: str | None = None
-            while page := await self._stores.episodes.of_conversation(name, after, PAGE):
-                scopes |= {scope_of(episode.event) for episode in page}
+            while page := await self._stores.episodes.page(after, PAGE, name):
                 gone += [one.event.episode_id for one in page if isinstance(one, DeletedEpisode)]
                 after = page[-1].event.episode_id
-            for scope in scopes:
-                await self._stores.replies.forget(scope, 0)
             await run.waiting.until_none("episodes in the index", lambda: self._indexed(gone))  # noqa: B023 – awaited here
 
     async def _indexed(self, episode_ids: Sequence[str]) -> int:
@@ -406,7 +393,7 @@ def own_topics(settings: Settings) -> list[str]:
     """Name the topics and changelogs that Afterword writes."""
     kafka = settings.kafka
     return [
-        *(kafka.episodes_topic, kafka.retry_topic, kafka.summaries_topic, kafka.deletions_topic),
+        *(kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic),
         *queue_topics(kafka),
         *(kafka.changelog(table) for table in TABLES),
     ]

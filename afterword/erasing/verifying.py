@@ -115,7 +115,7 @@ async def _episodes(stores: Stores, receipt: Receipt, person: Person) -> int:
     number = 0
     async for conversation in _conversations(stores.episodes.conversations_of, person):
         after: str | None = None
-        while page := await stores.episodes.of_conversation(conversation, after, PAGE):
+        while page := await stores.episodes.page(after, PAGE, conversation):
             for stored in page:
                 if not isinstance(stored, DeletedEpisode):
                     is_theirs = person.user_id in {*stored.participants, stored.summary.user_id}
@@ -141,7 +141,7 @@ async def _indexed(stores: Stores, receipt: Receipt) -> int:
     number = 0
     for conversation in receipt.conversations:
         after: str | None = None
-        while page := await stores.episodes.of_conversation(conversation, after, PAGE):
+        while page := await stores.episodes.page(after, PAGE, conversation):
             ids = [one.event.episode_id for one in page if isinstance(one, DeletedEpisode)]
             number += len(await stores.index.revisions(ids)) if ids else 0
             after = page[-1].event.episode_id
@@ -158,7 +158,7 @@ class Records(NamedTuple):
     def may_be_on(self, topic: str) -> bool:
         """Return False for topics that hold only ids of episodes, or counters."""
         kafka = self.kafka
-        episodes = (kafka.episodes_topic, kafka.retry_topic, kafka.summaries_topic)
+        episodes = (kafka.episodes_topic, kafka.summaries_topic, kafka.conversations_topic)
         return topic in (*episodes, *queue_topics(kafka), kafka.changelog(MESSAGES))
 
     def are_theirs(self, record: ConsumerRecord) -> bool:
@@ -166,14 +166,17 @@ class Records(NamedTuple):
             return False
         if record.topic == self.kafka.changelog(MESSAGES):
             return self._is_pending_message(record)
-        if header(record.headers, CE_TYPE) in (EPISODE_AMENDED, EPISODE_REDO):
+        if header(record.headers, CE_TYPE) == EPISODE_REDO:
             return False
+        if header(record.headers, CE_TYPE) == EPISODE_AMENDED and b'"fields":{}' in record.value:
+            return False  # a deletion has only ids
         conversation = (record.key or b"").decode(errors="replace")
         if self.person.conversation_id not in (None, conversation):
             return False
         if conversation in self.receipt.shared_conversations:
             # a summary of a conversation that others share may have their words: all of these count
-            is_summary = record.topic in (self.kafka.summaries_topic, self.kafka.undelivered_topic)
+            kafka = self.kafka
+            is_summary = record.topic in (kafka.summaries_topic, kafka.conversations_topic, kafka.undelivered_topic)
             is_edit = edited_id(record.value, record.headers, self.person) is not None
             return is_summary or is_edit or holds(record.value, self.person)
         return conversation in self.receipt.deleted_conversations or holds(record.value, self.person)

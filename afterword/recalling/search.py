@@ -12,12 +12,11 @@ from afterword.recalling.reranking import Document, Reranking
 from afterword.recalling.times import AskedTime, asked_time
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import message_key
-from afterword.streams.stores.episodes import EpisodeStore
+from afterword.streams.stores.episodes import EpisodeStore, living
 from afterword.streams.stores.index import Candidate, Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText
 from afterword.streams.stores.search_words import Word, query_words
 from afterword.streams.together import together
-from afterword.withheld import Withheld, read_withheld
 
 ASKED_TIME_SHARE = 0.4
 """Share of the score that the time has where a query names one. It is no filter: what is planned for May is said in
@@ -78,15 +77,13 @@ class EpisodeSearch:
         vector = await self._embed(query.text)
         words = query_words(asked.rest if asked else query.text)  # what names the time is no subject of a passage
         found = await self._candidates(query, vector, asked)
-        # before the episodes are read: what is settled meanwhile has its next revision then
-        withholding = read_withheld(self._archive, list({one.hit.conversation_id for one in found}))
-        ranked, withheld = await together(asyncio.to_thread(rank, words, vector, found), withholding)
+        ranked = await asyncio.to_thread(rank, words, vector, found)
         of_time = await self._of_time(asked, query, ranked) if asked else set()
         hits = [_hit(query, one, of_time) for one in ranked]
         if of_time:
             hits.sort(key=lambda one: -one.hit.score)
         wanted = max(query.k, self._reranking.candidates) if self._reranking else query.k
-        shown = await self._as_stored(query, hits[:wanted], withheld)
+        shown = await self._as_stored(query, hits[:wanted])
         if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
             return []
         if self._reranking:
@@ -117,13 +114,13 @@ class EpisodeSearch:
         # in a thread, because it computes
         return found | await asyncio.to_thread(lambda: set(filter(names_it, texts)))
 
-    async def _as_stored(self, query: Query, hits: Sequence[Hit], withheld: Withheld) -> list[Hit]:
+    async def _as_stored(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
         """Those that may be shown, as their stored revisions are: the index may have an earlier one."""
-        stored = await self._episodes.find_many([one.hit.episode_id for one in hits])
+        stored = living((await self._episodes.lookup([one.hit.episode_id for one in hits])).values())
         shown: list[Hit] = []
         for one in hits:
             episode = stored.get(one.hit.episode_id)
-            if episode and query.allows(episode.summary) and not withheld.hides(episode):
+            if episode and episode.summary.short_summary and query.allows(episode.summary):
                 kept = {name: score for name, score in one.messages.items() if name in episode.summary.message_ids}
                 shown.append(one._replace(hit=_stored_hit(one.hit, episode.summary), messages=kept))
         return shown

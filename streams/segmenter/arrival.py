@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -105,16 +105,22 @@ def edited(body: Body, edit: MessageEdited, offset: int, count_tokens: Callable[
 
     `offset`: of the edit's record. Raises: RowUnreadable.
     """
-    changes = edit.changes
-    if changes.get("skip_summarization"):
+    changes = shown_changes(edit)
+    if changes.pop("skip_summarization", False):
         return deleted(body)
-    before = message_in(body)
-    message = before.model_copy(update={name: changes[name] for name in changes.keys() & CARRIED} | {"changed": offset})
+    if not changes:
+        return body
+    message = message_in(body).model_copy(update=changes | {"changed": offset})
     json, limit = message.to_json(), MAX_MESSAGE_BYTES // 2
     while len(json) > MAX_MESSAGE_BYTES and limit:
         message = shortened_message(message, limit)
         json, limit = message.to_json(), limit // 2
     return body._replace(json=json, tokens=count_tokens(message.content))
+
+
+def shown_changes(edit: MessageEdited) -> dict[str, Any]:
+    """The fields that an edit replaces, without the metadata, which the archive alone has."""
+    return {name: value for name, value in edit.changes.items() if name != "metadata"}
 
 
 def shortened_message(message: EpisodeMessage, limit: int) -> EpisodeMessage:

@@ -21,7 +21,7 @@ from afterword.schemas.decoding import record_time
 from afterword.schemas.episodes import metrics, turns, user_of
 from afterword.schemas.headers import Headers, KafkaRecord
 from afterword.schemas.ids import episode_id
-from afterword.streams.segmenter.arrival import MILLISECOND, message_in, shortened_message
+from afterword.streams.segmenter.arrival import MILLISECOND, message_in, shortened_message, shown_changes
 from afterword.streams.segmenter.state import Body, Scope
 from afterword.streams.telemetry.tracing import context_of, links, traceparent
 
@@ -124,6 +124,7 @@ def amended_event(event: Amendment, record: KafkaRecord, episode: tuple[Scope, i
         tenant_id=event.tenant_id,
         message_id=None if isinstance(event, ConversationDeleted) else event.id,
         change="edited" if is_edit else "deleted",
+        fields=shown_changes(event) if isinstance(event, MessageEdited) else {},
         episode_id=known,
         partition=record.partition,
         offset=record.offset,
@@ -134,7 +135,7 @@ def amended_event(event: Amendment, record: KafkaRecord, episode: tuple[Scope, i
 
 def messages(bodies: Iterable[Body]) -> tuple[EpisodeMessage, ...]:
     """The messages as the event carries them. Raises: RowUnreadable."""
-    return tuple(map(message_in, bodies))
+    return tuple(message_in(body).model_copy(update={"offset": body.offset}) for body in bodies)
 
 
 def span_headers(tracer: Tracer, closed: ClosedEpisode, topic: str, event_id: str) -> Headers:

@@ -28,7 +28,7 @@ from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
-from afterword.streams.segmenter.arrival import MILLISECOND, deleted, edited, from_record
+from afterword.streams.segmenter.arrival import MILLISECOND, deleted, edited, from_record, shown_changes
 from afterword.streams.segmenter.conversation import Amended, PerAgent, PerConversation, ScopeLog, SegmentedConversation
 from afterword.streams.segmenter.episodes import (
     REVISION,
@@ -323,7 +323,7 @@ class _Batch:
             self._read += conversation.pending_bytes
             amended = conversation.amend(id_digest(event.id), change)
         self._send(amended.closed, record.topic, record.partition)
-        if amended.is_elsewhere:
+        if amended.is_elsewhere and not is_of_metadata(event):
             self._send_amended(amended_event(event, record, amended.episode))
         self._outcome.amendments += 1
 
@@ -484,6 +484,11 @@ class StagedRows:
 
     def drop(self) -> None:
         self._changes.clear()
+
+
+def is_of_metadata(event: Amendment) -> bool:
+    """Return whether a change is of the metadata alone, which no episode has."""
+    return isinstance(event, MessageEdited) and not shown_changes(event)
 
 
 def check_tenant(state: State | None, tenant_id: str | None) -> None:

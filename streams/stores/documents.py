@@ -1,6 +1,6 @@
 """Conversion of records to MongoDB's documents and back, without loss."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bson.int64 import Int64
@@ -8,16 +8,17 @@ from bson.int64 import Int64
 from afterword.schemas import MessageCreated, MessageEdited, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key, row_id
 from afterword.streams.stores.episodes import (
-    NEVER,
+    Cause,
     Conversation,
     DeletedEpisode,
+    Episode,
     EpisodeRef,
     EpisodeVersion,
     Revision,
     RollingRow,
     StoredEpisode,
 )
-from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageRef, MessageText, PendingDeletion
+from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, MessageRef, MessageText
 from afterword.streams.tokens import count_tokens
 
 Document = dict[str, Any]
@@ -25,12 +26,21 @@ StoredDocument = Mapping[str, Any]
 
 EPISODE_REF_FIELDS = (
     *("episode_id", "revision", "conversation_id", "ordinal", "fingerprint", "message_ids"),
-    *("tenant_id", "agent_id", "as_of"),
+    *("tenant_id", "agent_id"),
 )
-DELETED_FIELDS = (*SummaryDeleted.model_fields, "deleted", "changes", "as_of", "made_by", "announced_by", "last_offset")
-EPISODE_SCAN_FIELDS = tuple(sorted({*EPISODE_REF_FIELDS, "episode_revision", *DELETED_FIELDS}))
+DELETED_FIELDS = (
+    *SummaryDeleted.model_fields,
+    "deleted",
+    "core_ids",
+    "overlap_ids",
+    "inputs",
+    "cause",
+    "last_offset",
+    "ended_at",
+)
+EPISODE_SCAN_FIELDS = tuple(sorted({*EPISODE_REF_FIELDS, *DELETED_FIELDS}))
 """Fields of an `EpisodeRef`, and of what stays of a deleted episode."""
-EPISODE_VERSION_FIELDS = ("revision", "as_of", "made_by", "deleted", "reason")
+EPISODE_VERSION_FIELDS = ("revision", "deleted", "reason")
 TEXT_FIELDS = ("source", "role", "sent_at", "user_id", "agent_id")
 MESSAGE_REF_FIELDS = ("source", "episode_id", "deleted", "offset", "skip_summarization", "content")
 
@@ -39,113 +49,119 @@ _ESCAPES = {"%": "%25", ".": "%2E", "$": "%24"}
 _ESCAPE_TABLE = str.maketrans(_ESCAPES)
 
 
-def episode_document(episode: StoredEpisode) -> Document:
-    """The document of an episode. Its times are BSON dates, which hold UTC milliseconds, as the schemas do."""
-    return {
-        **episode.summary.model_dump(),
-        "_id": episode.summary.episode_id,
+def episode_document(episode: Episode) -> Document:
+    """The document of an episode, or what stays of a deleted one.
+
+    Its times are BSON dates, which hold UTC milliseconds, as the schemas do.
+    """
+    document = {
+        **episode.event.model_dump(),
+        "_id": episode.event.episode_id,
+        "core_ids": episode.core_ids,
+        "overlap_ids": episode.overlap_ids,
+        "last_offset": episode.last_offset,
+        "cause": episode.cause._asdict(),
+        "inputs": [{"message_id": message_id, "offset": offset} for message_id, offset in episode.inputs],
+        "attempt": episode.version[1],
+    }
+    if isinstance(episode, DeletedEpisode):
+        return document | {"deleted": True, "ended_at": episode.ended_at}
+    return document | {
         "fingerprint": episode.fingerprint,
         "close_reason": episode.close_reason,
-        "overlap_ids": episode.overlap_ids,
-        "changes": _changes_document(episode.changes),
-        "as_of": episode.as_of,
-        "made_by": episode.made_by,
-        "built_on": episode.built_on,
-        "last_offset": episode.last_offset,
+        "first_offset": episode.first_offset,
         "participants": episode.participants,
-        "announced_by": episode.announced_by,
         "earlier": [revision.model_dump() for revision in episode.earlier],
+        "unusable": episode.unusable,
+        "due_at": episode.due_at,
     }
 
 
-def deleted_document(deleted: DeletedEpisode) -> Document:
-    """The document that stays of a deleted episode."""
-    return {
-        **deleted.deletion.model_dump(),
-        "_id": deleted.deletion.episode_id,
-        "deleted": True,
-        "changes": _changes_document(deleted.changes),
-        "as_of": deleted.as_of,
-        "made_by": deleted.made_by,
-        "announced_by": deleted.announced_by,
-        "last_offset": deleted.last_offset,
-    }
-
-
-def any_episode_from(document: StoredDocument) -> StoredEpisode | DeletedEpisode:
+def any_episode_from(document: StoredDocument) -> Episode:
     return deleted_from(document) if document.get("deleted") else episode_from(document)
 
 
 def deleted_from(document: StoredDocument) -> DeletedEpisode:
-    deletion = SummaryDeleted.model_validate(document, strict=False)
     return DeletedEpisode(
-        deletion,
-        changes=_changes_from(document),
-        as_of=document["as_of"],
-        made_by=document["made_by"],
-        announced_by=document["announced_by"],
+        SummaryDeleted.model_validate(document, strict=False),
+        core_ids=tuple(document["core_ids"]),
+        overlap_ids=tuple(document["overlap_ids"]),
         last_offset=document["last_offset"],
+        cause=Cause(**document["cause"]),
+        inputs=_inputs_from(document),
+        ended_at=document["ended_at"],
     )
-
-
-def _changes_document(changes: Iterable[tuple[str, int]]) -> list[Document]:
-    return [{"message_id": message_id, "offset": offset} for message_id, offset in changes]
-
-
-def _changes_from(document: StoredDocument) -> tuple[tuple[str, int], ...]:
-    return tuple((change["message_id"], change["offset"]) for change in document["changes"])
 
 
 def episode_from(document: StoredDocument) -> StoredEpisode:
     return StoredEpisode(
         # not strict: BSON has only arrays where the models have tuples
         summary=SummaryCreated.model_validate(document, strict=False),
+        core_ids=tuple(document["core_ids"]),
+        overlap_ids=tuple(document["overlap_ids"]),
         fingerprint=document["fingerprint"],
         close_reason=document["close_reason"],
-        overlap_ids=tuple(document["overlap_ids"]),
-        changes=_changes_from(document),
-        as_of=document["as_of"],
-        made_by=document["made_by"],
-        built_on=tuple(document["built_on"]),
+        first_offset=document["first_offset"],
         last_offset=document["last_offset"],
+        cause=Cause(**document["cause"]),
+        inputs=_inputs_from(document),
         participants=tuple(document["participants"]),
-        announced_by=document["announced_by"],
         earlier=tuple(Revision.model_validate(one, strict=False) for one in document["earlier"]),
+        attempt=document["attempt"],
+        unusable=document["unusable"],
+        due_at=document["due_at"],
     )
 
 
 def version_from(document: StoredDocument) -> EpisodeVersion:
-    ended = document["reason"] if document.get("deleted") else None
-    return EpisodeVersion(document["revision"], document["as_of"], document["made_by"], ended)
+    return EpisodeVersion(document["revision"], document["reason"] if document.get("deleted") else None)
 
 
 def episode_ref_from(document: StoredDocument) -> EpisodeRef:
     fields = {name: document[name] for name in EPISODE_REF_FIELDS}
-    made_from = document["episode_revision"] or document["revision"]
-    more = {"message_ids": tuple(document["message_ids"]), "changes": _changes_from(document), "made_from": made_from}
-    return EpisodeRef(**fields | more)
+    return EpisodeRef(**fields | {"message_ids": tuple(document["message_ids"]), "inputs": _inputs_from(document)})
+
+
+def _inputs_from(document: StoredDocument) -> tuple[tuple[str, int], ...]:
+    return tuple((found["message_id"], found["offset"]) for found in document["inputs"])
 
 
 def row_document(row: RollingRow) -> Document:
-    return {**vars(row), "_id": row_id(row.conversation_id, row.row)}
+    inputs = [{"ordinal": ordinal, "revision": revision} for ordinal, revision in row.inputs]
+    own = {"_id": row_id(row.conversation_id, row.row), "inputs": inputs, "cause": row.cause._asdict()}
+    return {**vars(row), **own}
 
 
 def row_from(document: StoredDocument) -> RollingRow:
-    return RollingRow(**_without_key(document))
+    inputs = tuple((found["ordinal"], found["revision"]) for found in document["inputs"])
+    return RollingRow(**{**_without_key(document), "inputs": inputs, "cause": Cause(**document["cause"])})
+
+
+def conversation_document(conversation: Conversation) -> Document:
+    fields = {**vars(conversation), "_id": conversation.conversation_id, "cause": conversation.cause._asdict()}
+    del fields["conversation_id"]
+    return fields
 
 
 def conversation_from(document: StoredDocument) -> Conversation:
-    return Conversation(conversation_id=document["_id"], **_without_key(document))
+    fields = {**_without_key(document), "cause": Cause(**document["cause"])}
+    return Conversation(conversation_id=document["_id"], **fields)
 
 
 def message_document(archived: ArchivedMessage) -> Document:
-    """The fields that the archiver writes, without `_id` and `episode_id`."""
+    """All fields of a message's document, without `_id` and `episode_id`."""
+    return {**shown_document(archived), "metadata": safe_names(archived.message.metadata)}
+
+
+def shown_document(archived: ArchivedMessage) -> Document:
+    """The fields that the summarizer knows, too."""
     message = archived.message
+    changed = {} if archived.changed == NEVER else {"offset": archived.changed}
     return {
-        **message.model_dump(),
-        "metadata": safe_names(message.metadata),
+        **message.model_dump(exclude={"metadata"}),
         "source": {"partition": archived.partition, "offset": archived.offset},
         "token_count": count_tokens(message.content),
+        **changed,
     }
 
 
@@ -155,13 +171,8 @@ def archived_key(archived: ArchivedMessage) -> str:
     return message_key(message.conversation_id, message.id, message.tenant_id)
 
 
-def is_archived(document: StoredDocument) -> bool:
-    """False while only the summarizer has written the document."""
-    return "source" in document
-
-
 def message_from(document: StoredDocument) -> ArchivedMessage:
-    fields = {**document, "metadata": original_names(document["metadata"])}
+    fields = {**document, "metadata": original_names(document.get("metadata", {}))}
     return ArchivedMessage(
         message=MessageCreated.model_validate(fields, strict=False),
         partition=document["source"]["partition"],
@@ -184,23 +195,12 @@ def deleted_message_document(key: str, offset: int) -> Document:
     return {"_id": key, "deleted": True, "offset": offset}
 
 
-def deletion_key(deletion: PendingDeletion) -> str:
-    """The `_id` of a pending deletion. No message has an empty id: that of a whole conversation is its own."""
-    return message_key(deletion.conversation_id, deletion.message_id or "", deletion.tenant_id)
-
-
-def deletion_from(document: StoredDocument) -> PendingDeletion:
-    return PendingDeletion(**{name: document[name] for name in PendingDeletion.__dataclass_fields__})
-
-
-def edit_document(edit: MessageEdited, offset: int) -> Document:
-    """The fields that an edit sets."""
-    fields = edit.changes
-    if "metadata" in fields:
-        fields["metadata"] = safe_names(fields["metadata"])
+def edited_fields(edit: MessageEdited, offset: int) -> Document:
+    """The fields that an edit sets of those that the summarizer knows; empty if it is of the metadata alone."""
+    fields = {name: value for name, value in edit.changes.items() if name != "metadata"}
     if "content" in fields:
         fields["token_count"] = count_tokens(fields["content"])
-    return {**fields, "offset": offset}
+    return {**fields, "offset": offset} if fields else {}
 
 
 def message_ref_from(document: StoredDocument) -> MessageRef:
@@ -209,7 +209,7 @@ def message_ref_from(document: StoredDocument) -> MessageRef:
         key=document["_id"],
         episode_id=document.get("episode_id"),
         skipped=document.get("skip_summarization", False),
-        source=(document["source"]["partition"], document["source"]["offset"]) if is_archived(document) else None,
+        source=None if document.get("deleted") else (document["source"]["partition"], document["source"]["offset"]),
         content=document.get("content"),
         deleted=document.get("deleted", False),
     )

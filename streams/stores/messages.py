@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
@@ -21,7 +21,7 @@ class ArchivedMessage:
     partition: int
     offset: int
     changed: int = NEVER
-    """Offset of the last edit that it has."""
+    """Offset of the last edit that it has; one of its metadata alone does not count."""
 
 
 class MessageText(NamedTuple):
@@ -52,21 +52,6 @@ class ArchiveChange:
 
 
 @dataclass(frozen=True)
-class PendingDeletion:
-    """A deletion that the archive has, and stored episodes and rolling summaries may not have yet."""
-
-    conversation_id: str
-    tenant_id: str | None
-    message_id: str | None
-    """None: all of the conversation before `offset`."""
-    offset: int
-
-
-KEPT = timedelta(days=30)
-"""Retention of a pending deletion that concerns no episode, and so is never settled."""
-
-
-@dataclass(frozen=True)
 class MessageRef:
     """The fields of a message that the audit compares."""
 
@@ -76,7 +61,7 @@ class MessageRef:
     skipped: bool = False
     """The message's `skip_summarization`: it belongs to no episode."""
     source: tuple[int, int] | None = None
-    """Partition and offset; None while only the summarizer has written its document."""
+    """Partition and offset; None if it is deleted."""
     content: str | None = None
     """Its text, as it is archived."""
     deleted: bool = False
@@ -143,30 +128,29 @@ class MessageWriter(Protocol):
     """The archive as the archiver needs it."""
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        """Archive messages; one that is archived or deleted stays as it is. Raises: StoreUnavailable."""
+        """Archive messages; of one that is there, only what the summarizer did not have is added.
+
+        A deleted one stays deleted. Raises: StoreUnavailable.
+        """
         ...
 
     async def change(self, change: ArchiveChange) -> None:
         """Edit a message, or leave of it, or of a conversation's so far, only what keeps it deleted.
 
-        Does nothing for a message that is not archived, is deleted, has another tenant, or is as new as the change.
-        A deletion is noted as pending before it is made, unless the message cannot be in an episode.
-        Raises: StoreUnavailable.
+        Does nothing for a message that is not archived, is deleted, has another tenant, came later, or has a later
+        change. Raises: StoreUnavailable.
         """
         ...
 
 
 class MessageArchive(MessageWriter, Protocol):
-    """Archiver and summarizer write different fields of the same document, in either order, any number of times.
+    """Archiver and summarizer write the same documents, in either order, any number of times: the last change stays.
 
-    All methods raise StoreUnavailable.
+    The summarizer has no metadata; those are the archiver's alone. All methods raise StoreUnavailable.
     """
 
-    async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
-        """Set the episode on its core messages, given by their `message_key`, whether they are archived yet or not.
-
-        A message of another tenant with the same ids is another message.
-        """
+    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
+        """Set the episode on its core messages, and archive them as far as they are not, or as an older one."""
         ...
 
     def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
@@ -206,20 +190,8 @@ class MessageArchive(MessageWriter, Protocol):
         """Get messages like `states`, but only edited or deleted ones; meant for few of many."""
         ...
 
-    async def missing(self, keys: Sequence[str]) -> set[str]:
-        """Select the keys under which there is nothing at all: no message, no tombstone, and no label by `assign`."""
-        ...
-
     async def expire(self, before: datetime, limit: int) -> int:
         """Remove messages that were sent before this time, the oldest first; return how many, at most `limit`."""
-        ...
-
-    async def pending_deletions(self, conversation_ids: Sequence[str], limit: int) -> list[PendingDeletion]:
-        """Up to `limit` deletions in these conversations that are not settled yet."""
-        ...
-
-    async def settle(self, deletion: PendingDeletion) -> None:
-        """Forget a pending deletion, if this very one is pending: the episodes have it."""
         ...
 
     async def count_all(self) -> int:

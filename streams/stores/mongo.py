@@ -1,4 +1,4 @@
-"""Episodes, messages, budgets and kept LLM replies in MongoDB. The only module that imports motor (see docs/adr).
+"""Episodes, messages and budgets in MongoDB. The only module that imports motor (see docs/adr).
 
 Every write goes by `_id` and names the version it replaces, so a repeated or late write changes nothing: an upsert
 whose filter asks for an older version meets a duplicate key when a newer one is stored.
@@ -7,20 +7,19 @@ Ids and other texts of callers are data, twice over: each method requires texts,
 except `_id`, for which the embedded server then scans the collection (20,000 documents: 36 ms instead of 3 ms).
 """
 
-import asyncio
 import math
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 from motor.motor_asyncio import AsyncIOMotorClient as Client
 from pymongo import ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError, ServerSelectionTimeoutError
 
-from afterword.schemas import ConversationDeleted, MessageDeleted, SummaryCreated, SummaryDeleted, Usage
-from afterword.schemas.ids import message_key, row_id
+from afterword.schemas import ConversationDeleted, MessageDeleted
+from afterword.schemas.ids import message_key
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.arguments import require, require_texts, require_within
@@ -33,42 +32,39 @@ from afterword.streams.stores.documents import (
     any_episode_from,
     any_message_from,
     archived_key,
+    conversation_document,
     conversation_from,
-    deleted_document,
     deleted_from,
     deleted_message_document,
-    deletion_from,
-    deletion_key,
-    edit_document,
+    edited_fields,
     episode_document,
     episode_from,
     episode_ref_from,
-    is_archived,
     message_document,
     message_from,
     message_ref_from,
     row_document,
     row_from,
+    safe_names,
+    shown_document,
     text_from,
     version_from,
 )
 from afterword.streams.stores.episodes import (
     Conversation,
     DeletedEpisode,
+    Episode,
     EpisodeRef,
     EpisodeVersion,
     RollingRow,
     StoredEpisode,
-    agent_of_scope,
-    first_advance,
+    Totals,
     id_prefix,
-    scope_of,
-    sibling_id,
 )
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.keys import ApiKey
 from afterword.streams.stores.messages import (
-    KEPT,
+    NEVER,
     ArchiveChange,
     ArchivedMessage,
     Authors,
@@ -76,11 +72,9 @@ from afterword.streams.stores.messages import (
     DeletedMessage,
     MessageRef,
     MessageText,
-    PendingDeletion,
     Selection,
     agent_scope,
 )
-from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from afterword.streams.tls import present, trusting
 from afterword.streams.together import together
 
@@ -107,41 +101,30 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     ),
     "episodes": (
         (("conversation_id", 1), ("ordinal", 1)),
-        (("conversation_id", 1), ("message_ids", 1)),
+        (("conversation_id", 1), ("core_ids", 1)),
         (("conversation_id", 1), ("overlap_ids", 1)),
-        (("conversation_id", 1), ("changes.message_id", 1)),
+        (("due_at", 1),),
         (("tenant_id", 1), ("participants", 1), ("conversation_id", 1)),
         (("tenant_id", 1), ("user_id", 1), ("conversation_id", 1)),
     ),
-    "llm_cache": ((("scope", 1), ("ordinal", 1)),),
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
-    "deletions": ((("conversation_id", 1), ("offset", -1)),),
     "conversations": ((("tenant_id", 1), ("user_id", 1), ("updated_at", -1)),),
 }
 """Indexes for reading a conversation, and for finding those of a user. Uniqueness rests on `_id` alone."""
 
-REPLIES = "llm_cache"
 BUDGETS = "budgets"
-DELETIONS = "deletions"
-EXPIRING = {REPLIES: "expires_at", BUDGETS: "expires_at", DELETIONS: "expires_at"}
+EXPIRING = {BUDGETS: "expires_at"}
 """The field that holds the moment after which the server deletes a document."""
 
 AGES = {"messages": "sent_at", "episodes": "ended_at"}
 """The field by which a document expires. Workers delete them, page by page: see `streams/summarizer/retention.py`."""
 
-HOLDING = ("message_ids", "overlap_ids", "changes.message_id")
+ARCHIVERS = ("metadata", "is_continuation")
+"""Fields of a message that only the archiver has."""
+HOLDING = ("core_ids", "overlap_ids")
 """Fields of an episode with the messages that it has, or had."""
-
-REFUSED = "refused"
-"""Positions of an episode's records of which nothing may be stored any more; the next revision has none."""
-MOST_REFUSED = 20
-"""The last ones: an older one would have to come from a writer that was suspended during all of these."""
-EPISODES = "episode_count"
-LIVING = {EPISODES: {"$ne": 0}}
+LIVING = {"episode_count": {"$ne": 0}}
 """Selects conversations of which something is left."""
-COUNTERS = (EPISODES, "message_count", "token_count")
-REVISED = ("title", "last_revision", "updated_at")
-"""Fields of a conversation that a higher revision of its last episode changes."""
 
 
 def connect(settings: Mongo) -> MongoDatabase:
@@ -204,31 +187,99 @@ async def ensure_indexes(database: MongoDatabase, expires: Set[str] = frozenset(
 
 
 class MongoEpisodes:
-    """An EpisodeStore."""
+    """EpisodeQueries."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._episodes = database["episodes"]
         self._rows = database["conversation_summaries"]
         self._conversations = database["conversations"]
         # read for every episode of a summarizer, of which many are in flight
+        self._find_episodes = _coalesced_find(self._episodes)
         self._find_conversations = _coalesced_find(self._conversations)
 
-    async def find(self, episode_id: str) -> StoredEpisode | None:
-        found = await self.lookup(episode_id)
-        return found if isinstance(found, StoredEpisode) else None
-
-    async def lookup(self, episode_id: str) -> StoredEpisode | DeletedEpisode | None:
-        document = await _find(self._episodes, episode_id)
-        return any_episode_from(document) if document else None
-
-    async def find_many(self, episode_ids: Sequence[str]) -> dict[str, StoredEpisode]:
+    async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
         require_texts(episode_ids=episode_ids)
-        found: dict[str, StoredEpisode] = {}
-        for batch in batches(episode_ids):
-            async for document in _each(self._episodes.find({"_id": {"$in": list(batch)}})):
-                if not document.get("deleted"):
-                    found[document["_id"]] = episode_from(document)
-        return found
+        found = await self._find_episodes(episode_ids) if episode_ids else {}
+        return {key: any_episode_from(document) for key, document in found.items()}
+
+    async def put(self, episode: Episode, before: Episode | None) -> bool:
+        version = {"revision": before.version[0], "attempt": before.version[1]} if before else None
+        return await _replaced(self._episodes, episode_document(episode), version)
+
+    async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
+        require(str, conversation_id=conversation_id, message_id=message_id)
+        # all fields in each part: so each has its index
+        wanted = [{"conversation_id": {"$eq": conversation_id}, field: {"$eq": message_id}} for field in HOLDING]
+        found = [any_episode_from(document) async for document in _each(self._episodes.find({"$or": wanted}))]
+        return sorted(found, key=lambda episode: episode.ordinal)
+
+    async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
+        require(str | None, after=after, conversation_id=conversation_id)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        wanted = _following(after)
+        if conversation_id is not None:
+            wanted["conversation_id"] = {"$eq": conversation_id}
+        cursor = self._episodes.find(wanted, sort=[("_id", 1)], limit=limit)
+        return [any_episode_from(document) async for document in _each(cursor)]
+
+    async def latest(
+        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
+    ) -> list[StoredEpisode]:
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        require(int | None, before=before)
+        wanted = _in_scope(conversation_id, agent_id) | ({} if before is None else {"ordinal": {"$lt": before}})
+        cursor = self._episodes.find(wanted, sort=[("ordinal", -1)], limit=limit)
+        return [episode_from(document) async for document in _each(cursor)]
+
+    async def expired(self, before: datetime, limit: int) -> list[Episode]:
+        require(datetime, before=before)
+        return await self._oldest("ended_at", {"$lt": before}, limit)
+
+    async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:
+        require(datetime, now=now)
+        found = await self._oldest("due_at", {"$lte": now}, limit)
+        return [episode for episode in found if isinstance(episode, StoredEpisode)]
+
+    async def _oldest(self, field: str, bound: dict[str, datetime], limit: int) -> list[Episode]:
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        cursor = self._episodes.find({field: bound}, sort=[(field, 1)], limit=limit)
+        return [any_episode_from(document) async for document in _each(cursor)]
+
+    async def latest_row(self, scope: str) -> RollingRow | None:
+        require(str, scope=scope)
+        with mongo_errors():
+            found = await self._rows.find_one({"conversation_id": {"$eq": scope}}, sort=[("row", -1)])
+        return row_from(found) if found else None
+
+    async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
+        require(str, scope=scope)
+        require(int, ordinal=ordinal)
+        own = {"conversation_id": {"$eq": scope}, "last_ordinal": {"$gte": ordinal}}
+        return [row_from(document) async for document in _each(self._rows.find(own, sort=[("row", 1)]))]
+
+    async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
+        return await _replaced(self._rows, row_document(row), {"revision": before.revision} if before else None)
+
+    async def conversation(self, scope: str) -> Conversation | None:
+        require(str, scope=scope)
+        document = (await self._find_conversations([scope])).get(scope)
+        return conversation_from(document) if document else None
+
+    async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
+        version = {"revision": before.revision} if before else None
+        return await _replaced(self._conversations, conversation_document(conversation), version)
+
+    async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
+        sums = {"episodes": {"$sum": 1}, "messages": {"$sum": "$message_count"}}
+        sums["tokens"] = {"$sum": "$compression.tokens_before"}
+        ends = {"first_ordinal": {"$min": "$ordinal"}, "last_ordinal": {"$max": "$ordinal"}}
+        stages = [{"$match": _in_scope(conversation_id, agent_id)}, {"$group": {"_id": None, **sums, **ends}}]
+        with mongo_errors():
+            found = await self._episodes.aggregate(stages).to_list(1)
+        return Totals(**{name: found[0][name] for name in Totals._fields}) if found else Totals()
 
     async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
         require_texts(episode_ids=episode_ids)
@@ -237,205 +288,6 @@ class MongoEpisodes:
             async for document in _each(self._episodes.find({"_id": {"$in": list(batch)}}, EPISODE_VERSION_FIELDS)):
                 found[document["_id"]] = version_from(document)
         return found
-
-    async def has_any(self, conversation_id: str, agent_id: str | None, message_ids: Sequence[str]) -> bool:
-        require_texts(message_ids=message_ids)
-        scope = _in_scope(conversation_id, agent_id)
-        del scope["deleted"]
-        for field in HOLDING:
-            wanted = scope | {field: {"$in": list(message_ids)}}
-            with mongo_errors():
-                if await self._episodes.find_one(wanted, {"_id": 1}):
-                    return True
-        return False
-
-    async def has_before(self, conversation_id: str, agent_id: str | None, offset: int, ordinal: int) -> bool:
-        require(int, offset=offset, ordinal=ordinal)
-        scope = _in_scope(conversation_id, agent_id)
-        living = scope | {"last_offset": {"$lte": offset}}
-        left = scope | {"deleted": True, "as_of": offset, "ordinal": {"$gte": ordinal}}
-        with mongo_errors():
-            return bool(
-                await self._episodes.find_one(living, {"_id": 1}) or await self._episodes.find_one(left, {"_id": 1})
-            )
-
-    async def add(self, episode: StoredEpisode) -> StoredEpisode | DeletedEpisode:
-        known = await self._put_revision(episode_document(episode))
-        return known or episode
-
-    async def remove(self, deleted: DeletedEpisode) -> StoredEpisode | DeletedEpisode:
-        known = await self._put_revision(deleted_document(deleted))
-        return known or deleted
-
-    async def _put_revision(self, document: dict[str, Any]) -> StoredEpisode | DeletedEpisode | None:
-        """Store the document; or return what is stored, if that is as new or deleted."""
-        older = {"_id": document["_id"], "revision": {"$lt": document["revision"]}, "deleted": None}
-        position = document["announced_by"]
-        if position is not None:
-            older[REFUSED] = {"$ne": position}
-        replaces = document["revision"] > 1  # most likely one that is there
-        while True:
-            with mongo_errors():
-                if replaces and (await self._episodes.replace_one(older, document)).matched_count:
-                    return None
-            if not replaces and await _unless_duplicate(self._episodes.insert_one(document)):
-                return None
-            known = await self.lookup(document["_id"])
-            if known and (isinstance(known, DeletedEpisode) or known.summary.revision >= document["revision"]):
-                return known
-            if known and position is not None and await self._refuses(document["_id"], position):
-                return known
-            replaces = known is not None
-
-    async def _refuses(self, episode_id: str, position: str) -> bool:
-        with mongo_errors():
-            return await self._episodes.find_one({"_id": episode_id, REFUSED: position}, {"_id": 1}) is not None
-
-    async def refuse(self, episode_id: str, position: str) -> StoredEpisode | DeletedEpisode | None:
-        require(str, episode_id=episode_id, position=position)
-        change = {"$push": {REFUSED: {"$each": [position], "$slice": -MOST_REFUSED}}}
-        with mongo_errors():
-            await self._episodes.update_one({"_id": {"$eq": episode_id}, "deleted": None}, change)
-        return await self.lookup(episode_id)
-
-    async def mark(self, episode: StoredEpisode, as_of: int) -> None:
-        require(int, as_of=as_of)
-        same = {"_id": episode.summary.episode_id, "revision": episode.summary.revision}
-        with mongo_errors():
-            await self._episodes.update_one(same, {"$max": {"as_of": as_of}})
-
-    async def holding(self, conversation_id: str, message_id: str) -> list[StoredEpisode | DeletedEpisode]:
-        require(str, conversation_id=conversation_id, message_id=message_id)
-        # all fields in each part: so each has its index
-        wanted = [{"conversation_id": {"$eq": conversation_id}, field: {"$eq": message_id}} for field in HOLDING]
-        found = [any_episode_from(document) async for document in _each(self._episodes.find({"$or": wanted}))]
-        return sorted(found, key=lambda episode: episode.ordinal)
-
-    async def of_conversation(
-        self, conversation_id: str, after: str | None, limit: int
-    ) -> list[StoredEpisode | DeletedEpisode]:
-        require(str, conversation_id=conversation_id)
-        require(str | None, after=after)
-        wanted: dict[str, Any] = {"conversation_id": {"$eq": conversation_id}}
-        if after is not None:
-            wanted["_id"] = {"$gt": after}
-        cursor = self._episodes.find(wanted, sort=[("_id", 1)], limit=limit)
-        return [any_episode_from(document) async for document in _each(cursor)]
-
-    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
-        fields = ("participants", "user_id")  # one after the other: each has its index
-        pages = [await _conversations(self._episodes, field, user_id, tenant_id, after, limit) for field in fields]
-        return sorted({found for page in pages for found in page}, key=str.encode)[:limit]
-
-    async def taken_part_in(
-        self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
-    ) -> dict[str, int]:
-        wanted = _of_tenant(conversation_ids, user_id, tenant_id)
-        wanted["$or"] = [{field: {"$eq": user_id}} for field in ("participants", "user_id")]
-        counts = {"$group": {"_id": "$conversation_id", "episodes": {"$sum": 1}}}
-        with mongo_errors():
-            found = await self._episodes.aggregate([{"$match": wanted}, counts]).to_list(None)
-        return {group["_id"]: group["episodes"] for group in found}
-
-    async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:
-        require(int, limit=limit, after=after)
-        wanted = _in_scope(episode.conversation_id, agent_of_scope(episode)) | {"ordinal": {"$gt": after}}
-        cursor = self._episodes.find(wanted, sort=[("ordinal", 1)], limit=limit)
-        return [episode_from(document) async for document in _each(cursor)]
-
-    async def rows_from(self, conversation_id: str, ordinal: int) -> list[RollingRow]:
-        require(str, conversation_id=conversation_id)
-        require(int, ordinal=ordinal)
-        own = {"conversation_id": {"$eq": conversation_id}, "last_ordinal": {"$gte": ordinal}}
-        return [row_from(document) async for document in _each(self._rows.find(own, sort=[("row", 1)]))]
-
-    async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
-        key = scope_of(event)
-        while known := await _find(self._conversations, key):
-            unchanged = {"_id": key, **{name: known[name] for name in ("last_ordinal", *COUNTERS)}}
-            change = await self._recounted(event, known["last_ordinal"])
-            with mongo_errors():
-                result = await self._conversations.update_one(unchanged, {"$set": change})
-            if result.matched_count:
-                return
-
-    async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
-        require(datetime, before=before)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        wanted = {"ended_at": {"$lt": before}}  # what stays of a deleted one has no such field
-        cursor = self._episodes.find(wanted, sort=[("ended_at", 1)], limit=limit)
-        return [episode_from(document) async for document in _each(cursor)]
-
-    async def end_conversation(self, last: StoredEpisode) -> bool:
-        scope, agent = scope_of(last.summary), agent_of_scope(last.summary)
-        others = _in_scope(last.summary.conversation_id, agent) | {"ordinal": {"$ne": last.ordinal}}
-        ended = {"last_ordinal": {"$lte": last.ordinal}}
-        with mongo_errors():
-            if await self._episodes.find_one(others, {"_id": 1}):
-                return False
-            await self._rows.delete_many({"conversation_id": {"$eq": scope}, **ended})
-            await self._conversations.delete_one({"_id": scope, **ended})
-        return True
-
-    async def _recounted(self, event: SummaryCreated | SummaryDeleted, last_ordinal: int) -> dict[str, Any]:
-        """Counts, title and user of the scope's episodes up to this ordinal; nobody's and none if none is left.
-
-        Later ones are not counted yet: whoever has stored one is about to.
-        """
-        scope = _in_scope(event.conversation_id, agent_of_scope(event)) | {"ordinal": {"$lte": last_ordinal}}
-        sums = {"episodes": {"$sum": 1}, "messages": {"$sum": "$message_count"}}
-        sums["tokens"] = {"$sum": "$compression.tokens_before"}
-        ends = {"first": {"$min": "$ordinal"}, "last": {"$max": "$ordinal"}}
-        counted = [{"$match": scope}, {"$group": {"_id": None, **sums, **ends}}]
-        with mongo_errors():
-            found = await self._episodes.aggregate(counted).to_list(1)
-        if not found:
-            return {**dict.fromkeys(COUNTERS, 0), "title": "", "user_id": ""}
-        [total] = found
-        first, last = await asyncio.gather(*[self.find(sibling_id(event, total[name])) for name in ends])
-        if first is None or last is None:  # deleted meanwhile
-            return await self._recounted(event, last_ordinal)
-        change = {
-            "episode_count": total["episodes"],
-            "message_count": total["messages"],
-            "token_count": total["tokens"],
-            "title": last.summary.title,
-            "updated_at": last.summary.created_at,
-            "user_id": first.summary.user_id,
-        }
-        return change | ({"last_revision": last.summary.revision} if last.ordinal == last_ordinal else {})
-
-    async def latest_row(self, conversation_id: str) -> RollingRow | None:
-        require(str, conversation_id=conversation_id)
-        with mongo_errors():
-            found = await self._rows.find_one({"conversation_id": {"$eq": conversation_id}}, sort=[("row", -1)])
-        return row_from(found) if found else None
-
-    async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
-        document = row_document(row)
-        if after is None or after.row != row.row:
-            return await _unless_duplicate(self._rows.insert_one(document))
-        fence = {"last_ordinal": after.last_ordinal, "last_revision": after.last_revision}
-        unchanged = {"_id": row_id(after.conversation_id, after.row), **fence}
-        with mongo_errors():
-            result = await self._rows.replace_one(unchanged, document)
-        return bool(result.matched_count)
-
-    async def advance(self, summary: SummaryCreated) -> None:
-        key = scope_of(summary)
-        while not await self._advanced(key, summary):
-            known = await _find(self._conversations, key)
-            if known and known["last_ordinal"] >= summary.ordinal:
-                await self._revise(key, summary)
-                return
-            if known and known[EPISODES] == 0 and await self._begun_again(key, summary):
-                return
-
-    async def conversation(self, conversation_id: str) -> Conversation | None:
-        require(str, conversation_id=conversation_id)
-        document = (await self._find_conversations([conversation_id])).get(conversation_id)
-        return conversation_from(document) if document and document[EPISODES] != 0 else None
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
@@ -455,33 +307,20 @@ class MongoEpisodes:
         cursor = self._conversations.find(wanted, sort=[("updated_at", -1), ("_id", -1)], limit=limit)
         return [conversation_from(document) async for document in _each(cursor)]
 
-    async def latest(
-        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
-    ) -> list[StoredEpisode]:
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        require(int | None, before=before)
-        wanted = _in_scope(conversation_id, agent_id) | ({} if before is None else {"ordinal": {"$lt": before}})
-        cursor = self._episodes.find(wanted, sort=[("ordinal", -1)], limit=limit)
-        return [episode_from(document) async for document in _each(cursor)]
+    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+        fields = ("participants", "user_id")  # one after the other: each has its index
+        pages = [await _conversations(self._episodes, field, user_id, tenant_id, after, limit) for field in fields]
+        return sorted({found for page in pages for found in page}, key=str.encode)[:limit]
 
-    async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
-        require(str | None, episode_id=episode_id)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        cursor = self._episodes.find(_following(episode_id), sort=[("_id", 1)], limit=limit)
-        return [episode_from(document) async for document in _each(cursor)]
-
-    async def count_following(self, episode_id: str | None) -> int:
-        require(str | None, episode_id=episode_id)
+    async def taken_part_in(
+        self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
+    ) -> dict[str, int]:
+        wanted = _of_tenant(conversation_ids, user_id, tenant_id)
+        wanted["$or"] = [{field: {"$eq": user_id}} for field in ("participants", "user_id")]
+        counts = {"$group": {"_id": "$conversation_id", "episodes": {"$sum": 1}}}
         with mongo_errors():
-            found: int = await self._episodes.count_documents(_following(episode_id))
-        return found
-
-    async def count_all(self) -> int:
-        with mongo_errors():
-            found: int = await self._episodes.estimated_document_count()  # of the collection, without reading it
-        return found
+            found = await self._episodes.aggregate([{"$match": wanted}, counts]).to_list(None)
+        return {group["_id"]: group["episodes"] for group in found}
 
     async def users_of(self, conversation_id: str) -> set[str]:
         require(str, conversation_id=conversation_id)
@@ -490,65 +329,58 @@ class MongoEpisodes:
             found = [await self._episodes.distinct(field, wanted) for field in ("participants", "user_id")]
         return {user for users in found for user in users if user is not None}
 
+    async def count(self, after: str | None = None) -> int:
+        require(str | None, after=after)
+        with mongo_errors():
+            found: int
+            if after is None:
+                found = await self._episodes.estimated_document_count()  # of the collection, without reading it
+            else:
+                found = await self._episodes.count_documents(_following(after))
+        return found
+
     async def all_episodes(self) -> AsyncIterator[EpisodeRef | DeletedEpisode]:
         # without a filter: where few match, the server would answer only when it has looked at all of them
         async for document in _each(self._episodes.find({}, EPISODE_SCAN_FIELDS), SCAN_SIZE):
             yield deleted_from(document) if document.get("deleted") else episode_ref_from(document)
 
-    async def _advanced(self, key: str, summary: SummaryCreated) -> bool:
-        """Count the episode; False if nothing was changed: it is counted already, or the key has another document."""
-        first = first_advance(summary)
-        behind = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}, **LIVING}
-        change = {
-            "$set": {name: getattr(first, name) for name in ("last_ordinal", *REVISED)},
-            "$inc": {name: getattr(first, name) for name in COUNTERS},
-            "$setOnInsert": {"user_id": first.user_id, "tenant_id": first.tenant_id},
-        }
-        return await _unless_duplicate(self._conversations.update_one(behind, change, upsert=True))
-
-    async def _begun_again(self, key: str, summary: SummaryCreated) -> bool:
-        """Count the episode as the first one after all before it are gone; False if that is not so."""
-        gone = {"_id": key, "last_ordinal": {"$lt": summary.ordinal}, EPISODES: 0}
-        names = ("last_ordinal", *REVISED, *COUNTERS, "user_id", "tenant_id")
-        first = first_advance(summary)
-        with mongo_errors():
-            result = await self._conversations.update_one(
-                gone, {"$set": {name: getattr(first, name) for name in names}}
-            )
-        return bool(result.matched_count)
-
-    async def _revise(self, key: str, summary: SummaryCreated) -> None:
-        first = first_advance(summary)
-        older = {"$lt": summary.revision}
-        change = {"$set": {name: getattr(first, name) for name in REVISED}}
-        with mongo_errors():
-            await self._conversations.update_one(
-                {"_id": key, "last_ordinal": summary.ordinal, "last_revision": older, **LIVING}, change
-            )
-
 
 class MongoMessages:
-    """A MessageArchive: one document for each message, to which archiver and summarizer write different fields.
+    """A MessageArchive: one document for each message, whose `_id` is its `message_key`.
 
-    The `_id` of a message is its `message_key`.
+    `offset` is that of the last change, or missing. The metadata and `metadata_offset` are missing until the archiver
+    has written them.
     """
 
     def __init__(self, database: MongoDatabase) -> None:
         self._messages = database["messages"]
-        self._deletions = database[DELETIONS]
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         first = {archived_key(archived): archived for archived in reversed(messages)}
         await together(*[self._put({key: first[key] for key in keys}) for keys in batches(list(first))])
 
-    async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
+    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
         require(str, episode_id=episode_id)
-        require_texts(keys=keys)
         change: dict[str, Any] = {"$set": {"episode_id": episode_id}}
         if scope := agent_scope(episode_id):
             change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in an episode of each agent
-        for batch in batches(keys):
-            await self._upsert(batch, change)
+        for batch in batches(messages):
+            keys = [archived_key(one) for one in batch]
+            with mongo_errors():
+                found = await self._messages.update_many({"_id": {"$in": keys}}, change)
+            if found.matched_count < len(keys):  # the archiver is behind
+                new = {archived_key(one): {**change, "$setOnInsert": shown_document(one)} for one in batch}
+                await self._upsert(new)
+            newer = [
+                UpdateOne(
+                    {"_id": archived_key(one), "deleted": None, "offset": {"$not": {"$gte": one.changed}}},
+                    {"$set": shown_document(one)},
+                )
+                for one in batch
+                if one.changed != NEVER
+            ]
+            if newer:
+                await bulk(self._messages, newer)
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
         cursor = self._messages.find(_selected(selection), sort=NEWEST_FIRST)
@@ -593,7 +425,7 @@ class MongoMessages:
         found = {}
         for batch in batches(keys):
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
-                if is_archived(document):
+                if not document.get("deleted"):
                     found[document["_id"]] = message_from(document)
         return found
 
@@ -606,7 +438,7 @@ class MongoMessages:
             with mongo_errors():
                 stages = [{"$match": {"_id": {"$in": list(batch)}}}, {"$project": fields}]
                 documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
-            found.update((one["_id"], text_from(one)) for one in documents if is_archived(one))
+            found.update((one["_id"], text_from(one)) for one in documents if "source" in one)
         return found
 
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
@@ -614,8 +446,7 @@ class MongoMessages:
         found = {}
         for batch in batches(keys):
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
-                if _is_settled(document):
-                    found[document["_id"]] = any_message_from(document)
+                found[document["_id"]] = any_message_from(document)
         return found
 
     async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
@@ -627,43 +458,23 @@ class MongoMessages:
         return await self.states(changed) if changed else {}
 
     async def change(self, change: ArchiveChange) -> None:
-        event = change.event
+        event, offset = change.event, change.offset
         if isinstance(event, ConversationDeleted):
-            await self._delete_conversation(event, change.offset)
+            await self._delete_conversation(event, offset)
             return
         key = message_key(event.conversation_id, event.id, event.tenant_id)
-        while (document := await _find(self._messages, key)) and _is_older(document, change.offset):
-            unchanged = {"_id": key, "offset": document.get("offset")}
-            with mongo_errors():
-                if isinstance(event, MessageDeleted):
-                    if document.get("episode_id") or not document.get("skip_summarization"):
-                        await self._note(
-                            PendingDeletion(event.conversation_id, event.tenant_id, event.id, change.offset)
-                        )
-                    remains = deleted_message_document(key, change.offset)
-                    done = bool((await self._messages.replace_one(unchanged, remains)).matched_count)
-                elif is_archived(document):
-                    edited = {"$set": edit_document(event, change.offset)}
-                    done = bool((await self._messages.update_one(unchanged, edited)).matched_count)
-                else:
-                    return
-            if done:
-                return
-
-    async def _note(self, deletion: PendingDeletion) -> None:
-        document = {**vars(deletion), "expires_at": datetime.now(UTC) + KEPT}
-        await self._deletions.update_one({"_id": deletion_key(deletion)}, {"$set": document}, upsert=True)
-
-    async def pending_deletions(self, conversation_ids: Sequence[str], limit: int) -> list[PendingDeletion]:
-        require_texts(conversation_ids=conversation_ids)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        wanted = {"conversation_id": {"$in": list(conversation_ids)}}
-        return [deletion_from(document) async for document in _each(self._deletions.find(wanted, limit=limit))]
-
-    async def settle(self, deletion: PendingDeletion) -> None:
+        there = {"_id": key, "deleted": None, "source.offset": {"$lt": offset}}
         with mongo_errors():
-            await self._deletions.delete_one({"_id": deletion_key(deletion), "offset": deletion.offset})
+            if isinstance(event, MessageDeleted):
+                await self._messages.replace_one(there, deleted_message_document(key, offset))
+                return
+            if fields := edited_fields(event, offset):
+                # the same change again, too: the summarizer may have had a shortened text
+                await self._messages.update_one({**there, "offset": {"$not": {"$gt": offset}}}, {"$set": fields})
+            if event.metadata is not None:
+                metadata = {"metadata": safe_names(event.metadata), "metadata_offset": offset}
+                older = {**there, "metadata_offset": {"$not": {"$gt": offset}}}
+                await self._messages.update_one(older, {"$set": metadata})
 
     async def _delete_conversation(self, event: ConversationDeleted, offset: int) -> None:
         """Page by page: what was replaced is not selected any more."""
@@ -673,18 +484,8 @@ class MongoMessages:
                 found = await self._messages.find(selected, {"_id": 1}, limit=BATCH_SIZE).to_list(None)
             if not found:
                 return
-            with mongo_errors():
-                await self._note(PendingDeletion(event.conversation_id, event.tenant_id, None, offset))
             remains = [deleted_message_document(document["_id"], offset) for document in found]
             await bulk(self._messages, [ReplaceOne({"_id": one["_id"]}, one, upsert=True) for one in remains])
-
-    async def missing(self, keys: Sequence[str]) -> set[str]:
-        require_texts(keys=keys)
-        there: set[str] = set()
-        for batch in batches(keys):
-            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}}, {"_id": 1})):
-                there.add(document["_id"])
-        return set(keys) - there
 
     async def expire(self, before: datetime, limit: int) -> int:
         require(datetime, before=before)
@@ -707,9 +508,9 @@ class MongoMessages:
             yield message_ref_from(document)
 
     async def _put(self, messages: dict[str, ArchivedMessage]) -> None:
-        """Create the missing documents in one write, then complete those that only the summarizer has written.
+        """Create the missing documents in one write, then complete those that the summarizer has written.
 
-        Meanwhile another archiver may have written them, and changed them since: these stay as they are.
+        Meanwhile they may have been changed: then only the metadata are added.
         """
         new = [
             UpdateOne({"_id": key}, {"$setOnInsert": message_document(message)}, upsert=True)
@@ -717,28 +518,39 @@ class MongoMessages:
         ]
         created = (await bulk(self._messages, new)).created
         there = [key for position, key in enumerate(messages) if position not in created]
-        archived = await self._archived(there)
-        incomplete = [key for key in there if key not in archived]
-        if incomplete:
-            completed = [
-                UpdateOne({"_id": key, "source": None, "deleted": None}, {"$set": message_document(messages[key])})
-                for key in incomplete
-            ]
-            await bulk(self._messages, completed)
+        incomplete = await self._without_metadata(there)
+        for unchanged in ({"offset": None}, {}):
+            if incomplete:
+                await bulk(
+                    self._messages,
+                    [
+                        UpdateOne(
+                            {"_id": key, "deleted": None, "metadata": None, **unchanged},
+                            {"$set": _completion(messages[key], whole=bool(unchanged))},
+                        )
+                        for key in incomplete
+                    ],
+                )
 
-    async def _upsert(self, keys: Sequence[str], change: Mapping[str, Any]) -> None:
+    async def _upsert(self, changes: Mapping[str, Any]) -> None:
         """Change or create each document; if archiver and summarizer create one at once, the slower one repeats."""
+        keys = list(changes)
         while keys:
-            writes = [UpdateOne({"_id": key}, change, upsert=True) for key in keys]
+            writes = [UpdateOne({"_id": key}, changes[key], upsert=True) for key in keys]
             keys = [keys[position] for position in (await bulk(self._messages, writes)).duplicates]
 
-    async def _archived(self, keys: Sequence[str]) -> set[str]:
+    async def _without_metadata(self, keys: Sequence[str]) -> list[str]:
         if not keys:
-            return set()
+            return []
+        wanted = {"_id": {"$in": list(keys)}, "deleted": None, "metadata": None}
         with mongo_errors():
-            cursor = self._messages.find({"_id": {"$in": list(keys)}}, {"source": 1, "deleted": 1})
-            documents: list[Mapping[str, Any]] = await cursor.to_list(None)
-        return {document["_id"] for document in documents if _is_settled(document)}
+            documents: list[Mapping[str, Any]] = await self._messages.find(wanted, {"_id": 1}).to_list(None)
+        return [document["_id"] for document in documents]
+
+
+def _completion(message: ArchivedMessage, *, whole: bool) -> Mapping[str, Any]:
+    document = message_document(message)
+    return document if whole else {name: document[name] for name in ARCHIVERS}
 
 
 class MongoBudgets:
@@ -768,33 +580,6 @@ class MongoBudgets:
         with mongo_errors():
             found = await self._counters.find_one_and_update({"_id": key}, change, return_document=ReturnDocument.AFTER)
         return int(found["tokens"]) if found else 0
-
-
-class MongoReplies:
-    """A ReplyCache. Expired replies that the server has not deleted yet are ignored."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._replies = database[REPLIES]
-        self._find_replies = _coalesced_find(self._replies)
-
-    async def get(self, key: str) -> KeptReply | None:
-        require(str, key=key)
-        found = (await self._find_replies([key])).get(key)
-        return _reply_from(found) if found and found["expires_at"] > datetime.now(UTC) else None
-
-    async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
-        require(str, key=key)
-        fields = {name: value for name, value in vars(reply).items() if name != "origin"}
-        origin = reply.origin._asdict() if reply.origin else {}
-        document = {**fields, **origin, "_id": key, "usage": reply.usage.model_dump(), "expires_at": expires_at}
-        with mongo_errors():
-            await self._replies.replace_one({"_id": key}, document, upsert=True)
-
-    async def forget(self, scope: str, ordinal: int) -> None:
-        require(str, scope=scope)
-        require(int, ordinal=ordinal)
-        with mongo_errors():
-            await self._replies.delete_many({"scope": {"$eq": scope}, "ordinal": {"$gte": ordinal}})
 
 
 class MongoKeys:
@@ -963,6 +748,15 @@ async def _unless_duplicate(write: Awaitable[Any]) -> bool:
     return True
 
 
+async def _replaced(collection: Collection, document: Mapping[str, Any], version: Mapping[str, int] | None) -> bool:
+    """Store the document in the place of the one with this version, or of none; False if another one is stored."""
+    if version is None:
+        return await _unless_duplicate(collection.insert_one(document))
+    with mongo_errors():
+        result = await collection.replace_one({"_id": document["_id"], **version}, document)
+    return bool(result.matched_count)
+
+
 def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
     require(str, conversation_id=conversation_id)
     require(str | None, agent_id=agent_id)
@@ -975,7 +769,7 @@ def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
 
 
 def _following(episode_id: str | None) -> dict[str, Any]:
-    return {"deleted": None} | ({} if episode_id is None else {"_id": {"$gt": episode_id}})
+    return {} if episode_id is None else {"_id": {"$gt": episode_id}}
 
 
 def _selected(selection: Selection) -> dict[str, Any]:
@@ -1025,28 +819,6 @@ def _of_tenant(conversation_ids: Sequence[str], user_id: str, tenant_id: str | N
     require(str, user_id=user_id)
     require(str | None, tenant_id=tenant_id)
     return {"conversation_id": {"$in": list(conversation_ids)}, "tenant_id": {"$eq": tenant_id}}
-
-
-def _is_settled(document: Mapping[str, Any]) -> bool:
-    """False while only the summarizer has written it."""
-    return is_archived(document) or bool(document.get("deleted"))
-
-
-def _is_older(document: Mapping[str, Any], offset: int) -> bool:
-    """Return whether what is archived of a message is older than a change; so is what only the summarizer wrote."""
-    if document.get("deleted"):
-        return False
-    return not is_archived(document) or bool(document.get("offset", document["source"]["offset"]) < offset)
-
-
-def _reply_from(document: Mapping[str, Any]) -> KeptReply:
-    return KeptReply(
-        text=document["text"],
-        usage=Usage.model_validate(document["usage"]),
-        cut_off=document["cut_off"],
-        refused=document["refused"],
-        origin=ReplyOrigin(document["scope"], document["ordinal"]) if "scope" in document else None,
-    )
 
 
 def _tls_options(settings: Mongo) -> dict[str, Any]:

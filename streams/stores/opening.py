@@ -9,12 +9,11 @@ from typing import Self
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.budgets import Budgets
-from afterword.streams.stores.episodes import EpisodeStore
+from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.erasures import Erasures
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.together import together
 
@@ -33,7 +32,7 @@ class Stores:
         self._closing = AsyncExitStack()
 
     @cached_property
-    def episodes(self) -> EpisodeStore:
+    def episodes(self) -> EpisodeQueries:
         return mongo.MongoEpisodes(self._database)
 
     @cached_property
@@ -51,10 +50,6 @@ class Stores:
     @cached_property
     def keys(self) -> ApiKeys:
         return mongo.MongoKeys(self._database)
-
-    @cached_property
-    def replies(self) -> ReplyCache:
-        return mongo.MongoReplies(self._database)
 
     @cached_property
     def index(self) -> EpisodeIndex:

@@ -1,6 +1,6 @@
-"""An episode as its messages are now: what the archive knows of changes laid over the event, or all of it from there.
+"""An episode as its messages are now. Pure.
 
-Pure. A message that was deleted, or is not to be summarized any more, is left out; an edited one is as it was last.
+A message that was deleted, or is not to be summarized any more, is left out; an edited one is as it was last.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,15 +11,11 @@ import orjson
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, Source, SummaryCreated
 from afterword.schemas.episodes import CARRIED, metrics, turns, user_of
-from afterword.streams.stores.episodes import NEVER, DeletedEpisode, StoredEpisode
-from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
+from afterword.streams.stores.episodes import Inputs, StoredEpisode
+from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage
 from afterword.streams.tokens import count_tokens
 
 MessageState = ArchivedMessage | DeletedMessage
-MessageStates = Mapping[str, MessageState]
-"""Messages in the archive, by id."""
-ChangeOffsets = tuple[tuple[str, int], ...]
-"""Ids of changed messages, each with the log offset of its last change."""
 
 MAX_NAMES_BYTES = 700_000
 """JSON of an episode's message ids, and twice that of its flows and tools.
@@ -31,84 +27,90 @@ of a megabyte.
 
 @dataclass(frozen=True)
 class Current:
-    """An episode with the changes that are in it."""
+    """The messages of an episode that are left."""
 
-    episode: EpisodeClosed | None
-    """None if no core message is left."""
-    changes: ChangeOffsets = ()
+    core: tuple[EpisodeMessage, ...] = ()
+    overlap: tuple[EpisodeMessage, ...] = ()
+    inputs: Inputs = ()
+    """These messages, each with the offset of its last change; if no core message is left, those that were deleted."""
+    changes: frozenset[int] = frozenset()
+    """Offsets of the last changes of all messages, deleted ones included."""
+    deleted: frozenset[str] = frozenset()
+    """Messages that were deleted."""
+    expired: frozenset[str] = frozenset()
+    """Core messages of which nothing is known any more."""
 
-
-def laid_over(episode: EpisodeClosed, states: MessageStates) -> Current:
-    """The episode with the changes of these messages; `states`: of the changed ones, others may be missing.
-
-    An edit that came before the episode closed is in the event; the archive may still be behind it.
-    """
-    messages = (*episode.messages, *episode.overlap)
-    edits = {message.id: message.changed for message in messages if message.changed is not None}
-    newer = {name: state for name, state in states.items() if is_newer(state, edits.get(name, NEVER))}
-    changes = tuple((edits | dict(_changes([message.id for message in messages], newer))).items())
-    if not newer:
-        return Current(episode, changes)
-    core = _living(episode.messages, newer)
-    return Current(_rebuilt(episode, core, _living(episode.overlap, newer)) if core else None, changes)
+    @property
+    def contents(self) -> dict[str, str]:
+        return {message.id: message.content for message in self.core}
 
 
-def is_newer(state: MessageState, edit: int) -> bool:
-    """Return whether the archive's state counts for a message whose last known edit is of this log offset."""
-    return isinstance(state, DeletedMessage) or state.changed > edit
-
-
-def without_deleted(episode: EpisodeClosed, states: MessageStates) -> EpisodeClosed | None:
-    """The episode, its contents as they are in the event, without deleted messages; None if no core message is left."""
-    gone = {message_id for message_id, state in states.items() if isinstance(state, DeletedMessage)}
-    core, overlap = ([m for m in messages if m.id not in gone] for messages in (episode.messages, episode.overlap))
-    if len(core) + len(overlap) == len(episode.messages) + len(episode.overlap):
-        return episode
-    return _rebuilt(episode, core, overlap) if core else None
-
-
-def from_archive(stored: StoredEpisode, states: MessageStates) -> Current | None:
-    """The stored episode as the archive has it; None if a core message is missing, or one is older than it was."""
-    summary, known = stored.summary, dict(stored.changes)
-    if any(name not in states for name in summary.message_ids):
-        return None
-    ids = (*summary.message_ids, *stored.overlap_ids)
-    if any(states[name].changed < known.get(name, NEVER) for name in ids if name in states):
-        return None
-    merged = tuple((known | dict(_changes(ids, states))).items())
-    archived = [states[i] for i in summary.message_ids]
-    core = [_message(state) for state in archived if is_living(state)]
-    if not core:
-        return Current(None, merged)
-    overlap = [_message(states[i]) for i in stored.overlap_ids if i in states and is_living(states[i])]
-    offsets = [state.offset for state in archived if isinstance(state, ArchivedMessage)]
-    return Current(_rebuilt(_closed(stored, core, min(offsets)), core, overlap), merged)
-
-
-def has_change(episode: StoredEpisode | DeletedEpisode, message_id: str, offset: int) -> bool:
-    """Return whether the episode was made after this change of a message, or has the message no longer."""
-    if isinstance(episode, DeletedEpisode) or message_id not in (*episode.summary.message_ids, *episode.overlap_ids):
-        return True
-    return dict(episode.changes).get(message_id, NEVER) >= offset
-
-
-def _closed(stored: StoredEpisode, core: Sequence[EpisodeMessage], first: int) -> EpisodeClosed:
-    summary = stored.summary
-    copied = EpisodeClosed.model_fields.keys() & SummaryCreated.model_fields.keys()
-    return EpisodeClosed(
-        **{name: getattr(summary, name) for name in copied - {"revision"}},
-        revision=summary.made_from,
-        close_reason=stored.close_reason,
-        fingerprint=stored.fingerprint,
-        messages=tuple(core),
-        turn_count=turns(core),
-        token_count=summary.compression.tokens_before,
-        source=Source(topic="", partition=0, first_offset=first, last_offset=stored.last_offset),
+def current(
+    core_ids: Sequence[str],
+    overlap_ids: Sequence[str],
+    known: Mapping[str, EpisodeMessage],
+    states: Mapping[str, MessageState],
+) -> Current:
+    """The messages as they are in `known`, or in `states` if they were changed there later."""
+    core, overlap = (_living(ids, known, states) for ids in (core_ids, overlap_ids))
+    changed = {name: state.changed for name, state in states.items() if state.changed != NEVER}
+    living = (*core, *overlap) if core else ()
+    inputs = tuple((message.id, NEVER if message.changed is None else message.changed) for message in living)
+    return Current(
+        core=core,
+        overlap=overlap,
+        inputs=inputs or tuple((name, changed[name]) for name in core_ids if name in changed),
+        changes=frozenset(changed.values()),
+        deleted=frozenset(name for name, state in states.items() if isinstance(state, DeletedMessage)),
+        expired=frozenset(name for name in core_ids if name not in known and name not in states),
     )
 
 
-def _rebuilt(
-    episode: EpisodeClosed, core: Sequence[EpisodeMessage], overlap: Sequence[EpisodeMessage]
+def _living(
+    ids: Iterable[str], known: Mapping[str, EpisodeMessage], states: Mapping[str, MessageState]
+) -> tuple[EpisodeMessage, ...]:
+    found = ((known.get(name), states.get(name)) for name in ids)
+    return tuple(message for one in found if (message := _newest(*one)) is not None)
+
+
+def _newest(known: EpisodeMessage | None, state: MessageState | None) -> EpisodeMessage | None:
+    if state is None:
+        return known
+    if isinstance(state, DeletedMessage):
+        return None
+    if known is not None and state.changed <= (NEVER if known.changed is None else known.changed):
+        return known
+    if state.message.skip_summarization:
+        return None
+    fields = {name: getattr(state.message, name) for name in CARRIED}
+    return EpisodeMessage(**fields, offset=state.offset, changed=None if state.changed == NEVER else state.changed)
+
+
+def of_event(episode: EpisodeClosed, now: Current) -> EpisodeClosed:
+    """The episode of an event with the messages that are left."""
+    if (now.core, now.overlap) == (episode.messages, episode.overlap):
+        return episode
+    return _with(episode, now.core, now.overlap)
+
+
+def of_stored(stored: StoredEpisode, now: Current) -> EpisodeClosed:
+    """A stored episode with the messages that are left."""
+    summary = stored.summary
+    copied = EpisodeClosed.model_fields.keys() & SummaryCreated.model_fields.keys()
+    event = EpisodeClosed(
+        **{name: getattr(summary, name) for name in copied},
+        close_reason=stored.close_reason,
+        fingerprint=stored.fingerprint,
+        messages=now.core,
+        turn_count=turns(now.core),
+        token_count=summary.compression.tokens_before,
+        source=Source(topic="", partition=0, first_offset=stored.first_offset, last_offset=stored.last_offset),
+    )
+    return _with(event, now.core, now.overlap)
+
+
+def _with(
+    episode: EpisodeClosed, core: tuple[EpisodeMessage, ...], overlap: tuple[EpisodeMessage, ...]
 ) -> EpisodeClosed:
     """The episode with these messages; its fingerprint stays that of the event."""
     return episode.model_copy(
@@ -116,8 +118,8 @@ def _rebuilt(
             "user_id": user_of(core),
             "started_at": min(message.sent_at for message in core),
             "ended_at": max(message.sent_at for message in core),
-            "messages": tuple(core),
-            "overlap": tuple(overlap),
+            "messages": core,
+            "overlap": overlap,
             "message_count": len(core),
             "turn_count": turns(core),
             "token_count": sum(count_tokens(message.content) for message in core),
@@ -143,25 +145,3 @@ def _first(names: Sequence[str], room: int) -> tuple[str, ...]:
 
 def _size(names: Sequence[str]) -> int:
     return len(orjson.dumps(names))
-
-
-def _changes(ids: Iterable[str], states: MessageStates) -> ChangeOffsets:
-    return tuple((i, states[i].changed) for i in dict.fromkeys(ids) if i in states and states[i].changed != NEVER)
-
-
-def _living(messages: Iterable[EpisodeMessage], states: MessageStates) -> list[EpisodeMessage]:
-    """Each as the archive has it, if it was changed there."""
-    found = [(message, states.get(message.id)) for message in messages]
-    return [
-        message if state is None else _message(state) for message, state in found if state is None or is_living(state)
-    ]
-
-
-def is_living(state: MessageState) -> bool:
-    """Return whether the message is to be in episodes."""
-    return isinstance(state, ArchivedMessage) and not state.message.skip_summarization
-
-
-def _message(state: MessageState) -> EpisodeMessage:
-    assert isinstance(state, ArchivedMessage)  # noqa: S101 – callers ask `is_living` first
-    return EpisodeMessage(**{name: getattr(state.message, name) for name in CARRIED})

@@ -7,8 +7,6 @@ from opentelemetry.trace import Tracer
 
 from afterword.schemas import Quality, Usage
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
-from afterword.streams.stores.episodes import scope_of
-from afterword.streams.stores.replies import ReplyCache, ReplyOrigin
 from afterword.streams.summarizer.asking import PlainQuestions, Questions, StructuredQuestions
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.llm.client import Asking, LlmClient
@@ -56,9 +54,8 @@ class LlmProvider:
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Ask until the answers can be used. Raises: ProviderError with the `usage` of all calls."""
-        origin = ReplyOrigin(scope_of(request.episode), request.episode.ordinal)
         budget = RetryBudget(self._llm.retry_budget_seconds, request.deadline)
-        asking = Asking(self._client, budget, request.fresh, origin)
+        asking = Asking(self._client, budget)
         answer = await self._questions.ask(request, asking)
         return Summary(
             title=answer.title,
@@ -128,7 +125,7 @@ def maker_of(settings: Settings) -> Maker:
     return Maker(llm.model or llm.provider, questions_of(template_of(settings.summarizer), llm).version)
 
 
-def make_provider(settings: Settings, replies: ReplyCache | None, metrics: Metrics, tracer: Tracer) -> Provider:
+def make_provider(settings: Settings, metrics: Metrics, tracer: Tracer) -> Provider:
     """Make the configured provider. It connects with its first question.
 
     Raises: ConfigurationError when the address, the key or the CA file cannot be used.
@@ -136,7 +133,7 @@ def make_provider(settings: Settings, replies: ReplyCache | None, metrics: Metri
     llm = settings.llm
     if llm.provider == "extractive":
         return ExtractiveProvider()
-    client = make_client(llm, replies, metrics, tracer)
+    client = make_client(llm, metrics, tracer)
     return LlmProvider(client, llm, template_of(settings.summarizer))
 
 

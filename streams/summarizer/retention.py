@@ -1,26 +1,28 @@
 """Expiry: messages and episodes that are older than `retention` keeps them are removed, and what was made of them.
 
 In every summarizer, because only a summarizer may write an index in a directory; several do the same twice, to no
-effect. An episode's point goes first, its document last: whoever is stopped between two steps finds it again. What
-stays of an episode is its tombstone, so that neither a repeated record nor a late writer brings it back.
+effect. What stays of an episode is its tombstone, so that neither a repeated record nor a late writer brings it back;
+it keeps its age until rows and counts have followed, so whoever is stopped between two steps finds it again.
 """
 
 import asyncio
 import random
 import time
-from collections.abc import Iterable
+from collections import defaultdict
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import structlog
 
 from afterword.schemas import SummaryDeleted
+from afterword.schemas.base import utc_milliseconds
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Retention
-from afterword.streams.stores.episodes import DeletedEpisode, EpisodeStore, StoredEpisode, scope_of
+from afterword.streams.stores.episodes import DeletedEpisode, Episode, EpisodeStore, StoredEpisode
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
-from afterword.streams.stores.replies import ReplyCache
-from afterword.streams.summarizer.revisions import Clock, now, summary_deleted
+from afterword.streams.summarizer.conversations import Conversations, Scope
+from afterword.streams.summarizer.reconciler import Clock, now, revision_after
 from afterword.streams.telemetry import Metrics
 
 STAGE = "retention"
@@ -42,7 +44,7 @@ class RetentionSweep:
         episodes: EpisodeStore,
         messages: MessageArchive,
         index: EpisodeIndex,
-        replies: ReplyCache,
+        conversations: Conversations,
         metrics: Metrics,
         clock: Clock = now,
     ) -> None:
@@ -50,7 +52,7 @@ class RetentionSweep:
         self._episodes = episodes
         self._messages = messages
         self._index = index
-        self._replies = replies
+        self._conversations = conversations
         self._metrics = metrics
         self._clock = clock
 
@@ -82,22 +84,27 @@ class RetentionSweep:
     async def _sweep_episodes(self, before: datetime) -> None:
         while page := await self._episodes.expired(before, PAGE_EPISODES):
             began = time.monotonic()
-            living = [episode for episode in page if not await self._ended(episode)]
-            for episode in last_of_each_scope(living):
-                await self._episodes.recount(episode.event)
+            gone = [one for episode in page if (one := await self._gone(episode)) is not None]
+            scopes: dict[Scope, list[int]] = defaultdict(list)
+            for one in gone:
+                scopes[Scope.of(one.event)].append(one.ordinal)
+            for scope, ordinals in scopes.items():
+                await self._conversations.remake(scope, dict.fromkeys(ordinals), asks=False)
+                await self._conversations.recount(scope)
+            for one in gone:
+                await self._episodes.put(replace(one, ended_at=None), one)
             await asyncio.sleep(time.monotonic() - began)
 
-    async def _ended(self, episode: StoredEpisode) -> bool:
-        """Remove an episode; return whether its conversation had no other, and is gone as well."""
-        gone = DeletedEpisode(expired(episode, self._clock()), last_offset=episode.last_offset)
-        await self._index.remove(gone.deletion.episode_id, gone.deletion.revision)
-        is_last = await self._episodes.end_conversation(episode)
-        if is_last:
-            await self._replies.forget(scope_of(episode.event), 0)
-        if await self._episodes.remove(gone) == gone:  # else a higher revision was stored: the next page has it
-            self._metrics.expired.labels("episode").inc()
-        # who stores it just now may have let the conversation follow it; from here on they see that it is gone
-        return is_last and await self._episodes.end_conversation(episode)
+    async def _gone(self, episode: Episode) -> DeletedEpisode | None:
+        """Leave only a tombstone of an episode; None if another revision was stored meanwhile: the next page has it."""
+        if isinstance(episode, DeletedEpisode):
+            return episode
+        await self._index.remove(episode.summary.episode_id, episode.summary.revision + 1)
+        gone = expired(episode, self._clock())
+        if not await self._episodes.put(gone, episode):
+            return None
+        self._metrics.expired.labels("episode").inc()
+        return gone
 
 
 def interval_seconds(retention: Retention) -> float:
@@ -106,11 +113,14 @@ def interval_seconds(retention: Retention) -> float:
     return min(LONGEST_INTERVAL_SECONDS, max(SHORTEST_INTERVAL_SECONDS, seconds))
 
 
-def last_of_each_scope(episodes: Iterable[StoredEpisode]) -> list[StoredEpisode]:
-    return list({scope_of(episode.event): episode for episode in episodes}.values())
-
-
-def expired(episode: StoredEpisode, at: datetime) -> SummaryDeleted:
-    """Build the end of an episode that has expired."""
+def expired(episode: StoredEpisode, at: datetime) -> DeletedEpisode:
+    """The tombstone of an episode that has expired."""
     summary = episode.summary
-    return summary_deleted(summary, summary.revision + 1, summary.event_id, "expired", at)
+    deletion = SummaryDeleted(
+        **revision_after(episode, summary.episode_id),
+        reason="expired",
+        **{name: getattr(summary, name) for name in ("conversation_id", "agent_id", "tenant_id", "ordinal")},
+        deleted_at=utc_milliseconds(at),
+    )
+    kept = {name: getattr(episode, name) for name in ("core_ids", "overlap_ids", "last_offset", "cause")}
+    return DeletedEpisode(deletion, **kept, ended_at=summary.ended_at)

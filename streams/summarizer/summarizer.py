@@ -20,7 +20,6 @@ from afterword.streams.errors import (
 )
 from afterword.streams.settings import Settings
 from afterword.streams.stores.budgets import Budgets
-from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.budget import TokenBudget
 from afterword.streams.summarizer.checking import Assess, SummaryCheck, Unchecked
 from afterword.streams.summarizer.llm.retrying import Deadline
@@ -122,16 +121,13 @@ class Summarizer:
             except ProviderError as error:
                 error.usage = used + usage_of(error)
                 raise
-            before, used = used, used + made.usage
+            used += made.usage
             summary, problems = await check(replace(made, usage=used))
             if not problems:
                 return summary
-            asked_again = asked is not request and (asked.fresh or used != before)
-            if asked_again or request.deadline.left <= 0:
+            if asked is not request or request.deadline.left <= 0:
                 raise SummaryRefused(reason=problems[0].reason, problem=problems[0].feedback, usage=used)
-            feedback = "; ".join(problem.feedback for problem in problems)
-            # a cached answer that is refused again is asked for once more, or no later revision would ever get another
-            asked = replace(request, problem=feedback, fresh=asked is not request)
+            asked = replace(request, problem="; ".join(problem.feedback for problem in problems))
 
     def _check_of(self, request: SummaryRequest) -> Assess:
         return self._check.of(request) if self._check else Unchecked()
@@ -211,14 +207,12 @@ class Summarizer:
         return replace(summary, quality=quality, usage=usage_of(error))
 
 
-def make_summarizer(
-    settings: Settings, budgets: Budgets | None, replies: ReplyCache | None, metrics: Metrics, tracer: Tracer
-) -> Summarizer:
+def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metrics, tracer: Tracer) -> Summarizer:
     """Make the configured summarizer. It connects with its first question. Without `budgets` it is bound by none.
 
     Raises: ConfigurationError when a setting of the LLM cannot be used.
     """
-    provider = make_provider(settings, replies, metrics, tracer)
+    provider = make_provider(settings, metrics, tracer)
     return Summarizer(
         provider,
         planner=planner_of(provider),

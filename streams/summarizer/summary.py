@@ -22,8 +22,6 @@ class SummaryRequest:
     """Limit of the new rolling summary."""
     problem: str | None = None
     """Fault of the summary that was made before, in words for an LLM."""
-    fresh: bool = False
-    """True: a cached answer will not do, because it was refused."""
     max_summary_length: int = MAX_SUMMARY_LENGTH
     """Limit of the long summary, in characters."""
     wants_rolling: bool = True

@@ -11,7 +11,7 @@ from afterword.streams.tokens import count_tokens
 CONNECTIONS = 4
 """Writes of an episode at a time, each on a connection of its own."""
 NOBODY = "afterword/warm-up"
-"""Stands for an episode that is not there."""
+"""Stands for a conversation that is not there."""
 EXAMPLE = "The order arrived late, and the customer asks for a refund of the delivery fee."
 
 
@@ -24,7 +24,7 @@ def load_models() -> None:
 
 async def open_connections(episodes: EpisodeStore) -> None:
     """Open the connections of one episode; a database that is away is left to the first one."""
-    reads = [episodes.versions([NOBODY]) for _ in range(CONNECTIONS)]
+    reads = [episodes.latest_row(NOBODY) for _ in range(CONNECTIONS)]
     for found in await asyncio.gather(*reads, return_exceptions=True):
         if isinstance(found, BaseException) and not isinstance(found, StoreUnavailable):
             raise found

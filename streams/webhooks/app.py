@@ -10,7 +10,7 @@ from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, run_together
 from afterword.streams.settings import Settings, variable
-from afterword.streams.stores.episodes import EpisodeStore
+from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
@@ -48,7 +48,7 @@ def condition_of(name: str) -> str:
 
 
 async def endpoint_app(
-    name: str, settings: Settings, episodes: EpisodeStore, metrics: Metrics, closing: AsyncExitStack
+    name: str, settings: Settings, episodes: EpisodeQueries, metrics: Metrics, closing: AsyncExitStack
 ) -> App:
     """Make the app of an endpoint. An event may wait there for as long as it takes: no watchdog looks at that."""
     kafka, webhooks = settings.kafka, settings.webhooks

@@ -27,9 +27,7 @@ SECRETS = {
 }
 """Sections of settings whose secrets and files each pod gets. The server also gets the LLM's where the LLM ranks
 what is recalled."""
-TOPICS_READ = {"segmenter": ("messages_topic",), "archiver": ("messages_topic",)} | {
-    "summarizer": ("episodes_topic", "retry_topic")
-}
+TOPICS_READ = {"segmenter": ("messages_topic",), "archiver": ("messages_topic",)} | {"summarizer": ("episodes_topic",)}
 WAIT = "topics-wait"
 OF_ALL_PODS = ("schedulerName", "runtimeClassName", "imagePullSecrets")
 PLACEMENT = ("nodeSelector", "tolerations", "affinity", "priorityClassName")
@@ -535,7 +533,7 @@ def _triggers(release: Release, one: Resource) -> Findings:
     kafka = release.values["settings"]["kafka"]
     measuring = [trigger for trigger in one["spec"]["triggers"] if trigger["type"] == "kafka"]
     triggers = [trigger["metadata"] for trigger in measuring]
-    topics = [kafka.get(name, "episode.retry") for name in TOPICS_READ[role]]
+    topics = [kafka.get(name, "episode.closed") for name in TOPICS_READ[role]]
     if [trigger["topic"] for trigger in triggers] != topics:
         yield f"{_name(one)} measures {[trigger['topic'] for trigger in triggers]}"
     for trigger in triggers:

@@ -3,7 +3,6 @@
 from opentelemetry.trace import NoOpTracer
 
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
-from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.llm.chat import ChatProtocol
 from afterword.streams.summarizer.llm.client import LlmClient
 from afterword.streams.summarizer.prompt import EPISODIC, Template
@@ -15,15 +14,15 @@ def unread() -> Metrics:
     return Metrics("test", "0")
 
 
-def a_client(protocol: ChatProtocol, llm: Llm, replies: ReplyCache | None = None) -> LlmClient:
-    return LlmClient(protocol, llm, replies, unread(), NoOpTracer())
+def a_client(protocol: ChatProtocol, llm: Llm) -> LlmClient:
+    return LlmClient(protocol, llm, unread(), NoOpTracer())
 
 
 def an_llm_provider(protocol: ChatProtocol, llm: Llm, template: Template = EPISODIC) -> LlmProvider:
     return LlmProvider(a_client(protocol, llm), llm, template)
 
 
-def a_provider(llm: Llm, summarizer: SummarizerSettings | None = None, replies: ReplyCache | None = None) -> Provider:
+def a_provider(llm: Llm, summarizer: SummarizerSettings | None = None) -> Provider:
     """The provider that these settings choose."""
     settings = Settings.model_validate({"llm": llm, "summarizer": summarizer or SummarizerSettings()})
-    return make_provider(settings, replies, unread(), NoOpTracer())
+    return make_provider(settings, unread(), NoOpTracer())

@@ -3,28 +3,29 @@
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import Any
 
-from afterword.schemas import ConversationDeleted, MessageDeleted, SummaryCreated, SummaryDeleted
+from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import EPOCH
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.arguments import require, require_texts, require_within
-from afterword.streams.stores.documents import archived_key, deletion_key
+from afterword.streams.stores.documents import archived_key
 from afterword.streams.stores.episodes import (
     Conversation,
     DeletedEpisode,
+    Episode,
     EpisodeRef,
     EpisodeVersion,
     RollingRow,
     StoredEpisode,
-    agent_of_scope,
-    first_advance,
+    Totals,
     id_prefix,
-    scope_of,
 )
 from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.keys import ApiKey
 from afterword.streams.stores.messages import (
+    NEVER,
     ArchiveChange,
     ArchivedMessage,
     Authors,
@@ -32,93 +33,119 @@ from afterword.streams.stores.messages import (
     DeletedMessage,
     MessageRef,
     MessageText,
-    PendingDeletion,
     Selection,
     agent_scope,
     sort_key,
 )
-from afterword.streams.stores.replies import KeptReply
 from afterword.streams.tokens import count_tokens
+
+ARCHIVERS = ("metadata", "is_continuation")
+"""Fields of a message that only the archiver has."""
 
 
 class MemoryEpisodes:
-    """An EpisodeStore."""
+    """EpisodeQueries."""
 
     def __init__(self) -> None:
         self.episodes: dict[str, StoredEpisode] = {}
         self.deleted: dict[str, DeletedEpisode] = {}
-        self.rows: dict[str, list[RollingRow]] = {}
+        self.all_rows: dict[str, list[RollingRow]] = {}
         self.known: dict[str, Conversation] = {}
-        self.refused: set[tuple[str, int, str | None]] = set()
-        """Episode, the revision that refuses, position."""
 
-    async def find(self, episode_id: str) -> StoredEpisode | None:
-        require(str, id=episode_id)
-        return self.episodes.get(episode_id)
-
-    async def lookup(self, episode_id: str) -> StoredEpisode | DeletedEpisode | None:
-        require(str, id=episode_id)
-        return self.deleted.get(episode_id) or self.episodes.get(episode_id)
-
-    async def find_many(self, episode_ids: Sequence[str]) -> dict[str, StoredEpisode]:
+    async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
         require_texts(episode_ids=episode_ids)
-        return {name: self.episodes[name] for name in episode_ids if name in self.episodes}
+        found: dict[str, Episode] = {**self.episodes, **self.deleted}
+        return {name: found[name] for name in episode_ids if name in found}
 
-    async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
-        require_texts(episode_ids=episode_ids)
-        living = {one: found for one in episode_ids if (found := self.episodes.get(one))}
-        gone = {one: found for one in episode_ids if (found := self.deleted.get(one))}
-        return {one: EpisodeVersion(e.summary.revision, e.as_of, e.made_by) for one, e in living.items()} | {
-            one: EpisodeVersion(e.deletion.revision, e.as_of, e.made_by, e.deletion.reason) for one, e in gone.items()
-        }
-
-    async def has_any(self, conversation_id: str, agent_id: str | None, message_ids: Sequence[str]) -> bool:
-        require_texts(message_ids=message_ids)
-        found = self._of_scope_with_deleted(conversation_id, agent_id)
-        return any(not _ids_in(episode).isdisjoint(message_ids) for episode in found)
-
-    async def has_before(self, conversation_id: str, agent_id: str | None, offset: int, ordinal: int) -> bool:
-        require(int, offset=offset, ordinal=ordinal)
-        return any(
-            episode.last_offset <= offset
-            if isinstance(episode, StoredEpisode)
-            else (episode.as_of == offset and episode.ordinal >= ordinal)
-            for episode in self._of_scope_with_deleted(conversation_id, agent_id)
-        )
-
-    def _of_scope_with_deleted(
-        self, conversation_id: str, agent_id: str | None
-    ) -> list[StoredEpisode | DeletedEpisode]:
-        gone = [e for i, e in self.deleted.items() if i.startswith(id_prefix(conversation_id, agent_id))]
-        return [*self._of_scope(conversation_id, agent_id), *gone]
-
-    async def remove(self, deleted: DeletedEpisode) -> StoredEpisode | DeletedEpisode:
-        name = deleted.deletion.episode_id
-        known = await self.lookup(name)
-        if isinstance(known, DeletedEpisode) or (known and known.summary.revision >= deleted.deletion.revision):
-            return known
-        if known and (name, known.summary.revision, deleted.announced_by) in self.refused:
-            return known
+    async def put(self, episode: Episode, before: Episode | None) -> bool:
+        name = episode.event.episode_id
+        known = self.deleted.get(name) or self.episodes.get(name)
+        if (known and known.version) != (before and before.version):
+            return False
         self.episodes.pop(name, None)
-        self.deleted[name] = deleted
-        return deleted
+        self.deleted.pop(name, None)
+        if isinstance(episode, StoredEpisode):
+            self.episodes[name] = episode
+        else:
+            self.deleted[name] = episode
+        return True
 
-    async def mark(self, episode: StoredEpisode, as_of: int) -> None:
-        known = self.episodes.get(episode.summary.episode_id)
-        if known is not None and known.summary.revision == episode.summary.revision:
-            self.episodes[episode.summary.episode_id] = replace(known, as_of=max(as_of, known.as_of))
-
-    async def holding(self, conversation_id: str, message_id: str) -> list[StoredEpisode | DeletedEpisode]:
+    async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
         require(str, conversation_id=conversation_id, message_id=message_id)
-        found = [e for e in self._everything(conversation_id) if message_id in _ids_in(e)]
-        return sorted(found, key=lambda e: e.ordinal)
+        every = self._everything(conversation_id)
+        return sorted((e for e in every if message_id in (*e.core_ids, *e.overlap_ids)), key=lambda e: e.ordinal)
 
-    async def of_conversation(
-        self, conversation_id: str, after: str | None, limit: int
-    ) -> list[StoredEpisode | DeletedEpisode]:
-        require(str, conversation_id=conversation_id)
+    async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
+        require(str | None, after=after, conversation_id=conversation_id)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
         found = [e for e in self._everything(conversation_id) if after is None or e.event.episode_id > after]
         return sorted(found, key=lambda e: e.event.episode_id.encode())[:limit]
+
+    async def latest(
+        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
+    ) -> list[StoredEpisode]:
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        require(int | None, before=before)
+        found = [e for e in self._of_scope(conversation_id, agent_id) if before is None or e.summary.ordinal < before]
+        return sorted(found, key=lambda e: -e.summary.ordinal)[:limit]
+
+    async def expired(self, before: datetime, limit: int) -> list[Episode]:
+        require(datetime, before=before)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        ages = [(e.ended_at, e) for e in self.deleted.values() if e.ended_at is not None]
+        found: list[tuple[datetime, Episode]] = [*ages, *((e.summary.ended_at, e) for e in self.episodes.values())]
+        return [e for at, e in sorted(found, key=lambda one: one[0]) if at < before][:limit]
+
+    async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:
+        require(datetime, now=now)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        found = [(e.due_at, e) for e in self.episodes.values() if e.due_at is not None and e.due_at <= now]
+        return [e for _, e in sorted(found, key=lambda one: one[0])][:limit]
+
+    async def latest_row(self, scope: str) -> RollingRow | None:
+        rows = await self.rows(scope)
+        return rows[-1] if rows else None
+
+    async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
+        require(str, scope=scope)
+        require(int, ordinal=ordinal)
+        return [row for row in self.all_rows.get(scope, ()) if row.last_ordinal >= ordinal]
+
+    async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
+        rows = self.all_rows.setdefault(row.conversation_id, [])
+        known = next((one for one in rows if one.row == row.row), None)
+        if (known and known.revision) != (before and before.revision):
+            return False
+        self.all_rows[row.conversation_id] = sorted([*(r for r in rows if r is not known), row], key=lambda r: r.row)
+        return True
+
+    async def conversation(self, scope: str) -> Conversation | None:
+        require(str, id=scope)
+        return self.known.get(scope)
+
+    async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
+        known = self.known.get(conversation.conversation_id)
+        if (known and known.revision) != (before and before.revision):
+            return False
+        self.known[conversation.conversation_id] = conversation
+        return True
+
+    async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
+        found = [episode.summary for episode in self._of_scope(conversation_id, agent_id)]
+        if not found:
+            return Totals()
+        ordinals = [summary.ordinal for summary in found]
+        return Totals(
+            len(found),
+            sum(summary.message_count for summary in found),
+            sum(summary.compression.tokens_before for summary in found),
+            min(ordinals),
+            max(ordinals),
+        )
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         summaries = (
@@ -142,116 +169,18 @@ class MemoryEpisodes:
         ]
         return dict(Counter(s.conversation_id for s in summaries if s.conversation_id in conversation_ids))
 
-    async def later(self, episode: SummaryCreated | SummaryDeleted, limit: int, after: int) -> list[StoredEpisode]:
-        require(int, limit=limit, after=after)
-        found = self._of_scope(episode.conversation_id, agent_of_scope(episode))
-        return sorted((e for e in found if e.ordinal > after), key=lambda e: e.ordinal)[:limit]
+    async def count(self, after: str | None = None) -> int:
+        require(str | None, after=after)
+        return sum(after is None or name > after for name in (*self.episodes, *self.deleted))
 
-    async def rows_from(self, conversation_id: str, ordinal: int) -> list[RollingRow]:
-        require(str, conversation_id=conversation_id)
-        return [row for row in self.rows.get(conversation_id, ()) if row.last_ordinal >= ordinal]
+    def _everything(self, conversation_id: str | None) -> list[Episode]:
+        every: list[Episode] = [*self.episodes.values(), *self.deleted.values()]
+        return [e for e in every if conversation_id in (None, e.event.conversation_id)]
 
-    async def recount(self, event: SummaryCreated | SummaryDeleted) -> None:
-        key = scope_of(event)
-        known = self.known.get(key)
-        living = self._of_scope(event.conversation_id, agent_of_scope(event))
-        if known is None:
-            return
-        counted = [e.summary for e in living if e.ordinal <= known.last_ordinal]
-        if not counted:
-            counts = {"episode_count": 0, "message_count": 0, "token_count": 0}
-            self.known[key] = replace(known, title="", user_id="", **counts)
-            return
-        last = max(counted, key=lambda summary: summary.ordinal)
-        self.known[key] = replace(
-            known,
-            title=last.title,
-            user_id=min(counted, key=lambda summary: summary.ordinal).user_id,
-            episode_count=len(counted),
-            message_count=sum(summary.message_count for summary in counted),
-            token_count=sum(summary.compression.tokens_before for summary in counted),
-            updated_at=last.created_at,
-            last_revision=last.revision if last.ordinal == known.last_ordinal else known.last_revision,
-        )
-
-    async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
-        require(datetime, before=before)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        older = [e for e in self.episodes.values() if e.summary.ended_at < before]
-        return sorted(older, key=lambda e: e.summary.ended_at)[:limit]
-
-    async def end_conversation(self, last: StoredEpisode) -> bool:
-        scope = scope_of(last.summary)
-        living = self._of_scope(last.summary.conversation_id, agent_of_scope(last.summary))
-        if any(episode.ordinal != last.ordinal for episode in living):
-            return False
-        self.rows[scope] = [row for row in self.rows.get(scope, ()) if row.last_ordinal > last.ordinal]
-        known = self.known.get(scope)
-        if known and known.last_ordinal <= last.ordinal:
-            del self.known[scope]
-        return True
-
-    def _everything(self, conversation_id: str) -> list[StoredEpisode | DeletedEpisode]:
-        every = [*self.episodes.values(), *self.deleted.values()]
-        return [e for e in every if e.event.conversation_id == conversation_id]
-
-    async def add(self, episode: StoredEpisode) -> StoredEpisode | DeletedEpisode:
-        if gone := self.deleted.get(episode.summary.episode_id):
-            return gone
-        name = episode.summary.episode_id
-        known = self.episodes.get(name)
-        refused = known and (name, known.summary.revision, episode.announced_by) in self.refused
-        if known is None or (known.summary.revision < episode.summary.revision and not refused):
-            self.episodes[name] = episode
-        return self.episodes[name]
-
-    async def refuse(self, episode_id: str, position: str) -> StoredEpisode | DeletedEpisode | None:
-        require(str, episode_id=episode_id, position=position)
-        if known := self.episodes.get(episode_id):
-            self.refused.add((episode_id, known.summary.revision, position))
-        return await self.lookup(episode_id)
-
-    async def latest_row(self, conversation_id: str) -> RollingRow | None:
-        require(str, conversation_id=conversation_id)
-        rows = self.rows.get(conversation_id)
-        return rows[-1] if rows else None
-
-    async def put_row(self, row: RollingRow, after: RollingRow | None) -> bool:
-        rows = self.rows.setdefault(row.conversation_id, [])
-        if after is not None and after.row == row.row:  # any row may be replaced
-            if after not in rows:
-                return False
-            rows[rows.index(after)] = row
-            return True
-        if any(known.row == row.row for known in rows):
-            return False
-        rows.append(row)
-        return True
-
-    async def advance(self, summary: SummaryCreated) -> None:
-        first = first_advance(summary)
-        known = self.known.setdefault(scope_of(summary), first)
-        if not known.episode_count:
-            if known.last_ordinal < summary.ordinal:
-                self.known[scope_of(summary)] = first
-        elif (known.last_ordinal, known.last_revision) < (summary.ordinal, summary.revision):
-            new = known.last_ordinal < summary.ordinal
-            self.known[scope_of(summary)] = replace(
-                known,
-                title=first.title,
-                episode_count=known.episode_count + new,
-                last_ordinal=first.last_ordinal,
-                message_count=known.message_count + new * first.message_count,
-                updated_at=first.updated_at,
-                token_count=known.token_count + new * first.token_count,
-                last_revision=first.last_revision,
-            )
-
-    async def conversation(self, conversation_id: str) -> Conversation | None:
-        require(str, id=conversation_id)
-        known = self.known.get(conversation_id)
-        return known if known and known.episode_count else None
+    async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
+        found = await self.lookup(episode_ids)
+        gone = {name: one.deletion.reason for name, one in found.items() if isinstance(one, DeletedEpisode)}
+        return {name: EpisodeVersion(one.event.revision, gone.get(name)) for name, one in found.items()}
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
@@ -267,29 +196,6 @@ class MemoryEpisodes:
         owned = [known for known in living if (known.user_id, known.tenant_id) == (user_id, tenant_id)]
         found = [known for known in owned if before is None or _place(known) < (before[0], before[1].encode())]
         return sorted(found, key=_place, reverse=True)[:limit]
-
-    async def latest(
-        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
-    ) -> list[StoredEpisode]:
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        require(int | None, before=before)
-        found = [e for e in self._of_scope(conversation_id, agent_id) if before is None or e.summary.ordinal < before]
-        return sorted(found, key=lambda e: -e.summary.ordinal)[:limit]
-
-    async def following(self, episode_id: str | None, limit: int) -> list[StoredEpisode]:
-        require(str | None, episode_id=episode_id)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        ids = sorted((i for i in self.episodes if episode_id is None or i > episode_id), key=str.encode)
-        return [self.episodes[i] for i in ids[:limit]]
-
-    async def count_following(self, episode_id: str | None) -> int:
-        require(str | None, episode_id=episode_id)
-        return sum(episode_id is None or i > episode_id for i in self.episodes)
-
-    async def count_all(self) -> int:
-        return len(self.episodes.keys() | self.deleted.keys())
 
     def _of_scope(self, conversation_id: str, agent_id: str | None) -> list[StoredEpisode]:
         require(str, conversation_id=conversation_id)
@@ -314,23 +220,14 @@ class MemoryEpisodes:
                 ordinal=summary.ordinal,
                 fingerprint=stored.fingerprint,
                 message_ids=summary.message_ids,
-                made_from=summary.made_from,
+                inputs=stored.inputs,
                 tenant_id=summary.tenant_id,
                 agent_id=summary.agent_id,
-                changes=stored.changes,
-                as_of=stored.as_of,
             )
 
 
 def _place(known: Conversation) -> tuple[datetime, bytes]:
     return known.updated_at, known.conversation_id.encode()
-
-
-def _ids_in(episode: StoredEpisode | DeletedEpisode) -> set[str]:
-    changed = {message_id for message_id, _ in episode.changes}
-    return changed | (
-        {*episode.summary.message_ids, *episode.overlap_ids} if isinstance(episode, StoredEpisode) else set()
-    )
 
 
 class MemoryMessages:
@@ -341,52 +238,50 @@ class MemoryMessages:
         self.episode_ids: dict[str, str] = {}
         self.agent_scopes: dict[str, set[str]] = {}
         self.deleted: dict[str, DeletedMessage] = {}
-        self.pending: dict[str, PendingDeletion] = {}
+        self.metadata: dict[str, int] = {}
+        """Messages whose metadata the archiver has written, with the offset of that."""
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         for archived in messages:
-            if archived_key(archived) not in self.deleted:
-                self.messages.setdefault(archived_key(archived), archived)
+            key = archived_key(archived)
+            if key in self.deleted or key in self.metadata:
+                continue
+            known = self.messages.get(key)
+            if known is None or known.changed == NEVER:
+                self.messages[key] = archived
+            else:
+                own = {name: getattr(archived.message, name) for name in ARCHIVERS}
+                self._set(key, own)
+            self.metadata[key] = archived.offset
 
     async def change(self, change: ArchiveChange) -> None:
-        event = change.event
+        event, offset = change.event, change.offset
         if isinstance(event, ConversationDeleted):
             for key, archived in list(self.messages.items()):
                 message = archived.message
                 same = (message.conversation_id, message.tenant_id) == (event.conversation_id, event.tenant_id)
-                if same and archived.offset < change.offset:
-                    self._note(PendingDeletion(event.conversation_id, event.tenant_id, None, change.offset))
-                    self._delete(key, change.offset)
+                if same and archived.offset < offset:
+                    self._delete(key, offset)
             return
         key = message_key(event.conversation_id, event.id, event.tenant_id)
         known = self.messages.get(key)
-        if known is None:
-            if isinstance(event, MessageDeleted) and key in self.episode_ids and key not in self.deleted:
-                self._delete_one(event, key, change.offset)
-        elif max(known.offset, known.changed) < change.offset:
-            if isinstance(event, MessageDeleted):
-                self._delete_one(event, key, change.offset)
-            else:
-                self.messages[key] = replace(known, message=known.message.edited(event), changed=change.offset)
+        if known is None or known.offset >= offset:
+            return
+        if isinstance(event, MessageDeleted):
+            self._delete(key, offset)
+            return
+        changes = event.changes
+        metadata = changes.pop("metadata", None)
+        if changes and known.changed <= offset:
+            self._set(key, changes, offset)
+        if metadata is not None and self.metadata.get(key, NEVER) <= offset:
+            self._set(key, {"metadata": metadata})
+            self.metadata[key] = offset
 
-    def _delete_one(self, event: MessageDeleted, key: str, offset: int) -> None:
-        known = self.messages.get(key)
-        if key in self.episode_ids or not (known and known.message.skip_summarization):
-            self._note(PendingDeletion(event.conversation_id, event.tenant_id, event.id, offset))
-        self._delete(key, offset)
-
-    def _note(self, deletion: PendingDeletion) -> None:
-        self.pending[deletion_key(deletion)] = deletion
-
-    async def pending_deletions(self, conversation_ids: Sequence[str], limit: int) -> list[PendingDeletion]:
-        require_texts(conversation_ids=conversation_ids)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        return [one for one in self.pending.values() if one.conversation_id in conversation_ids][:limit]
-
-    async def settle(self, deletion: PendingDeletion) -> None:
-        if self.pending.get(deletion_key(deletion)) == deletion:
-            del self.pending[deletion_key(deletion)]
+    def _set(self, key: str, fields: dict[str, Any], offset: int | None = None) -> None:
+        known = self.messages[key]
+        changed = known.changed if offset is None else offset
+        self.messages[key] = replace(known, message=known.message.model_copy(update=fields), changed=changed)
 
     def _delete(self, key: str, offset: int) -> None:
         self.messages.pop(key, None)
@@ -402,13 +297,17 @@ class MemoryMessages:
     async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         return {key: state for key, state in (await self.states(keys)).items() if state.changed >= 0}
 
-    async def assign(self, episode_id: str, keys: Sequence[str]) -> None:
+    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
         require(str, episode_id=episode_id)
-        require_texts(keys=keys)
-        self.episode_ids.update(dict.fromkeys(keys, episode_id))
-        if scope := agent_scope(episode_id):
-            for key in keys:
+        for one in messages:
+            key = archived_key(one)
+            self.episode_ids[key] = episode_id
+            if scope := agent_scope(episode_id):
                 self.agent_scopes.setdefault(key, set()).add(scope)
+            known = self.messages.get(key)
+            if key not in self.deleted and (known is None or known.changed < one.changed):
+                own = {name: getattr(known.message, name) for name in ARCHIVERS} if known else {}
+                self.messages[key] = replace(one, message=one.message.model_copy(update=own))
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
         for archived in sorted(self._selected(selection), key=sort_key, reverse=True):
@@ -468,10 +367,6 @@ class MemoryMessages:
             )
             for key, m in found.items()
         }
-
-    async def missing(self, keys: Sequence[str]) -> set[str]:
-        require_texts(keys=keys)
-        return set(keys) - self.messages.keys() - self.deleted.keys() - self.episode_ids.keys()
 
     async def expire(self, before: datetime, limit: int) -> int:
         require(datetime, before=before)
@@ -549,30 +444,6 @@ class MemoryKeys:
         for digest in gone:
             del self.kept[digest]
         return bool(gone)
-
-
-class MemoryReplies:
-    """A ReplyCache."""
-
-    def __init__(self) -> None:
-        self.kept: dict[str, tuple[KeptReply, datetime]] = {}
-
-    async def get(self, key: str) -> KeptReply | None:
-        require(str, id=key)
-        reply, expires_at = self.kept.get(key, (None, datetime.max.replace(tzinfo=UTC)))
-        return reply if expires_at > datetime.now(UTC) else None
-
-    async def put(self, key: str, reply: KeptReply, expires_at: datetime) -> None:
-        require(str, key=key)
-        self.kept[key] = reply, expires_at
-
-    async def forget(self, scope: str, ordinal: int) -> None:
-        require(str, scope=scope)
-        self.kept = {
-            key: (reply, expires_at)
-            for key, (reply, expires_at) in self.kept.items()
-            if reply.origin is None or reply.origin.scope != scope or reply.origin.ordinal < ordinal
-        }
 
 
 class MemoryErasures:

@@ -254,7 +254,13 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
     assert report.clean, list(report.lines())
     there = {path.parent.name.rpartition("-")[0] for path in found_in(tmp_path)}
     kafka = settings.kafka
-    ours = {kafka.episodes_topic, kafka.retry_topic, kafka.summaries_topic, kafka.changelog("messages"), "messages.dlq"}
+    ours = {
+        kafka.episodes_topic,
+        kafka.conversations_topic,
+        kafka.summaries_topic,
+        kafka.changelog("messages"),
+        "messages.dlq",
+    }
     assert ours <= there
 
     async with Eraser.from_settings(settings) as eraser:

@@ -93,7 +93,7 @@ async def test_nothing_but_the_topic_of_the_messages_has_the_original(deployment
     assert report.clean, list(report.lines())
     await until_archived(settings, 3)
 
-    topics = [kafka.episodes_topic, kafka.summaries_topic, kafka.retry_topic, kafka.deletions_topic]
+    topics = [kafka.episodes_topic, kafka.summaries_topic, kafka.conversations_topic, kafka.deletions_topic]
     topics += [kafka.dead_letters(kafka.messages_topic), kafka.dead_letters(kafka.episodes_topic)]
     topics += [kafka.changelog(table) for table in TABLES]
     sent, stored = await raw_records(settings, *topics), await documents(settings)

@@ -28,7 +28,7 @@ def of_agents(whole: Settings, make_settings: Callable[..., Settings], directory
             "episodes_topic": f"{kafka.episodes_topic}.agents",
             "summaries_topic": f"{kafka.summaries_topic}.agents",
             "deletions_topic": f"{kafka.deletions_topic}.agents",
-            "retry_topic": f"{kafka.retry_topic}.agents",
+            "conversations_topic": f"{kafka.conversations_topic}.agents",
             "segmenter_id": f"{kafka.segmenter_id}-agents",
             "summarizer_id": f"{kafka.summarizer_id}-agents",
             "archiver_id": f"{kafka.archiver_id}-agents",

@@ -2,35 +2,32 @@
 
 from collections import Counter, defaultdict
 from itertools import pairwise
+from typing import Any
 
 from aiokafka.errors import KafkaConnectionError
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, rule
+from hypothesis.stateful import invariant, rule
 
-from afterword.schemas import SummaryCreated, SummaryDeleted
+from afterword.schemas import ConversationUpdated
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import StoreUnavailable
-from afterword.withheld import read_withheld
 from tests.model.machine import WORKERS, FaultMachine, Moment, moments, when_it_suits_least
 from tests.model.network import Call
 from tests.model.process import AGENT
 from tests.model.summarizing import (
     CHANGING,
     CONVERSATIONS,
-    RETRIES,
     SIZE,
     SOURCE,
     SUMMARIES,
     Talk,
     Worker,
     World,
-    done_at_once,
     marks,
 )
 
 KAFKA_CALLS = {"getmany", "beginning_offsets", "end_offsets", "describe"}
 PRODUCER_CALLS = {"open", "committed", "register", "produce", "offsets", "commit", "abort"}
-LONG_SECONDS = 1e6
 conversations = st.sampled_from(CONVERSATIONS)
 changing = st.sampled_from(CHANGING)
 rubbish = st.sampled_from([False, False, False, True])
@@ -49,29 +46,23 @@ class SummarizerMachine(FaultMachine):
         "offsets",
         "commit",
         "marker",
-        "find",
+        "lookup",
         "summarize",
-        "add",
+        "put",
         "latest_row",
         "put_row",
-        "advance",
+        "put_conversation",
         "assign",
         "archive",
+        "change",
         "holding",
         "states",
         "remove",
-        "refuse",
-        "recount",
+        "totals",
     )
 
-    @initialize(quick_seconds=st.sampled_from([0.0, LONG_SECONDS]))
-    def begin(self, quick_seconds: float) -> None:  # type: ignore[override]  # drawn once for a history
-        """`quick_seconds`: as of the pipeline; what is stored is looked at before, or only after it is."""
-        self.quick_seconds = quick_seconds
-        super().begin()
-
     def new_world(self) -> World:
-        return World(WORKERS, self.quick_seconds)
+        return World(WORKERS)
 
     def error_for(self, call: Call, error: type[Exception]) -> Exception:
         if call.name in PRODUCER_CALLS:
@@ -137,6 +128,11 @@ class SummarizerMachine(FaultMachine):
         self.go_on_until(when)
         self.world.shared.llm_is_away = away
 
+    @rule(when=when_it_suits_least)
+    def fallbacks_are_looked_for(self, when: Moment) -> None:
+        self.go_on_until(when)
+        self.world.look_for_fallbacks()
+
     @rule(when=when_it_suits_least, slow=st.booleans())
     def the_group_takes_offsets_over_slowly(self, when: Moment, slow: bool) -> None:
         self.go_on_until(when)
@@ -162,10 +158,12 @@ class SummarizerMachine(FaultMachine):
         self.world.segment(False, 0)
         self.world.archive(False, 0)
         broker = self.world.broker
-        ends = {source: broker.log(source).end for source in (SOURCE, RETRIES)}
-        archived = not self.world.unarchived
-        done = archived and all(broker.offsets.get(source, (0, "")) == (end, "") for source, end in ends.items())
-        return bool(owner.partition.ready and owner.replaces and done and not broker.log(SUMMARIES).open)
+        end = broker.log(SOURCE).end
+        done = not self.world.unarchived and broker.offsets.get(SOURCE, (0, "")) == (end, "")
+        if not (owner.partition.ready and done and not broker.log(SUMMARIES).open):
+            return False
+        self.world.look_for_fallbacks()
+        return bool(broker.log(SOURCE).end == end)
 
     def check(self, owner: Worker) -> None:
         for talk in self.world.talks.values():
@@ -184,28 +182,37 @@ class SummarizerMachine(FaultMachine):
         assert sorted(i for e in stored for i in e.summary.message_ids) == sorted(talk.left), "not each in one episode"
         for episode in stored:
             core, overlap = (
-                {talk.left[i].content for i in ids if i in talk.left}
-                for ids in (episode.summary.message_ids, episode.overlap_ids)
+                {talk.left[i].content for i in ids if i in talk.left} for ids in (episode.core_ids, episode.overlap_ids)
             )
             assert marks(episode.summary.long_summary) == core | overlap, "a summary of something else"
             assert episode.summary.quality.source == "llm", "a fallback has stayed"
             assert shared.index.points[episode.summary.episode_id].summary == episode.summary
             assert marks(shared.index.points[episode.summary.episode_id].raw_text) == core
-        counted = done_at_once(stores.conversation, talk.name)
-        rows = [row for row in stores.rows.get(talk.name, []) if row.content]
+        self._check_rows(talk.name)
         living = {message.content for message in talk.left.values()}
-        for held in (*stored, *rows, counted, *shared.messages.messages.values()):
+        counted = stores.known.get(talk.name)
+        for held in (*stored, *stores.all_rows.get(talk.name, []), counted, *shared.messages.messages.values()):
             old = {mark for mark in marks(repr(held)) if mark[0] == talk.name} - living
             assert not old, f"{old} should be gone: {held}"
         numbers = (counted.episode_count, counted.message_count) if counted else (0, 0)
         assert numbers == (len(stored), len(talk.left)), "counted wrongly"
-        assert bool(rows) == bool(stored), "rows of nothing, or none"
         assert shared.index.points.keys() <= stores.episodes.keys(), "a point is left"
-        withheld = done_at_once(read_withheld, shared.messages, [talk.name])
-        assert not any(map(withheld.hides, stored)), "readers are not shown an episode"
-        if counted:
-            asked = stores, talk.name, "t1", None, counted.last_ordinal
-            assert not done_at_once(withheld.conceals, *asked), "readers are not shown a conversation"
+
+    def _check_rows(self, conversation: str) -> None:
+        """Each row is about the episodes of its range, as they are, and there is one for each episode."""
+        stores = self.world.shared.episodes
+        rows = stores.all_rows.get(conversation, [])
+        living = {e.ordinal: e for e in stores.episodes.values() if e.summary.conversation_id == conversation}
+        for row in rows:
+            of_range = {n: e for n, e in sorted(living.items()) if row.first_ordinal <= n <= row.last_ordinal}
+            wanted = tuple((n, episode.summary.revision) for n, episode in of_range.items())
+            assert row.inputs == wanted, "a row was made from something else"
+            told = set().union(*(marks(episode.summary.long_summary) for episode in of_range.values()))
+            assert marks(row.content) <= told, "a row says what its episodes do not"
+            assert bool(row.content) == bool(of_range), "a row of nothing, or an empty one"
+        covered = [(row.first_ordinal, row.last_ordinal) for row in rows]
+        assert all(before[1] + 1 == after[0] for before, after in pairwise(covered)), "rows do not meet"
+        assert all(any(first <= n <= last for first, last in covered) for n in living), "an episode is in no row"
 
     def _check_conversation(self, talk: Talk) -> None:
         shared, conversation, last, episodes = self.world.shared, talk.name, len(talk.closed), talk.closed
@@ -216,34 +223,50 @@ class SummarizerMachine(FaultMachine):
             assert shared.index.points[episode.episode_id].summary == stored.summary
             keys = [message_key(conversation, message.id, episode.tenant_id) for message in episode.messages]
             assert {shared.messages.episode_ids[key] for key in keys} == {episode.episode_id}
+        self._check_rows(conversation)
         if episodes:
             counted = shared.episodes.known[conversation]
             assert (counted.episode_count, counted.last_ordinal) == (last, last)
             assert counted.message_count == sum(episode.message_count for episode in episodes)
-            rows = shared.episodes.rows[conversation]
-            covered = [(row.first_ordinal, row.last_ordinal) for row in rows]
-            assert covered[0][0] == 1
-            assert covered[-1][1] == last
-            assert all(before[1] + 1 == after[0] for before, after in pairwise(covered))
 
     def _check_announcements(self) -> None:
-        shared, first = self.world.shared, defaultdict(list)
-        told: dict[str, SummaryCreated | SummaryDeleted] = {}
-        times: Counter[str] = Counter()
+        """The last revision of everything was announced, none of them twice, and each id with one content."""
+        stores, told, times = self.world.shared.episodes, dict[str, Any](), Counter[str]()
+        for event in self.world.events:
+            key = f"{type(event).__name__} {event.event_id}"
+            assert told.setdefault(key, event) == event, "one id, two contents"
+            times[key] += 1
+        assert all(number == 1 for number in times.values()), "announced twice"
+        for stored in (*stores.episodes.values(), *stores.deleted.values()):
+            key = f"{type(stored.event).__name__} {stored.event.event_id}"
+            assert told.get(key) == stored.event, "announced is not what is stored"
+        first = defaultdict(list)
         for summary in self.world.announced:
-            assert told.setdefault(summary.event_id, summary) == summary, "one id, two contents"
-            times[summary.event_id] += 1
-            if summary.conversation_id not in CHANGING:
-                assert summary.supersedes is None or summary.supersedes in told, "replaces what was not announced"
             if summary.ordinal not in first[summary.conversation_id]:
                 first[summary.conversation_id].append(summary.ordinal)
-        for event_id, summary in told.items():
-            if summary.episode_id not in self.world.come_again:
-                assert times[event_id] == 1, "announced twice"
-            if not summary.reason:  # a change may come between a revision and its announcement
-                assert summary.supersedes is None or summary.supersedes in told, "replaces what was not announced"
-        for stored in (*shared.episodes.episodes.values(), *shared.episodes.deleted.values()):
-            assert told.get(stored.event.event_id) == stored.event, "announced is not what is stored"
-        announced = {conversation: ordinals for conversation, ordinals in first.items() if ordinals}
         produced = {t.name: list(range(1, len(t.closed) + 1)) for t in self.world.talks.values() if t.closed}
-        assert announced == produced, "not everything was announced, or not in order"
+        assert dict(first) == produced, "not everything was announced, or not in order"
+        self._check_readers()
+
+    def _check_readers(self) -> None:
+        """Who keeps the highest revision of everything has what is stored."""
+        stores, rows, last = self.world.shared.episodes, dict[tuple[str, int], Any](), dict[str, Any]()
+        for event in self.world.events:
+            if isinstance(event, ConversationUpdated):
+                name = event.conversation_id
+                last[name] = max(event, last.get(name, event), key=lambda one: one.revision)
+                for row in event.rolling:
+                    known = rows.get((name, row.row), row)
+                    rows[name, row.row] = max(known, row, key=lambda one: one.revision)
+        for name, known in stores.known.items():
+            event = last[name]
+            counts = (event.episode_count, event.message_count)
+            assert (event.revision, event.title, *counts) == (
+                known.revision,
+                known.title,
+                known.episode_count,
+                known.message_count,
+            ), "a conversation was not announced"
+            for row in stores.all_rows.get(name, []):
+                told = rows[name, row.row]
+                assert (told.revision, told.text) == (row.revision, row.content), "a row was not announced"

@@ -4,20 +4,22 @@ Messages of CHANGING conversations are edited and deleted, and their summaries r
 message and version, and every text of the LLM repeats the marks that it was shown.
 """
 
-import asyncio
 import re
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from aiokafka import TopicPartition
+from pydantic import ValidationError
 from structlog.contextvars import get_contextvars
 
 from afterword.schemas import (
     ConversationDeleted,
+    ConversationUpdated,
     EpisodeAmended,
     EpisodeClosed,
     EpisodeRedo,
@@ -40,17 +42,15 @@ from afterword.streams.runtime.batch import Output, current_batch
 from afterword.streams.runtime.progress import Progress
 from afterword.streams.settings import Retry
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
-from afterword.streams.summarizer.agent import LaneKey, lane_of, retries_schema, retry_lane_of
-from afterword.streams.summarizer.amending import Amendments
+from afterword.streams.summarizer.agent import LaneKey, lane_of
+from afterword.streams.summarizer.fallbacks import FallbackTimer
 from afterword.streams.summarizer.lanes import Lanes
-from afterword.streams.summarizer.pipeline import Pipeline
 from afterword.streams.summarizer.providers import Maker
-from afterword.streams.summarizer.retries import Try, headers_of
+from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.index import MemoryIndex
-from tests.doubles.stores import MemoryEpisodes, MemoryMessages, MemoryReplies
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.model.broker import Broker, Record, Transaction
 from tests.model.loop import Loop
 from tests.model.network import Network
@@ -59,7 +59,6 @@ from tests.samples import NOON, a_closed_episode, an_episode_message
 from tests.summarizer_world import a_handler, a_step_runner
 
 SOURCE = TopicPartition("episode.closed", 0)
-RETRIES = TopicPartition("episode.retry", 0)
 SUMMARIES = TopicPartition("summary.created", 0)
 DEAD_LETTERS = TopicPartition("episode.closed.dlq", 0)
 AWAY = ProviderUnavailable(problem="away")
@@ -72,15 +71,19 @@ RETRY = Retry(attempts=10**6, first_delay_seconds=PAUSE_SECONDS, longest_delay_s
 FALLBACK = Quality(source="fallback", reason=AWAY.error_type)
 CONVERSATIONS = "abc"
 SIZE = 3
+ROW_TOKENS = 60
+"""Tokens that complete a row: those of two or three episodes."""
 OVERLAP = 2
 CHANGING = "bc"
 """Of these messages are changed and summaries redone; of the others each record has an output."""
 TODAY = Maker("model", "prompt")
-ARCHIVE_SECONDS = 0.03
-"""Time that a change waits for the archive before its record is put aside."""
 MARK = re.compile(r"\b[abc]-m\d+-v\d+\b")
 
 Changed = MessageEdited | MessageDeleted | ConversationDeleted
+
+
+async def answers() -> None:
+    """The LLM can be reached."""
 
 
 def marks(text: str) -> set[str]:
@@ -101,11 +104,13 @@ class Talk:
     versions: int = 0
     begun_anew: bool = False
 
-    def say(self) -> MessageCreated:
-        message = an_episode_message(f"m{self.said}", self.said, content=f"{self.name}-m{self.said}-v0")
+    def say(self, offset: int) -> MessageCreated:
+        message = an_episode_message(f"m{self.said}", self.said, content=f"{self.name}-m{self.said}-v0", offset=offset)
         self.said += 1
         self.pending.append(message)
-        return MessageCreated(conversation_id=self.name, tenant_id="t1", **message.model_dump(exclude={"changed"}))
+        return MessageCreated(
+            conversation_id=self.name, tenant_id="t1", **message.model_dump(exclude={"changed", "offset"})
+        )
 
     def close(self, first: int, last: int) -> EpisodeClosed | None:
         """Close the next episode, between these offsets; None if nothing is pending."""
@@ -148,8 +153,7 @@ class Shared:
     episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
     messages: MemoryMessages = field(default_factory=MemoryMessages)
     index: MemoryIndex = field(default_factory=MemoryIndex)
-    replies: MemoryReplies = field(default_factory=MemoryReplies)
-    sent: list[SummaryCreated | SummaryDeleted] = field(default_factory=list)
+    sent: list[Event] = field(default_factory=list)
     """Committed or not: the value of a record is its number here."""
     answers: int = 0
     llm_is_away: bool = False
@@ -204,59 +208,43 @@ class Worker(Process):
     def __init__(self, name: str, world: "World") -> None:
         super().__init__(name, world.network, world.broker, ENGINE, {}, "summarizer")
         self.world = world
-        steps = a_step_runner(backoff=lambda *_: PAUSE_SECONDS)
-        outputs: Any = SimpleNamespace(publish=self._publish, send_to_dlq=self._send_to_dlq, retry=self._retry)
+        outputs: Any = SimpleNamespace(publish=self._publish, send_to_dlq=self._send_to_dlq)
         self._episodes = AtLeastOnce(order=lane_of)
-        self._retries = retries_schema(lambda _: self._pause())
-        self._second: AtLeastOncePartition | None = None
-        parts = self._parts(steps)
-        amendments = Amendments(**parts, maker=TODAY, wait_seconds=ARCHIVE_SECONDS)
-        pipeline = Pipeline(**parts, quick_seconds=world.quick_seconds)
-        self._handler = a_handler(
-            pipeline, outputs, RETRY, ENGINE.clock, amendments=amendments, archived_to=self._archived_to
+        summarizer: Any = SimpleNamespace(
+            name="model", summarize=self._summarize, summarize_without_fallback=self._ask_llm
         )
+        reconciler = Reconciler(
+            episodes=self._remote(world.shared.episodes),
+            messages=self._remote(world.shared.messages),
+            index=self._remote(world.shared.index),
+            summarizer=summarizer,
+            embedder=None,
+            publish=self._publish,
+            steps=a_step_runner(backoff=lambda *_: PAUSE_SECONDS),
+            rules=SummaryRules(rolling_max_tokens=ROW_TOKENS),
+            maker=TODAY,
+            retry=RETRY,
+            clock=lambda: NOON,
+        )
+        self._handler = a_handler(reconciler, outputs, ENGINE.clock)
         self._lanes = Lanes[LaneKey](lambda _, error: self.stop_worker(error))
 
-    def new_partition(self, source: TopicPartition) -> AtLeastOncePartition:
-        """Open the partition and that of the retries: both are assigned and revoked together."""
-        self._second = AtLeastOncePartition(self, RETRIES, self._retries)
-        return AtLeastOncePartition(self, source, self._episodes)
+    def _remote(self, store: Any) -> Any:
+        return Remote(self.network, self, store)
 
-    @property
-    def replaces(self) -> bool:
-        return self._second is not None and self._second.ready
+    def new_partition(self, source: TopicPartition) -> AtLeastOncePartition:
+        return AtLeastOncePartition(self, source, self._episodes)
 
     async def agent(self) -> None:
         """Handle events as `attach` does."""
         async for event in self.events():
-            retries = event.value.topic == RETRIES.topic
-            step = self._handler.replace_fallback if retries else self._handler.summarize
-            lane = retry_lane_of(event.value) if retries else lane_of(event.value)
-            self._lanes.submit(lane, partial(joining, event, step))
+            self._lanes.submit(lane_of(event.value), partial(joining, event, self._handler.handle))
 
     async def before_taking(self) -> None:
         await self.take_its_time()
 
     async def after_release(self) -> None:
-        if self._second is not None:
-            await self._second.stop(0.0)
         await self._lanes.cancel(lambda _: True)
-
-    def _parts(self, steps: StepRunner) -> dict[str, Any]:
-        shared = self.world.shared
-        summarizer: Any = SimpleNamespace(summarize=self._summarize, summarize_without_fallback=self._ask_llm)
-        return {
-            "episodes": Remote(self.network, self, shared.episodes),
-            "messages": Remote(self.network, self, shared.messages),
-            "index": Remote(self.network, self, shared.index),
-            "summarizer": summarizer,
-            "embedder": None,
-            "publish": self._publish,
-            "steps": steps,
-            "rules": SummaryRules(rolling_max_tokens=20),
-            "replies": Remote(self.network, self, shared.replies),
-            "clock": lambda: NOON,
-        }
 
     async def _summarize(self, request: SummaryRequest) -> Summary:
         return await self.network.call(self, "summarize", lambda: self.world.shared.answer(request))
@@ -267,22 +255,12 @@ class Worker(Process):
             raise AWAY
         return answer
 
-    async def _retry(self, record: Any, attempt: Try, value: bytes | None) -> None:
-        declared = [(name, text) for name, text in record.headers if name == CE_TYPE]
-        send(RETRIES, record.key, value, [*declared, *headers_of(attempt)])
-
-    async def _publish(self, summary: SummaryCreated | SummaryDeleted) -> None:
-        self.world.shared.sent.append(summary)
+    async def _publish(self, event: Event) -> None:
+        self.world.shared.sent.append(event)
         send(SUMMARIES, None, b"%d" % (len(self.world.shared.sent) - 1), [])
 
     async def _send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Any) -> None:
         send(DEAD_LETTERS, key, value, [])
-
-    async def _archived_to(self, _partition: int) -> int:
-        return self.world.offset - len(self.world.unarchived)
-
-    async def _pause(self) -> None:
-        await asyncio.sleep(PAUSE_SECONDS)
 
 
 def send(where: TopicPartition, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> None:
@@ -296,9 +274,7 @@ def send(where: TopicPartition, key: bytes | None, value: bytes | None, headers:
 class World:
     """Everything that there is."""
 
-    def __init__(self, workers: int, quick_seconds: float = 0.0) -> None:
-        """`quick_seconds`: as of the pipeline."""
-        self.quick_seconds = quick_seconds
+    def __init__(self, workers: int) -> None:
         self.loop = Loop()
         self.network = Network(self.loop)
         self.broker = Broker(self.network.post, lambda: 0)
@@ -319,15 +295,23 @@ class World:
         self.segmenter_is_behind = False
         self.unsegmented: deque[tuple[str, bytes, str]] = deque()
         """Records that the segmenter will write."""
-        self.come_again: set[str] = set()
-        """Episodes whose record was repeated: they are announced again."""
+        self.looks = 0
+        """How often the timer has looked for fallbacks."""
+        self.timer = FallbackTimer(
+            self.shared.episodes,
+            SimpleNamespace(check=answers),
+            self._request,
+            TODAY,
+            RETRY,
+            self._later,  # type: ignore[arg-type]
+        )
         self.workers = [self._new_worker(f"w{n}") for n in range(workers)]
 
     def close_episode(self, conversation: str, changes: Sequence[tuple[str, int]] = ()) -> None:
         """Close an episode of three messages. `changes`: kinds and numbers of those that are changed before."""
         talk, first = self.talks[conversation], self.offset
         for _ in range(SIZE):
-            self._say(ArchivedMessage(talk.say(), 0, self.offset))
+            self._say(ArchivedMessage(talk.say(self.offset), 0, self.offset))
         last = self.offset - 1
         for kind, number in changes:
             event: Changed = getattr(talk, kind)(f"m{talk.said - 1 - number}", self.offset)
@@ -338,7 +322,6 @@ class World:
     def repeat_episode(self, conversation: str, ordinal: int) -> None:
         closed = self.talks[conversation].closed
         if ordinal <= len(closed):
-            self.come_again.add(closed[ordinal - 1].episode_id)
             self._segment(conversation, closed[ordinal - 1].to_json())
 
     def change(self, conversation: str, kind: str, number: int) -> None:
@@ -353,6 +336,7 @@ class World:
             tenant_id="t1",
             message_id=None if isinstance(event, ConversationDeleted) else message_id,
             change="edited" if isinstance(event, MessageEdited) else "deleted",
+            fields=event.changes if isinstance(event, MessageEdited) else {},
             partition=0,
             offset=self.offset,
             amended_at=NOON,
@@ -372,11 +356,23 @@ class World:
             episode_id=closed[ordinal - 1].episode_id,
             revision=revision or (stored.summary.revision if stored else 1),
             model=TODAY.model,
+            attempt=stored.attempt if stored else 0,
             prompt_version=TODAY.prompt_version or "",
             requested_at=NOON,
         )
         for _ in range(times):
             self._append(conversation, redo.to_json(), EPISODE_REDO)
+
+    def look_for_fallbacks(self) -> None:
+        """Let the timer ask for what is due."""
+        self.looks += 1
+        done_at_once(self.timer.tick)
+
+    async def _request(self, redo: EpisodeRedo) -> None:
+        self._append(redo.conversation_id, redo.to_json(), EPISODE_REDO)
+
+    def _later(self) -> datetime:
+        return NOON + timedelta(hours=self.looks)
 
     def segment(self, is_behind: bool, number: int) -> None:
         """Let the segmenter write all that it has not, or `number` records of it if it stays behind."""
@@ -417,9 +413,13 @@ class World:
         self.broker.append(SOURCE, [(conversation.encode(), value, 0, headers)])
 
     @property
-    def announced(self) -> list[SummaryCreated | SummaryDeleted]:
+    def events(self) -> list[Event]:
         """Events that a reader of committed records has read."""
         return [self.shared.sent[int(record.value or b"")] for record in self.broker.log(SUMMARIES).read(0)]
+
+    @property
+    def announced(self) -> list[SummaryCreated | SummaryDeleted]:
+        return [event for event in self.events if not isinstance(event, ConversationUpdated)]
 
     def outputs(self) -> list[Record]:
         """Committed records, whether their markers are written or not."""
@@ -434,10 +434,20 @@ class World:
             sent_for = [of for topic, of in map(cause_of, transaction.written) if topic == source.topic]
             self.unnamed |= not all(map(progress.covers, sent_for))
             for record in self.broker.log(source).read(0):
-                if (record.key or b"").decode() in CHANGING:
-                    continue  # what is done already, or comes to nothing, has no output
-                if progress.covers(record.offset):
-                    self.passed_over |= (record.topic, record.offset) not in causes
+                if progress.covers(record.offset) and (record.topic, record.offset) not in causes:
+                    self.passed_over |= self._is_unfinished(record)
+
+    def _is_unfinished(self, record: Record) -> bool:
+        """Return whether a record without an output should have one: it is rubbish, or made what is stored."""
+        headers = dict(record.headers)
+        if CE_TYPE in headers:
+            return False
+        try:
+            episode_id = EpisodeClosed.model_validate_json(record.value or b"").episode_id
+        except ValidationError:
+            return True
+        found = done_at_once(self.shared.episodes.lookup, [episode_id]).get(episode_id)
+        return found is None or found.cause.offset == record.offset
 
     def repeated(self) -> list[Record]:
         """Committed outputs of records that were finished before."""

@@ -1,17 +1,12 @@
-"""Questions to an LLM, answered by the cache or the server: limited, retried while that may help, counted, traced."""
+"""Questions to an LLM: limited, retried while that may help, counted, traced."""
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
-import orjson
 import structlog
 from opentelemetry.trace import Span, SpanKind, Tracer
 
@@ -22,10 +17,8 @@ from afterword.streams.errors import (
     ProviderError,
     ProviderMisconfigured,
     ProviderUnavailable,
-    StoreUnavailable,
 )
 from afterword.streams.settings import Llm
-from afterword.streams.stores.replies import KeptReply, ReplyCache, ReplyOrigin
 from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
 from afterword.streams.summarizer.llm.refusals import Refusals, harmless
 from afterword.streams.summarizer.llm.retrying import TIME_IS_UP, RetryBudget, retrying
@@ -36,10 +29,6 @@ from afterword.streams.telemetry.tracing import open_span
 T = TypeVar("T")
 
 STAGE = "summarize"
-CACHE_STAGE = "llm_cache"
-CACHE_PAUSE_SECONDS = 30.0
-"""Time without the cache after it could not be reached: each attempt may take its whole timeout."""
-
 ANSWERS = 3
 """Most answers to a question, the first included, until one can be used."""
 
@@ -52,33 +41,24 @@ log = structlog.get_logger()
 
 
 class LlmClient:
-    """Asks one LLM server. With a cache, a question that several put at the same time is asked once."""
+    """Asks one LLM server."""
 
     def __init__(
         self,
         protocol: ChatProtocol,
         llm: Llm,
-        replies: ReplyCache | None,
         metrics: Metrics,
         tracer: Tracer,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`replies`: None, or `llm.cache_seconds` of 0, keeps no reply. `close` is called when the client is closed."""
+        """`close` is called when the client is closed."""
         self.name = protocol.name
         self.llm = llm
         self.refusals = Refusals(protocol)
         self._calls = asyncio.Semaphore(llm.max_concurrency)
-        self._cache = Cache(replies, llm) if replies is not None and llm.cache_seconds else None
         self.metrics = metrics
         self._tracer = tracer
         self._close = close
-
-    async def answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
-        """Return what `read` makes of the cached answer, or of one call's. Raises: ProviderError."""
-        call = partial(self._call, request, read, asking)
-        if self._cache is None:
-            return (await call())[1]
-        return await self._cache.get(reply_key(request, self.name, self.llm), call, read, asking)
 
     async def check(self, schema: dict[str, Any] | None = None) -> None:
         """Put a short question to each model, in the form of the others. Raises: ProviderError.
@@ -93,7 +73,8 @@ class LlmClient:
         if self._close:
             await self._close()
 
-    async def _call(self, request: ChatRequest, read: Read[T], asking: "Asking") -> tuple[Reply, T]:
+    async def answer(self, request: ChatRequest, read: Read[T], asking: "Asking") -> T:
+        """Return what `read` makes of the answer. Raises: ProviderError."""
         deadline = asking.budget.deadline
         async with deadline.hold(self._calls):
             with self._traced(request.model or self.llm.model) as span:
@@ -106,7 +87,7 @@ class LlmClient:
                 took = time.monotonic() - began
                 self._count(reply, span)
         asking.used += reply.usage + Usage(seconds=took)
-        return reply, read(reply.complete_text)
+        return read(reply.complete_text)
 
     @contextmanager
     def _traced(self, model: str | None) -> Iterator[Span]:
@@ -142,10 +123,6 @@ class Asking:
 
     client: LlmClient
     budget: RetryBudget
-    fresh: bool = False
-    """Cached answers will not do."""
-    origin: ReplyOrigin | None = None
-    """The episode, kept with the answers."""
     used: Usage = field(default_factory=Usage)
 
     async def until_usable(self, question: Question, read: Read[T], problem: str | None = None) -> T:
@@ -181,48 +158,3 @@ class Asking:
         if not fails or isinstance(error, ProviderMisconfigured) or self.budget.deadline.left <= 0:
             return False
         return await self.client.refusals.concern_one_request(request, asked_at)
-
-
-class Cache:
-    """Replies that could be read, by key. While the store cannot be reached, calls are made as without it."""
-
-    def __init__(self, replies: ReplyCache, llm: Llm) -> None:
-        self._replies = replies
-        self._kept_for = timedelta(seconds=llm.cache_seconds)
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._paused_until = 0.0
-
-    async def get(self, key: str, call: Callable[[], Awaitable[tuple[Reply, T]]], read: Read[T], asking: "Asking") -> T:
-        """Return what `read` makes of the cached answer; where that is of no use, the call's, and keep its reply.
-
-        Raises: ProviderError of the call, and nothing is kept.
-        """
-        async with asking.budget.deadline.hold(self._locks.setdefault(key, asyncio.Lock())):
-            if not asking.fresh and (kept := await self._if_reachable(lambda: self._replies.get(key))):
-                with suppress(AnswerInvalid):  # kept by a version that read answers differently
-                    return read(Reply(kept.text, Usage(), kept.cut_off, kept.refused).complete_text)
-            reply, answer = await call()
-            await self._keep(key, reply, asking.origin)
-            return answer
-
-    async def _keep(self, key: str, reply: Reply, origin: ReplyOrigin | None) -> None:
-        kept = KeptReply(reply.text, reply.usage, reply.cut_off, reply.refused, origin)
-        expires_at = datetime.now(UTC) + self._kept_for
-        await self._if_reachable(lambda: self._replies.put(key, kept, expires_at))
-
-    async def _if_reachable(self, call: Callable[[], Awaitable[T]]) -> T | None:
-        if time.monotonic() < self._paused_until:
-            return None
-        try:
-            return await call()
-        except StoreUnavailable as error:
-            self._paused_until = time.monotonic() + CACHE_PAUSE_SECONDS
-            log.warning("llm_cache_skipped", stage=CACHE_STAGE, error_type=error.error_type, problem=str(error))
-            return None
-
-
-def reply_key(request: ChatRequest, protocol: str, llm: Llm) -> str:
-    """Hash all that an answer depends on: SHA-256, hexadecimal. The server's address may change and is not in it."""
-    model = request.model or llm.model
-    parameters = [protocol, model, llm.temperature, llm.chat_format, request.max_tokens, request.schema]
-    return hashlib.sha256(orjson.dumps([*parameters, request.messages], option=orjson.OPT_SORT_KEYS)).hexdigest()

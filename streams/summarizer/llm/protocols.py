@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from opentelemetry.trace import Tracer
 
 from afterword.streams.settings import Llm
-from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.summarizer.llm.chat import HttpProtocol
 from afterword.streams.summarizer.llm.client import LlmClient
 from afterword.streams.summarizer.llm.http import HttpClient
@@ -23,11 +22,11 @@ PROTOCOLS: Mapping[str, type[HttpProtocol]] = {
 """Chat protocols by `llm.provider`."""
 
 
-def make_client(llm: Llm, replies: ReplyCache | None, metrics: Metrics, tracer: Tracer) -> LlmClient:
+def make_client(llm: Llm, metrics: Metrics, tracer: Tracer) -> LlmClient:
     """Make the client of the configured server. It connects with its first question.
 
     Raises: ConfigurationError when the address, the key or the CA file cannot be used.
     """
     protocol = PROTOCOLS[llm.provider]
     http = HttpClient(llm, "llm", protocol.DEFAULT_URL, llm.max_concurrency, metrics.llm_request_seconds)
-    return LlmClient(protocol(llm, http), llm, replies, metrics, tracer, close=http.close)
+    return LlmClient(protocol(llm, http), llm, metrics, tracer, close=http.close)

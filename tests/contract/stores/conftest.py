@@ -10,7 +10,7 @@ import pytest_asyncio
 from afterword.streams.settings import Qdrant
 from afterword.streams.stores import mongo
 from afterword.streams.stores.budgets import Budgets
-from afterword.streams.stores.episodes import EpisodeStore
+from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.erasures import Erasures
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.keys import ApiKeys
@@ -22,10 +22,8 @@ from afterword.streams.stores.mongo import (
     MongoErasures,
     MongoKeys,
     MongoMessages,
-    MongoReplies,
 )
 from afterword.streams.stores.qdrant import QdrantIndex, connect_qdrant
-from afterword.streams.stores.replies import ReplyCache
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
 from tests.doubles.index import MemoryIndex
@@ -35,7 +33,6 @@ from tests.doubles.stores import (
     MemoryErasures,
     MemoryKeys,
     MemoryMessages,
-    MemoryReplies,
 )
 from tests.qdrant_server import QdrantServer
 
@@ -50,18 +47,13 @@ async def database(make_settings) -> AsyncIterator[MongoDatabase]:
 
 
 @pytest.fixture(params=["memory", "mongo"])
-def episodes(request: pytest.FixtureRequest) -> EpisodeStore:
+def episodes(request: pytest.FixtureRequest) -> EpisodeQueries:
     return MemoryEpisodes() if request.param == "memory" else MongoEpisodes(request.getfixturevalue("database"))
 
 
 @pytest.fixture(params=["memory", "mongo"])
 def messages(request: pytest.FixtureRequest) -> MessageArchive:
     return MemoryMessages() if request.param == "memory" else MongoMessages(request.getfixturevalue("database"))
-
-
-@pytest.fixture(params=["memory", "mongo"])
-def replies(request: pytest.FixtureRequest) -> ReplyCache:
-    return MemoryReplies() if request.param == "memory" else MongoReplies(request.getfixturevalue("database"))
 
 
 @pytest.fixture(params=["memory", "mongo"])

@@ -7,14 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from afterword.schemas import Usage
 from afterword.streams.stores.budgets import Budgets
-from afterword.streams.stores.episodes import EpisodeStore, RollingRow
+from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex, Query
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
-from afterword.streams.stores.replies import KeptReply, ReplyCache
 from tests.indexing import put
-from tests.samples import NOON, a_message, a_stored_episode, a_summary
+from tests.samples import NOON, a_conversation, a_message, a_row, a_stored_episode, a_summary
 
 FOREIGN: Sequence[Any] = (
     {"$ne": None},
@@ -27,46 +25,46 @@ FOREIGN: Sequence[Any] = (
     7.5,
 )
 NOT_EVEN_NONE: Sequence[Any] = (*FOREIGN, None)
-ROW = RollingRow("c1", 1, "The PIN is 4711.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)
+ROW = a_row(content="The PIN is 4711.")
 
 Call = Callable[[Any, Any], Awaitable[object] | AsyncIterable[object]]
 """A call of a store with a foreign value."""
 
 EPISODES: dict[str, tuple[Call, Sequence[Any]]] = {
-    "find": (lambda store, x: store.find(x), NOT_EVEN_NONE),
-    "latest_row": (lambda store, x: store.latest_row(x), NOT_EVEN_NONE),
-    "put_row": (lambda store, x: store.put_row(replace(ROW, conversation_id=x), None), NOT_EVEN_NONE),
-    "put_row after": (lambda store, x: store.put_row(ROW, replace(ROW, last_ordinal=x)), NOT_EVEN_NONE),
-    "conversation": (lambda store, x: store.conversation(x), NOT_EVEN_NONE),
+    "lookup": (lambda store, x: store.lookup(["c1:1", x]), NOT_EVEN_NONE),
+    "versions": (lambda store, x: store.versions(["c1:1", x]), NOT_EVEN_NONE),
+    "holding": (lambda store, x: store.holding(x, "m1"), NOT_EVEN_NONE),
+    "holding message": (lambda store, x: store.holding("c1", x), NOT_EVEN_NONE),
+    "page": (lambda store, x: store.page(x, 5), FOREIGN),
+    "page limit": (lambda store, x: store.page(None, x), NOT_EVEN_NONE),
+    "page of conversation": (lambda store, x: store.page(None, 5, x), FOREIGN),
     "latest": (lambda store, x: store.latest(x, 5), NOT_EVEN_NONE),
     "latest limit": (lambda store, x: store.latest("c1", x), NOT_EVEN_NONE),
     "latest before": (lambda store, x: store.latest("c1", 5, before=x), FOREIGN),
     "latest of agent": (lambda store, x: store.latest("c1", 5, agent_id=x), FOREIGN),
+    "latest_row": (lambda store, x: store.latest_row(x), NOT_EVEN_NONE),
+    "rows": (lambda store, x: store.rows(x), NOT_EVEN_NONE),
+    "rows ordinal": (lambda store, x: store.rows("c1", x), NOT_EVEN_NONE),
+    "put_row": (lambda store, x: store.put_row(replace(ROW, conversation_id=x), None), NOT_EVEN_NONE),
+    "conversation": (lambda store, x: store.conversation(x), NOT_EVEN_NONE),
+    "totals": (lambda store, x: store.totals(x), NOT_EVEN_NONE),
+    "totals of agent": (lambda store, x: store.totals("c1", x), FOREIGN),
     "conversations_of": (lambda store, x: store.conversations_of(x, None, None, 5), NOT_EVEN_NONE),
     "conversations_of tenant": (lambda store, x: store.conversations_of("u1", x, None, 5), FOREIGN),
     "conversations_of after": (lambda store, x: store.conversations_of("u1", None, x, 5), FOREIGN),
     "conversations_of limit": (lambda store, x: store.conversations_of("u1", None, None, x), NOT_EVEN_NONE),
-    "refuse": (lambda store, x: store.refuse(x, "episode.closed/0/1"), NOT_EVEN_NONE),
-    "refuse position": (lambda store, x: store.refuse("c1:1", x), NOT_EVEN_NONE),
-    "find_many": (lambda store, x: store.find_many(["c1:1", x]), NOT_EVEN_NONE),
-    "versions": (lambda store, x: store.versions(["c1:1", x]), NOT_EVEN_NONE),
-    "has_any": (lambda store, x: store.has_any("c1", None, ["m1", x]), NOT_EVEN_NONE),
-    "has_any in": (lambda store, x: store.has_any(x, None, ["m1"]), NOT_EVEN_NONE),
-    "has_any of agent": (lambda store, x: store.has_any("c1", x, ["m1"]), FOREIGN),
-    "has_before": (lambda store, x: store.has_before(x, None, 1, 1), NOT_EVEN_NONE),
-    "has_before offset": (lambda store, x: store.has_before("c1", None, x, 1), NOT_EVEN_NONE),
+    "users_of": (lambda store, x: store.users_of(x), NOT_EVEN_NONE),
     "expired": (lambda store, x: store.expired(x, 5), NOT_EVEN_NONE),
     "expired limit": (lambda store, x: store.expired(NOON, x), NOT_EVEN_NONE),
+    "due": (lambda store, x: store.due(x, 5), NOT_EVEN_NONE),
+    "due limit": (lambda store, x: store.due(NOON, x), NOT_EVEN_NONE),
     "taken_part_in": (lambda store, x: store.taken_part_in([x], "u1", None), NOT_EVEN_NONE),
     "taken_part_in user": (lambda store, x: store.taken_part_in(["c1"], x, None), NOT_EVEN_NONE),
     "taken_part_in tenant": (lambda store, x: store.taken_part_in(["c1"], "u1", x), FOREIGN),
-    "following": (lambda store, x: store.following(x, 5), FOREIGN),
-    "count following": (lambda store, x: store.count_following(x), FOREIGN),
-    "following limit": (lambda store, x: store.following(None, x), NOT_EVEN_NONE),
+    "count": (lambda store, x: store.count(x), FOREIGN),
 }
 MESSAGES: dict[str, tuple[Call, Sequence[Any]]] = {
-    "assign": (lambda store, x: store.assign(x, ["c1:m1"]), NOT_EVEN_NONE),
-    "assign keys": (lambda store, x: store.assign("c1:1", ["c1:m1", x]), NOT_EVEN_NONE),
+    "assign": (lambda store, x: store.assign(x, [ArchivedMessage(a_message(), 0, 0)]), NOT_EVEN_NONE),
     "newest": (lambda store, x: store.newest(Selection(x, None)), NOT_EVEN_NONE),
     "newest of tenant": (lambda store, x: store.newest(Selection("c1", x)), FOREIGN),
     "newest of agent": (lambda store, x: store.newest(Selection("c1", None, x)), FOREIGN),
@@ -82,9 +80,6 @@ MESSAGES: dict[str, tuple[Call, Sequence[Any]]] = {
     "first": (lambda store, x: store.first(x), NOT_EVEN_NONE),
     "get_many": (lambda store, x: store.get_many(["c1:m1", x]), NOT_EVEN_NONE),
     "texts": (lambda store, x: store.texts(["c1:m1", x], 10), NOT_EVEN_NONE),
-    "pending_deletions": (lambda store, x: store.pending_deletions(["c1", x], 5), NOT_EVEN_NONE),
-    "pending_deletions limit": (lambda store, x: store.pending_deletions(["c1"], x), NOT_EVEN_NONE),
-    "missing": (lambda store, x: store.missing(["c1:m1", x]), NOT_EVEN_NONE),
     "expire": (lambda store, x: store.expire(x, 5), NOT_EVEN_NONE),
     "expire limit": (lambda store, x: store.expire(NOON, x), NOT_EVEN_NONE),
     "get_many of one text": (lambda store, _: store.get_many("c1:m1"), [None]),
@@ -95,11 +90,6 @@ BUDGETS: dict[str, tuple[Call, Sequence[Any]]] = {
     "take limit": (lambda store, x: store.take("k", 1, x, NOON), NOT_EVEN_NONE),
     "correct": (lambda store, x: store.correct(x, 1), NOT_EVEN_NONE),
     "correct amount": (lambda store, x: store.correct("k", x), NOT_EVEN_NONE),
-}
-REPLY = KeptReply("The PIN is 4711.", Usage(prompt_tokens=1, completion_tokens=1))
-REPLIES: dict[str, tuple[Call, Sequence[Any]]] = {
-    "get": (lambda store, x: store.get(x), NOT_EVEN_NONE),
-    "put": (lambda store, x: store.put(x, REPLY, NOON), NOT_EVEN_NONE),
 }
 INDEX: dict[str, tuple[Call, Sequence[Any]]] = {
     "revisions": (lambda store, x: store.revisions([x]), NOT_EVEN_NONE),
@@ -124,9 +114,9 @@ async def outcome_of(call: Call, store: object, value: object) -> object:
         return TypeError if "must be" in str(error) else error  # not one of Python's own, by chance
 
 
-async def test_no_method_of_the_episodes_takes_an_operator(episodes: EpisodeStore) -> None:
-    await episodes.add(a_stored_episode())
-    await episodes.advance(a_summary())
+async def test_no_method_of_the_episodes_takes_an_operator(episodes: EpisodeQueries) -> None:
+    await episodes.put(a_stored_episode(), None)
+    await episodes.put_conversation(a_conversation(), None)
     await episodes.put_row(ROW, None)
     assert await refused(episodes, EPISODES) == []
     assert await episodes.latest_row("c1") == ROW
@@ -142,11 +132,6 @@ async def test_no_method_of_the_archive_takes_an_operator(messages: MessageArchi
 async def test_no_method_of_the_budgets_takes_an_operator(budgets: Budgets) -> None:
     await budgets.take("k", 1, 10, NOON)
     assert await refused(budgets, BUDGETS) == []
-
-
-async def test_no_method_of_the_replies_takes_an_operator(replies: ReplyCache) -> None:
-    await replies.put("k", REPLY, NOON)
-    assert await refused(replies, REPLIES) == []
 
 
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")

@@ -221,8 +221,8 @@ class Requests:
 
 
 async def until_summarizer_is_done(kafka: Kafka) -> None:
-    """Wait until the summarizers have handled all of `episode.closed` and `episode.retry`. Raises: TimeoutError."""
-    topics = kafka.episodes_topic, kafka.retry_topic
+    """Wait until the summarizers have handled all of `episode.closed`. Raises: TimeoutError."""
+    topics = (kafka.episodes_topic,)
     async with asyncio.timeout(QUIET_SECONDS), open_log(kafka) as log:
         # those of the first may write to the second, and those of the second again to it
         while not all([await is_consumed(log, kafka.summarizer_id, topic) for topic in [*topics, *topics]]):  # noqa: ASYNC110 – offsets set no event

@@ -300,7 +300,7 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
             "episodes_topic": f"episode.closed-{name}",
             "summaries_topic": f"summary.created-{name}",
             "deletions_topic": f"summary.deleted-{name}",
-            "retry_topic": f"episode.retry-{name}",
+            "conversations_topic": f"conversation.updated-{name}",
             "segmenter_id": f"segmenter-{name}",
             "summarizer_id": f"summarizer-{name}",
             "archiver_id": f"archiver-{name}",

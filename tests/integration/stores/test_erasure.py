@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from pymongo import MongoClient
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
@@ -20,7 +21,6 @@ from afterword.streams.stores.index import collection_name
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages, MongoReplies
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
-from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from tests.indexing import put
 from tests.samples import NOON, a_message, a_stored_episode
 

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from afterword.streams.stores.replies import KeptReply
 from motor.motor_asyncio import AsyncIOMotorClient
 from pydantic import SecretStr
 from pymongo import ReadPreference, UpdateOne, WriteConcern
@@ -16,7 +17,6 @@ from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage, Selection
 from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages, MongoReplies
-from afterword.streams.stores.replies import KeptReply
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 
 ROW = RollingRow("c1", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)

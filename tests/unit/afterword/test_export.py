@@ -4,10 +4,9 @@ from typing import Any
 
 from afterword.export import PAGE, Export
 from afterword.schemas import MessageCreated, MessageDeleted
-from afterword.streams.stores.episodes import RollingRow, StoredEpisode
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
-from tests.samples import NOON, a_summary
+from tests.samples import NOON, a_row, a_stored_episode
 
 
 class World:
@@ -25,12 +24,11 @@ class World:
         self, conversation: str, ordinal: int, *users: str, ids: tuple[str, ...] = (), tenant: str = "acme", **more: Any
     ) -> None:
         name = f"{conversation}:{ordinal}"
-        of = {"episode_id": name, "conversation_id": conversation, "ordinal": ordinal, "tenant_id": tenant}
+        of = {"episode_id": name, "conversation_id": conversation, "tenant_id": tenant}
         whose = {"user_id": users[0], "message_ids": ids, "long_summary": f"Long {name}."}
-        summary = a_summary(**of | whose)
-        self.episodes.episodes[name] = StoredEpisode(summary, "", "flush", **{"participants": users} | more)
-        row = RollingRow(conversation, ordinal, f"So far {name}.", 3, ordinal, ordinal, NOON)
-        self.episodes.rows.setdefault(conversation, []).append(row)
+        self.episodes.episodes[name] = a_stored_episode(ordinal, **of | whose | {"participants": users} | more)
+        row = a_row(ordinal, conversation, content=f"So far {name}.")
+        self.episodes.all_rows.setdefault(conversation, []).append(row)
 
     async def export(self, user: str, tenant: str | None = "acme") -> list[dict[str, Any]]:
         return [line async for line in Export(self.episodes, self.messages, user, tenant).lines()]

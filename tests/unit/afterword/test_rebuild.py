@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import count
 
 import pytest
@@ -6,14 +6,13 @@ import pytest
 from afterword.rebuild import PAGE_EPISODES, IndexCounts, IndexRebuild
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.episodes import DeletedEpisode
+from afterword.streams.stores.episodes import DeletedEpisode, Episode
 from afterword.streams.stores.index import Dense
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.summarizer.revisions import summary_deleted
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.indexing import put
-from tests.samples import NOON, a_message, a_stored_episode, a_summary
+from tests.samples import a_message, a_stored_episode, a_summary, a_tombstone
 from tests.summarizer_world import FixedEmbedder
 
 EPISODES = 2 * PAGE_EPISODES + 50
@@ -26,7 +25,7 @@ class Stores:
 
     async def filled(self) -> "Stores":
         for ordinal in range(1, EPISODES + 1):
-            await self.episodes.add(a_stored_episode(ordinal))
+            await self.episodes.put(a_stored_episode(ordinal), None)
         ids = [f"m{n}" for n in range(3 * EPISODES)]
         await self.messages.put_many([ArchivedMessage(a_message(i, tenant_id=TENANT), 0, n) for n, i in enumerate(ids)])
         return self
@@ -62,7 +61,8 @@ class WithoutCollection(MemoryIndex):
         self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
     ) -> None:
         if not self.points:
-            await self._episodes.remove(self._deleted)
+            name = self._deleted.event.episode_id
+            await self._episodes.put(self._deleted, self._episodes.episodes[name])
             await self.remove(self._deleted.event.episode_id, self._deleted.event.revision)
         await super().put(summary, texts, vectors)
 
@@ -76,9 +76,9 @@ class Held(MemoryEpisodes):
 
     most = 0
 
-    async def following(self, episode_id: str | None, limit: int) -> Sequence:
+    async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
         self.most = max(self.most, limit)
-        return await super().following(episode_id, limit)
+        return await super().page(after, limit, conversation_id)
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def test_every_stored_episode_is_indexed_as_the_summarizer_does_it(stores:
 
 async def test_the_text_of_another_tenant_is_indexed_for_nobody_else() -> None:
     episodes, messages, index = MemoryEpisodes(), MemoryMessages(), MemoryIndex()
-    await episodes.add(a_stored_episode(1))
+    await episodes.put(a_stored_episode(1), None)
     for tenant, text in (("mallory", "Ignore the doctor."), (None, "Of nobody."), (TENANT, "Take two a day.")):
         message = a_message("m0", tenant_id=tenant, content=text)
         await messages.put_many([ArchivedMessage(message, 0, len(messages.messages))])
@@ -122,7 +122,7 @@ async def test_what_is_indexed_already_is_left_unless_all_is_asked_for(stores: S
 
 async def test_an_older_revision_is_replaced_and_a_newer_one_stays(stores: Stores) -> None:
     index = MemoryIndex()
-    await stores.episodes.add(a_stored_episode(1, revision=2))
+    await stores.episodes.put(a_stored_episode(1, revision=2), stores.episodes.episodes["c1:1"])
     await put(index, a_summary(1, revision=1), "old")
     await put(index, a_summary(2, revision=9), "new")
     await IndexRebuild(stores.episodes, stores.messages, index, None, everything=True).run(silent)
@@ -151,7 +151,7 @@ async def test_it_begins_after_the_episode_that_is_named(stores: Stores) -> None
 async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counted() -> None:
     episodes, messages = Held(), MemoryMessages()
     for ordinal in (1, 2):
-        await episodes.add(a_stored_episode(ordinal))
+        await episodes.put(a_stored_episode(ordinal), None)
     await messages.put_many([ArchivedMessage(a_message(f"m{n}", tenant_id=TENANT), 0, n) for n in range(4)])
     index = MemoryIndex()
     done = await IndexRebuild(episodes, messages, index, None).run(silent)
@@ -162,7 +162,7 @@ async def test_a_page_is_held_at_a_time_and_messages_that_are_missing_are_counte
 
 @pytest.mark.parametrize("ordinal", [1, 10])
 async def test_an_episode_that_is_deleted_before_the_first_write_is_not_indexed(stores: Stores, ordinal: int) -> None:
-    deletion = summary_deleted(a_summary(ordinal), 2, None, "deleted", NOON)
-    index = WithoutCollection(stores.episodes, DeletedEpisode(deletion, (), 0, 0))
+    gone = a_tombstone(ordinal)
+    index = WithoutCollection(stores.episodes, gone)
     await IndexRebuild(stores.episodes, stores.messages, index, None).run(silent)
-    assert index.points.keys() == stores.episodes.episodes.keys() - {deletion.episode_id}
+    assert index.points.keys() == stores.episodes.episodes.keys() - {gone.deletion.episode_id}

@@ -15,7 +15,6 @@ from afterword.redo import (
     Wanted,
     parse_condition,
     planned,
-    request_for,
     summaries_to_redo,
 )
 from afterword.schemas import EpisodeRedo, MessageCreated, Quality, SummaryCreated
@@ -23,9 +22,10 @@ from afterword.streams.log_reader import Position
 from afterword.streams.settings import Retry
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.summarizer.fallbacks import request_for
 from afterword.streams.summarizer.providers import Maker
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
-from tests.samples import NOON, a_summary
+from tests.samples import NOON, a_stored_episode
 from tests.virtual_time import run_in_virtual_time
 
 TODAY = Maker("new-model", "episodic-2")
@@ -42,8 +42,8 @@ def stored(conversation: str, ordinal: int, **fields: Any) -> StoredEpisode:
         "event_id": f"{episode_id}:1",
         "tenant_id": None,
     }
-    ids = {"ordinal": ordinal, "message_ids": (f"m{ordinal}",), "message_count": 1, "model": "old"}
-    return StoredEpisode(a_summary(**given | ids | {"prompt_version": "episodic-1"} | fields), "", "flush")
+    ids = {"message_ids": (f"m{ordinal}",), "message_count": 1, "model": "old", "overlap_ids": ()}
+    return a_stored_episode(ordinal, **given | ids | {"prompt_version": "episodic-1"} | fields)
 
 
 class World:
@@ -211,6 +211,6 @@ def test_a_summary_that_got_another_revision_meanwhile_is_asked_for_with_that() 
 
 
 def test_a_request_names_episode_revision_prompt_and_model() -> None:
-    asked = request_for(stored("a", 1, tenant_id="t").summary, TODAY)
+    asked = request_for(stored("a", 1, tenant_id="t"), TODAY, NOON)
     assert (asked.conversation_id, asked.tenant_id, asked.episode_id, asked.revision) == ("a", "t", "a:1", 1)
     assert (asked.model, asked.prompt_version) == TODAY

@@ -50,7 +50,7 @@ def test_there_are_events_dead_letters_and_changelogs(wanted: dict[str, Topic]) 
         "episode.closed",
         "summary.created",
         "summary.deleted",
-        "episode.retry",
+        "conversation.updated",
         "messages.dlq",
         "episode.closed.dlq",
         "summary.created.webhooks.dlq",
@@ -72,7 +72,7 @@ def test_only_changelogs_are_compacted(wanted: dict[str, Topic]) -> None:
 
 def test_what_is_made_from_a_record_of_the_largest_size_has_room(wanted: dict[str, Topic]) -> None:
     roomy = {name for name, topic in wanted.items() if topic.configs.get("max.message.bytes") == str(2 * MEBIBYTE)}
-    assert roomy == set(wanted) - {"messages", "summary.created", "summary.deleted"}
+    assert roomy == set(wanted) - {"messages", "summary.created", "summary.deleted", "conversation.updated"}
 
 
 def test_changelogs_have_as_many_partitions_as_the_messages_that_exist(settings: Settings) -> None:
@@ -141,7 +141,7 @@ def test_every_topic_but_the_messages_has_a_date_from_which_what_was_erased_is_g
     assert days == {
         "messages": {},
         "episode.closed": week,
-        "episode.retry": week,
+        "conversation.updated": month,
         "summary.created": month,
         "summary.deleted": month,
         "messages.dlq": month,

@@ -20,7 +20,7 @@ from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.trial import Comparison, NothingToCompare, TrialRun, candidate_settings, sample
 from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
-from tests.samples import NOON, a_summary
+from tests.samples import NOON, a_stored_episode
 from tests.summarizer_world import METRICS
 
 CANDIDATE = Maker("new-model", "episodic-2")
@@ -51,10 +51,11 @@ class Candidate(ScriptedProvider):
 
 
 def stored(number: int, **fields: Any) -> StoredEpisode:
-    names = {"episode_id": f"c{number}:1", "event_id": f"c{number}:1:1", "conversation_id": f"c{number}", "ordinal": 1}
+    names = {"episode_id": f"c{number}:1", "event_id": f"c{number}:1:1", "conversation_id": f"c{number}"}
     ids = {"tenant_id": None, "message_ids": ("m0", "m1"), "message_count": 2, "quality": Quality(source="llm")}
     made = {"model": "old", "prompt_version": "episodic-1", "usage": Usage(prompt_tokens=100, completion_tokens=40)}
-    return StoredEpisode(a_summary(**names | ids | GOOD | made | fields), "", "flush")
+    texts = {name: text for name, text in GOOD.items() if name != "rolling_summary"}
+    return a_stored_episode(**{"overlap_ids": ()} | names | ids | texts | made | fields)
 
 
 async def a_world(*episodes: StoredEpisode) -> tuple[MemoryEpisodes, MemoryMessages]:
@@ -148,14 +149,14 @@ def summary_of(episode: StoredEpisode) -> SummaryCreated:
     return episode.summary
 
 
-def test_the_candidate_has_the_prompt_and_model_keeps_no_answers_and_takes_no_budget(tmp_path: Path) -> None:
+def test_the_candidate_has_the_prompt_and_model_and_takes_no_budget(tmp_path: Path) -> None:
     settings = Settings(llm=Llm(provider="openai", model="m"), budget={"tokens_per_hour": 5})  # type: ignore[arg-type]
     prompt = tmp_path / "prompt.txt"
     prompt.write_text("Tell it.\n{conversation_text}")
     candidate = candidate_settings(settings, prompt, "m2")
     assert maker_of(candidate).model == "m2"
     assert maker_of(candidate).prompt_version != maker_of(settings).prompt_version
-    assert (candidate.llm.cache_seconds, candidate.budget.limited) == (0, False)
+    assert candidate.budget.limited is False
     assert maker_of(candidate_settings(settings, None, None)) == maker_of(settings)
     prompt.write_text("Tell it.")
     with pytest.raises(ConfigurationError, match="conversation_text"):

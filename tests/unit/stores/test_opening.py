@@ -18,7 +18,7 @@ from afterword.streams.stores.opening import open_stores
 
 async def main():
     async with open_stores(Settings(mongo={"uri": "mongodb://127.0.0.1:1"})) as stores:
-        stores.episodes, stores.messages, stores.budgets, stores.replies
+        stores.episodes, stores.messages, stores.budgets
     print(*sys.modules)
 
 asyncio.run(main())

@@ -7,7 +7,6 @@ from typing import Any
 from afterword.schemas import Quality
 from afterword.schemas.headers import Headers
 from afterword.streams.errors import AnswerInvalid
-from afterword.streams.settings import Retry
 from afterword.streams.summarizer.agent import count_summary
 from afterword.streams.telemetry import Metrics
 from tests.samples import a_summary
@@ -40,9 +39,9 @@ async def test_a_record_that_cannot_be_taken_is_done_when_its_dead_letter_is_sen
         topic="episode.closed", partition=0, offset=7, key=b"c1", value=b"not JSON", headers=[], timestamp=0
     )
     event = Event(record, dead_letters)
-    pipeline: Any = SimpleNamespace(process=None)  # what cannot be decoded does not come so far
+    reconciler: Any = SimpleNamespace(closed=None)  # what cannot be decoded does not come so far
     outputs: Any = dead_letters
-    await a_handler(pipeline, outputs, Retry()).summarize(event)
+    await a_handler(reconciler, outputs).handle(event)
     assert dead_letters.taken == [(b"c1", b"not JSON")]
     assert event.acknowledged == [1]
 

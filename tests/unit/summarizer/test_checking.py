@@ -97,15 +97,7 @@ async def test_a_refused_summary_is_asked_for_once_more_with_what_was_wrong() ->
         summary = await provider.summarize(REQUEST)
     assert (summary.long_summary, summary.quality.grounding) == (GOOD.long_summary, 1.0)
     assert summary.usage == Usage(prompt_tokens=200, completion_tokens=20)
-    assert [(request.problem is None, request.fresh) for request in asked.requests] == [(True, False), (False, False)]
-
-
-async def test_kept_answers_that_are_refused_again_are_asked_for_anew() -> None:
-    kept = replace(INVENTED, usage=Usage())
-    provider, asked = checked(kept, kept, GOOD)
-    with capture_logs():
-        assert (await provider.summarize(REQUEST)).long_summary == GOOD.long_summary
-    assert [request.fresh for request in asked.requests] == [False, False, True]
+    assert [request.problem is None for request in asked.requests] == [True, False]
 
 
 async def test_what_the_llm_is_told_repeats_nothing_that_it_made_up() -> None:

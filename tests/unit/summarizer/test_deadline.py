@@ -24,9 +24,9 @@ from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.summarizer_app import summarizer_app
 from tests.doubles.llm import a_client, unread
 from tests.doubles.provider import ScriptedProvider
-from tests.summarizer_world import METRICS, World
+from tests.summarizer_world import METRICS
 from tests.unit.summarizer.conversations import an_episode_of
-from tests.unit.summarizer.test_amending import CLOSED, archive, archived, edit
+from tests.unit.summarizer.test_amending import a_world, amend, edit
 from tests.virtual_time import run_in_virtual_time
 
 FOR_EVER = 1e9
@@ -165,31 +165,17 @@ def test_parts_of_one_episode_that_wait_for_each_other_take_time() -> None:
     assert (summary.quality.source, seconds) == ("fallback", 60)
 
 
-class Slow(ScriptedProvider):
-    """Takes as long as a summary may; each time a message is edited meanwhile."""
-
-    def __init__(self, world: World, seconds: float) -> None:
-        super().__init__(delay_seconds=seconds)
-        self._world = world
-
-    async def summarize(self, request: SummaryRequest) -> Summary:
-        answer = await super().summarize(request)
-        await archive(self._world, edit("m0", f"edited {len(self.requests)} times"), 100 + len(self.requests))
-        return answer
-
-
 def test_the_watchdog_waits_as_long_as_an_llm_may_take_for_one_record() -> None:
     given = load_settings(llm={"provider": "openai", "model": "m"})
     app = summarizer_app(given, METRICS)
 
     async def story() -> float:
-        world = World()
-        await world.messages.put_many(archived(CLOSED[:1]))
-        provider = Slow(world, given.llm.summary_seconds)
-        await world.pipeline(provider=provider).process(CLOSED[0])
+        world = await a_world()
+        slow = ScriptedProvider(delay_seconds=given.llm.summary_seconds)
+        await amend(world, edit("m1"), provider=slow)  # it is in two episodes, and a row has both
         return asyncio.get_running_loop().time()
 
-    assert run_in_virtual_time(story()) == app.engine.handling_seconds == 2 * given.llm.summary_seconds
+    assert run_in_virtual_time(story()) == app.engine.handling_seconds == 3 * given.llm.summary_seconds
 
 
 def test_the_deadline_has_room_for_all_retries_and_for_many_calls() -> None:

@@ -2,23 +2,24 @@
 
 import pytest
 
-from afterword.streams.stores.episodes import RollingRow
-from afterword.streams.summarizer.rolling import SummaryRules, read_history
+from afterword.streams.summarizer.conversations import Scope, counted_in, read_history
+from afterword.streams.summarizer.rolling import History, SummaryRules
 from tests.doubles.stores import MemoryEpisodes
-from tests.samples import NOON, a_closed_episode, a_stored_episode
+from tests.samples import a_cause, a_stored_episode
 
 DIAGNOSIS = "The user has the flu."
+RULES = SummaryRules(200)
 
 
-@pytest.mark.parametrize("rolling", [(1,), ()], ids=["a rolling text", "a pending episode"])
+@pytest.mark.parametrize("is_pending", [False, True], ids=["a rolling text", "a pending episode"])
 @pytest.mark.parametrize(("tenant", "told"), [("t1", True), ("t2", False), (None, False)])
-async def test_no_other_tenants_text_gets_into_a_summary(
-    rolling: tuple[int, ...], tenant: str | None, told: bool
-) -> None:
-    episodes = MemoryEpisodes()
-    first = a_stored_episode(1, rolling_ordinals=rolling, rolling_summary=DIAGNOSIS, long_summary=DIAGNOSIS)
-    await episodes.add(first)
-    await episodes.advance(first.summary)
-    await episodes.put_row(RollingRow("c1", 1, DIAGNOSIS, 5, 1, 1, NOON), None)
-    history = await read_history(episodes, a_closed_episode(2, tenant_id=tenant), SummaryRules(200))
+async def test_no_other_tenants_text_gets_into_a_summary(is_pending: bool, tenant: str | None, told: bool) -> None:
+    episodes, owner = MemoryEpisodes(), Scope("c1", None, "t1")
+    first = a_stored_episode(1, long_summary=DIAGNOSIS)
+    await episodes.put(first, None)
+    await episodes.put_conversation(counted_in(None, owner, first.summary, a_cause()), None)
+    if not is_pending:
+        row, _ = History(RULES, None, (), None).next_row("c1", first.summary, DIAGNOSIS, a_cause())
+        await episodes.put_row(row, None)
+    history = await read_history(episodes, Scope("c1", None, tenant), 2, RULES)
     assert (DIAGNOSIS in history.text) == told

@@ -19,7 +19,6 @@ from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest
 from tests.doubles.llm import a_client, unread
-from tests.doubles.stores import MemoryReplies
 from tests.unit.streams.redaction.test_redactor import TEXTS
 from tests.unit.summarizer.conversations import an_episode_of
 
@@ -53,11 +52,9 @@ def a_request(*said: str, previous: str = "") -> SummaryRequest:
     return SummaryRequest(an_episode_of(*(("user", text) for text in said)), previous, 400)
 
 
-def a_summarizer(
-    model: Model, replies: MemoryReplies | None = None, preset: Any = "episodic", **fields: Any
-) -> Summarizer:
+def a_summarizer(model: Model, preset: Any = "episodic", **fields: Any) -> Summarizer:
     llm = LLM.model_copy(update=fields)
-    provider = LlmProvider(a_client(model, llm, replies), llm, TEMPLATES[preset])
+    provider = LlmProvider(a_client(model, llm), llm, TEMPLATES[preset])
     return Summarizer(provider, redactor=REDACTOR)
 
 
@@ -122,16 +119,6 @@ async def test_what_an_llm_is_shown_does_not_depend_on_the_original() -> None:
         await a_summarizer(model).summarize(a_request(f"I am {address}"))
         shown.append(model.prompts)
     assert shown[0] == shown[1]
-
-
-async def test_a_kept_answer_has_placeholders_and_each_conversation_gets_its_own_originals() -> None:
-    model, replies = Model(long_summary="The user is [EMAIL_1]."), MemoryReplies()
-    for address in (ANN, BOB):
-        summary = await a_summarizer(model, replies).summarize(a_request(f"I am {address}"))
-        assert summary.long_summary == f"The user is {address}."
-    assert len(model.prompts) == 1
-    assert "[EMAIL_1]" in repr(vars(replies))
-    assert ANN not in repr(vars(replies))
 
 
 async def test_texts_with_originals_are_within_their_lengths() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import bson
@@ -11,39 +11,54 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas import InvalidRecord, SummaryDeleted, Usage
+from afterword.schemas import InvalidRecord, SummaryDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Retention
-from afterword.streams.stores.documents import deleted_document
+from afterword.streams.stores.documents import episode_document
 from afterword.streams.stores.episodes import DeletedEpisode
-from afterword.streams.stores.replies import KeptReply, ReplyOrigin
-from afterword.streams.summarizer.amending import NotArchived
+from afterword.streams.summarizer.conversations import Conversations
 from afterword.streams.summarizer.retention import RetentionSweep, expired, interval_seconds
-from tests.samples import NOON, a_closed_episode, a_stored_episode
-from tests.summarizer_world import METRICS, NO_FAULTS, Crash, Faults, World, crash, outage
-from tests.unit.summarizer.test_amending import CLOSED, a_world, amend, amended, archived, delete, edit, ended_at, skip
-from tests.unit.summarizer.test_changes_meanwhile import Between
+from afterword.streams.summarizer.rolling import SummaryRules
+from afterword.streams.summarizer.summarizer import Summarizer
+from tests.doubles.provider import ScriptedProvider
+from tests.samples import NOON, a_cause, a_closed_episode, a_stored_episode
+from tests.summarizer_world import METRICS, NO_FAULTS, Crash, Faults, World, a_step_runner, crash, outage
+from tests.unit.summarizer.test_amending import CLOSED, a_world, amend, archived, delete, edit, ended_at, skip
 
 DAY = timedelta(days=1)
 BOTH = Retention(messages_days=1, episodes_days=1)
 
 
 def a_sweep(world: World, at: datetime, retention: Retention = BOTH, faults: Faults = NO_FAULTS) -> RetentionSweep:
-    stores = {name: faults.around(getattr(world, name)) for name in ("episodes", "messages", "index", "replies")}
-    return RetentionSweep(retention, **stores, metrics=METRICS, clock=lambda: at)
+    stores = {name: faults.around(getattr(world, name)) for name in ("episodes", "messages", "index")}
+    steps, rules = a_step_runner(), SummaryRules(rolling_max_tokens=20)
+    conversations = Conversations(stores["episodes"], Summarizer(ScriptedProvider()), steps, rules)
+    return RetentionSweep(retention, **stores, conversations=conversations, metrics=METRICS, clock=lambda: at)
 
 
 def left(world: World) -> dict[str, Any]:
     return {
         "episodes": set(world.episodes.episodes),
         "points": set(world.index.points),
-        "rows": [row.last_ordinal for row in world.episodes.rows.get("c1", ())],
-        "conversations": {name: known.episode_count for name, known in world.episodes.known.items()},
+        "rows": [ordinal for row in world.episodes.all_rows.get("c1", ()) for ordinal, _ in row.inputs],
+        "texts": [row.content for row in world.episodes.all_rows.get("c1", ()) if row.content],
+        "conversations": {
+            name: known.episode_count
+            for name, known in world.episodes.known.items()
+            if known.episode_count or known.title or known.user_id
+        },
         "messages": set(world.messages.messages) | set(world.messages.episode_ids),
     }
 
 
-NOTHING: dict[str, Any] = {"episodes": set(), "points": set(), "rows": [], "conversations": {}, "messages": set()}
+NOTHING: dict[str, Any] = {
+    "episodes": set(),
+    "points": set(),
+    "rows": [],
+    "texts": [],
+    "conversations": {},
+    "messages": set(),
+}
 
 
 async def test_nothing_expires_by_default() -> None:
@@ -60,33 +75,24 @@ async def test_an_episode_goes_when_its_last_message_is_old_and_the_rolling_text
     await a_sweep(world, NOON + DAY + timedelta(minutes=4), Retention(episodes_days=1)).sweep()
     assert left(world)["episodes"] == left(world)["points"] == {"c1:2", "c1:3"}
     assert left(world)["conversations"] == {"c1": 2}
-    assert left(world)["rows"] != []
+    assert left(world)["rows"] == [2, 3]
     await a_sweep(world, NOON + 2 * DAY).sweep()
     assert left(world) == NOTHING
     assert world.topic.events == []
     assert ended_at(world) == {one.episode_id: one.source.last_offset for one in CLOSED}
 
 
-async def test_kept_answers_of_a_conversation_go_with_its_last_episode() -> None:
-    world = await a_world()
-    expires = datetime.now(UTC) + DAY
-    await world.replies.put("k", KeptReply("text", Usage(), origin=ReplyOrigin("c1", 3)), expires)
-    await a_sweep(world, NOON + DAY + timedelta(minutes=4)).sweep()
-    assert set(world.replies.kept) == {"k"}
-    await a_sweep(world, NOON + 2 * DAY).sweep()
-    assert world.replies.kept == {}
-
-
 async def test_an_expired_episode_does_not_come_back_with_a_replay() -> None:
     world = await a_world()
     await a_sweep(world, NOON + 2 * DAY).sweep()
     world.provider.requests.clear()
-    pipeline = world.pipeline(retention=BOTH, clock=lambda: NOON + 2 * DAY)
-    for closed in (*CLOSED, *(one.model_copy(update={"revision": 2}) for one in CLOSED)):
-        event = await pipeline.process(closed)
-        assert isinstance(event, SummaryDeleted)
-        assert event.reason == "expired"
-        await world.pipeline().replace_fallback(closed)
+    for offset in (0, 50):
+        for closed in CLOSED:
+            reconciler = world.reconciler(retention=BOTH, clock=lambda: NOON + 2 * DAY)
+            await reconciler.closed(closed, a_cause(closed.ordinal + offset))
+            event = world.topic.events[-1]
+            assert isinstance(event, SummaryDeleted)
+            assert event.reason == "expired"
     assert left(world) == NOTHING
     assert world.provider.requests == []
 
@@ -94,8 +100,8 @@ async def test_an_expired_episode_does_not_come_back_with_a_replay() -> None:
 async def test_a_replay_puts_no_label_where_a_message_has_expired() -> None:
     world = await a_world()
     await a_sweep(world, NOON + DAY + timedelta(minutes=1), Retention(messages_days=1)).sweep()
-    pipeline = world.pipeline(retention=BOTH, clock=lambda: NOON + DAY + timedelta(minutes=1))
-    await pipeline.process(CLOSED[0])
+    reconciler = world.reconciler(retention=BOTH, clock=lambda: NOON + DAY + timedelta(minutes=1))
+    await reconciler.closed(CLOSED[0], a_cause(50))
     assert "c1:m0:t1" not in world.messages.episode_ids
     assert world.messages.episode_ids["c1:m1:t1"] == "c1:1"
 
@@ -115,17 +121,17 @@ async def test_a_revision_that_was_in_the_making_is_removed_as_well() -> None:
     await sweep.sweep()
     assert (left(world)["episodes"], left(world)["points"], left(world)["rows"]) == (set(), set(), [])
     gone = world.episodes.deleted["c1:1"]
-    assert (gone.deletion.revision, gone.deletion.supersedes) == (3, "c1:1:2")
+    assert gone.deletion.revision == 3
 
 
 async def test_a_new_episode_of_the_conversation_keeps_its_rolling_text() -> None:
     world = await a_world()
     await a_sweep(world, NOON + DAY + timedelta(minutes=7), Retention(episodes_days=1)).sweep()
     assert left(world)["episodes"] == {"c1:3"}
-    await world.pipeline().process(a_closed_episode(4))
+    await world.run((a_closed_episode(4),))
     await a_sweep(world, NOON + DAY + timedelta(minutes=9), Retention(episodes_days=1)).sweep()
     assert (left(world)["episodes"], left(world)["conversations"]) == ({"c1:4"}, {"c1": 1})
-    assert left(world)["rows"][-1] == 4
+    assert left(world)["rows"] == [4]
 
 
 @given(at=st.integers(1, 60), after=st.booleans(), fault=st.sampled_from([crash, outage]))
@@ -140,8 +146,6 @@ async def interrupted(at: int, after: bool, fault: Any) -> None:
     with suppress(Crash, StoreUnavailable):
         await a_sweep(world, NOON + 2 * DAY, faults=Faults(at, after, fault)).sweep()
     assert set(world.index.points) <= set(world.episodes.episodes), "a point without a document"
-    if not world.episodes.episodes:
-        assert (left(world)["rows"], left(world)["conversations"]) == ([], {}), "nobody would find them again"
     await a_sweep(world, NOON + 2 * DAY).sweep()
     assert left(world) == left(expected) == NOTHING
     assert world.episodes.deleted == expected.episodes.deleted
@@ -168,8 +172,7 @@ def test_the_interval_is_ten_minutes_where_things_are_kept_for_days() -> None:
 async def test_what_stays_of_an_expired_episode_is_small() -> None:
     conversation = "0b4b5c1e-8a52-4c3b-9d6e-3f0a3b9c1d2e"
     episode = a_stored_episode(12, conversation_id=conversation, agent_id=None)
-    gone = DeletedEpisode(expired(episode, NOON), last_offset=2**40)
-    assert len(bson.encode(deleted_document(gone))) <= 460
+    assert len(bson.encode(episode_document(expired(episode, NOON)))) <= 800
 
 
 # Changes of what has expired
@@ -203,10 +206,10 @@ async def test_a_deletion_takes_the_episodes_with_it_that_cannot_be_made_again_w
     ended = {event.episode_id for event in world.topic.events if isinstance(event, SummaryDeleted)}
     ordinal = 1 if change.id == "m1" else 2
     assert f"c1:{ordinal}" in ended
-    assert isinstance(await world.episodes.lookup(f"c1:{ordinal}"), DeletedEpisode)
+    assert isinstance(world.episodes.deleted.get(f"c1:{ordinal}"), DeletedEpisode)
     assert f"c1:{ordinal}" not in world.index.points
     assert not any(change.id in e.summary.message_ids for e in world.episodes.episodes.values())
-    assert not any(change.id in e.overlap_ids for e in world.episodes.episodes.values())
+    assert not any(change.id in dict(e.inputs) for e in world.episodes.episodes.values())
     before, asked = world.state, len(world.provider.requests)
     await amend(world, change)
     assert world.state == before
@@ -222,29 +225,21 @@ async def test_changes_of_an_expired_episode_do_nothing_while_its_messages_are_k
     assert world.topic.events == []
 
 
-async def test_a_deletion_in_an_expired_episode_is_done_and_an_edit_refused_where_the_record_names_it() -> None:
-    world = await a_world()
-    await a_sweep(world, NOON + 2 * DAY).sweep()
-    named = {"episode_id": "c1:1"}
-    assert not await world.amendments().apply(amended(delete("m0"), 100).model_copy(update=named))
-    with pytest.raises(InvalidRecord) as refused:
-        await world.amendments().apply(amended(edit("m0"), 100).model_copy(update=named))
-    assert refused.value.error_type == "expired"
-    with pytest.raises(NotArchived) as unknown:
-        await world.amendments().apply(amended(delete("m0"), 100))
-    assert not unknown.value.is_known
+class Between(Faults):
+    """Lets something happen between two calls."""
 
+    def __init__(self, at: int, happens: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(at, after=False, fault=lambda: None)
+        self._happens = happens
 
-async def test_a_label_without_a_message_is_an_archiver_that_is_behind() -> None:
-    world = World()
-    await world.run(CLOSED)
-    with pytest.raises(NotArchived) as waits:
-        await world.amendments().apply(amended(delete("m1"), 100))
-    assert waits.value.is_known
-    await world.messages.put_many(archived(CLOSED)[1:2])
-    with pytest.raises(NotArchived) as waits:
-        await amend(world, delete("m1"))
-    assert waits.value.is_known
+    def around_call(self, call: Any) -> Any:
+        async def then(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            if self.calls == self._at:
+                await self._happens()
+            return await call(*args, **kwargs)
+
+        return then
 
 
 @pytest.mark.parametrize("at", range(1, 30))
@@ -255,44 +250,7 @@ async def test_an_episode_that_expires_between_any_two_calls_of_its_making_leave
     await world.messages.put_many(archived(CLOSED))
     await world.run(CLOSED[:before])
     between = Between(at, lambda: a_sweep(world, NOON + 2 * DAY, rules).sweep())
-    await world.pipeline(between, retention=rules).process(CLOSED[before])
+    fields = {"retention": rules, "clock": lambda: NOON + 2 * DAY}
+    await world.reconciler(between, **fields).closed(CLOSED[before], a_cause(before + 1))
     await a_sweep(world, NOON + 2 * DAY, rules).sweep()
-    assert left(world) | {"messages": set()} == NOTHING
-
-
-class Before(Faults):
-    """Lets something happen before each call of this name."""
-
-    def __init__(self, name: str, happens: Callable[[], Awaitable[Any]]) -> None:
-        super().__init__(0, after=False, fault=lambda: None)
-        self._name = name
-        self._happens = happens
-
-    def around_call(self, call: Any) -> Any:
-        async def then(*args: Any, **kwargs: Any) -> Any:
-            if call.__name__ == self._name:
-                await self._happens()
-            return await call(*args, **kwargs)
-
-        return then
-
-
-@pytest.mark.parametrize("follows", ["advance", "put_row"])
-async def test_so_does_one_that_its_conversation_follows_before_it_is_gone(follows: str) -> None:
-    """The sweep has ended the conversation, and the episode is still there."""
-    world, rules = World(), Retention(episodes_days=1)
-    await world.messages.put_many(archived(CLOSED))
-    is_stored, goes_on = asyncio.Event(), asyncio.Event()
-
-    async def wait() -> None:
-        is_stored.set()
-        await goes_on.wait()
-
-    async def let_go() -> None:
-        goes_on.set()
-        await making
-
-    making = asyncio.create_task(world.pipeline(Before(follows, wait), retention=rules).process(CLOSED[0]))
-    await is_stored.wait()
-    await a_sweep(world, NOON + 2 * DAY, rules, Before("forget", let_go)).sweep()
     assert left(world) | {"messages": set()} == NOTHING

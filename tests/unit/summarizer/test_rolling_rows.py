@@ -11,6 +11,7 @@ from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.tokens import count_tokens
+from tests.samples import a_cause
 from tests.summarizer_world import Crash, Faults, World, crash
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
@@ -19,8 +20,8 @@ FIRST: list[Turn] = [
     ("user", "Hi, my name is Ada Lovelace and I am allergic to peanuts."),
     ("assistant", "Thank you, I noted it."),
 ]
-CALLS = 10
-"""Calls that a pipeline makes for one episode, those of the provider apart."""
+CALLS = 8
+"""Calls that a reconciler makes at least for one episode, those of the provider apart."""
 OPTIONS: dict[str, Any] = {"rules": SummaryRules(MAX_TOKENS), "provider": ExtractiveProvider()}
 
 
@@ -39,11 +40,7 @@ async def world(conversation: tuple[EpisodeClosed, ...]) -> World:
 
 
 def rows_of(world: World) -> list[RollingRow]:
-    return world.episodes.rows["c1"]
-
-
-def text_after(world: World, ordinal: int) -> str:
-    return world.episodes.episodes[episode_id("c1", ordinal)].summary.rolling_summary
+    return world.episodes.all_rows["c1"]
 
 
 async def test_there_are_several_rows_and_together_they_cover_every_episode_once(world: World) -> None:
@@ -58,29 +55,24 @@ async def test_each_row_but_the_last_ends_where_it_passes_the_limit(world: World
     rows = rows_of(world)
     assert all(row.token_count == count_tokens(row.content) for row in rows)
     assert all(MAX_TOKENS <= row.token_count <= MAX_TOKENS * 5 // 4 for row in rows[:-1])
-    for row in rows:
-        within = range(row.first_ordinal, row.last_ordinal)
-        assert all(count_tokens(text_after(world, ordinal)) < MAX_TOKENS for ordinal in within)
 
 
-async def test_each_row_but_the_first_begins_with_room_to_grow(world: World) -> None:
-    for row in rows_of(world)[1:]:
-        assert count_tokens(text_after(world, row.first_ordinal)) <= MAX_TOKENS * 3 // 4
+async def test_every_row_is_about_its_own_episodes_and_the_first_keeps_the_beginning(world: World) -> None:
+    first, *others = rows_of(world)
+    assert "Ada Lovelace" in first.content
+    assert "peanuts" in first.content
+    assert not any("Ada Lovelace" in row.content for row in others)
+    for row in (first, *others):
+        assert [ordinal for ordinal, _ in row.inputs] == list(range(row.first_ordinal, row.last_ordinal + 1))
 
 
-async def test_every_row_is_the_text_of_the_whole_conversation_so_far(world: World) -> None:
-    for row in rows_of(world):
-        assert row.content == text_after(world, row.last_ordinal)
-        assert "Ada Lovelace" in row.content
-        assert "peanuts" in row.content
-
-
-async def test_crashes_and_replays_leave_the_same_rows(world: World, conversation: tuple[EpisodeClosed, ...]) -> None:
+async def test_crashes_leave_rows_that_cover_the_same(conversation: tuple[EpisodeClosed, ...]) -> None:
     disturbed = World()
-    for episode in conversation:
+    for place, episode in enumerate(conversation):
         at, after = episode.ordinal % CALLS + 1, episode.ordinal % 2 == 0
         with pytest.raises(Crash):
-            await disturbed.run((episode,), Faults(at, after, crash), **OPTIONS)
-        await disturbed.run((episode,), **OPTIONS)
-    await disturbed.run(conversation, **OPTIONS)
-    assert disturbed.state == world.state
+            await disturbed.reconciler(Faults(at, after, crash), **OPTIONS).closed(episode, a_cause(place))
+        await disturbed.reconciler(**OPTIONS).closed(episode, a_cause(place))
+    rows = rows_of(disturbed)
+    assert [ordinal for row in rows for ordinal, _ in row.inputs] == list(range(1, 61))
+    assert all(MAX_TOKENS <= row.token_count <= MAX_TOKENS * 5 // 4 for row in rows[:-1])

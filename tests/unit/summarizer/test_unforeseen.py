@@ -12,16 +12,16 @@ from afterword.schemas.headers import Headers
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.runtime import Breaker
 from afterword.streams.runtime.errors import EverythingFails
-from afterword.streams.settings import Retry
+from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.telemetry import Metrics
-from tests.samples import a_closed_episode, a_summary
+from tests.samples import a_closed_episode
 from tests.summarizer_world import a_handler
 
 SECRET = "the contents of a message"
 
 
-class Pipeline:
+class Reconciler:
     """Fails on episodes of chosen conversations, so many times each."""
 
     def __init__(self, fails: dict[str, int], error: Exception | None = None) -> None:
@@ -29,15 +29,12 @@ class Pipeline:
         self.error = error or KeyError(SECRET)
         self.processed: list[str] = []
 
-    async def process(self, episode: EpisodeClosed) -> Any:
+    async def closed(self, episode: EpisodeClosed, _: Cause) -> None:
         await asyncio.sleep(0)
         if self.fails.get(episode.conversation_id, 0) > 0:
             self.fails[episode.conversation_id] -= 1
             raise self.error
         self.processed.append(episode.conversation_id)
-        return a_summary()
-
-    replace_fallback = process
 
 
 class Queue:
@@ -71,8 +68,8 @@ class Event:
         self.done = True
 
 
-def handler_of(pipeline: Any, queue: Any, **given: Any) -> RecordHandler:
-    return a_handler(pipeline, queue, Retry(), **given)
+def handler_of(reconciler: Any, queue: Any, **given: Any) -> RecordHandler:
+    return a_handler(reconciler, queue, **given)
 
 
 async def handled(handler: RecordHandler, *names: str) -> list[Event]:
@@ -80,16 +77,16 @@ async def handled(handler: RecordHandler, *names: str) -> list[Event]:
     events = [Event(name) for name in names]
     async with asyncio.TaskGroup() as group:
         for event in events:
-            group.create_task(handler.summarize(event))
+            group.create_task(handler.handle(event))
     return events
 
 
 async def test_an_episode_on_which_it_fails_again_and_again_is_a_dead_letter_and_the_others_are_summarised() -> None:
-    pipeline, queue, metrics = Pipeline({"bad": 100}), Queue(), Metrics("summarizer", "1.2.3")
-    events = await handled(handler_of(pipeline, queue, metrics=metrics), "a", "bad", "b")
+    reconciler, queue, metrics = Reconciler({"bad": 100}), Queue(), Metrics("summarizer", "1.2.3")
+    events = await handled(handler_of(reconciler, queue, metrics=metrics), "a", "bad", "b")
     assert all(event.done for event in events)
-    assert sorted(pipeline.processed) == ["a", "b"]
-    assert 100 - pipeline.fails["bad"] == 4
+    assert sorted(reconciler.processed) == ["a", "b"]
+    assert 100 - reconciler.fails["bad"] == 4
     [letter] = queue.taken
     assert (letter.error_type, letter.stage, letter.origin) == ("unforeseen", "summarizer", ("episode.closed", 0, 7))
     assert letter.problem.startswith("KeyError at afterword.streams.summarizer.agent:")
@@ -99,17 +96,17 @@ async def test_an_episode_on_which_it_fails_again_and_again_is_a_dead_letter_and
 
 
 async def test_an_episode_on_which_it_fails_for_a_while_is_summarised() -> None:
-    pipeline, queue = Pipeline({"bad": 3}), Queue()
-    await handled(handler_of(pipeline, queue), "bad")
-    assert pipeline.processed == ["bad"]
+    reconciler, queue = Reconciler({"bad": 3}), Queue()
+    await handled(handler_of(reconciler, queue), "bad")
+    assert reconciler.processed == ["bad"]
     assert not queue.taken
 
 
 async def test_if_it_fails_on_every_episode_it_stops_and_none_is_a_dead_letter() -> None:
     names = [f"c{n}" for n in range(20)]
-    pipeline, queue = Pipeline(dict.fromkeys(names, 100)), Queue()
+    reconciler, queue = Reconciler(dict.fromkeys(names, 100)), Queue()
     with pytest.raises(ExceptionGroup) as stopped:
-        await handled(handler_of(pipeline, queue, breaker=Breaker(failures=20)), *names)
+        await handled(handler_of(reconciler, queue, breaker=Breaker(failures=20)), *names)
     assert all(isinstance(error, EverythingFails) for error in stopped.value.exceptions)
     assert SECRET not in str(stopped.value.exceptions[0])
     assert not queue.taken
@@ -119,8 +116,8 @@ async def test_if_it_fails_on_every_episode_it_stops_and_none_is_a_dead_letter()
     "error", [StateUnreadable(problem="a later release"), EverythingFails(where="", number=1, failure="")]
 )
 async def test_an_error_that_stops_on_purpose_stops_at_once(error: Exception) -> None:
-    pipeline, queue = Pipeline({"a": 100}, error), Queue()
+    reconciler, queue = Reconciler({"a": 100}, error), Queue()
     event = Event("a")
     with pytest.raises(type(error)):
-        await handler_of(pipeline, queue).summarize(event)
-    assert (pipeline.fails["a"], event.done, queue.taken) == (99, False, [])
+        await handler_of(reconciler, queue).handle(event)
+    assert (reconciler.fails["a"], event.done, queue.taken) == (99, False, [])

@@ -19,14 +19,13 @@ class Episodes:
     """Store that counts reads under way at a time, and fails with an error."""
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.asked: list[list[str]] = []
+        self.asked: list[str] = []
         self._error = error
 
-    async def versions(self, episode_ids: list[str]) -> dict[str, object]:
-        self.asked.append(episode_ids)
+    async def latest_row(self, scope: str) -> None:
+        self.asked.append(scope)
         if self._error:
             raise self._error
-        return {}
 
 
 async def test_as_many_connections_are_opened_as_an_episode_needs() -> None:

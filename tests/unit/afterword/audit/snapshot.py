@@ -102,24 +102,18 @@ class Announced(NamedTuple):
     revision: int
     event: bytes
     message_ids: bytes
-    episode_revision: int | None = None
-    supersedes: str | None = None
-    reason: str | None = None
 
     def row(self) -> evidence.Announced:
-        *first, made_from, supersedes, reason = self
-        return evidence.Announced(*first, made_from or self.revision, supersedes, reason)
+        return evidence.Announced(*self)
 
 
 class Stored(NamedTuple):
-    revision: int
     fingerprint: str
     messages: frozenset[bytes] = frozenset()
     changes: tuple[tuple[bytes, int], ...] = ()
-    as_of: int = -1
 
     def rows(self, name: str) -> Iterator[tuple[Any, ...]]:
-        yield evidence.StoredEpisode(name, self.revision, self.fingerprint, self.as_of)
+        yield evidence.StoredEpisode(name, self.fingerprint)
         yield from (evidence.StoredMessage(name, message) for message in self.messages)
         yield from (evidence.StoredChange(name, *change) for change in self.changes)
 
@@ -161,7 +155,7 @@ class Snapshot(Circumstances):
     announced: list[Announced] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)
     stored: dict[str, Stored] = field(default_factory=dict)
-    gone: dict[str, int] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
     messages: dict[bytes, Archived] = field(default_factory=dict)
     indexed: set[str] | None = None
@@ -191,7 +185,7 @@ class Snapshot(Circumstances):
         yield from (evidence.AnnouncedDeletion(*ended) for ended in self.ended.items())
         for name, stored in self.stored.items():
             yield from stored.rows(name)
-        yield from (evidence.DeletedEpisode(*gone, gone[0] in self.expired) for gone in self.gone.items())
+        yield from (evidence.DeletedEpisode(gone, gone in self.expired) for gone in self.gone)
         yield from (document.row(message) for message, document in self.messages.items())
         indexed = {closed.episode_id for closed in self.closed} if self.indexed is None else self.indexed
         yield from map(evidence.Indexed, indexed)

@@ -74,10 +74,10 @@ def test_its_line_names_the_last_date_of_our_topics() -> None:
         "receipt r1: 1,200 messages, 1 conversation, 0 dead letters; gone from all stores at 2026-01-05T12:00:00.000Z, "
         "from our topics by 2026-01-05T14:00:00.000Z"
     )
-    endless = TopicDate(topic="episode.retry", gone_by=NEVER, ends={})
+    endless = TopicDate(topic="conversation.updated", gone_by=NEVER, ends={})
     receipt = a_receipt(topics=(*a_receipt().topics, endless))
     assert receipt.line().endswith("by never")
-    assert receipt.unbounded == ["episode.retry"]
+    assert receipt.unbounded == ["conversation.updated"]
 
 
 def test_it_is_read_as_it_was_written_and_by_its_owner_alone(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from afterword.erasing.eraser import ErasurePlan, NotErased, UserNotArchived
 from afterword.erasing.receipt import Receipt
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.summarizer.retries import WAITS
 from tests.samples import a_stored_episode
 from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, crash, outage
 from tests.unit.afterword.erasing.world import SETTINGS, TENANT, ErasesWithoutBroker, Unread, World
@@ -28,7 +27,7 @@ async def test_who_has_episodes_in_a_conversation_keeps_them_though_their_messag
     world = World()
     await world.say("c1", "ann")
     if other:
-        await world.episodes.add(a_stored_episode(user_id=other, tenant_id=TENANT))
+        await world.episodes.put(a_stored_episode(user_id=other, tenant_id=TENANT), None)
     receipt = await world.erase()
     assert [type(event) for event in world.sent] == [deleted]
     assert len(receipt.shared_conversations) == bool(other)
@@ -37,7 +36,7 @@ async def test_who_has_episodes_in_a_conversation_keeps_them_though_their_messag
 async def test_episodes_with_others_of_which_the_archive_has_no_message_are_named() -> None:
     world = World()
     shared = replace(a_stored_episode(user_id="bob", tenant_id=TENANT), participants=("ann", "bob"))
-    await world.episodes.add(shared)
+    await world.episodes.put(shared, None)
     with pytest.raises(UserNotArchived, match="first is c1"):
         await world.erase()
     assert world.sent == []
@@ -49,25 +48,14 @@ async def test_episodes_of_somebody_else_are_not_waited_for() -> None:
     assert (await world.erase()).deleted_conversations == ("anns",)
 
 
-@pytest.mark.parametrize(
-    ("topic", "headers", "is_waited_for"),
-    [
-        (KAFKA.episodes_topic, (), True),
-        (KAFKA.retry_topic, ((WAITS, b"1"),), True),
-        (KAFKA.retry_topic, (), False),  # a fallback that waits for the LLM
-    ],
-)
-def test_what_the_summarizer_has_to_do_for_the_person_is_waited_for(
-    topic: str, headers: tuple[tuple[str, bytes], ...], is_waited_for: bool
-) -> None:
+def test_what_the_summarizer_has_to_do_for_the_person_is_waited_for() -> None:
     async def story() -> None:
-        world = World(unread=[Unread(topic, 7, b"anns", headers=headers)])
+        world = World(unread=[Unread(KAFKA.episodes_topic, 7, b"anns")])
         await world.say("anns", "ann")
-        if is_waited_for:
-            with pytest.raises(NotErased, match="1 records that the summarizer has not taken"):
-                await world.erase(timeout_seconds=0.1)
-            assert world.erasures.receipts == {}
-            world.unread.clear()
+        with pytest.raises(NotErased, match="1 records that the summarizer has not taken"):
+            await world.erase(timeout_seconds=0.1)
+        assert world.erasures.receipts == {}
+        world.unread.clear()
         assert (await world.erase()).counts["messages"] == 1
 
     run_in_virtual_time(story())

@@ -16,7 +16,7 @@ from afterword.streams.log_reader import Position
 from afterword.streams.settings import load_settings
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from tests.doubles.index import MemoryIndex
-from tests.doubles.stores import MemoryEpisodes, MemoryErasures, MemoryMessages, MemoryReplies
+from tests.doubles.stores import MemoryEpisodes, MemoryErasures, MemoryMessages
 from tests.samples import a_message
 from tests.summarizer_world import NO_FAULTS, Faults
 
@@ -41,7 +41,6 @@ class World:
 
     messages: MemoryMessages = field(default_factory=MemoryMessages)
     episodes: MemoryEpisodes = field(default_factory=MemoryEpisodes)
-    replies: MemoryReplies = field(default_factory=MemoryReplies)
     erasures: MemoryErasures = field(default_factory=MemoryErasures)
     offsets: Any = field(default_factory=count)
     unread: list[Unread] = field(default_factory=list)
@@ -63,7 +62,7 @@ class ErasesWithoutBroker(Eraser):
     def __init__(self, world: World, faults: Faults = NO_FAULTS) -> None:
         super().__init__(SETTINGS)
         self.world = world
-        given = {name: faults.around(getattr(world, name)) for name in ("messages", "episodes", "replies", "erasures")}
+        given = {name: faults.around(getattr(world, name)) for name in ("messages", "episodes", "erasures")}
         parts: Any = SimpleNamespace(**given, index=MemoryIndex(), prepare_database=nothing)
         self._stores = parts
         self._log = self._queue = self  # type: ignore[assignment]

@@ -7,17 +7,17 @@ from typing import Any
 
 from afterword.memory import Context, Memory
 from afterword.schemas import EpisodeMessage, MessageCreated
-from afterword.schemas.ids import episode_id, message_key, scope_id
-from afterword.streams.stores.episodes import stored_episode
+from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.messages import ArchivedMessage, Selection
+from afterword.streams.summarizer.conversations import Scope, counted_in, read_history
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.revisions import summary_created
-from afterword.streams.summarizer.rolling import longest_text, next_row
+from afterword.streams.summarizer.reconciler import archived
+from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.tokens import count_tokens
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
-from tests.samples import NOON, a_closed_episode, a_message
+from tests.samples import NOON, a_closed_episode, a_message, a_stored_episode_of
 
 ROLLING_TOKENS = 800
 
@@ -94,17 +94,19 @@ class Remembered:
         }
         ids = {"episode_id": episode_id(conversation, ordinal, agent_id)}
         closed = a_closed_episode(ordinal, conversation, messages=core, overlap=(), **given, **ids)
-        row = await self.episodes.latest_row(scope)
-        request = SummaryRequest(closed, row.content if row else "", longest_text(row, ROLLING_TOKENS))
-        made = summary_created(closed, await ExtractiveProvider().summarize(request), NOON)
-        summary = made.model_copy(update={"rolling_ordinals": (ordinal,)})
-        await self.episodes.add(stored_episode(closed, summary))
-        if rolling and (following := next_row(row, summary, ROLLING_TOKENS)):
-            assert await self.episodes.put_row(following, row)
-        await self.episodes.advance(summary)
-        await self.messages.assign(
-            summary.episode_id, [message_key(conversation, m.id, summary.tenant_id) for m in core]
-        )
+        whose = Scope.of(closed)
+        history = await read_history(self.episodes, whose, ordinal, SummaryRules(ROLLING_TOKENS))
+        request = SummaryRequest(closed, history.text, history.rules.row_tokens)
+        texts = await ExtractiveProvider().summarize(request)
+        stored = a_stored_episode_of(closed, texts)
+        summary = stored.summary
+        assert await self.episodes.put(stored, None)
+        if rolling:
+            row, before = history.next_row(scope, summary, texts.rolling_summary, stored.cause)
+            assert await self.episodes.put_row(row, before)
+        known = history.conversation
+        assert await self.episodes.put_conversation(counted_in(known, whose, summary, stored.cause), known)
+        await self.messages.assign(summary.episode_id, [archived(message, closed) for message in core])
         await self.index.put(summary, {m.id: m.content for m in core})
 
 

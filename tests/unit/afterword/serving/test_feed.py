@@ -44,7 +44,7 @@ class Feeding:
 
     async def versions(self, episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
         """Those that are stored; by default the first revision."""
-        return {name: self.stored.get(name, EpisodeVersion(1, -1, -1)) for name in episode_ids}
+        return {name: self.stored.get(name, EpisodeVersion(1)) for name in episode_ids}
 
     async def come(self, event: Model, kind: str, owner: tuple[str, bytes] | None = None) -> None:
         topic = Kafka().episodes_topic if kind == "episode.closed" else kind
@@ -194,9 +194,9 @@ async def test_what_the_headers_tell_to_be_foreign_is_not_decoded(
 @pytest.mark.parametrize(
     ("stored", "kinds"),
     [
-        (EpisodeVersion(1, -1, -1), ["episode.closed", "summary.created", "summary.deleted"]),
-        (EpisodeVersion(2, -1, -1), ["episode.closed", "summary.deleted"]),
-        (EpisodeVersion(1, -1, -1, "deleted"), ["summary.deleted"]),
+        (EpisodeVersion(1), ["episode.closed", "summary.created", "summary.deleted"]),
+        (EpisodeVersion(2), ["episode.closed", "summary.deleted"]),
+        (EpisodeVersion(1, "deleted"), ["summary.deleted"]),
     ],
 )
 async def test_a_text_that_is_gone_or_was_replaced_is_not_handed_out(stored: EpisodeVersion, kinds: list[str]) -> None:

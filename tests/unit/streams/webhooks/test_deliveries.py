@@ -263,7 +263,7 @@ def test_waits_are_those_that_the_endpoint_asks_for() -> None:
 
 
 async def test_a_summary_that_was_deleted_or_replaced_is_not_posted_however_late_it_is_tried() -> None:
-    stored = {"a:1": EpisodeVersion(1, -1, -1), "b:1": EpisodeVersion(2, -1, -1), "c:1": EpisodeVersion(2, -1, -1, "x")}
+    stored = {"a:1": EpisodeVersion(1), "b:1": EpisodeVersion(2), "c:1": EpisodeVersion(2, "x")}
     away = True
 
     async def versions(names: Sequence[str]) -> Mapping[str, EpisodeVersion]:
@@ -286,7 +286,7 @@ async def test_a_summary_that_was_deleted_or_replaced_is_not_posted_however_late
 
     async def fail_and_delete() -> None:
         await until(lambda: endpoint.failed["a:1:1"] > 1)
-        stored["a:1"] = EpisodeVersion(2, -1, -1, "deleted")
+        stored["a:1"] = EpisodeVersion(2, "deleted")
 
     await asyncio.gather(handler.deliver(Given(records["a:1:1"])), fail_and_delete())
     assert endpoint.taken == []

@@ -12,7 +12,7 @@ from afterword.streams.summarizer.llm.client import Asking
 from afterword.streams.summarizer.llm.retrying import RetryBudget
 from tests.doubles.llm import a_client
 
-LLM = Llm(provider="openai", model="m", attempts=2, cache_seconds=0)
+LLM = Llm(provider="openai", model="m", attempts=2)
 
 
 class Server:

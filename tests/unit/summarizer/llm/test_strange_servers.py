@@ -17,7 +17,7 @@ from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.doubles.llm import an_llm_provider
 from tests.samples import a_closed_episode, an_episode_message
 
-LLM = Llm(provider="openai", model="m", cache_seconds=0, attempts=2, retry_budget_seconds=0.1)
+LLM = Llm(provider="openai", model="m", attempts=2, retry_budget_seconds=0.1)
 FLAGGED, OTHER = "The kayak is green.", "The boat is green."
 TEXT = "Odile repaired the red tractor near Vannes. She replaced the worn belt. The work took two days."
 TEXTS = {"title": "Tractor", "short_summary": "Odile did it.", "long_summary": TEXT, "rolling_summary": TEXT}

@@ -45,7 +45,7 @@ def metrics() -> Metrics:
 async def test_each_question_is_counted_by_how_it_ended(metrics: Metrics) -> None:
     good, cut_off = Reply("yes", Usage(prompt_tokens=7, completion_tokens=3)), Reply("", Usage(), cut_off=True)
     protocol = Protocol(good, *[cut_off] * ANSWERS, ProviderRateLimited(retry_after=1))
-    client = LlmClient(protocol, LLM, None, metrics, NoOpTracer())
+    client = LlmClient(protocol, LLM, metrics, NoOpTracer())
     await ask(client)
     for ended in (AnswerInvalid, ProviderRateLimited):
         with pytest.raises(ended):
@@ -78,7 +78,7 @@ async def test_a_question_to_an_llm_is_a_span_with_its_tokens(
     metrics: Metrics, spans: InMemorySpanExporter, tracer: Tracer
 ) -> None:
     reply = Reply(SECRET, Usage(prompt_tokens=7, completion_tokens=3))
-    await ask(LlmClient(Protocol(reply), LLM, None, metrics, tracer))
+    await ask(LlmClient(Protocol(reply), LLM, metrics, tracer))
     span = by_name(spans)["chat m-1"]
     assert span.attributes is not None
     expected = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "m-1", "gen_ai.operation.name": "chat"}
@@ -93,7 +93,7 @@ async def test_a_question_that_fails_has_the_type_of_its_error_and_not_what_it_s
     nameless = LLM.model_copy(update={"model": None})
     failing = Protocol(ProviderUnavailable(problem=SECRET))
     with pytest.raises(ProviderUnavailable):
-        await ask(LlmClient(failing, nameless, None, metrics, tracer))
+        await ask(LlmClient(failing, nameless, metrics, tracer))
     span = by_name(spans)["chat"]
     assert span.attributes is not None
     assert span.attributes["error.type"] == "provider_unavailable"

@@ -1,0 +1,302 @@
+"""Rolling rows, title and counts of a conversation, which follow its episodes."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, Self
+
+from afterword.schemas import (
+    ConversationUpdated,
+    EpisodeClosed,
+    EpisodeMessage,
+    RollingSummary,
+    SummaryCreated,
+    SummaryDeleted,
+)
+from afterword.schemas.ids import episode_id, scope_id
+from afterword.streams.settings import MOST_PENDING_EPISODES
+from afterword.streams.stores.episodes import (
+    Cause,
+    Conversation,
+    EpisodeStore,
+    RollingRow,
+    StoredEpisode,
+    agent_of_scope,
+)
+from afterword.streams.summarizer.current import Current, of_stored
+from afterword.streams.summarizer.extractive import condense
+from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.rolling import History, SummaryRules, inputs_of, remade
+from afterword.streams.summarizer.steps import StepRunner
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.tokens import count_tokens
+
+
+class Scope(NamedTuple):
+    """A conversation, or an agent's part of one where episodes are kept by agent."""
+
+    conversation_id: str
+    agent_id: str | None
+    tenant_id: str | None
+
+    @classmethod
+    def of(cls, event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> Self:
+        return cls(event.conversation_id, agent_of_scope(event), event.tenant_id)
+
+    @property
+    def id(self) -> str:
+        return scope_id(self.conversation_id, self.agent_id)
+
+    def episode_id(self, ordinal: int) -> str:
+        return episode_id(self.conversation_id, ordinal, self.agent_id)
+
+
+class RowText(NamedTuple):
+    """What the LLM wrote for a row, with its last episode."""
+
+    text: str
+    before: tuple[tuple[int, int], ...]
+    """The other episodes of the row, as in RollingRow."""
+
+
+class Conversations:
+    """Keeps rows, title and counts as the stored episodes want them. Every call may be repeated."""
+
+    def __init__(self, episodes: EpisodeStore, summarizer: Summarizer, steps: StepRunner, rules: SummaryRules) -> None:
+        self._episodes = episodes
+        self._summarizer = summarizer
+        self._retry_until_success = steps.retry_until_success
+        self._rules = rules
+
+    async def grow(
+        self, scope: Scope, summary: SummaryCreated, written: RowText | None, history: History, cause: Cause
+    ) -> list[RollingRow]:
+        """Put a new episode into a row if it is due, and return that row.
+
+        `history`: of before it; `written`: what the LLM has made of both, if it was asked for that.
+        """
+        text = written.text if written else None
+        while not history.is_covered:
+            if not history.is_due(summary.compression.tokens_before):
+                return []
+            if text is None:
+                lines = filter(None, (history.text, summary.long_summary))
+                text = condense("\n".join(lines), self._rules.row_tokens)
+            row, before = history.next_row(scope.id, summary, text, cause)
+            if await self._put_row(row, before):
+                return [row]
+            text = None
+            history = await self._history(scope, summary.ordinal)
+        return await self.remake(scope, {summary.ordinal: written}, cause)
+
+    async def remake(
+        self,
+        scope: Scope,
+        texts: Mapping[int, RowText | None],
+        cause: Cause | None = None,
+        *,
+        renewed: Collection[int] = (),
+        asks: bool = True,
+    ) -> list[RollingRow]:
+        """Let the rows that have these episodes say what their long summaries say now, and return those rows.
+
+        `texts`: what the LLM wrote for the row, where it was asked for that with the row's last episode; otherwise it
+        is asked for each row, if it `asks`. `cause`: the record, if any. `renewed`: episodes with the texts of before.
+        """
+        rows = await self._retry_until_success("find", lambda: self._episodes.rows(scope.id, min(texts)))
+        held = [row for row in rows if any(row.first_ordinal <= one <= row.last_ordinal for one in texts)]
+        return [await self._remake(scope, row, texts, cause, renewed, asks=asks) for row in held]
+
+    async def _remake(
+        self,
+        scope: Scope,
+        row: RollingRow,
+        texts: Mapping[int, RowText | None],
+        cause: Cause | None,
+        renewed: Collection[int],
+        *,
+        asks: bool,
+    ) -> RollingRow:
+        while True:
+            left = await self._between(scope, row.first_ordinal, row.last_ordinal)
+            wanted, known = inputs_of([one.summary for one in left]), dict(row.inputs)
+            if wanted == row.inputs and (cause is None or not row.cause.is_before(cause)):
+                return row
+            is_same = [ordinal for ordinal, _ in wanted] == [*known] and all(
+                known[ordinal] == revision or ordinal in renewed for ordinal, revision in wanted
+            )
+            written = texts.get(row.last_ordinal)
+            if is_same:
+                text = row.content
+            elif written is not None and wanted[:-1] == written.before:
+                text = written.text
+            else:
+                text = await self._composed(left) if asks else self._condensed(left)
+            made_at = left[-1].summary.created_at if left else row.updated_at
+            made = remade(row, wanted, text, cause or row.cause, made_at)
+            if await self._put_row(made, row):
+                return made
+            number = row.row
+            rows = await self._retry_until_success("find", lambda: self._episodes.rows(scope.id, row.last_ordinal))  # noqa: B023 – awaited here
+            row = next(found for found in rows if found.row == number)
+
+    async def _between(self, scope: Scope, first: int, last: int) -> tuple[StoredEpisode, ...]:
+        read = partial(episodes_between, self._episodes, scope, first, last)
+        return await self._retry_until_success("find", read)
+
+    async def _composed(self, episodes: Sequence[StoredEpisode]) -> str:
+        """Ask the LLM for a text about these episodes, which are given by their long summaries."""
+        texts = [one for one in episodes if one.summary.long_summary]
+        joined = self._joined(texts)
+        if count_tokens(joined) <= self._rules.rolling_max_tokens or self._summarizer.name == ExtractiveProvider.name:
+            return condense(joined, self._rules.row_tokens)
+        core = tuple(
+            EpisodeMessage(
+                id=one.summary.episode_id,
+                role="assistant",
+                content=f"Summary of episode {one.ordinal}: {one.summary.long_summary}",
+                sent_at=one.summary.ended_at,
+                user_id=one.summary.user_id,
+            )
+            for one in texts
+        )
+        request = SummaryRequest(of_stored(texts[-1], Current(core)), "", self._rules.row_tokens)
+        answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
+        return answer.rolling_summary if answer.quality.source == "llm" else self._condensed(texts)
+
+    def _condensed(self, episodes: Sequence[StoredEpisode]) -> str:
+        return condense(self._joined(episodes), self._rules.row_tokens)
+
+    def _joined(self, episodes: Sequence[StoredEpisode]) -> str:
+        return "\n".join(one.summary.long_summary for one in episodes if one.summary.long_summary)
+
+    async def count(self, scope: Scope, summary: SummaryCreated, cause: Cause, history: History) -> Conversation:
+        """Count a new episode, and let its title be the conversation's. `history`: of before it."""
+        known = history.conversation
+        while known is None or known.last_ordinal < summary.ordinal:
+            counted = counted_in(known, scope, summary, cause)
+            if await self._put(counted, known):
+                return counted
+            known = await self._known(scope)
+        return await self.recount(scope, cause) or known
+
+    async def recount(self, scope: Scope, cause: Cause | None = None) -> Conversation | None:
+        """Set title and counts from the stored episodes; None if there never were any. `cause`: the record, if any."""
+        while known := await self._known(scope):
+            counted = await self._retry_until_success("store_conversation", lambda: self._counted(scope, known))
+            latest = cause if cause is not None and known.cause.is_before(cause) else known.cause
+            counted = replace(counted, cause=latest)
+            if counted == known:
+                return known
+            counted = replace(counted, revision=known.revision + 1)
+            if await self._put(counted, known):
+                return counted
+        return None
+
+    async def _counted(self, scope: Scope, known: Conversation) -> Conversation:
+        totals = await self._episodes.totals(scope.conversation_id, scope.agent_id)
+        ends = [scope.episode_id(totals.first_ordinal), scope.episode_id(totals.last_ordinal)]
+        found = await self._episodes.lookup(ends)
+        first, last = found.get(ends[0]), found.get(ends[1])
+        if not (isinstance(first, StoredEpisode) and isinstance(last, StoredEpisode)):
+            return replace(known, title="", user_id="", episode_count=0, message_count=0, token_count=0)
+        return replace(
+            known,
+            title=last.summary.title,
+            user_id=first.summary.user_id,
+            episode_count=totals.episodes,
+            message_count=totals.messages,
+            token_count=totals.tokens,
+            last_ordinal=max(known.last_ordinal, totals.last_ordinal),
+            updated_at=last.summary.created_at,
+        )
+
+    async def _history(self, scope: Scope, ordinal: int) -> History:
+        read = partial(read_history, self._episodes, scope, ordinal, self._rules)
+        return await self._retry_until_success("find", read)
+
+    async def _known(self, scope: Scope) -> Conversation | None:
+        return await self._retry_until_success("find", lambda: self._episodes.conversation(scope.id))
+
+    async def _put(self, conversation: Conversation, before: Conversation | None) -> bool:
+        return await self._retry_until_success(
+            "store_conversation", lambda: self._episodes.put_conversation(conversation, before)
+        )
+
+    async def _put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
+        return await self._retry_until_success("store_rolling", lambda: self._episodes.put_row(row, before))
+
+
+async def read_history(episodes: EpisodeStore, scope: Scope, ordinal: int, rules: SummaryRules) -> History:
+    """Read what is known of a conversation before an episode. Raises: StoreUnavailable."""
+    row, known = await asyncio.gather(episodes.latest_row(scope.id), episodes.conversation(scope.id))
+    if known is not None and known.tenant_id != scope.tenant_id:
+        return History(rules, row, (), known, is_foreign=True)
+    first, is_covered = row.last_ordinal + 1 if row else 1, False
+    if ordinal < first:
+        row, is_covered = (await episodes.rows(scope.id, ordinal))[0], True
+        first = row.first_ordinal
+    before = await episodes_between(episodes, scope, max(first, ordinal - MOST_PENDING_EPISODES), ordinal - 1)
+    return History(rules, row, tuple(one.summary for one in before), known, is_covered=is_covered)
+
+
+async def episodes_between(episodes: EpisodeStore, scope: Scope, first: int, last: int) -> tuple[StoredEpisode, ...]:
+    """Read the episodes of a range, oldest first. Raises: StoreUnavailable."""
+    if first > last:
+        return ()
+    count = last - first + 1
+    found = await episodes.latest(scope.conversation_id, count, before=last + 1, agent_id=scope.agent_id)
+    return tuple(one for one in reversed(found) if one.ordinal >= first)
+
+
+def counted_in(known: Conversation | None, scope: Scope, summary: SummaryCreated, cause: Cause) -> Conversation:
+    """The conversation with one more episode, its last."""
+    begun = known if known is not None and known.episode_count else None
+    return Conversation(
+        conversation_id=scope.id,
+        revision=known.revision + 1 if known else 1,
+        cause=cause,
+        title=summary.title,
+        user_id=begun.user_id if begun else summary.user_id,
+        tenant_id=known.tenant_id if known else summary.tenant_id,
+        episode_count=(begun.episode_count if begun else 0) + 1,
+        last_ordinal=summary.ordinal,
+        message_count=(begun.message_count if begun else 0) + summary.message_count,
+        updated_at=summary.created_at,
+        token_count=(begun.token_count if begun else 0) + summary.compression.tokens_before,
+    )
+
+
+def updated(
+    scope: Scope, conversation: Conversation, rows: Sequence[RollingRow], cause: Cause
+) -> ConversationUpdated | None:
+    """The event of what this record has changed of a conversation, and of these rows; None if that is nothing."""
+    mine = [row for row in rows if row.cause == cause]
+    if not mine and conversation.cause != cause:
+        return None
+    rolling = [
+        RollingSummary(
+            row=row.row,
+            revision=row.revision,
+            first_ordinal=row.first_ordinal,
+            last_ordinal=row.last_ordinal,
+            text=row.content,
+        )
+        for row in mine
+    ]
+    return ConversationUpdated(
+        event_id=f"{scope.id}:{cause.partition}:{cause.offset}",
+        revision=conversation.revision,
+        conversation_id=scope.conversation_id,
+        user_id=conversation.user_id,
+        agent_id=scope.agent_id,
+        tenant_id=conversation.tenant_id,
+        title=conversation.title,
+        rolling=tuple(rolling),
+        episode_count=conversation.episode_count,
+        message_count=conversation.message_count,
+        last_ordinal=conversation.last_ordinal,
+        updated_at=conversation.updated_at,
+    )

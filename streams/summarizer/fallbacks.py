@@ -1,0 +1,141 @@
+"""Fallbacks that the LLM is to replace: when, and the timer that asks for it."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import structlog
+from aiokafka.errors import KafkaError
+
+from afterword.schemas import EpisodeRedo
+from afterword.schemas.base import utc_milliseconds
+from afterword.schemas.episodes import EPISODE_REDO
+from afterword.schemas.headers import Headers, cloud_event
+from afterword.schemas.ids import event_id
+from afterword.streams.errors import (
+    BrokerUnavailable,
+    BudgetExhausted,
+    ProviderError,
+    ProviderUnavailable,
+    StoreUnavailable,
+)
+from afterword.streams.settings import Retry
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, living
+from afterword.streams.summarizer.providers import Maker
+from afterword.streams.summarizer.steps import error_type
+from afterword.streams.summarizer.summarizer import Summarizer
+
+STAGE = "fallbacks"
+CE_SOURCE = "afterword/summarizer"
+TRANSIENT = (ProviderUnavailable, BudgetExhausted)
+"""Errors that say nothing about the episode: the LLM did not answer at all."""
+MOST_DOUBLINGS = 30
+MOST_REQUESTED = 8
+"""Requests of one worker that are not handled yet: new episodes keep most of the LLM's capacity."""
+POLL_SECONDS = 1.0
+LONGEST_POLL_SECONDS = 30.0
+"""Pause between two looks while nothing is due, or the LLM does not answer."""
+
+Send = Callable[[EpisodeRedo], Awaitable[None]]
+"""Send a request; returns after the broker's acknowledgement. Raises: KafkaError."""
+
+log = structlog.get_logger()
+
+
+def next_attempt(retry: Retry, attempt: int, unusable: int, now: datetime) -> datetime | None:
+    """Time of the attempt after this many, of which some had an unusable answer; None if there is no more."""
+    if attempt >= retry.attempts or unusable >= retry.unusable_answers:
+        return None
+    return utc_milliseconds(now + timedelta(seconds=delay_seconds(attempt + 1, retry)))
+
+
+def delay_seconds(number: int, retry: Retry) -> float:
+    """Double the delay with each attempt, up to `longest_delay_seconds`."""
+    doublings = min(number - 1, MOST_DOUBLINGS)
+    return min(retry.first_delay_seconds * float(2**doublings), retry.longest_delay_seconds)
+
+
+def request_for(stored: StoredEpisode, maker: Maker, now: datetime) -> EpisodeRedo:
+    """The request to write the texts of an episode again."""
+    summary = stored.summary
+    return EpisodeRedo(
+        conversation_id=summary.conversation_id,
+        tenant_id=summary.tenant_id,
+        episode_id=summary.episode_id,
+        revision=summary.revision,
+        attempt=stored.attempt,
+        model=maker.model,
+        prompt_version=maker.prompt_version or "",
+        requested_at=utc_milliseconds(now),
+    )
+
+
+def redo_headers(redo: EpisodeRedo, source: str) -> Headers:
+    ce_id = f"{event_id(redo.episode_id, redo.revision)}:redo:{redo.attempt}"
+    return cloud_event(EPISODE_REDO, ce_id, source, redo.requested_at)
+
+
+class FallbackTimer:
+    """Asks for fallbacks to be replaced when they are due and the LLM answers.
+
+    Every summarizer has one. Of several requests for the same attempt all but one come to nothing, and one that is lost
+    on the way is made again.
+    """
+
+    def __init__(
+        self,
+        episodes: EpisodeStore,
+        llm: Summarizer,
+        send: Send,
+        maker: Maker,
+        retry: Retry,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._episodes = episodes
+        self._llm = llm
+        self._send = send
+        self._maker = maker
+        self._retry = retry
+        self._clock = clock
+        self._requested: dict[str, StoredEpisode] = {}
+
+    async def run(self) -> None:
+        """Look for fallbacks that are due until cancelled; return at once if none is ever replaced."""
+        pause = POLL_SECONDS
+        while self._retry.attempts:
+            try:
+                is_busy = await self.tick()
+            except (StoreUnavailable, ProviderError, BrokerUnavailable, KafkaError) as error:
+                log.info("fallbacks_wait", stage=STAGE, error_type=error_type(error))
+                is_busy = False
+            pause = POLL_SECONDS if is_busy else min(pause * 2, LONGEST_POLL_SECONDS)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 – spreads load
+
+    async def tick(self) -> bool:
+        """Ask for what is due, as far as earlier requests are handled; return whether any is not.
+
+        Raises: StoreUnavailable, BrokerUnavailable, KafkaError; ProviderError while the LLM cannot be reached.
+        """
+        now = self._clock()
+        self._requested = await self._unhandled(now)
+        room = MOST_REQUESTED - len(self._requested)
+        due = await self._episodes.due(now, room) if room > 0 else []
+        if due:
+            await self._llm.check()
+        again_at = utc_milliseconds(now + timedelta(seconds=self._retry.longest_delay_seconds))
+        for episode in due:
+            requested = replace(episode, due_at=again_at)
+            if await self._episodes.put(requested, episode):
+                self._requested[episode.summary.episode_id] = requested
+                await self._send(request_for(episode, self._maker, now))
+        return bool(self._requested)
+
+    async def _unhandled(self, now: datetime) -> dict[str, StoredEpisode]:
+        stored = living((await self._episodes.lookup(list(self._requested))).values())
+        return {
+            name: asked
+            for name, asked in self._requested.items()
+            if name in stored and stored[name].version == asked.version and (asked.due_at or now) > now
+        }

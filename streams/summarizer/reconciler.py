@@ -1,0 +1,660 @@
+"""Reconciling: the one way in which summaries are made, made again and taken away.
+
+A record says where to look, never what to do. `reconcile` reads what is stored and what the archive holds now, stores
+the difference, and announces what its record changed. Each write replaces the version that was read, or else everything
+is read and decided again; so it may be repeated, interrupted anywhere, and done by two workers at the same time.
+
+A record announces the revisions that it caused, whenever it is handled, and leaves all others to the records that
+caused those. One whose change is in a revision already makes the next one of the same texts: else a worker that has
+lost the partition could store a revision that nobody announces.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import Enum
+from typing import Any, Literal, NamedTuple
+
+import structlog
+
+from afterword.schemas import (
+    Compression,
+    ConversationDeleted,
+    ConversationUpdated,
+    EpisodeAmended,
+    EpisodeClosed,
+    EpisodeMessage,
+    EpisodeRedo,
+    InvalidRecord,
+    MessageCreated,
+    MessageDeleted,
+    MessageEdited,
+    Quality,
+    SummaryCreated,
+    SummaryDeleted,
+    Usage,
+)
+from afterword.schemas.base import utc_milliseconds
+from afterword.schemas.episodes import CARRIED
+from afterword.schemas.ids import event_id, message_key
+from afterword.schemas.summaries import REDONE
+from afterword.streams.errors import (
+    AfterwordError,
+    EpisodeConflict,
+    ProviderError,
+)
+from afterword.streams.settings import Retention, Retry
+from afterword.streams.stores.coalescing import Coalesced
+from afterword.streams.stores.episodes import (
+    Cause,
+    DeletedEpisode,
+    Episode,
+    EpisodeStore,
+    StoredEpisode,
+    revisions_until,
+)
+from afterword.streams.stores.index import EpisodeIndex
+from afterword.streams.stores.messages import NEVER, ArchiveChange, ArchivedMessage, MessageArchive
+from afterword.streams.summarizer.conversations import Conversations, RowText, Scope, read_history, updated
+from afterword.streams.summarizer.current import Current, MessageState, current, of_event, of_stored
+from afterword.streams.summarizer.embedders import Embedder, embed_messages
+from afterword.streams.summarizer.fallbacks import TRANSIENT, next_attempt
+from afterword.streams.summarizer.providers import Maker
+from afterword.streams.summarizer.rolling import History, SummaryRules, in_zone, inputs_of
+from afterword.streams.summarizer.steps import PUBLISH, StepRunner
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
+from afterword.streams.together import together
+from afterword.streams.tokens import count_tokens
+
+AT_A_TIME = 8
+"""Episodes of a deleted conversation that are deleted at a time: the stores have others to serve."""
+PAGE_EPISODES = 50
+STAGE = "summarizer"
+
+Event = SummaryCreated | SummaryDeleted | ConversationUpdated
+Publish = Callable[[Event], Awaitable[None]]
+"""Send an event; returns after the broker's acknowledgement."""
+Clock = Callable[[], datetime]
+ReadMessages = Callable[[Sequence[str]], Awaitable[dict[str, MessageState]]]
+
+log = structlog.get_logger()
+
+
+class NotRedone(AfterwordError):
+    """the summary stays as it is: {problem}"""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a record asks for: to look at some episodes, and why."""
+
+    cause: Cause
+    closed: EpisodeClosed | None = None
+    """The episode that closed."""
+    amended: EpisodeAmended | None = None
+    redo: EpisodeRedo | None = None
+
+    @property
+    def reason(self) -> Literal["edited", "deleted", "redone"] | None:
+        """Reason of the revisions that it makes, as in their events."""
+        if self.amended is not None:
+            return self.amended.change
+        return REDONE if self.redo is not None else None
+
+    @property
+    def takes_all(self) -> bool:
+        """Return whether it deletes a whole conversation."""
+        return self.amended is not None and self.amended.message_id is None
+
+    @property
+    def deletes(self) -> bool:
+        return self.amended is not None and self.amended.change == "deleted"
+
+
+class Step(Enum):
+    """What is to be done with a stored episode."""
+
+    KEEP = "keep"
+    RENEW = "renew"
+    """Store the next revision with the same texts."""
+    MAKE = "make"
+    """Store the next revision with texts of the messages that are left, or a tombstone if none is."""
+
+
+class Made(NamedTuple):
+    """An episode as it is stored after its turn."""
+
+    episode: Episode
+    now: Current
+    step: Step
+    history: History | None = None
+    """Of before the episode, where that was read."""
+    written: RowText | None = None
+    """What the LLM wrote for the episode's row."""
+
+
+class Reconciler:
+    """Handles many records at a time, those of one conversation in order. Every step is retried until it succeeds."""
+
+    def __init__(
+        self,
+        *,
+        episodes: EpisodeStore,
+        messages: MessageArchive,
+        index: EpisodeIndex,
+        summarizer: Summarizer,
+        embedder: Embedder | None,
+        publish: Publish,
+        steps: StepRunner,
+        rules: SummaryRules,
+        maker: Maker,
+        retry: Retry,
+        retention: Retention | None = None,
+        clock: Clock = now,
+    ) -> None:
+        """`maker`: of the summaries that are made here."""
+        self._episodes = episodes
+        self._messages = messages
+        self._read_changed = Coalesced(messages.changed)  # for every episode, of which many are in flight
+        self._index = index
+        self._summarizer = summarizer
+        self._embedder = embedder
+        self._publish = publish
+        self._retry_until_success = steps.retry_until_success
+        self._rules = rules
+        self._maker = maker
+        self._retry = retry
+        self._retention = retention or Retention()
+        self._clock = clock
+        self._conversations = Conversations(episodes, summarizer, steps, rules)
+
+    # -- the records
+
+    async def closed(self, episode: EpisodeClosed, cause: Cause) -> None:
+        """Raises: EpisodeConflict if the episode is stored with other messages."""
+        await self.reconcile(Scope.of(episode), [episode.ordinal], Task(cause, closed=episode))
+
+    async def amended(self, amended: EpisodeAmended, cause: Cause) -> None:
+        """Raises: InvalidRecord for a message that nobody knows, or of another tenant, and for one that has expired."""
+        held = await self._held(amended)
+        if any(scope.tenant_id != amended.tenant_id for scope in held):
+            raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
+        change = change_of(amended)
+        await self._retry_until_success("store_messages", lambda: self._messages.change(change))
+        if amended.message_id is not None:
+            whose = Scope(amended.conversation_id, None, amended.tenant_id)
+            state = (await self._states(whose, [amended.message_id])).get(amended.message_id)
+            check_known(state, amended, is_held=bool(held))
+        for scope, ordinals in held.items():
+            await self.reconcile(scope, sorted(ordinals), Task(cause, amended=amended))
+
+    async def redo(self, redo: EpisodeRedo, cause: Cause) -> None:
+        """Let the LLM write the next revision of an episode. Raises: InvalidRecord for another tenant."""
+        found = await self._lookup(redo.episode_id)
+        if found is None or found.event.conversation_id != redo.conversation_id:
+            return
+        if found.event.tenant_id != redo.tenant_id:
+            raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
+        await self.reconcile(Scope.of(found.event), [found.ordinal], Task(cause, redo=redo))
+
+    async def _held(self, amended: EpisodeAmended) -> dict[Scope, list[int]]:
+        """The episodes that may change: those that have the message, or had ended before the conversation was deleted.
+
+        Those are their ordinals, by scope.
+        """
+        held: dict[Scope, list[int]] = defaultdict(list)
+        message_id, after = amended.message_id, None
+        if message_id is not None:
+            for episode in await self._retry_until_success(
+                "find", lambda: self._episodes.holding(amended.conversation_id, message_id)
+            ):
+                held[Scope.of(episode.event)].append(episode.ordinal)
+            return held
+        while page := await self._retry_until_success(
+            "find",
+            lambda: self._episodes.page(after, PAGE_EPISODES, amended.conversation_id),  # noqa: B023 – awaited here
+        ):
+            for episode in page:
+                if episode.last_offset < amended.offset:
+                    held[Scope.of(episode.event)].append(episode.ordinal)
+            after = page[-1].event.episode_id
+        return held
+
+    # -- the one way
+
+    async def reconcile(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
+        """Make episodes and rows of a scope what they should be, and announce what the task's record changed.
+
+        Raises: EpisodeConflict, InvalidRecord.
+        """
+        done = await self._take_away(scope, ordinals, task) if task.deletes else {}
+        for ordinal in ordinals:
+            if ordinal not in done and (made := await self._episode(scope, ordinal, task)):
+                done[ordinal] = made
+        mine = [done[ordinal] for ordinal in ordinals if ordinal in done and done[ordinal].episode.cause == task.cause]
+        if not mine:
+            return
+        event, *_ = await together(self._conversation(scope, mine, task), *[self._finish(one, task) for one in mine])
+        if task.closed is not None:
+            await self._unfollow_expired(scope, task.closed)
+        for one in mine:
+            await self._announce(one.episode.event)
+        if event is not None:
+            await self._announce(event)
+
+    async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> dict[int, Made]:
+        """Remove texts that were made from what is deleted, before anybody waits for an LLM.
+
+        Returns the episodes of which nothing is left.
+        """
+        found: list[Made | None] = []
+        for start in range(0, len(ordinals), AT_A_TIME):
+            some = ordinals[start : start + AT_A_TIME]
+            found += await together(*[self._blank(scope, ordinal, task) for ordinal in some])
+        taken = [one for one in found if one is not None]
+        if taken:
+            texts = dict.fromkeys(one.episode.ordinal for one in taken)
+            await self._conversations.remake(scope, texts, task.cause, asks=False)
+            await self._conversations.recount(scope, task.cause)
+        return {one.episode.ordinal: one for one in taken if isinstance(one.episode, DeletedEpisode)}
+
+    async def _blank(self, scope: Scope, ordinal: int, task: Task) -> Made | None:
+        """Leave nothing of an episode, or of its texts; None if they have nothing that is deleted."""
+        while True:
+            stored = await self._lookup(scope.episode_id(ordinal))
+            if not isinstance(stored, StoredEpisode):
+                return None
+            read = await self._current(scope, stored, task)
+            if read.core and not read.deleted.intersection(dict(stored.inputs)):
+                return None
+            made = self._deleted(stored, read, task) if not read.core else self._blanked(stored, read, task)
+            if await self._put(made, stored):
+                await self._remove_point(made)
+                return Made(made, read, Step.MAKE)
+
+    async def _episode(self, scope: Scope, ordinal: int, task: Task) -> Made | None:
+        """Store the next revision of an episode if there is to be one; None if there is no such episode."""
+        name = scope.episode_id(ordinal)
+        read: Current | None = None
+        history: History | None = None
+        if task.closed is not None:  # all at once: most are new
+            stored, read, history = await asyncio.gather(
+                self._lookup(name), self._current(scope, None, task), self._history(scope, ordinal)
+            )
+        else:
+            stored = await self._lookup(name)
+        while True:
+            if stored is None and task.closed is None:
+                return None
+            read = read or await self._current(scope, stored, task)
+            step = decide(stored, read, task)
+            if step is Step.KEEP:
+                assert stored is not None  # noqa: S101 – there is something to keep
+                return Made(stored, read, step, history)
+            made, written = await self._next(scope, ordinal, stored, read, history, task, step)
+            if await self._put(made, stored) or (stored := await self._lookup(name)) == made:
+                return Made(made, read, step, history, written)
+            read = history = None  # another writer was faster
+
+    async def _next(
+        self,
+        scope: Scope,
+        ordinal: int,
+        stored: Episode | None,
+        read: Current,
+        history: History | None,
+        task: Task,
+        step: Step,
+    ) -> tuple[Episode, RowText | None]:
+        """What is to be stored in the place of what is, and what the LLM wrote for its row."""
+        if step is Step.RENEW:
+            assert stored is not None  # noqa: S101 – as `decide` says
+            return self._renewed(stored, task), None
+        if not read.core and task.redo is None:
+            return self._deleted(stored, read, task), None
+        assert not isinstance(stored, DeletedEpisode)  # noqa: S101 – as `decide` says
+        if history is None:
+            history = await self._history(scope, ordinal)
+        try:
+            return await self._made(stored, read, history, task)
+        except (NotRedone, ProviderError) as error:
+            if stored is None or task.redo is None:
+                raise
+            log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
+            return self._postponed(stored, error), None
+
+    async def _made(
+        self, stored: StoredEpisode | None, read: Current, history: History, task: Task
+    ) -> tuple[StoredEpisode, RowText | None]:
+        """Ask for the texts. Raises: NotRedone and ProviderError, of a task that is to redo them."""
+        if task.redo is not None:
+            check_redo(task.redo, self._maker, read)
+        if task.closed is not None:
+            episode = of_event(task.closed, read)
+        else:
+            assert stored is not None  # noqa: S101 – only an episode that closes is not
+            episode = of_stored(stored, read)
+        if history.is_covered:
+            wants_row = history.row is not None and history.row.last_ordinal == episode.ordinal
+        else:
+            wants_row = task.closed is not None and history.is_due(episode.token_count)
+        request = SummaryRequest(
+            in_zone(episode, self._rules.zone),
+            history.text,
+            self._rules.row_tokens,
+            max_summary_length=self._rules.max_summary_length,
+            wants_rolling=wants_row,
+        )
+        answer = await (self._ask(request) if task.redo is None else self._ask_llm(request))
+        made = self._stored(stored, episode, answer, task)
+        written = RowText(answer.rolling_summary, inputs_of(history.before)) if wants_row else None
+        return replace(made, inputs=read.inputs), written
+
+    async def _ask(self, request: SummaryRequest) -> Summary:
+        return await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
+
+    async def _ask_llm(self, request: SummaryRequest) -> Summary:
+        """Ask the LLM once. Raises: ProviderError, also if no LLM is configured any more."""
+
+        async def answer() -> Summary | ProviderError:
+            try:
+                return await self._summarizer.summarize_without_fallback(request)
+            except ProviderError as error:  # returned: it is not retried here, but by a later record
+                return error
+
+        found = await self._retry_until_success("summarize", answer)
+        if isinstance(found, ProviderError):
+            raise found
+        if found.quality.source != "llm":
+            raise ProviderError(problem="there is none")
+        return found
+
+    # -- what is stored
+
+    def _stored(
+        self, before: StoredEpisode | None, episode: EpisodeClosed, answer: Summary, task: Task
+    ) -> StoredEpisode:
+        """The revision after `before` with these texts."""
+        made_at = self._clock()
+        is_due = is_replaceable(answer.quality)
+        summary = SummaryCreated(
+            **revision_after(before, episode.episode_id),
+            reason=task.reason,
+            **{name: getattr(episode, name) for name in COPIED},
+            title=answer.title,
+            short_summary=answer.short_summary,
+            long_summary=answer.long_summary,
+            message_ids=tuple(message.id for message in episode.messages),
+            quality=answer.quality,
+            model=answer.model,
+            prompt_version=answer.prompt_version,
+            usage=answer.usage,
+            compression=compression(episode, count_tokens(answer.long_summary)),
+            created_at=utc_milliseconds(made_at),
+        )
+        core_ids = tuple(message.id for message in task.closed.messages) if task.closed else ()
+        overlap_ids = tuple(message.id for message in task.closed.overlap) if task.closed else ()
+        return StoredEpisode(
+            summary=summary,
+            core_ids=before.core_ids if before else core_ids,
+            overlap_ids=before.overlap_ids if before else overlap_ids,
+            fingerprint=episode.fingerprint,
+            close_reason=episode.close_reason,
+            first_offset=episode.source.first_offset,
+            last_offset=episode.source.last_offset,
+            cause=task.cause,
+            participants=tuple(dict.fromkeys(one.user_id for one in (*episode.messages, *episode.overlap))),
+            earlier=revisions_until(before) if before else (),
+            due_at=next_attempt(self._retry, 0, 0, made_at) if is_due else None,
+        )
+
+    def _blanked(self, stored: StoredEpisode, read: Current, task: Task) -> StoredEpisode:
+        """The episode without its texts, as if it were made of nothing."""
+        quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
+        nothing = Summary("", "", "", "", quality, stored.summary.model, Usage(), stored.summary.prompt_version)
+        return replace(self._stored(stored, of_stored(stored, read), nothing, task), due_at=None)
+
+    def _renewed(self, stored: Episode, task: Task) -> Episode:
+        fields = revision_after(stored, stored.event.episode_id)
+        if isinstance(stored, DeletedEpisode):
+            return replace(stored, deletion=stored.deletion.model_copy(update=fields), cause=task.cause)
+        summary = stored.summary.model_copy(update={**fields, "reason": task.reason, "usage": Usage()})
+        return replace(stored, summary=summary, cause=task.cause, earlier=revisions_until(stored), attempt=0)
+
+    def _deleted(self, stored: Episode | None, read: Current, task: Task) -> DeletedEpisode:
+        """The tombstone of an episode of which nothing is left."""
+        event = stored.event if stored else task.closed
+        assert event is not None  # noqa: S101 – only an episode that closes is not stored
+        deletion = SummaryDeleted(
+            **revision_after(stored, event.episode_id),
+            reason=task.amended.change if task.amended else "deleted",
+            **{name: getattr(event, name) for name in ("conversation_id", "agent_id", "tenant_id", "ordinal")},
+            deleted_at=utc_milliseconds(self._clock()),
+        )
+        if stored is not None:
+            core_ids, overlap_ids, last_offset = stored.core_ids, stored.overlap_ids, stored.last_offset
+        else:
+            assert task.closed is not None  # noqa: S101 – as above
+            core_ids = tuple(message.id for message in task.closed.messages)
+            overlap_ids = tuple(message.id for message in task.closed.overlap)
+            last_offset = task.closed.source.last_offset
+        return DeletedEpisode(deletion, core_ids, overlap_ids, last_offset, task.cause, read.inputs)
+
+    def _postponed(self, stored: StoredEpisode, error: Exception) -> StoredEpisode:
+        """The episode after an attempt that led to nothing: no other worker may end it with something."""
+        is_unusable = isinstance(error, ProviderError) and not isinstance(error, TRANSIENT)
+        attempt, unusable = stored.attempt + 1, stored.unusable + is_unusable
+        is_due = stored.due_at is not None or is_replaceable(stored.summary.quality)
+        due_at = next_attempt(self._retry, attempt, unusable, self._clock()) if is_due else None
+        return replace(stored, attempt=attempt, unusable=unusable, due_at=due_at)
+
+    # -- what follows from it
+
+    async def _conversation(self, scope: Scope, mine: Sequence[Made], task: Task) -> ConversationUpdated | None:
+        """Let rows, title and counts follow the episodes."""
+        first, texts = mine[0], {one.episode.ordinal: one.written for one in mine}
+        renewed = {one.episode.ordinal for one in mine if one.step is Step.RENEW}
+        follow, cause = self._conversations, task.cause
+        if task.closed is not None and isinstance(first.episode, StoredEpisode):
+            summary = first.episode.summary
+            history = first.history or await self._history(scope, first.episode.ordinal)
+            rows, conversation = await together(
+                follow.remake(scope, texts, cause, renewed=renewed)
+                if history.is_covered
+                else follow.grow(scope, summary, first.written, history, cause),
+                follow.count(scope, summary, cause, history),
+            )
+        else:
+            rows, conversation = await together(
+                follow.remake(scope, texts, cause, renewed=renewed), follow.recount(scope, cause)
+            )
+        return updated(scope, conversation, rows, cause) if conversation else None
+
+    async def _finish(self, made: Made, task: Task) -> None:
+        """Index the episode, and archive its messages if it has just closed."""
+        if isinstance(made.episode, DeletedEpisode):
+            await self._remove_point(made.episode)
+            return
+        await together(
+            self._put_point(made.episode.summary, made.now.contents),
+            *([self._assign(task.closed)] if task.closed is not None else []),
+        )
+
+    async def _unfollow_expired(self, scope: Scope, episode: EpisodeClosed) -> None:
+        """Take an old episode out of everything again, if it has expired since it was stored."""
+        before = self._retention.episodes_before(self._clock())
+        if before is None or episode.ended_at >= before:
+            return
+        stored = await self._lookup(episode.episode_id)
+        if isinstance(stored, DeletedEpisode) and stored.deletion.reason == "expired":
+            await self._remove_point(stored)
+            await self._conversations.remake(scope, {stored.ordinal: None}, asks=False)
+            await self._conversations.recount(scope)
+
+    async def _put_point(self, summary: SummaryCreated, texts: Mapping[str, str]) -> None:
+        """Index the summary, with the texts of its core messages by their ids."""
+        embedder, vectors = self._embedder, None
+        if embedder:
+            vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
+        await self._retry_until_success("index", lambda: self._index.put(summary, texts, vectors))
+
+    async def _remove_point(self, gone: Episode) -> None:
+        event = gone.event
+        await self._retry_until_success("index", lambda: self._index.remove(event.episode_id, event.revision))
+
+    async def _assign(self, episode: EpisodeClosed) -> None:
+        """Archive the core messages with their episode's id, unless they are older than they are kept."""
+        before = self._retention.messages_before(self._clock())
+        kept = [archived(one, episode) for one in episode.messages if not before or one.sent_at >= before]
+        await self._retry_until_success("store_messages", lambda: self._messages.assign(episode.episode_id, kept))
+
+    async def _announce(self, event: Event) -> None:
+        await self._retry_until_success(PUBLISH, lambda: self._publish(event))
+
+    # -- what is read
+
+    async def _current(self, scope: Scope, stored: Episode | None, task: Task) -> Current:
+        """The messages of an episode as they are now. Raises: InvalidRecord for an edit if some have expired."""
+        if task.closed is not None:
+            core, overlap = task.closed.messages, task.closed.overlap
+            known = {message.id: message for message in (*core, *overlap)}
+            states = await self._read(self._read_changed, scope, known)
+            return current([one.id for one in core], [one.id for one in overlap], known, states)
+        assert stored is not None  # noqa: S101 – only an episode that closes is not
+        if task.amended is not None and task.takes_all:
+            return nothing_left(stored.core_ids, task.amended.offset)
+        states = await self._states(scope, (*stored.core_ids, *stored.overlap_ids))
+        read = current(stored.core_ids, stored.overlap_ids, {}, states)
+        if task.amended is not None and read.expired:
+            return without_expired(stored, read, states, task.amended)
+        return read
+
+    async def _states(self, scope: Scope, ids: Iterable[str]) -> dict[str, MessageState]:
+        return await self._read(self._messages.states, scope, ids)
+
+    async def _read(self, read: ReadMessages, scope: Scope, ids: Iterable[str]) -> dict[str, MessageState]:
+        """Read these messages of the scope's conversation and tenant; returns those that were found, by id."""
+        keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in ids}
+        found = await self._retry_until_success("find", lambda: read(list(keys)))
+        return {keys[key]: state for key, state in found.items()}
+
+    async def _lookup(self, episode_id: str) -> Episode | None:
+        found = await self._retry_until_success("find", lambda: self._episodes.lookup([episode_id]))
+        return found.get(episode_id)
+
+    async def _history(self, scope: Scope, ordinal: int) -> History:
+        return await self._retry_until_success(
+            "find", lambda: read_history(self._episodes, scope, ordinal, self._rules)
+        )
+
+    async def _put(self, episode: Episode, before: Episode | None) -> bool:
+        return await self._retry_until_success("store_episode", lambda: self._episodes.put(episode, before))
+
+
+def decide(stored: Episode | None, read: Current, task: Task) -> Step:
+    """What a record does with an episode that is stored like this and has these messages.
+
+    Raises: EpisodeConflict if it is stored with other messages.
+    """
+    if stored is None:
+        return Step.MAKE
+    is_before = stored.cause.is_before(task.cause)
+    offset = task.amended.offset if task.amended is not None else None
+    if isinstance(stored, DeletedEpisode):
+        concerns = task.closed is not None or offset in dict(stored.inputs).values()
+        return Step.RENEW if concerns and is_before else Step.KEEP
+    if task.closed is not None and task.closed.fingerprint != stored.fingerprint:
+        raise EpisodeConflict(episode_id=task.closed.episode_id, revision=task.closed.revision)
+    if task.redo is not None:
+        return Step.MAKE if stored.version == (task.redo.revision, task.redo.attempt) else Step.KEEP
+    if read.inputs != stored.inputs:
+        return Step.MAKE
+    return Step.RENEW if is_before and (task.closed is not None or offset in read.changes) else Step.KEEP
+
+
+def nothing_left(core_ids: Iterable[str], offset: int) -> Current:
+    """An episode all of whose messages were deleted at this offset."""
+    return Current(inputs=tuple((name, offset) for name in core_ids), changes=frozenset([offset]))
+
+
+def without_expired(
+    stored: Episode, read: Current, states: Mapping[str, MessageState], amended: EpisodeAmended
+) -> Current:
+    """What a change leaves of an episode of which messages have expired, which cannot be summarized again.
+
+    It stays as it is, or goes as a whole if a message leaves it. Raises: InvalidRecord for an edit.
+    """
+    name = amended.message_id or ""
+    if name not in dict(stored.inputs):
+        return Current(core=read.core, inputs=stored.inputs)
+    state = states.get(name)
+    leaves = isinstance(state, ArchivedMessage) and state.message.skip_summarization
+    if amended.change == "edited" and not leaves:
+        raise InvalidRecord("expired", "messages of the episode have expired in the archive: it stays as it is")
+    return nothing_left([name], amended.offset)
+
+
+def check_known(state: MessageState | None, amended: EpisodeAmended, *, is_held: bool) -> None:
+    """Raises: InvalidRecord for a message that nobody knows, and for one that came after the change."""
+    if state is None and not is_held:
+        raise InvalidRecord("unknown_message", "there is no such message")
+    if isinstance(state, ArchivedMessage) and state.offset > amended.offset:
+        raise InvalidRecord("unknown_message", "there was no such message before it")
+
+
+def check_redo(redo: EpisodeRedo, maker: Maker, read: Current) -> None:
+    """Raises: NotRedone."""
+    if (redo.model, redo.prompt_version) != (maker.model, maker.prompt_version or ""):
+        raise NotRedone(problem=f"{maker.model} with {maker.prompt_version} would write it here")
+    if read.expired or not read.core:
+        raise NotRedone(problem="its messages are not in the archive")
+
+
+def change_of(amended: EpisodeAmended) -> ArchiveChange:
+    """The change of the archive that an amendment tells of."""
+    whose: dict[str, Any] = {"conversation_id": amended.conversation_id, "tenant_id": amended.tenant_id}
+    event: MessageEdited | MessageDeleted | ConversationDeleted
+    if amended.message_id is None:
+        event = ConversationDeleted(**whose)
+    elif amended.change == "deleted":
+        event = MessageDeleted(id=amended.message_id, **whose)
+    else:
+        event = MessageEdited.model_validate({**amended.fields, "id": amended.message_id, **whose}, strict=False)
+    return ArchiveChange(event, amended.partition, amended.offset)
+
+
+def archived(message: EpisodeMessage, episode: EpisodeClosed) -> ArchivedMessage:
+    """A message of an episode as the archive has it, without its metadata."""
+    return ArchivedMessage(
+        MessageCreated(
+            conversation_id=episode.conversation_id,
+            tenant_id=episode.tenant_id,
+            **{name: getattr(message, name) for name in CARRIED},
+        ),
+        partition=episode.source.partition,
+        offset=episode.source.first_offset if message.offset is None else message.offset,
+        changed=NEVER if message.changed is None else message.changed,
+    )
+
+
+def revision_after(before: Episode | None, episode_id: str) -> dict[str, Any]:
+    """Ids of the revision that follows."""
+    revision = before.event.revision + 1 if before else 1
+    return {"event_id": event_id(episode_id, revision), "episode_id": episode_id, "revision": revision}
+
+
+COPIED = tuple((SummaryCreated.model_fields.keys() & EpisodeClosed.model_fields.keys()) - {"revision", "episode_id"})
+
+
+def compression(episode: EpisodeClosed, after: int) -> Compression:
+    """Compare the core messages with the long summary, in tokens and number. The ratio is 0 for no text at all."""
+    before = episode.token_count
+    ratio = 1 - after / before if before else 0.0
+    return Compression(tokens_before=before, tokens_after=after, ratio=ratio, events_before=episode.message_count)

@@ -1,0 +1,200 @@
+"""Fallbacks: when the LLM is asked to replace them, by whom, and that it ends."""
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.schemas import EpisodeRedo
+from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUnavailable
+from afterword.streams.settings import Retry
+from afterword.streams.summarizer.fallbacks import (
+    MOST_REQUESTED,
+    FallbackTimer,
+    delay_seconds,
+    next_attempt,
+    request_for,
+)
+from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.summarizer import Summarizer
+from tests.samples import NOON, a_cause, a_closed_episode
+from tests.summarizer_world import TODAY, World
+from tests.unit.summarizer.test_amending import CLOSED, amend, announced, check, contents, delete, edit
+
+RETRY = Retry(attempts=5, unusable_answers=2, first_delay_seconds=10.0, longest_delay_seconds=40.0)
+AWAY = ProviderUnavailable(problem="away")
+UNUSABLE = AnswerInvalid(problem="no JSON")
+HOUR = timedelta(hours=1)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOON + HOUR
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class Deployment(World):
+    """One summarizer with its timer; requests are handled when asked."""
+
+    def __init__(self, retry: Retry = RETRY) -> None:
+        super().__init__()
+        self.clock, self.retry, self.requests, self.offset = Clock(), retry, list[EpisodeRedo](), 1000
+        self.timer = self.a_timer()
+
+    def a_timer(self) -> FallbackTimer:
+        llm: Any = Summarizer(self.provider)
+        return FallbackTimer(self.episodes, llm, self._send, TODAY, self.retry, self.clock)
+
+    async def _send(self, redo: EpisodeRedo) -> None:
+        self.requests.append(redo)
+
+    def fields(self) -> dict[str, Any]:
+        return {"summarizer": Summarizer(self.provider), "retry": self.retry, "clock": self.clock}
+
+    async def close(self, *episodes: Any) -> None:
+        await self.run(episodes, **self.fields())
+
+    async def handle(self) -> None:
+        for redo in self.requests:
+            self.offset += 1
+            await self.reconciler(**self.fields()).redo(redo, a_cause(self.offset))
+        self.requests.clear()
+
+    async def after(self, seconds: float) -> int:
+        """Let time pass, and the timer look; returns the number of requests that were handled then."""
+        self.clock.now += timedelta(seconds=seconds)
+        await self.timer.tick()
+        made = len(self.requests)
+        await self.handle()
+        return made
+
+
+async def test_a_fallback_is_announced_and_replaced_by_the_llm_when_it_is_due() -> None:
+    world = Deployment()
+    world.provider.script.append(AWAY)
+    await world.close(CLOSED[0])
+    assert world.episodes.episodes["c1:1"].summary.quality.source == "fallback"
+    assert await world.after(5) == 0
+    assert await world.after(6) == 1
+    summary = world.episodes.episodes["c1:1"].summary
+    assert (summary.quality.source, summary.revision, summary.reason) == ("llm", 2, "redone")
+    assert announced(world) == ["c1:1:1", "c1:1:2"]
+    assert await world.after(3600) == 0
+
+
+async def test_a_replacement_is_made_of_the_messages_as_they_are_now() -> None:
+    world = Deployment()
+    world.provider.script.append(AWAY)
+    await world.close(CLOSED[0])
+    world.provider.outage = AWAY
+    await amend(world, delete("m0"), 100, **world.fields())
+    assert world.episodes.episodes["c1:1"].summary.revision == 3, "one without texts, and a fallback"
+    world.provider.outage = None
+    await amend(world, edit("m1"), 101, **world.fields())
+    assert contents(world.provider.requests[-1].episode) == ["edited", "Text of m2."]
+    assert await world.after(3600) == 0
+    check(world)
+
+
+async def test_while_the_llm_is_away_nothing_is_asked_for() -> None:
+    world = Deployment()
+    world.provider.outage = AWAY
+    await world.close(CLOSED[0])
+    with pytest.raises(ProviderUnavailable):
+        await world.after(11)
+    assert world.requests == []
+    world.provider.outage = None
+    assert await world.after(0) == 1
+
+
+async def test_answers_that_cannot_be_used_are_given_up_sooner_than_an_outage() -> None:
+    for error, attempts in ((UNUSABLE, RETRY.unusable_answers), (AWAY, RETRY.attempts)):
+        world = Deployment()
+        world.provider.script.extend([error] * 100)
+        await world.close(CLOSED[0])
+        made = [await world.after(41) for _ in range(10)]
+        assert sum(made) == attempts
+        assert world.episodes.episodes["c1:1"].summary.revision == 1
+        assert announced(world) == ["c1:1:1"]
+
+
+async def test_no_attempts_means_that_fallbacks_stay() -> None:
+    world = Deployment(Retry(attempts=0))
+    world.provider.script.append(AWAY)
+    await world.close(CLOSED[0])
+    assert await world.after(10**6) == 0
+    await asyncio.wait_for(world.timer.run(), 1)
+
+
+async def test_where_no_llm_is_configured_nothing_is_made_again() -> None:
+    world = Deployment()
+    await world.run(CLOSED[:1], summarizer=Summarizer(ExtractiveProvider()))
+    assert world.episodes.episodes["c1:1"].due_at is None
+    assert await world.after(10**6) == 0
+
+
+async def test_two_timers_lead_to_one_revision_and_a_lost_request_is_made_again() -> None:
+    world = Deployment()
+    world.provider.script.append(AWAY)
+    await world.close(CLOSED[0])
+    world.clock.now += timedelta(seconds=11)
+    await world.a_timer().tick()
+    world.requests.clear()  # it was lost
+    assert await world.after(0) == 0
+    assert await world.after(41) == 1
+    first = request_for(world.episodes.episodes["c1:1"], TODAY, NOON)
+    world.requests += [first.model_copy(update={"revision": 1}), first]
+    await world.handle()
+    assert announced(world) == ["c1:1:1", "c1:1:2", "c1:1:3"]
+
+
+async def test_few_are_asked_for_at_a_time() -> None:
+    world = Deployment()
+    world.provider.script.extend([AWAY] * 30)
+    await world.close(*[a_closed_episode(1, f"c{number}") for number in range(30)])
+    world.clock.now += timedelta(seconds=11)
+    await world.timer.tick()
+    await world.timer.tick()
+    assert len(world.requests) == MOST_REQUESTED
+    made = []
+    while not made or made[-1]:
+        made.append(await world.after(0))
+    assert sum(made) == 30
+    assert {one.summary.quality.source for one in world.episodes.episodes.values()} == {"llm"}
+
+
+async def test_an_outage_of_the_store_is_waited_out() -> None:
+    world = Deployment()
+
+    class Away:
+        looked = 0
+
+        async def lookup(self, _: Any) -> Any:
+            self.looked += 1
+            raise StoreUnavailable(store="any", problem="away")
+
+    stores: Any = Away()
+    timer = FallbackTimer(stores, Summarizer(world.provider), world._send, TODAY, RETRY, world.clock)
+    running = asyncio.create_task(timer.run())
+    async with asyncio.timeout(5):
+        while not stores.looked:  # noqa: ASYNC110 – a store in memory sets no event
+            await asyncio.sleep(0.01)
+    assert not running.done()
+    running.cancel()
+
+
+def test_the_delay_doubles_up_to_the_longest() -> None:
+    assert [delay_seconds(number, RETRY) for number in (1, 2, 3, 4, 99)] == [10, 20, 40, 40, 40]
+    assert next_attempt(RETRY, 1, 0, NOON) == NOON + timedelta(seconds=20)
+    assert next_attempt(RETRY, 5, 0, NOON) is None
+    assert next_attempt(RETRY, 1, 2, NOON) is None
+
+
+@given(st.integers(1, 10**9))
+def test_the_delay_of_any_number_of_attempts_can_be_told(number: int) -> None:
+    assert 0 < delay_seconds(number, RETRY) <= 40.0
