@@ -74,6 +74,7 @@ app.add_typer(erase.app, name="erase")
 app.add_typer(keys.app, name="keys")
 app.add_typer(prompt.app, name="prompt")
 app.add_typer(deployment.index, name="index")
+app.add_typer(deployment.stores, name="stores")
 for command in (
     dev.dev,
     dev.demo,

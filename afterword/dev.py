@@ -25,7 +25,7 @@ from afterword.schemas import InvalidRecord, decode_episode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import running_consumer
 from afterword.streams.private import write_private
-from afterword.streams.settings import CONFIG_FILE_VARIABLE, Kafka, Settings, load_settings, without_credentials
+from afterword.streams.settings import CONFIG_FILE_VARIABLE, Kafka, Settings, load_settings
 from afterword.streams.visible import many
 from afterword.topics import ensure_topics
 from afterword.watch import seek_to_now
@@ -148,7 +148,7 @@ async def deployment(
     `once`: nothing is prepared that only later deployments on this machine profit from.
     `doing` is called with what is waited for. Raises: EmbeddedError, ConfigurationError, TopicsNotFine.
     """
-    doing("starting Kafka and MongoDB")
+    doing("starting Kafka")
     async with EmbeddedStack(directory, progress=progress, record=not once) as stack:
         environment = stack.environment() | serving(last_port(directory) or load_settings().serve.port)
         # inherited by the workers, and by everything that this process starts or loads
@@ -161,8 +161,7 @@ async def deployment(
                 raise TopicsNotFine(name=report.name, detail=report.detail or report.status)
         doing("starting the workers")
         drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
-        servers = (*stack.kafka.brokers, stack.mongo)
-        supervisor = Supervisor(directory, {**environment, DRAIN_VARIABLE: drain}, ended, servers)
+        supervisor = Supervisor(directory, {**environment, DRAIN_VARIABLE: drain}, ended, stack.kafka.brokers)
         workers = asyncio.create_task(supervisor.run())
         try:
             yield settings
@@ -224,7 +223,7 @@ async def dev(
     async with deployment(directory, progress, ended, doing) as settings:
         doing("")
         say(f"Kafka   {settings.kafka.bootstrap_servers}")
-        say(f"MongoDB {without_credentials(settings.mongo.uri.get_secret_value())}")
+        say(f"stores  {settings.sqlite.path}")
         say(f"logs    {directory / 'logs'}")
         say("In another terminal: afterword produce FILE, afterword watch, afterword context CONVERSATION")
         say(f"in another directory, first: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")

@@ -382,29 +382,33 @@ async def _read_topics(bootstrap: str, partitions: int, topics: Sequence[str]) -
 
 
 def serve(port: str) -> None:
-    """Serve the documents that make up a context with FastAPI and motor, without any check."""
+    """Serve the rows that make up a context with FastAPI and apsw, without any check."""
+    import apsw
     import uvicorn
     from fastapi import FastAPI
-    from motor.motor_asyncio import AsyncIOMotorClient
 
     app = FastAPI()
-    client: Any = AsyncIOMotorClient(os.environ["AFTERWORD_MONGO__URI"], tz_aware=True)
-    database = client[os.environ.get("AFTERWORD_MONGO__DATABASE", "afterword")]
-    shown = {"_id": 0, "id": 1, "role": 1, "content": 1, "sent_at": 1, "user_id": 1}
+    connection = apsw.Connection(os.environ["AFTERWORD_SQLITE__PATH"])
+    connection.set_busy_timeout(10_000)
+    of_it = {
+        "conversation": "SELECT document FROM conversations WHERE scope = ?",
+        "rolling": "SELECT document FROM rolling_rows WHERE scope = ? ORDER BY row DESC LIMIT 1",
+        "episodes": f"SELECT document FROM episodes WHERE scope = ? ORDER BY ordinal DESC LIMIT {RECENT_EPISODES}",
+        "messages": f"""SELECT json_set(message, '$.content', content) FROM messages WHERE conversation_id = ?
+            ORDER BY offset DESC LIMIT {RECENT_MESSAGES}""",
+    }
 
     @app.get("/context/{conversation_id}")
     async def show_context(conversation_id: str) -> dict[str, Any]:
-        of_it = {"conversation_id": conversation_id}
-        conversation = await database["conversations"].find_one({"_id": conversation_id}) or {}
-        rolling = await database["conversation_summaries"].find_one(of_it, sort=[("row", -1)]) or {}
-        episodes = database["episodes"].find(of_it, {"short_summary": 1}, sort=[("ordinal", -1)], limit=RECENT_EPISODES)
-        newest = [("sent_at", -1), ("source.offset", -1)]
-        messages = database["messages"].find(of_it, shown, sort=newest, limit=RECENT_MESSAGES)
+        found = {
+            name: [orjson.loads(document) for (document,) in connection.execute(select, (conversation_id,))]
+            for name, select in of_it.items()
+        }
         return {
-            "title": conversation.get("title"),
-            "rolling_summary": rolling.get("content"),
-            "summaries": [one.get("short_summary") for one in await episodes.to_list(None)],
-            "messages": (await messages.to_list(None))[::-1],
+            "title": [one["title"] for one in found["conversation"]],
+            "rolling_summary": [one["content"] for one in found["rolling"]],
+            "summaries": [one["summary"]["short_summary"] for one in found["episodes"]],
+            "messages": found["messages"][::-1],
         }
 
     uvicorn.run(app, port=int(port), access_log=False, http="h11")

@@ -1,7 +1,7 @@
 """`afterword serve` beside running workers: reads at 50 requests a second, writes, and clients that only listen.
 
 Requests begin at fixed times, whether or not earlier ones are answered, and the clock starts at those times. The rival
-reads the same documents by hand, with FastAPI and motor, in the same run and from the same database.
+reads the same rows by hand, with FastAPI and apsw, in the same run and from the same file.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ async def run(form: Form, directory: Path) -> None:
     rows = [
         {"": "GET context", **figures(context)},
         {
-            "": "– by hand, FastAPI and motor",
+            "": "– by hand, FastAPI and apsw",
             **figures(rival),
             "its p50 ÷ ours": ratio(quantile(rival, 0.5) / quantile(context, 0.5)),
         },

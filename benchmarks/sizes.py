@@ -85,7 +85,7 @@ async def run(form: Form, directory: Path) -> None:
         "sizes: the embedded default, without an LLM, one user",
         [row(cost, smallest[cost.operation]) for cost in costs],
         f"p50, p99: {CALLS} calls one after the other, the workers stopped. What has a duration was done once;",
-        "“archive” and “summarize” are CPU time of the worker and MongoDB for the conversations that were added.",
+        "“archive” and “summarize” are CPU time of the worker for the conversations that were added.",
     )
     show("sizes: memory of all processes of `afterword dev`", memory)
 
@@ -144,8 +144,7 @@ class Deployment:
                 stack,
                 load_settings(  # with as many partitions as `afterword dev` has
                     kafka={"bootstrap_servers": stack.bootstrap_servers},
-                    mongo={"uri": stack.mongo_uri},
-                    qdrant={"path": stack.qdrant_path},
+                    sqlite={"path": stack.sqlite_path},
                     state_dir=stack.state_directory,
                 ),
             )
@@ -212,15 +211,15 @@ class Deployment:
         """Add conversations: archive them, and then summarize them, each with its own worker alone."""
         count, environment = self._more * CONVERSATION_MESSAGES, stack.environment()
         async with worker("archiver", self._directory, environment) as archiver:
-            before = cpu_with_mongo(stack, archiver)
+            before = cpu_seconds(archiver.pid)
             await self._send(settings, self._more)
             await until_done(settings, ["archiver"])
-            archived = cpu_with_mongo(stack, archiver) - before
+            archived = cpu_seconds(archiver.pid) - before
         async with worker("summarizer", self._directory, environment) as summarizer:
-            before = cpu_with_mongo(stack, summarizer)
+            before = cpu_seconds(summarizer.pid)
             async with worker("segmenter", self._directory, environment):
                 await until_done(settings, ["segmenter", "summarizer"])
-                summarized = cpu_with_mongo(stack, summarizer) - before
+                summarized = cpu_seconds(summarizer.pid) - before
         return [
             Cost("archive, a message", size, [archived], count),
             Cost("summarize, an episode", size, [summarized], count // EPISODE_MESSAGES),
@@ -302,10 +301,6 @@ async def most_bytes(pid: int, work: Awaitable[None]) -> int:
         await asyncio.wait([working], timeout=SAMPLE_SECONDS)
     await working
     return most
-
-
-def cpu_with_mongo(stack: EmbeddedStack, of: Running) -> float:
-    return cpu_seconds(of.pid) + cpu_seconds(stack.mongo.process.pid)
 
 
 def messages(conversations: range) -> Iterator[MessageCreated]:

@@ -1,4 +1,4 @@
-"""The archiver: `messages` → MongoDB, in bulk, every message as it was produced, or as it was changed last.
+"""The archiver: `messages` → the archive, in bulk, every message as it was produced, or as it was changed last.
 
 Invalid records are only counted here. The segmenter reads the same topic and sends each of them to `messages.dlq`, in
 the transaction that commits its offset; a second dead letter from here would be a duplicate. Only a record on which the

@@ -53,7 +53,7 @@ ADDRESSES = (
     "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS",
     "AFTERWORD_MONGO__URI",
     "AFTERWORD_QDRANT__URL",
-    "AFTERWORD_QDRANT__PATH",
+    "AFTERWORD_SQLITE__PATH",
 )
 """Variables of which each names a server."""
 FILE_SUFFIX = "_FILE"
@@ -275,10 +275,7 @@ class Mongo(ServerSection):
 
 
 class Qdrant(ServerSection):
-    url: str | None = Field(None, description="address of a Qdrant server; without url and path: http://127.0.0.1:6333")
-    path: Path | None = Field(
-        None, description="directory of an index without a server, for the processes of one machine; without url"
-    )
+    url: str | None = Field(None, description="address of a Qdrant server; default: http://127.0.0.1:6333")
     api_key: SecretStr | None = Field(None, description="API key of the server; needs an https url in production")
     ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
     collection: str = Field(
@@ -288,13 +285,14 @@ class Qdrant(ServerSection):
     )
     timeout_seconds: Seconds = Field(10.0, description="timeout of a request, rounded to whole seconds")
 
-    @model_validator(mode="after")
-    def one_place(self) -> Self:
-        if self.url and self.path:
-            raise ValueError("url and path exclude each other")
-        if self.path and (self.api_key or self.ca_file):
-            raise ValueError("api_key and ca_file are of a server, and have no use with path")
-        return self
+
+class Sqlite(Section):
+    path: Path | None = Field(
+        None,
+        description="file that holds everything for the processes of one machine, in place of MongoDB and Qdrant; "
+        "see docs/how-to/sqlite.md",
+    )
+    timeout_seconds: Seconds = Field(10.0, description="longest time that a write waits for another process")
 
 
 LEAST_STATE_MEMORY_BYTES = 8 * 1024 * 1024
@@ -876,6 +874,7 @@ class Settings(BaseSettings):
     episodes: Episodes = Episodes()
     mongo: Mongo = Mongo()
     qdrant: Qdrant = Qdrant()
+    sqlite: Sqlite = Sqlite()
     llm: Llm = Llm()
     embedder: EmbedderSettings = EmbedderSettings()
     reranker: RerankerSettings = RerankerSettings()

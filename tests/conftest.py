@@ -10,11 +10,15 @@ import hypothesis
 import pytest
 import pytest_asyncio
 
-from afterword.streams.settings import Settings, load_settings
-from tests.qdrant import VARIABLE, chosen_address, running_qdrant
+from afterword.streams.settings import Mongo, Settings, load_settings
+from tests.mongo_server import running_mongo
 from tests.stack import Stack, running_stack
 
 MakeSettings = Callable[..., Settings]
+
+MONGO_URI, QDRANT_URL = "AFTERWORD_MONGO__URI", "AFTERWORD_QDRANT__URL"
+QDRANT_VARIABLE = "AFTERWORD_TEST_QDRANT"
+"""`host:port` of a Qdrant server."""
 
 if (Path(__file__).parents[1] / ".afterword").exists():  # somebody has run the demo here: its servers are not ours
     os.environ.setdefault("AFTERWORD_CONFIG", "")
@@ -28,21 +32,29 @@ hypothesis.settings.load_profile("push")  # make test-all says --hypothesis-prof
 
 @pytest_asyncio.fixture(scope="session")
 async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack]:
-    """Kafka and MongoDB, started when the first test asks for them; shared, so take fresh names from `unique`."""
+    """Kafka, started when the first test asks for it; shared, so take fresh names from `unique`."""
     async with running_stack(tmp_path_factory.mktemp("stack")) as started:
         yield started
 
 
 @pytest_asyncio.fixture(scope="session")
-async def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """Qdrant's own server, shared: take a fresh collection from `unique`. Skips the test where there is none."""
-    if address := chosen_address():
-        yield f"http://{address}"
+async def mongo_uri(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """A MongoDB server, shared: take a fresh database from `database_name`."""
+    if uri := stack.environment().get(MONGO_URI):
+        yield uri
         return
-    async with running_qdrant(tmp_path_factory.mktemp("qdrant")) as server:
-        if server is None:
-            pytest.skip(f"no Qdrant server: {VARIABLE}=host:port names one")
-        yield server.url
+    async with running_mongo(tmp_path_factory.mktemp("mongo")) as server:
+        yield server.uri
+
+
+@pytest.fixture(scope="session")
+def qdrant_url(stack: Stack) -> str:
+    """Qdrant's own server, shared: take a fresh collection from `unique`. Skips the test where there is none."""
+    if address := os.environ.get(QDRANT_VARIABLE):
+        return f"http://{address}"
+    if url := stack.environment().get(QDRANT_URL):
+        return url
+    pytest.skip(f"no Qdrant server: {QDRANT_VARIABLE}=host:port names one")
 
 
 @pytest.fixture
@@ -59,8 +71,14 @@ def database_name(unique: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
+def mongo_settings(mongo_uri: str, database_name: str) -> Mongo:
+    """A MongoDB database of this test's own."""
+    return Mongo.model_validate({"uri": mongo_uri, "database": database_name})
+
+
+@pytest.fixture
 def make_settings(stack: Stack, unique: Callable[[str], str], database_name: str, tmp_path: Path) -> MakeSettings:
-    """Settings for the shared stack with topics, database, index and state of this test's own.
+    """Settings for the shared stack with topics, stores and state of this test's own.
 
     Overrides are merged section by section: make_settings(kafka={"partitions": 2}, drain_seconds=5).
     """
@@ -73,12 +91,17 @@ def make_settings(stack: Stack, unique: Callable[[str], str], database_name: str
 
 def stack_settings(stack: Stack, suffix: str, database: str, directory: Path, **overrides: Any) -> Settings:
     """Make settings for the stack, with topics that end in `suffix`. Fixtures that are not of one test need them."""
-    server = stack.environment().get("AFTERWORD_QDRANT__URL")
-    index: dict[str, Any] = {"url": server} if server else {"path": directory / "qdrant"}
+    given = stack.environment()
 
     def name(of: str) -> str:
         return f"{of}{suffix}"
 
+    stores: dict[str, Any] = {"sqlite": {"path": directory / "afterword.sqlite"}}
+    if MONGO_URI in given:
+        stores = {
+            "mongo": {"uri": given[MONGO_URI], "database": database},
+            "qdrant": {"url": given[QDRANT_URL], "collection": name("episodes")},
+        }
     ours: dict[str, Any] = {
         "state_dir": directory / "state",
         "kafka": {
@@ -93,8 +116,7 @@ def stack_settings(stack: Stack, suffix: str, database: str, directory: Path, **
             "archiver_id": name("archiver"),
             "webhooks_id": name("webhooks"),
         },
-        "mongo": {"uri": stack.mongo_uri, "database": database},
-        "qdrant": {**index, "collection": name("episodes")},
+        **stores,
     }
     return load_settings(**_merged(ours, overrides))
 

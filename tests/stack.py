@@ -33,9 +33,6 @@ class Stack(Protocol):
     @property
     def bootstrap_servers(self) -> str: ...
 
-    @property
-    def mongo_uri(self) -> str: ...
-
     def environment(self) -> dict[str, str]:
         """Variables that point a worker at this stack."""
         ...

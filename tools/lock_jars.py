@@ -1,7 +1,7 @@
 """Write the locks of jars, after changing a version below: python -m tools.lock_jars
 
-`afterword/embedded/jars.lock` is the embedded stack's. `tests/data/kafka/VERSION.lock` names the jars of other brokers
-that tests run on: AFTERWORD_TEST_KAFKA=VERSION.
+`afterword/embedded/jars.lock` is the embedded stack's, `tests/data/mongo/jars.lock` the test server's for MongoDB.
+`tests/data/kafka/VERSION.lock` names the jars of other brokers that tests run on: AFTERWORD_TEST_KAFKA=VERSION.
 """
 
 import hashlib
@@ -19,6 +19,8 @@ KAFKA = "4.1.1"
 TESTED_KAFKAS = ("3.7.2", "3.9.1")
 WANTED = {
     "kafka": (f"org.apache.kafka:kafka_2.13:{KAFKA}", "org.slf4j:slf4j-simple:1.7.36"),
+}
+MONGO = {
     "mongo": ("de.bwaldvogel:mongo-java-server-h2-backend:1.47.0", "org.slf4j:slf4j-simple:1.7.36"),
     "compiler": ("org.eclipse.jdt:ecj:3.43.0",),
 }
@@ -30,6 +32,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         maven = MavenContext(repo_cache=Path(directory), timeout=60)
         (root / "afterword" / "embedded" / "jars.lock").write_text(_lock(maven, WANTED))
+        (root / "tests" / "data" / "mongo" / "jars.lock").write_text(_lock(maven, MONGO))
         for version in TESTED_KAFKAS:
             broker = {"kafka": (f"org.apache.kafka:kafka_2.13:{version}", *WANTED["kafka"][1:])}
             (root / "tests" / "data" / "kafka" / f"{version}.lock").write_text(_lock(maven, broker))

@@ -22,7 +22,9 @@ topics = typer.Typer(help="Create or verify topics.", no_args_is_help=True)
 config = typer.Typer(help="Show the configuration.", no_args_is_help=True)
 schema = typer.Typer(help="Export the events' schemas.", no_args_is_help=True)
 index = typer.Typer(help="Maintain the search index.", no_args_is_help=True)
+stores = typer.Typer(help="Move what is stored.", no_args_is_help=True)
 
+SqliteFile = Annotated[Path, typer.Argument(help="SQLite file to copy from.")]
 Directory = Annotated[Path, typer.Argument(help="Directory to write to.")]
 CheckOnly = Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is missing or stale.")]
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Maximum wait for the summary.")]
@@ -37,6 +39,7 @@ After = Annotated[str | None, typer.Option("--after", metavar="EPISODE", help="S
 All = Annotated[bool, typer.Option("--all", help="Write episodes that are already indexed, too.")]
 
 
+@stores.callback()
 @topics.callback()
 @config.callback()
 @schema.callback()
@@ -108,7 +111,7 @@ def export_schemas(directory: Directory = Path("schemas/generated"), check: Chec
 
 
 def check(as_json: Json = False) -> None:
-    """Verify that Kafka, its topics, MongoDB, Qdrant and the LLM are reachable and configured. Exit 1 if one is not.
+    """Verify that Kafka, its topics, the stores and the LLM are reachable and configured. Exit 1 if one is not.
 
     Of Kafka it also verifies the rights on transactional ids and the brokers' offset.metadata.max.bytes, of Qdrant the
     server's version. Warns of API keys that are sent unencrypted to another machine, and of limits of topics that do
@@ -163,7 +166,7 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
 
 @index.command("rebuild")
 def rebuild_index(after: After = None, everything: All = False, as_json: Json = False) -> None:
-    """Index episodes that are in MongoDB but not in Qdrant; with --all, every episode. Can be repeated."""
+    """Index episodes that are stored but not in the search index; with --all, every episode. Can be repeated."""
     from afterword.rebuild import rebuild_index
 
     settings = start_command()
@@ -175,6 +178,23 @@ def rebuild_index(after: After = None, everything: All = False, as_json: Json = 
         typer.echo(f"{done.seen} episodes, {done.written} written, {done.seen - done.written} already indexed")
     if done.incomplete:
         typer.echo(f"{done.incomplete} episodes have messages that are not archived yet", err=True)
+
+
+@stores.command("copy")
+def copy_stores(file: SqliteFile, as_json: Json = False) -> None:
+    """Copy messages, episodes, conversations and keys from an SQLite file to MongoDB. Can be repeated.
+
+    Stop the workers first, and rebuild the search index afterwards.
+    """
+    from afterword.copying import copy_stores
+
+    settings = start_command()
+    with counting() as show:
+        done = asyncio.run(copy_stores(settings, file, lambda so_far: show("messages", so_far.messages, None)))
+    if as_json:
+        print_json(asdict(done))
+    else:
+        typer.echo(", ".join(f"{count} {name}" for name, count in asdict(done).items()))
 
 
 def _show_progress(show: Counting, done: "IndexCounts") -> None:

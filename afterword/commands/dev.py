@@ -35,7 +35,7 @@ MILLION = 1_000_000
 
 
 def dev(data_dir: Directory = Path(".afterword")) -> None:
-    """Run Kafka, MongoDB, Qdrant, a worker of each role and the server in the foreground; say what arrives.
+    """Run Kafka, a worker of each role and the server in the foreground, with one SQLite file; say what arrives.
 
     Ctrl-C ends it.
     """
@@ -58,7 +58,7 @@ def demo() -> None:
     from afterword.samples import sample_lines
 
     with suppress(KeyboardInterrupt), Screen() as screen:
-        screen.line("Afterword on this machine: Kafka, MongoDB, three workers and a server, in a temporary directory.")
+        screen.line("Afterword on this machine: Kafka, three workers and a server, in a temporary directory.")
         screen.doing("starting")
         with extra_required("dev", "afterword demo"):
             from afterword.demo import demo as run

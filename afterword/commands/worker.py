@@ -34,7 +34,7 @@ def segmenter() -> None:
 
 @app.command()
 def summarizer() -> None:
-    """episode.closed → MongoDB, Qdrant and summary.created."""
+    """episode.closed → the stores and summary.created."""
     with loading():
         from afterword.streams.summarizer_app import run_summarizer
 
@@ -43,7 +43,7 @@ def summarizer() -> None:
 
 @app.command()
 def archiver() -> None:
-    """messages → MongoDB, every message as it was produced."""
+    """messages → the stores, every message as it was produced."""
     with loading():
         from afterword.consumers.archiver import run_archiver
 

@@ -1,4 +1,4 @@
-"""A real Kafka and a MongoDB server as child processes, without Docker and without an installed Java.
+"""A real Kafka as a child process, without Docker and without an installed Java.
 
 For laptops and tests; POSIX only. The distribution `afterword-embedded`, which the extra `dev` installs.
 """

@@ -15,10 +15,6 @@ class StartCancelled(EmbeddedError):
     """the start was cancelled"""
 
 
-class CompilationFailed(EmbeddedError):
-    """cannot compile {source}: {output}"""
-
-
 class DirectoryInUse(EmbeddedError):
     """{directory} is in use by a running stack (process {pid}); stop that one or choose another directory"""
 

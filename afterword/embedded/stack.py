@@ -1,4 +1,4 @@
-"""Kafka, MongoDB and a directory for Qdrant, below one directory."""
+"""Kafka, and the place of the SQLite file, below one directory."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -9,22 +9,20 @@ from threading import Event
 from types import TracebackType
 from typing import Self
 
-from afterword.embedded.claims import HOST, DirectoryLock
+from afterword.embedded.claims import DirectoryLock
 from afterword.embedded.errors import StartCancelled
 from afterword.embedded.java import DownloadProgress, Jar, Java, ignore_progress
 from afterword.embedded.kafka import PLAIN, Access, KafkaServer, has_brokers, record
-from afterword.embedded.mongo import MongoServer
-from afterword.embedded.process import accepts, until_ready
+from afterword.embedded.process import until_ready
 
 
 class EmbeddedStack:
-    """Servers on 127.0.0.1 whose data is in `directory` and survives a restart.
+    """Kafka on 127.0.0.1, and the file of the stores: all data is in `directory` and survives a restart.
 
-    `kafka` and `mongo` exist once it was started; tests kill, suspend and restart them.
+    `kafka` exists once it was started; tests kill, suspend and restart it.
     """
 
     kafka: KafkaServer
-    mongo: MongoServer
 
     def __init__(
         self,
@@ -51,10 +49,9 @@ class EmbeddedStack:
         self._lock = DirectoryLock(self.directory)
 
     async def start(self) -> None:
-        """Start both servers and wait until they answer.
+        """Start Kafka and wait until it answers.
 
-        Raises: DirectoryInUse, JarsUnavailable, CompilationFailed, ClusterSizeDiffers, FormatFailed, ProcessExited,
-        StartTimeout.
+        Raises: DirectoryInUse, JarsUnavailable, ClusterSizeDiffers, FormatFailed, ProcessExited, StartTimeout.
         """
         self._stopping.clear()
         async with AsyncExitStack() as undo:
@@ -63,16 +60,17 @@ class EmbeddedStack:
             await asyncio.to_thread(self._java.prepare)
             if self._record and not self._java.is_recorded:
                 await asyncio.to_thread(record, self._java, self._go_on)
-            self._place()
-            await _all(self.start_kafka(), self.start_mongo())
+            held = (self._lock.fd,)
+            self.kafka = KafkaServer(self._java, self.directory / "kafka", self._brokers, held, self._access)
+            await self.start_kafka()
             undo.pop_all()
 
     async def stop(self) -> None:
-        """Stop both servers in order; everything written is on disk afterwards."""
+        """Stop Kafka; everything written is on disk afterwards."""
         self._stopping.set()
-        servers = [getattr(self, name) for name in ("kafka", "mongo") if hasattr(self, name)]
         try:
-            await _all(*(asyncio.to_thread(server.stop) for server in servers))
+            if hasattr(self, "kafka"):
+                await asyncio.to_thread(self.kafka.stop)
         finally:
             self._lock.release()
 
@@ -82,11 +80,6 @@ class EmbeddedStack:
         await _all(
             *(until_ready(b.process, partial(has_brokers, b.address, self._brokers)) for b in self.kafka.brokers)
         )
-
-    async def start_mongo(self) -> None:
-        """Start MongoDB unless it runs, and wait until it answers."""
-        await asyncio.to_thread(self.mongo.start)
-        await until_ready(self.mongo.process, partial(accepts, HOST, self.mongo.port))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -102,13 +95,9 @@ class EmbeddedStack:
         return self.kafka.bootstrap_servers
 
     @property
-    def mongo_uri(self) -> str:
-        return self.mongo.uri
-
-    @property
-    def qdrant_path(self) -> Path:
-        """Directory of the index."""
-        return self.directory / "qdrant"
+    def sqlite_path(self) -> Path:
+        """File of the stores."""
+        return self.directory / "afterword.sqlite"
 
     @property
     def state_directory(self) -> Path:
@@ -120,8 +109,7 @@ class EmbeddedStack:
             "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
             "AFTERWORD_KAFKA__REPLICATION_FACTOR": str(self._brokers),
             "AFTERWORD_KAFKA__MIN_INSYNC_REPLICAS": str(min(2, self._brokers)),
-            "AFTERWORD_MONGO__URI": self.mongo_uri,
-            "AFTERWORD_QDRANT__PATH": str(self.qdrant_path),
+            "AFTERWORD_SQLITE__PATH": str(self.sqlite_path),
             "AFTERWORD_STATE_DIR": str(self.state_directory),
         }
 
@@ -133,11 +121,6 @@ class EmbeddedStack:
         """Raises: StartCancelled: threads cannot be cancelled, so without it Ctrl-C would wait for the last jar."""
         if self._stopping.is_set():
             raise StartCancelled
-
-    def _place(self) -> None:
-        held = (self._lock.fd,)
-        self.kafka = KafkaServer(self._java, self.directory / "kafka", self._brokers, held, self._access)
-        self.mongo = MongoServer(self._java, self.directory / "mongo", held)
 
 
 async def _all(*steps: Awaitable[None]) -> None:

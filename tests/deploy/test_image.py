@@ -3,19 +3,21 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from afterword.dev import ROLES
 from afterword.embedded.claims import free_ports
-from afterword.streams.settings import Settings
+from afterword.streams.settings import Mongo, Settings
 from tests.deploy.conftest import BASE
 from tests.deploy.engine import Engine
 from tests.e2e.deployment import environment_of
+from tests.qdrant_server import QdrantServer
 
 START_SECONDS = 240.0
 STOP_SECONDS = 40
@@ -69,7 +71,7 @@ class Containers:
 @contextmanager
 def containers_of(engine: Engine, image: str, settings: Settings) -> Iterator[Containers]:
     """They are removed at the end, with their volumes."""
-    ours = {**environment_of(settings), "AFTERWORD_QDRANT__PATH": "/var/lib/afterword/qdrant"}
+    ours = environment_of(settings)
     theirs = ("AFTERWORD_STATE_DIR", "AFTERWORD_HEALTH__HOST", "AFTERWORD_HEALTH__PORT")
     containers = Containers(engine, image, {name: value for name, value in ours.items() if name not in theirs})
     try:
@@ -79,10 +81,17 @@ def containers_of(engine: Engine, image: str, settings: Settings) -> Iterator[Co
             engine.docker("rm", "--force", "--volumes", container)
 
 
+@pytest_asyncio.fixture
+async def qdrant() -> AsyncIterator[QdrantServer]:
+    async with QdrantServer() as server:
+        yield server
+
+
 async def test_three_containers_summarise_a_conversation_and_stop_when_they_are_asked_to(
-    engine: Engine, image: str, make_settings: Callable[..., Settings]
+    engine: Engine, image: str, make_settings: Callable[..., Settings], mongo_settings: Mongo, qdrant: QdrantServer
 ) -> None:
-    settings = make_settings(kafka={"partitions": 2}, drain_seconds=10)
+    servers = {"sqlite": {"path": None}, "mongo": mongo_settings, "qdrant": {"url": qdrant.url}}
+    settings = make_settings(kafka={"partitions": 2}, drain_seconds=10, **servers)
     with containers_of(engine, image, settings) as containers:
         assert "created" in containers.run("topics", "create")
         for role in ROLES:

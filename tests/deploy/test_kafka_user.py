@@ -61,9 +61,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
         }
         yield Guarded(
             stack,
-            load_settings(
-                kafka=login, mongo={"uri": stack.mongo_uri}, qdrant={"path": tmp_path / "qdrant"}, drain_seconds=10
-            ),
+            load_settings(kafka=login, sqlite={"path": tmp_path / "afterword.sqlite"}, drain_seconds=10),
         )
 
 

@@ -22,7 +22,7 @@ from afterword.erasing.receipt import Receipt
 from afterword.erasing.verifying import verify
 from afterword.streams.kafka import running_producer
 from afterword.streams.settings import Settings
-from afterword.streams.stores import mongo
+from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import Deployment, deployed, environment_of
 from tests.e2e.test_redaction import documents
 from tests.openai_server import MODEL, LlmServer, success
@@ -226,10 +226,9 @@ async def test_an_erasure_does_not_wait_for_episodes_of_others(
 
 async def under_way(settings: Settings) -> AsyncIterator[str]:
     """Receipt ids of erasures that have not ended."""
-    database = mongo.connect(settings.mongo)
-    async for document in database["erasures"].find():
-        yield document["erasure_id"]
-    await mongo.close(database)
+    async with open_stores(settings) as stores:
+        for erasure in await stores.erasures.under_way():
+            yield erasure.erasure_id
 
 
 async def test_an_erasure_ends_while_the_llm_is_away(make_settings: Callable[..., Settings], tmp_path: Path) -> None:

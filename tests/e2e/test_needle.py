@@ -3,8 +3,8 @@
 One needle is the content of messages, the other one the id of their user. The stand-in LLM repeats what it is shown. It
 fails at first, so there are fallbacks and retries, and its last answer about the person comes after the erasure.
 
-Brokers remove records, and databases bytes, in their own time: here that time is a second, and everything is compacted
-before the last look.
+Brokers remove records in their own time: here that time is a second, and the state is compacted before the last look.
+The SQLite file is looked at right after the erasure.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -29,13 +28,13 @@ from afterword.embedded.kafka import Access
 from afterword.erasing.verifying import verify
 from afterword.streams.kafka import admin_client, running_producer
 from afterword.streams.settings import Settings, load_settings
-from afterword.streams.stores import mongo
 from afterword.streams.summarizer.prompt import FIELDS
 from afterword.topics import UNBOUNDED, wanted_topics
 from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.faults.changes import fenced, until_summarizer_is_done
 from tests.openai_server import MODEL, LlmServer, Outcome, fails, success
 from tests.stack import EMBEDDED, VARIABLE, chosen_jars
+from tests.stored import stored
 
 pytestmark = pytest.mark.nightly
 
@@ -71,8 +70,7 @@ async def deployment(stack: EmbeddedStack, tmp_path: Path, llm_server: LlmServer
     llm_server.usual = repeats
     settings = load_settings(
         kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": 1},
-        mongo={"uri": stack.mongo_uri, "database": "needle"},
-        qdrant={"path": tmp_path / "qdrant"},
+        sqlite={"path": tmp_path / "afterword.sqlite"},
         llm={
             "provider": "openai",
             "model": MODEL,
@@ -120,16 +118,6 @@ def about_the_needle(server: LlmServer, *outcomes: Outcome) -> None:
 
 def has_needle(thing: object) -> bool:
     return any(needle.decode() in repr(thing) for needle in NEEDLES)
-
-
-async def stored(settings: Settings) -> dict[str, list[dict[str, Any]]]:
-    """Read all documents, by collection."""
-    database = mongo.connect(settings.mongo)
-    try:
-        names = await database.list_collection_names()
-        return {name: [document async for document in database[name].find()] for name in names}
-    finally:
-        await mongo.close(database)
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
@@ -190,16 +178,6 @@ def compact(directory: Path) -> None:
         database.close()
 
 
-async def until_mongo_has_compacted(stack: EmbeddedStack) -> None:
-    """Restart MongoDB's stand-in: when it stops it writes its file anew, but gives up after two seconds."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    await asyncio.to_thread(stack.mongo.stop)
-    while left := found_in(stack.directory / "mongo"):
-        assert time.monotonic() < deadline, left
-        await stack.start_mongo()
-        await asyncio.to_thread(stack.mongo.stop)
-
-
 async def send_everything(settings: Settings, llm: LlmServer) -> HeldBack:
     """Needles in messages, pending and closed, of somebody alone and among others, and in a rejected record.
 
@@ -212,7 +190,7 @@ async def send_everything(settings: Settings, llm: LlmServer) -> HeldBack:
         for number in range(4):
             await producer.send(said("alone", number, USER, f"My secret is {CONTENT}, number {number}."))
         await producer.flush("alone", tenant_id="acme")
-        await until(lambda: is_cached(settings))
+        await until(lambda: is_summarized(settings))
         about_the_needle(llm, fails(503), held_back.answer)
         talk = (("bob", "The meeting is on Monday."), (USER, f"I cannot come: {CONTENT}."), ("bob", "Get well soon."))
         for number, (user, content) in enumerate(talk):
@@ -227,11 +205,14 @@ async def send_everything(settings: Settings, llm: LlmServer) -> HeldBack:
     return held_back
 
 
-async def is_cached(settings: Settings) -> bool:
-    """Tell whether an answer of the LLM that has the needle is cached, and is the summary of its episode."""
-    found = await stored(settings)
-    made = [one for one in found.get("episodes", ()) if one["quality"]["source"] == "llm"]
-    return has_needle(found.get("llm_cache")) and has_needle(made)
+async def is_summarized(settings: Settings) -> bool:
+    """Tell whether the summary of an episode is an answer of the LLM that has the needle."""
+    made = [
+        one
+        for one in (await stored(settings)).get("episodes", ())
+        if "quality" in one and one["quality"]["source"] == "llm"
+    ]
+    return has_needle(made)
 
 
 async def let_go(settings: Settings, llm: LlmServer, held_back: HeldBack) -> None:
@@ -271,6 +252,7 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
     assert before.findings
     assert not before.late
     await let_go(settings, llm_server, held_back)
+    assert [path for path in found_in(tmp_path) if path.name.startswith("afterword.sqlite")] == []
 
     await expire(settings)
     await until_brokers_have_forgotten(settings, stack.directory / "kafka")
@@ -282,7 +264,6 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
     for role in ROLES:
         await deployment.stop(role)
     await asyncio.to_thread(compact, tmp_path)
-    await until_mongo_has_compacted(stack)
     await stack.stop()
     assert found_in(tmp_path) == []
     assert any(CONTENT.encode() in path.read_bytes() for path in files(tmp_path) if path.parent.name == "messages-0")

@@ -14,6 +14,7 @@ from tests.conftest import stack_settings
 from tests.e2e.deployment import deployed
 from tests.e2e.test_page import BROWSERS, EXECUTABLE, World, address, settled
 from tests.e2e.test_serve import feed_runs, messages, serving
+from tests.mongo_server import MongoServer, running_mongo
 from tests.stack import chosen_jars
 
 SHORT_SESSION = Access(
@@ -36,12 +37,26 @@ async def own_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[E
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def world(own_stack: EmbeddedStack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+async def database(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MongoServer]:
+    """A server that no other test has, to be killed."""
+    async with running_mongo(tmp_path_factory.mktemp("mongo")) as started:
+        yield started
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def world(
+    own_stack: EmbeddedStack, database: MongoServer, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[World]:
     """A server, the workers that need no LLM, and a browser; a conversation is in the archive."""
     directory = tmp_path_factory.mktemp("page")
     overrides = {
         "kafka": {"partitions": 1},
-        "mongo": {"timeout_seconds": 2},  # each request that needs it takes this long
+        "sqlite": {"path": None},
+        "mongo": {
+            "uri": database.uri,
+            "database": "page",
+            "timeout_seconds": 2,
+        },  # requests that need it take this long
         "engine": {"tick_seconds": 0.2},
         "drain_seconds": 1,
     }
@@ -70,14 +85,14 @@ async def refused(world: World, method: str, path: str, body: object = None) -> 
     assert answer.json()["error_type"] in ("store_unavailable", "broker_unavailable")
 
 
-async def test_mongodb_goes_and_comes_back(world: World, own_stack: EmbeddedStack) -> None:
+async def test_mongodb_goes_and_comes_back(world: World, database: MongoServer) -> None:
     async with world.page() as page, world.page() as other, world.page() as health:
         await page.goto(address("/conversation", id="trip"))
         await expect(page.locator(".message")).to_have_count(4)
         await health.goto("/health")
-        tile = health.locator(".tile", has_text="MongoDB")
+        tile = health.locator(".tile", has_text="Stores")
         await expect(tile).to_contain_text("ready")
-        await asyncio.to_thread(own_stack.mongo.kill)
+        await asyncio.to_thread(database.kill)
         await expect(page.locator("#connection")).to_contain_text("is away")
         await expect(page.locator(".message")).to_have_count(4)  # what was there can still be read
         await expect(tile).to_contain_text("away")
@@ -92,7 +107,7 @@ async def test_mongodb_goes_and_comes_back(world: World, own_stack: EmbeddedStac
         # what does not need it goes on
         async with world.server.client() as client:
             assert (await client.post("/v1/messages", json=messages("trip", 2, 4))).status_code == 202
-        await own_stack.start_mongo()
+        await database.run()
         await expect(other.locator(".message")).to_have_count(6)
         await expect(page.locator(".message")).to_have_count(6)
         await expect(page.locator("#connection")).to_be_hidden()

@@ -14,8 +14,8 @@ from afterword.dev import ROLES
 from afterword.streams.kafka import client_options, running_producer
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
-from afterword.streams.stores import mongo
 from tests.e2e.deployment import Deployment, deployed
+from tests.stored import stored
 
 pytestmark = pytest.mark.nightly
 
@@ -62,13 +62,8 @@ async def raw_records(settings: Settings, *topics: str) -> list[bytes]:
 
 
 async def documents(settings: Settings) -> list[bytes]:
-    """Everything in MongoDB."""
-    database = mongo.connect(settings.mongo)
-    try:
-        names = await database.list_collection_names()
-        return [repr(document).encode() for name in names async for document in database[name].find()]
-    finally:
-        await mongo.close(database)
+    """Everything in the stores."""
+    return [repr(document).encode() for documents in (await stored(settings)).values() for document in documents]
 
 
 def files(directory: Path) -> Iterator[bytes]:

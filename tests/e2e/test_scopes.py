@@ -33,9 +33,7 @@ def of_agents(whole: Settings, make_settings: Callable[..., Settings], directory
             "summarizer_id": f"{kafka.summarizer_id}-agents",
             "archiver_id": f"{kafka.archiver_id}-agents",
         },
-        mongo={"database": f"{whole.mongo.database}-agents"},
-        qdrant={"collection": f"{whole.qdrant.collection}-agents"}
-        | ({"path": directory / "qdrant"} if whole.qdrant.path else {}),
+        sqlite={"path": directory / "agents.sqlite"},
         episodes={"scope": "agent", "trigger": TRIGGER},
     )
 

@@ -8,21 +8,20 @@ import orjson
 import pytest
 
 from afterword.streams.settings import Settings
-from afterword.streams.stores import mongo
+from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import deployed, expected_fingerprints, fingerprints
 
 pytestmark = pytest.mark.nightly
 
 SECONDS = 200.0
+MOST = 1000
+"""Episodes that a deployment may have."""
 
 
 async def stored(settings: Settings) -> set[str]:
-    """Ids of the episodes in this deployment's MongoDB."""
-    database = mongo.connect(settings.mongo)
-    try:
-        return {found["_id"] async for found in database["episodes"].find({}, {"_id": 1})}
-    finally:
-        await mongo.close(database)
+    """Ids of the episodes in this deployment's stores."""
+    async with open_stores(settings) as stores:
+        return {episode.event.episode_id for episode in await stores.episodes.page(None, MOST)}
 
 
 def of_another_day(dialogues: list[bytes], day: int) -> list[bytes]:
@@ -30,13 +29,11 @@ def of_another_day(dialogues: list[bytes], day: int) -> list[bytes]:
 
 
 async def test_two_deployments_with_the_same_names_share_the_work_and_each_stores_a_part(
-    make_settings: Callable[..., Settings], unique: Callable[[str], str], dialogues: list[bytes], tmp_path: Path
+    make_settings: Callable[..., Settings], dialogues: list[bytes], tmp_path: Path
 ) -> None:
     kafka = {"partitions": 4}
     ours = make_settings(kafka=kafka)
-    theirs = make_settings(kafka=kafka, mongo={"database": unique("theirs")}, qdrant={"collection": unique("theirs")})
-    if theirs.qdrant.path:  # one process at a time
-        theirs = make_settings(kafka=kafka, mongo={"database": unique("theirs")}, qdrant={"path": tmp_path / "theirs"})
+    theirs = make_settings(kafka=kafka, sqlite={"path": tmp_path / "theirs.sqlite"})
     lines: list[bytes] = []
     async with deployed(ours, tmp_path / "1") as first, deployed(theirs, tmp_path / "2") as second:
         for deployment in (first, second):

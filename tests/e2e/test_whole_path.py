@@ -1,10 +1,15 @@
 """Messages in, summaries out: the real processes, from `messages` to `summary.created`."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from afterword.dev import ROLES
 from afterword.smoke import NoSummary, smoke
-from tests.e2e.deployment import Deployment, expected_fingerprints, fingerprints
+from afterword.streams.settings import Mongo, Settings
+from tests.e2e.deployment import Deployment, deployed, expected_fingerprints, fingerprints
+from tests.qdrant_server import QdrantServer
 
 WAIT_SECONDS = 90
 
@@ -12,6 +17,22 @@ WAIT_SECONDS = 90
 async def test_every_message_ends_in_one_stored_and_announced_episode(
     deployment: Deployment, dialogues: list[bytes]
 ) -> None:
+    await run(deployment, dialogues)
+
+
+@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
+async def test_so_it_does_on_mongodb_and_qdrant(
+    make_settings: Callable[..., Settings], mongo_settings: Mongo, dialogues: list[bytes], tmp_path: Path
+) -> None:
+    async with QdrantServer() as qdrant:
+        settings = make_settings(
+            sqlite={"path": None}, mongo=mongo_settings, qdrant={"url": qdrant.url}, kafka={"partitions": 2}
+        )
+        async with deployed(settings, tmp_path) as deployment:
+            await run(deployment, dialogues)
+
+
+async def run(deployment: Deployment, dialogues: list[bytes]) -> None:
     for role in ROLES:
         deployment.start(role)
     produced = await deployment.produce(dialogues)

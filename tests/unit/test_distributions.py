@@ -120,7 +120,7 @@ def test_neither_reference_generators_nor_test_doubles_are_in_it(names: set[str]
 
 def test_the_embedded_servers_are_a_distribution_of_their_own(names: set[str], built: Built) -> None:
     assert not [name for name in names if "embedded" in name.lower()]
-    assert {"afterword/embedded/EmbeddedMongo.java", "afterword/embedded/jars.lock"} <= EMBEDDED_FILES
+    assert {"afterword/embedded/jars.lock"} <= EMBEDDED_FILES
     added = {name for name in files_of(built.embedded_wheel) if ".dist-info/" not in name}
     assert added == EMBEDDED_FILES
 

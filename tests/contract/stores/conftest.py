@@ -1,4 +1,4 @@
-"""Each contract test runs on the store in memory and on a real server."""
+"""Each contract test runs on SQLite, in memory and in a file, and on servers."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from afterword.streams.settings import Qdrant
+from afterword.streams.settings import Mongo, Qdrant
 from afterword.streams.stores import mongo
 from afterword.streams.stores.budgets import Budgets
 from afterword.streams.stores.episodes import EpisodeQueries
@@ -26,66 +26,69 @@ from afterword.streams.stores.mongo import (
 from afterword.streams.stores.qdrant import QdrantIndex, connect_qdrant
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
-from tests.doubles.index import MemoryIndex
-from tests.doubles.stores import (
-    MemoryBudgets,
-    MemoryEpisodes,
-    MemoryErasures,
-    MemoryKeys,
-    MemoryMessages,
+from afterword.streams.stores.sqlite_stores import (
+    SqliteBudgets,
+    SqliteEpisodes,
+    SqliteErasures,
+    SqliteKeys,
+    SqliteMessages,
 )
 from tests.qdrant_server import QdrantServer
 
+BACKENDS = ("memory", "file", "mongo")
+
 
 @pytest_asyncio.fixture
-async def database(make_settings) -> AsyncIterator[MongoDatabase]:
-    handle = mongo.connect(make_settings().mongo)
+async def database(mongo_settings: Mongo) -> AsyncIterator[MongoDatabase]:
+    handle = mongo.connect(mongo_settings)
     await mongo.ensure_indexes(handle)
     yield handle
     await handle.client.drop_database(handle.name)
     await mongo.close(handle)
 
 
-@pytest.fixture(params=["memory", "mongo"])
-def episodes(request: pytest.FixtureRequest) -> EpisodeQueries:
-    return MemoryEpisodes() if request.param == "memory" else MongoEpisodes(request.getfixturevalue("database"))
-
-
-@pytest.fixture(params=["memory", "mongo"])
-def messages(request: pytest.FixtureRequest) -> MessageArchive:
-    return MemoryMessages() if request.param == "memory" else MongoMessages(request.getfixturevalue("database"))
-
-
-@pytest.fixture(params=["memory", "mongo"])
-def erasures(request: pytest.FixtureRequest) -> Erasures:
-    return MemoryErasures() if request.param == "memory" else MongoErasures(request.getfixturevalue("database"))
-
-
-@pytest.fixture(params=["memory", "mongo"])
-def keys(request: pytest.FixtureRequest) -> ApiKeys:
-    return MemoryKeys() if request.param == "memory" else MongoKeys(request.getfixturevalue("database"))
-
-
-@pytest.fixture(params=["memory", "mongo"])
-def budgets(request: pytest.FixtureRequest) -> Budgets:
-    return MemoryBudgets() if request.param == "memory" else MongoBudgets(request.getfixturevalue("database"))
-
-
-@pytest.fixture
-def double() -> EpisodeIndex:
-    return MemoryIndex()
-
-
-@pytest.fixture
-def memory() -> EpisodeIndex:
-    return SqliteIndex(SqliteFile(None))
+@pytest_asyncio.fixture
+async def memory() -> AsyncIterator[SqliteFile]:
+    opened = SqliteFile(None)
+    yield opened
+    await opened.close()
 
 
 @pytest_asyncio.fixture
-async def local(tmp_path: Path) -> AsyncIterator[EpisodeIndex]:
-    index = SqliteIndex(SqliteFile(tmp_path / "afterword.sqlite"))
-    yield index
-    await index.close()
+async def file(tmp_path: Path) -> AsyncIterator[SqliteFile]:
+    opened = SqliteFile(tmp_path / "afterword.sqlite")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> SqliteFile | MongoDatabase:
+    return request.getfixturevalue("database" if request.param == "mongo" else request.param)
+
+
+@pytest.fixture
+def episodes(backend: SqliteFile | MongoDatabase) -> EpisodeQueries:
+    return SqliteEpisodes(backend) if isinstance(backend, SqliteFile) else MongoEpisodes(backend)
+
+
+@pytest.fixture
+def messages(backend: SqliteFile | MongoDatabase) -> MessageArchive:
+    return SqliteMessages(backend) if isinstance(backend, SqliteFile) else MongoMessages(backend)
+
+
+@pytest.fixture
+def erasures(backend: SqliteFile | MongoDatabase) -> Erasures:
+    return SqliteErasures(backend) if isinstance(backend, SqliteFile) else MongoErasures(backend)
+
+
+@pytest.fixture
+def keys(backend: SqliteFile | MongoDatabase) -> ApiKeys:
+    return SqliteKeys(backend) if isinstance(backend, SqliteFile) else MongoKeys(backend)
+
+
+@pytest.fixture
+def budgets(backend: SqliteFile | MongoDatabase) -> Budgets:
+    return SqliteBudgets(backend) if isinstance(backend, SqliteFile) else MongoBudgets(backend)
 
 
 @pytest_asyncio.fixture
@@ -106,7 +109,7 @@ async def server(qdrant_url: str, unique: Callable[[str], str]) -> AsyncIterator
         await client.delete(f"{qdrant_url}/collections/{index.collection}")
 
 
-@pytest.fixture(params=["memory", "local", "stand_in", "server", "double"])
+@pytest.fixture(params=["memory", "file", "stand_in", "server"])
 def index(request: pytest.FixtureRequest) -> EpisodeIndex:
-    made: EpisodeIndex = request.getfixturevalue(request.param)
-    return made
+    made: SqliteFile | EpisodeIndex = request.getfixturevalue(request.param)
+    return SqliteIndex(made) if isinstance(made, SqliteFile) else made

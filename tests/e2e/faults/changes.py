@@ -26,9 +26,9 @@ from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import cloud_event
 from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores import mongo
 from afterword.streams.summarizer.providers import maker_of
 from tests.openai_server import MODEL, success
+from tests.stored import stored
 
 MARK = re.compile(r"\b(c\d+)-(m\d+)-v(\d+)\b")
 EDITED, DELETED, ENDED = 0.08, 0.05, 0.01
@@ -51,9 +51,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "quality": {"enabled": False},  # it says little
     "retry": {"first_delay_seconds": 0.5, "longest_delay_seconds": 5},
 }
-SUMMARIES = ("episodes", "conversation_summaries", "conversations", "llm_cache")
-BATCH_SIZE = 20
-"""Documents of a reply: poison leaves some of 2 MB, and the embedded server bounds a reply by their number only."""
+MESSAGES = {"messages"}
+"""Collection, or table, of the archive; all others have what is summarized."""
 QUIET_SECONDS = 600.0
 
 
@@ -222,10 +221,8 @@ class Requests:
 
 async def until_summarizer_is_done(kafka: Kafka) -> None:
     """Wait until the summarizers have handled all of `episode.closed`. Raises: TimeoutError."""
-    topics = (kafka.episodes_topic,)
     async with asyncio.timeout(QUIET_SECONDS), open_log(kafka) as log:
-        # those of the first may write to the second, and those of the second again to it
-        while not all([await is_consumed(log, kafka.summarizer_id, topic) for topic in [*topics, *topics]]):  # noqa: ASYNC110 – offsets set no event
+        while not await is_consumed(log, kafka.summarizer_id, kafka.episodes_topic):  # noqa: ASYNC110 – offsets set no event
             await asyncio.sleep(0.3)
 
 
@@ -240,19 +237,16 @@ class Outcome:
 async def judged(settings: Settings, values: Iterable[bytes | None]) -> Outcome:
     """Compare marks and revisions with what was said. Raises: StoreUnavailable, TopicStalled."""
     outcome, truth = Outcome(), Truth.of(values)
-    database = mongo.connect(settings.mongo)
-    try:
-        for name in await database.list_collection_names():
-            allowed = truth.in_summaries if name in SUMMARIES else truth.in_messages
-            async for document in database[name].find(batch_size=BATCH_SIZE):
-                found = [one for one in marks(repr(document)) if one not in allowed]
-                if found:
-                    outcome.problems.append(f"{name} {document['_id']!r} has {found}, of before a change")
-        stored = {document["_id"]: document async for document in database["episodes"].find(batch_size=BATCH_SIZE)}
-    finally:
-        await mongo.close(database)
-    _judge_texts(stored, truth, outcome)
-    await _judge_announced(settings.kafka, stored, outcome)
+    everything = await stored(settings)
+    for name, documents in everything.items():
+        allowed = truth.in_messages if name in MESSAGES else truth.in_summaries
+        for document in documents:
+            found = [one for one in marks(repr(document)) if one not in allowed]
+            if found:
+                outcome.problems.append(f"{name} has {found}, of before a change: {document!r:.200}")
+    episodes = {document["episode_id"]: document for document in everything["episodes"]}
+    _judge_texts(episodes, truth, outcome)
+    await _judge_announced(settings.kafka, episodes, outcome)
     return outcome
 
 

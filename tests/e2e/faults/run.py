@@ -308,7 +308,8 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
         "engine": {"tick_seconds": 0.2},
         "episodes": {"idle_seconds": NEVER_IDLE_SECONDS},
         "mongo": {"uri": servers.mongo.uri, "database": f"test-{name}"},
-        "qdrant": {"path": directory / "qdrant"},
+        "qdrant": {"url": servers.qdrant.url, "collection": name},
+        "sqlite": {"path": directory / "afterword.sqlite"},
         "llm": {},
         "quality": {},
         "retry": {},
@@ -316,8 +317,6 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
     for each in [changes.SETTINGS if has_changes else {}, *[kind.settings for kind in kinds]]:
         for section, values in each.items():
             ours[section] |= values
-    if ours["qdrant"]["path"] is None:
-        ours["qdrant"] |= {"url": servers.qdrant.url, "collection": name}  # revisions of another run would stay
     if ours["llm"]:
         ours["llm"]["base_url"] = servers.llm.base_url
     return load_settings(**ours, state_dir=directory / "state", drain_seconds=10)

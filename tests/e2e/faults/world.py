@@ -24,7 +24,8 @@ from tests.e2e.faults.load import Load
 from tests.e2e.faults.loops import Loops
 from tests.e2e.faults.stalls import Stalls
 from tests.e2e.faults.wire import Wire
-from tests.qdrant import Breakable, breakable_qdrant
+from tests.mongo_server import MongoServer, running_mongo
+from tests.qdrant_server import QdrantServer
 from tests.stack import chosen_jars
 
 LOOK_SECONDS = 0.25
@@ -39,8 +40,8 @@ AUTHORIZING = {
 }
 """Everybody may do everything, until a fault forbids it. Of several nodes none would let another in at first."""
 
-OVER_HTTP = {"qdrant": {"path": None}}
-"""Settings of a deployment whose Qdrant is a server, which several summarizers can share."""
+ON_SERVERS = {"sqlite": {"path": None}}
+"""Settings of a deployment that keeps everything in MongoDB and Qdrant."""
 
 
 @dataclass
@@ -48,13 +49,13 @@ class Servers:
     """Shared by many runs; whoever breaks one mends it."""
 
     stack: EmbeddedStack
+    database: MongoServer
     mongo: Wire
-    """Workers reach MongoDB through it."""
+    """Proxy to `database`; used by those whose settings say ON_SERVERS, as is `qdrant`."""
     llm: Llm
     qdrant: Wire
-    """Proxy to `index`; used by those whose settings say OVER_HTTP."""
-    index: Breakable
-    """Qdrant's own server where there is one, else a stand-in."""
+    """Proxy to `index`."""
+    index: QdrantServer
 
     @property
     def kafka(self) -> Any:
@@ -66,12 +67,13 @@ async def serving(directory: Path, brokers: int = 1) -> AsyncIterator[Servers]:
     access = Access(properties=AUTHORIZING if brokers == 1 else {})
     async with (
         EmbeddedStack(directory, brokers=brokers, access=access, jars=chosen_jars()) as stack,
-        Wire(stack.mongo.port) as wire,
+        running_mongo(directory / "mongo") as database,
+        Wire(database.port) as wire,
         Llm() as llm,
-        breakable_qdrant(directory / "qdrant") as index,
+        QdrantServer() as index,
         Wire(index.port) as qdrant,
     ):
-        yield Servers(stack, wire, llm, qdrant, index)
+        yield Servers(stack, database, wire, llm, qdrant, index)
 
 
 @dataclass

@@ -49,9 +49,7 @@ def environment(settings: Settings) -> dict[str, str]:
         os.environ
         | ours
         | {
-            "AFTERWORD_MONGO__URI": settings.mongo.uri.get_secret_value(),
-            "AFTERWORD_MONGO__DATABASE": settings.mongo.database,
-            "AFTERWORD_QDRANT__PATH": str(settings.qdrant.path),
+            "AFTERWORD_SQLITE__PATH": str(settings.sqlite.path),
         }
     )
 
@@ -128,8 +126,7 @@ async def test_check_is_content_with_a_complete_deployment(settings):
             "kafka",
             "topics",
             "commits",
-            "mongodb",
-            "qdrant",
+            "sqlite",
             "llm",
             "reranker",
             "webhooks",

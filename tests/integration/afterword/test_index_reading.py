@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from afterword.audit.stores import indexed_episodes
-from afterword.streams.settings import EmbedderSettings, Qdrant, Settings
+from afterword.streams.settings import EmbedderSettings, Settings, Sqlite
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.opening import open_stores
 from tests.indexing import put
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.nightly
     ids=lambda e: e.provider,
 )
 def settings(tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
-    return Settings(qdrant=Qdrant(path=tmp_path / "qdrant"), embedder=request.param)
+    return Settings(sqlite=Sqlite(path=tmp_path / "afterword.sqlite"), embedder=request.param)
 
 
 @pytest_asyncio.fixture

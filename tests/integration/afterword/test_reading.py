@@ -1,11 +1,10 @@
-"""Reading back on a real MongoDB and an index in a directory: `Memory`, and the commands on top of it."""
+"""Reading back from the SQLite file: `Memory`, and the commands on top of it."""
 
 import io
 import json
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -30,9 +29,9 @@ def said(n: int) -> MessageCreated:
 
 
 @pytest_asyncio.fixture
-async def settings(make_settings: Callable[..., Settings], tmp_path: Path) -> Settings:
+async def settings(make_settings: Callable[..., Settings]) -> Settings:
     """Points at a conversation of 1,000 messages, the first 990 of them in 330 episodes; nothing is indexed yet."""
-    made = make_settings(qdrant={"path": tmp_path / "index", "url": None})
+    made = make_settings()
     async with open_stores(made) as stores:
         await stores.prepare_database()
         await stores.messages.put_many([ArchivedMessage(said(n), 0, n) for n in range(MESSAGES)])
@@ -56,7 +55,7 @@ async def test_a_long_conversation_is_read_in_few_documents(settings: Settings) 
     assert [stored.summary.ordinal for stored in page.episodes] == [330, 329]
 
 
-async def test_the_index_is_made_anew_from_mongodb_and_searched(settings: Settings) -> None:
+async def test_the_index_is_made_anew_and_searched(settings: Settings) -> None:
     async with Memory.from_settings(settings) as memory:
         assert await memory.recall("topic328", user_id="u1", tenant_id="t1") == []
         done = await rebuild_index(settings, lambda _: None, after=None, everything=False)
@@ -80,10 +79,7 @@ async def test_a_search_needs_no_worker_and_minds_none(settings: Settings) -> No
 @pytest.fixture
 def run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
     """The command line in this process: exit code, standard output, standard error."""
-    monkeypatch.setenv("AFTERWORD_MONGO__URI", settings.mongo.uri.get_secret_value())
-    monkeypatch.setenv("AFTERWORD_MONGO__DATABASE", settings.mongo.database)
-    monkeypatch.setenv("AFTERWORD_QDRANT__PATH", str(settings.qdrant.path))
-    monkeypatch.setenv("AFTERWORD_QDRANT__COLLECTION", settings.qdrant.collection)
+    monkeypatch.setenv("AFTERWORD_SQLITE__PATH", str(settings.sqlite.path))
 
     def run(*arguments: str) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()

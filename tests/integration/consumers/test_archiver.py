@@ -1,4 +1,4 @@
-"""The archiver on a real broker and a real MongoDB."""
+"""The archiver on a real broker and the SQLite file."""
 
 import asyncio
 import os
@@ -30,9 +30,8 @@ from afterword.streams.runtime.errors import AgentFailed
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.worker import STOP_SECONDS, running
 from afterword.streams.settings import Settings
-from afterword.streams.stores import mongo
-from afterword.streams.stores.messages import ArchivedMessage, MessageWriter, Selection
-from afterword.streams.stores.mongo import MongoMessages
+from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, MessageWriter, Selection
+from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.topics import ensure_topics
 from tests.doubles.stores import MemoryMessages
@@ -80,13 +79,12 @@ async def archiving(
 
 
 @pytest_asyncio.fixture
-async def archive(settings: Settings) -> AsyncIterator[MongoMessages]:
-    database = mongo.connect(settings.mongo)
-    yield MongoMessages(database)
-    await mongo.close(database)
+async def archive(settings: Settings) -> AsyncIterator[MessageArchive]:
+    async with open_stores(settings) as stores:
+        yield stores.messages
 
 
-async def archived(archive: MongoMessages) -> dict[str, MessageCreated]:
+async def archived(archive: MessageArchive) -> dict[str, MessageCreated]:
     return {found.message.id: found.message async for found in archive.newest(Selection(CONVERSATION, None))}
 
 
@@ -176,16 +174,6 @@ async def test_it_joins_what_the_summarizer_wrote_first(settings, producer, arch
         await until(lambda: is_committed(settings, 1))
     [ref] = [ref async for ref in archive.all_messages()]
     assert (ref.episode_id, ref.archived) == ("conversation:1", True)
-
-
-@pytest.mark.nightly
-async def test_the_indexes_are_there(settings, producer):
-    await send(producer, settings, message(1))
-    async with archiving(settings):
-        await until(lambda: is_committed(settings, 1))
-    database = mongo.connect(settings.mongo)
-    assert len(await database["messages"].index_information()) > 1
-    await mongo.close(database)
 
 
 @pytest.mark.nightly
@@ -353,7 +341,6 @@ def environment(settings: Settings, port: int) -> dict[str, str]:
         "AFTERWORD_KAFKA__ARCHIVER_ID": kafka.archiver_id,
         "AFTERWORD_KAFKA__REQUEST_TIMEOUT_SECONDS": str(kafka.request_timeout_seconds),
         "AFTERWORD_DRAIN_SECONDS": str(settings.drain_seconds),
-        "AFTERWORD_MONGO__URI": settings.mongo.uri.get_secret_value(),
-        "AFTERWORD_MONGO__DATABASE": settings.mongo.database,
+        "AFTERWORD_SQLITE__PATH": str(settings.sqlite.path),
         "AFTERWORD_HEALTH__PORT": str(port),
     }

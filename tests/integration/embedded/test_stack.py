@@ -1,30 +1,22 @@
 """The embedded stack keeps what it acknowledged, through restarts and kills, and leaves nothing running."""
 
 import asyncio
-import resource
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo import MongoClient
-from pymongo.errors import ConnectionFailure, PyMongoError
 
 from afterword.embedded import DirectoryInUse, EmbeddedStack, ProcessExited
-from afterword.embedded.claims import HOST
 from afterword.embedded.errors import StartCancelled
 from afterword.embedded.java import Java
 from afterword.embedded.kafka import record
-from afterword.embedded.mongo import MongoServer
-from afterword.embedded.process import accepts, until_ready
+from afterword.embedded.process import until_ready
 from afterword.streams.kafka import admin_client
 from afterword.streams.private import cache_directory
 from afterword.streams.runtime.committed import committed_offsets
@@ -44,58 +36,17 @@ def topic(unique: Callable[[str], str]) -> str:
     return unique("events")
 
 
-async def test_a_second_start_finds_topics_offsets_and_documents(tmp_path: Path, topic: str) -> None:
+async def test_a_second_start_finds_topics_and_offsets(tmp_path: Path, topic: str) -> None:
     directory = tmp_path / "stack"
     async with EmbeddedStack(directory) as first:
         await create_topic(first, topic)
         await produce(first, topic, range(10))
         assert await consume(first, topic, 10) == list(range(10))
-        await insert(first, range(10))
         environment = first.environment()
     async with EmbeddedStack(directory) as second:
         assert second.environment() == environment
         await produce(second, topic, range(10, 20))
         assert await consume(second, topic, 10) == list(range(10, 20))  # and not the first ten again
-        assert await stored(second) == list(range(10))
-        await assert_unique_index(second)
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("own_stack")  # which has fetched the jars
-def test_after_a_full_disk_a_database_server_ends_and_the_next_has_what_was_acknowledged(tmp_path: Path) -> None:
-    java = Java()
-    java.prepare()
-    server = MongoServer(java, tmp_path)
-    with running(server) as items:
-        items.insert_one({"_id": -1})
-        size = (tmp_path / "store.mv").stat().st_size
-        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size + 50_000,) * 2)
-        acknowledged: list[int] = []
-        with pytest.raises(PyMongoError):
-            insert_until_an_error(items, acknowledged)
-        until(lambda: not server.running)
-    with running(server) as items:
-        found = [document["_id"] for document in items.find({}, {"_id": 1}, sort=[("_id", 1)])]
-        assert found[: len(acknowledged) + 1] == [-1, *acknowledged]
-        items.insert_one({"_id": 1000})
-
-
-def insert_until_an_error(items: Any, acknowledged: list[int]) -> None:
-    for number in range(1000):
-        items.insert_one({"_id": number, "text": "words " * 500})
-        acknowledged.append(number)
-
-
-@contextmanager
-def running(server: MongoServer) -> Iterator[Any]:
-    """Run the server; yields a collection."""
-    server.start()
-    try:
-        asyncio.run(until_ready(server.process, partial(accepts, HOST, server.port)))
-        with MongoClient[dict[str, Any]](server.uri, timeoutMS=20_000) as client:
-            yield client["kept"]["items"]
-    finally:
-        server.stop()
 
 
 @pytest.mark.nightly
@@ -137,15 +88,6 @@ async def test_a_killed_broker_comes_back_with_every_acknowledged_record(own_sta
     assert await consume(own_stack, topic, 200) == list(range(200))
 
 
-async def test_a_killed_mongo_comes_back_with_every_acknowledged_write(own_stack: EmbeddedStack) -> None:
-    await insert(own_stack, range(200))
-    own_stack.mongo.kill()
-    with pytest.raises(ConnectionFailure):
-        await insert(own_stack, range(200, 201))
-    await own_stack.start_mongo()
-    assert await stored(own_stack) == list(range(200))
-
-
 @pytest.mark.nightly
 async def test_a_suspended_broker_goes_on_where_it_was(own_stack: EmbeddedStack, topic: str) -> None:
     await create_topic(own_stack, topic)
@@ -173,12 +115,12 @@ async def test_a_server_that_dies_while_it_is_waited_for_says_why(own_stack: Emb
     async def never() -> None:
         raise OSError("nobody there")
 
-    process = own_stack.mongo.process
+    process = own_stack.kafka.brokers[0].process
     waiting = asyncio.create_task(until_ready(process, never))
-    own_stack.mongo.kill()
-    with pytest.raises(ProcessExited, match=r"mongo exited with -9(?s:.*)READY"):
+    own_stack.kafka.kill()
+    with pytest.raises(ProcessExited, match="kafka broker 1 exited with -9"):
         await waiting
-    await own_stack.start_mongo()
+    await own_stack.start_kafka()
 
 
 def test_a_killed_parent_leaves_no_server_and_the_directory_free(tmp_path: Path) -> None:
@@ -190,7 +132,7 @@ from afterword.embedded import EmbeddedStack
 async def main():
     stack = EmbeddedStack(Path(sys.argv[1]))
     await stack.start()
-    print(stack.mongo.process.pid, stack.kafka.brokers[0].process.pid, flush=True)
+    print(stack.kafka.brokers[0].process.pid, flush=True)
     await asyncio.sleep(300)
 
 asyncio.run(main())
@@ -199,7 +141,7 @@ asyncio.run(main())
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         servers = [int(pid) for pid in parent.stdout.readline().split()]
-        assert len(servers) == 2
+        assert len(servers) == 1
         assert all(map(alive, servers))
         parent.kill()
     until(lambda: not any(map(alive, servers)))
@@ -270,29 +212,3 @@ async def consume(stack: EmbeddedStack, topic: str, count: int) -> list[int]:
         end = await consumer.end_offsets([TopicPartition(topic, 0)])
         assert await consumer.committed(TopicPartition(topic, 0)) == end[TopicPartition(topic, 0)]
     return found
-
-
-async def insert(stack: EmbeddedStack, numbers: range) -> None:
-    async with documents(stack) as collection:
-        await collection.create_index("number", unique=True)
-        for number in numbers:
-            await collection.replace_one({"_id": number}, {"number": number}, upsert=True)
-
-
-async def stored(stack: EmbeddedStack) -> list[int]:
-    async with documents(stack) as collection:
-        return [document["_id"] async for document in collection.find().sort("_id")]
-
-
-async def assert_unique_index(stack: EmbeddedStack) -> None:
-    async with documents(stack) as collection:
-        assert (await collection.index_information())["number_1"]["unique"]
-
-
-@asynccontextmanager
-async def documents(stack: EmbeddedStack) -> AsyncIterator[Any]:
-    client: AsyncIOMotorClient[Any] = AsyncIOMotorClient(stack.mongo_uri, serverSelectionTimeoutMS=2_000)
-    try:
-        yield client["test"]["documents"]
-    finally:
-        client.close()

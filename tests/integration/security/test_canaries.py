@@ -41,7 +41,6 @@ WRONG = [
     {"AFTERWORD_MONGO__URI": f"mongodb://u:{CANARY}"},
     {"AFTERWORD_MONGO__URI": f"mongodb://u:p@h/?readPreference={CANARY}"},
     {"AFTERWORD_MONGO__URI": f"mongodb://u:p@h/?tlsCAFile=/{CANARY}"},
-    {"AFTERWORD_QDRANT__PATH": "directory"},
 ]
 
 

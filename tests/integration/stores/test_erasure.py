@@ -14,7 +14,7 @@ from qdrant_client import AsyncQdrantClient, QdrantClient
 
 from afterword.schemas import Usage
 from afterword.schemas.ids import episode_id, message_key
-from afterword.streams.settings import Settings
+from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow, scope_of
 from afterword.streams.stores.index import collection_name
@@ -28,6 +28,7 @@ PAGE = Path(__file__).parents[3] / "SECURITY.md"
 SECRET, OTHER = "4711", "harmless"
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 """The expiry of cached answers: the server deletes none meanwhile."""
+COLLECTION = "episodes"
 IDS = ("c1", "a/b", "100%", "chat:1")
 
 Erase = Callable[..., None]
@@ -43,23 +44,24 @@ def erase() -> Erase:
 
 
 @pytest_asyncio.fixture
-async def database(settings: Settings) -> AsyncIterator[MongoDatabase]:
-    opened = mongo.connect(settings.mongo)
+async def database(mongo_settings: Mongo) -> AsyncIterator[MongoDatabase]:
+    opened = mongo.connect(mongo_settings)
     yield opened
     await opened.client.drop_database(opened.name)
     await mongo.close(opened)
 
 
 @pytest.fixture
-def settings(make_settings: Callable[..., Settings], tmp_path: Path) -> Settings:
-    return make_settings(qdrant={"path": tmp_path / "index", "url": None})
+def points(tmp_path: Path) -> Path:
+    """The directory of Qdrant's own stand-in for a server."""
+    return tmp_path / "index"
 
 
-async def fill(settings: Settings, database: MongoDatabase, conversation: str, text: str) -> None:
+async def fill(points: Path, database: MongoDatabase, conversation: str, text: str) -> None:
     """Everything that Afterword keeps of a conversation and of an agent's part of it."""
     episodes, messages = MongoEpisodes(database), MongoMessages(database)
-    client = AsyncQdrantClient(path=str(settings.qdrant.path))  # its own stand-in for a server
-    index = QdrantIndex(HttpConnection(client), settings.qdrant.collection)
+    client = AsyncQdrantClient(path=str(points))
+    index = QdrantIndex(HttpConnection(client), COLLECTION)
     for ordinal, agent in ((1, None), (2, "agent/1")):
         stored = a_stored_episode(
             ordinal,
@@ -84,12 +86,12 @@ async def fill(settings: Settings, database: MongoDatabase, conversation: str, t
     await index.close()
 
 
-async def left(settings: Settings, database: MongoDatabase) -> dict[str, list[str]]:
+async def left(points: Path, database: MongoDatabase) -> dict[str, list[str]]:
     """The documents of each collection, and the points, as texts."""
     found = {name: [str(d) async for d in database[name].find({})] for name in await database.list_collection_names()}
-    with_index = QdrantClient(path=str(settings.qdrant.path))
-    points, _ = with_index.scroll(collection_name(settings.qdrant.collection, None))
-    found["points"] = [str(point.payload) for point in points]
+    with_index = QdrantClient(path=str(points))
+    found_points, _ = with_index.scroll(collection_name(COLLECTION, None))
+    found["points"] = [str(point.payload) for point in found_points]
     with_index.close()
     return found
 
@@ -97,19 +99,19 @@ async def left(settings: Settings, database: MongoDatabase) -> dict[str, list[st
 @pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
 @pytest.mark.parametrize("conversation", IDS)
 async def test_the_page_s_erasure_leaves_nothing_of_a_conversation_and_all_of_the_others(
-    settings: Settings, database: MongoDatabase, erase: Erase, conversation: str
+    points: Path, mongo_settings: Mongo, database: MongoDatabase, erase: Erase, conversation: str
 ) -> None:
     others = [*(other for other in IDS if other != conversation), "c", "c11", "a", "a%2Fb"]
     for other in others:
-        await fill(settings, database, other, OTHER)
-    before = await left(settings, database)
-    await fill(settings, database, conversation, SECRET)
-    client: Any = MongoClient(settings.mongo.uri.get_secret_value(), tz_aware=True)
-    with_index = QdrantClient(path=str(settings.qdrant.path))
+        await fill(points, database, other, OTHER)
+    before = await left(points, database)
+    await fill(points, database, conversation, SECRET)
+    client: Any = MongoClient(mongo_settings.uri.get_secret_value(), tz_aware=True)
+    with_index = QdrantClient(path=str(points))
     assert any(SECRET in text for text in map(str, client[database.name]["conversations"].find({})))
-    erase(client[database.name], with_index, collection_name(settings.qdrant.collection, None), conversation)
+    erase(client[database.name], with_index, collection_name(COLLECTION, None), conversation)
     with_index.close()
     client.close()
-    after = await left(settings, database)
+    after = await left(points, database)
     assert [name for name, texts in after.items() if any(SECRET in text for text in texts)] == []
     assert {name: sorted(texts) for name, texts in after.items()} == {n: sorted(t) for n, t in before.items()}

@@ -1,13 +1,13 @@
 """Ids and names that MongoDB would take for operators, were they not only values."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
 from afterword.schemas.ids import message_key
-from afterword.streams.settings import Settings
+from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.stores.messages import ArchivedMessage, Selection
@@ -20,8 +20,8 @@ INNOCENT = ArchivedMessage(a_message("m1", "innocent"), 0, 1)
 
 
 @pytest_asyncio.fixture
-async def database(make_settings: Callable[..., Settings]) -> AsyncIterator[MongoDatabase]:
-    opened = mongo.connect(make_settings().mongo)
+async def database(mongo_settings: Mongo) -> AsyncIterator[MongoDatabase]:
+    opened = mongo.connect(mongo_settings)
     await mongo.ensure_indexes(opened)
     yield opened
     await mongo.close(opened)

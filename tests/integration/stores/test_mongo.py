@@ -81,8 +81,10 @@ async def test_a_server_that_is_away_is_unavailable_to_every_call(
 @pytest.mark.parametrize(
     "asked", ["retryReads=true", "readConcernLevel=local&readPreference=secondaryPreferred&w=1&journal=false"]
 )
-async def test_what_is_read_and_written_cannot_be_rolled_back_whatever_the_uri_says(make_settings, asked: str) -> None:
-    plain = make_settings().mongo
+async def test_what_is_read_and_written_cannot_be_rolled_back_whatever_the_uri_says(
+    mongo_settings: Mongo, asked: str
+) -> None:
+    plain = mongo_settings
     separator = "&" if "?" in plain.uri.get_secret_value() else "/?"
     uri = SecretStr(plain.uri.get_secret_value() + separator + asked)
     database = mongo.connect(plain.model_copy(update={"uri": uri}))
@@ -94,8 +96,8 @@ async def test_what_is_read_and_written_cannot_be_rolled_back_whatever_the_uri_s
     await mongo.close(database)
 
 
-async def test_indexes_may_be_made_again(make_settings) -> None:
-    database = mongo.connect(make_settings().mongo)
+async def test_indexes_may_be_made_again(mongo_settings: Mongo) -> None:
+    database = mongo.connect(mongo_settings)
     await mongo.ping(database)
     for _ in range(2):
         await mongo.ensure_indexes(database)
@@ -121,8 +123,8 @@ class SuspendedArchive(MongoMessages):
 
 
 @pytest.mark.parametrize("change", ["edited", "deleted", "nothing"])
-async def test_an_archiver_that_was_suspended_takes_no_change_back(make_settings, change: str) -> None:
-    database = mongo.connect(make_settings().mongo)
+async def test_an_archiver_that_was_suspended_takes_no_change_back(mongo_settings: Mongo, change: str) -> None:
+    database = mongo.connect(mongo_settings)
     message, archive = ArchivedMessage(a_message(), 0, 0), MongoMessages(database)
     who = {"id": "m1", "conversation_id": "c1"}
     changes = {"edited": MessageEdited(**who, content="As it is now."), "deleted": MessageDeleted(**who)}
@@ -142,9 +144,9 @@ async def test_an_archiver_that_was_suspended_takes_no_change_back(make_settings
     await mongo.close(database)
 
 
-async def test_upserts_tell_which_documents_they_made(make_settings) -> None:
+async def test_upserts_tell_which_documents_they_made(mongo_settings: Mongo) -> None:
     """The archiver reads nothing of those: on a server that told nothing it would only be slower."""
-    database = mongo.connect(make_settings().mongo)
+    database = mongo.connect(mongo_settings)
     upserts = [UpdateOne({"_id": key}, {"$setOnInsert": {"by": "us"}}, upsert=True) for key in "abc"]
     await database["notes"].insert_one({"_id": "b", "by": "them"})
     assert (await mongo.bulk(database["notes"], upserts)).created == {0, 2}
@@ -155,8 +157,8 @@ async def test_upserts_tell_which_documents_they_made(make_settings) -> None:
 
 
 @pytest.mark.nightly
-async def test_messages_of_the_largest_size_are_read_in_replies_that_the_driver_takes(make_settings) -> None:
-    database = mongo.connect(make_settings().mongo)
+async def test_messages_of_the_largest_size_are_read_in_replies_that_the_driver_takes(mongo_settings: Mongo) -> None:
+    database = mongo.connect(mongo_settings)
     store = MongoMessages(database)
     ids = [f"m{n}" for n in range(60)]
     for offset, one in enumerate(ids):
@@ -168,10 +170,10 @@ async def test_messages_of_the_largest_size_are_read_in_replies_that_the_driver_
 
 
 @pytest.mark.nightly
-async def test_a_collection_that_is_read_whole_is_answered_page_by_page(make_settings) -> None:
+async def test_a_collection_that_is_read_whole_is_answered_page_by_page(mongo_settings: Mongo) -> None:
     """A filter that few documents match would be answered after a look at all of them: with a million, too late."""
     replies = Replies()
-    settings = make_settings().mongo
+    settings = mongo_settings
     client: Any = AsyncIOMotorClient(settings.uri.get_secret_value(), event_listeners=[replies])
     database = client[settings.database]
     episodes = MongoEpisodes(database)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,7 +15,6 @@ from afterword.streams.stores.index import Query
 from afterword.streams.stores.qdrant import QdrantIndex, check, open_index
 from tests.endpoints import serving
 from tests.indexing import put
-from tests.qdrant import running_qdrant
 from tests.qdrant_server import QdrantServer
 from tests.samples import a_summary
 
@@ -130,27 +128,6 @@ async def test_a_server_that_hangs_breaks_off_or_is_another_is_said_to_be_so() -
         assert "it closed the connection" in await problem(f"{url}/breaks")
         assert "what answers is no Qdrant server" in await problem(url)
         assert "no TLS connection could be made" in await problem(url.replace("http:", "https:"))
-
-
-async def test_a_real_server_s_refusals_are_told_by_what_they_are(tmp_path: Path) -> None:
-    async with running_qdrant(tmp_path, api_key="sesame") as server:
-        if server is None:
-            pytest.skip("no script that starts a Qdrant server")
-        assert "rejected the API key (401)" in await problem(server.url)
-        assert "rejected the API key (401)" in await problem(server.url, api_key="canary")
-        assert "(404)" in await problem(f"{server.url}/elsewhere", api_key="sesame")
-        index = open_index(
-            Qdrant.model_validate({"url": server.url, "api_key": "sesame"}), EmbedderSettings(provider="none")
-        )
-        await index.ping()
-        await put(index, a_summary(), TEXT)
-        async with server.killed():
-            with pytest.raises(StoreUnavailable, match=r"refused the connection|closed the connection") as caught:
-                await put(index, a_summary(2), TEXT)
-            assert not isinstance(caught.value, StoreRefuses)
-        await put(index, a_summary(3), TEXT)
-        assert await index.revisions(["c1:1", "c1:2", "c1:3"]) == {"c1:1": 1, "c1:3": 1}
-        await index.close()
 
 
 @pytest.mark.parametrize("version", ["1.16.3", "1.15.5", "0.11.0", "unknown"])

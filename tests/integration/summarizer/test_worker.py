@@ -18,8 +18,8 @@ from afterword.schemas import EpisodeClosed, SummaryCreated, fingerprint
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
 from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings
-from afterword.streams.stores import mongo
-from afterword.streams.stores.mongo import MongoEpisodes
+from afterword.streams.stores.episodes import living
+from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.agent import ArchiverOffsets
 from afterword.topics import ensure_topics
 from tests import openai_server as llm
@@ -94,11 +94,10 @@ async def announced_of_each(settings: Settings, count: int) -> dict[str, Summary
 
 
 async def stored(settings: Settings, *episode_ids: str) -> dict[str, SummaryCreated]:
-    """Summaries of these episodes in MongoDB, by conversation."""
-    database = mongo.connect(settings.mongo)
-    found = [await MongoEpisodes(database).find(episode_id) for episode_id in episode_ids]
-    await mongo.close(database)
-    return {each.summary.conversation_id: each.summary for each in found if each}
+    """Summaries of these episodes in the stores, by conversation."""
+    async with open_stores(settings) as stores:
+        found = living((await stores.episodes.lookup(episode_ids)).values())
+    return {each.summary.conversation_id: each.summary for each in found.values()}
 
 
 @dataclass(frozen=True)

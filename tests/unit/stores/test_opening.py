@@ -45,9 +45,17 @@ def test_a_process_without_a_search_does_not_load_the_client_of_the_index() -> N
 
 
 async def test_each_backend_has_a_check_that_says_what_it_found_or_why_not(tmp_path: Path) -> None:
-    away = Settings(mongo={"uri": NOBODY["mongo"]["uri"], "timeout_seconds": 0.2}, qdrant={"path": tmp_path})
+    away = Settings(mongo={"uri": NOBODY["mongo"]["uri"], "timeout_seconds": 0.2}, qdrant=NOBODY["qdrant"])
     async with open_stores(away) as stores:
-        checks = stores.checks
-        with pytest.raises(StoreUnavailable, match="mongodb"):
-            await checks.pop("mongodb")()
-        assert {name: await check() for name, check in checks.items()} == {"qdrant": str(tmp_path / "afterword.sqlite")}
+        for name, check in stores.checks.items():
+            with pytest.raises(StoreUnavailable, match=name):
+                await check()
+    path = tmp_path / "afterword.sqlite"
+    async with open_stores(Settings(sqlite={"path": path})) as stores:
+        assert {name: await check() for name, check in stores.checks.items()} == {"sqlite": str(path)}
+
+
+def test_a_process_with_an_sqlite_file_loads_no_client_of_a_server(tmp_path: Path) -> None:
+    code = DOCUMENTS_ONLY.replace('mongo={"uri": "mongodb://127.0.0.1:1"}', f'sqlite={{"path": "{tmp_path}/a.sqlite"}}')
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"motor", "pymongo", "qdrant_client"} & set(done.stdout.split())

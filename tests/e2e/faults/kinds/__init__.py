@@ -8,6 +8,7 @@ from tests.e2e.faults.kinds.losses import ChangelogDamaged, RecordsExpired
 from tests.e2e.faults.kinds.machine import ClockJumps, DiskFull
 from tests.e2e.faults.kinds.records import Poison, Repeats
 from tests.e2e.faults.kinds.stores import (
+    FileLocked,
     LlmDown,
     LlmResets,
     LlmSlow,
@@ -43,6 +44,7 @@ FAULTS: tuple[type[Fault], ...] = (
     BrokerKilled,
     BrokerHung,
     Cluster,
+    FileLocked,
     MongoDown,
     MongoHung,
     MongoSlow,

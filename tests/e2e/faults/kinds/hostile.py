@@ -29,7 +29,7 @@ from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.hostile_records import ACCEPTED, COVERED, REFUSED, Attack, Fates, flush, message, one
 from tests.e2e.faults.memory import peak
 from tests.e2e.faults.nonsense import nonsense
-from tests.e2e.faults.world import OVER_HTTP, World, until
+from tests.e2e.faults.world import World, until
 from tests.hostile import IDS
 from tests.nasty_texts import mixed
 from tests.openai_server import MODEL
@@ -83,7 +83,6 @@ class Hostile(Fault):
 
     outcome = "a dead letter with its reason or a documented no-op; bounds hold"
     settings: ClassVar = {
-        **OVER_HTTP,
         # no worker is killed: a machine that is too busy for a heartbeat is no failure
         "kafka": {"session_timeout_seconds": 20},
         "llm": {

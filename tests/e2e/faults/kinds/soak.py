@@ -10,7 +10,7 @@ from afterword.dev import ROLES
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.memory import resident
 from tests.e2e.faults.run import note
-from tests.e2e.faults.world import OVER_HTTP, World
+from tests.e2e.faults.world import World
 
 PARTITIONS = 32
 MOST_GROWTH = 0.3
@@ -26,7 +26,6 @@ class ComingAndGoing(Fault):
     outcome = "memory stays, audit clean"
     brokers = 3
     settings: ClassVar = {
-        **OVER_HTTP,
         "kafka": {"partitions": PARTITIONS, "replication_factor": 3, "min_insync_replicas": 2},
     }
     workers: ClassVar = {"segmenter": 2, "summarizer": 2, "archiver": 1}

@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import ClassVar
 
+import apsw
+
 from afterword.schemas import SummaryCreated
 from tests.e2e.faults.changes import LLM, announced
 from tests.e2e.faults.fault import Fault
-from tests.e2e.faults.kinds.workers import WITH_QDRANT
 from tests.e2e.faults.memory import MOST_MEGABYTES, megabytes
-from tests.e2e.faults.world import OVER_HTTP, World
+from tests.e2e.faults.world import ON_SERVERS, World
 from tests.openai_server import after, resets
 
-STORES = "stores"
+STORES, SERVERS = "stores", "servers"
 
 
 class Away(Fault):
@@ -52,33 +53,54 @@ class Away(Fault):
         assert not world.ended, f"ended by themselves: {world.ended}"
 
 
-class MongoDown(Away):
-    name = "MongoDB killed, restarted after a while"
+class FileLocked(Away):
+    """Longer than a write waits for another one."""
+
+    name = "SQLite file locked by another process"
+    settings: ClassVar = {"sqlite": {"timeout_seconds": 1}}
     company = STORES
 
     @contextlib.asynccontextmanager
     async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        await asyncio.to_thread(world.servers.stack.mongo.kill)
+        connection = apsw.Connection(str(world.deployment.settings.sqlite.path))
+        connection.set_busy_timeout(60_000)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            connection.close()
+
+
+class MongoDown(Away):
+    name = "MongoDB killed, restarted after a while"
+    settings: ClassVar = ON_SERVERS
+    company = SERVERS
+
+    @contextlib.asynccontextmanager
+    async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
+        await asyncio.to_thread(world.servers.database.kill)
         yield
-        await world.servers.stack.start_mongo()
+        await world.servers.database.run()
 
 
 class MongoHung(Away):
     name = "MongoDB suspended"
-    company = STORES
+    settings: ClassVar = ON_SERVERS
+    company = SERVERS
 
     @contextlib.asynccontextmanager
     async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
-        world.servers.stack.mongo.suspend()
+        world.servers.database.suspend()
         try:
             yield
         finally:
-            world.servers.stack.mongo.resume()
+            world.servers.database.resume()
 
 
 class MongoSlow(Away):
     name = "MongoDB slow"
-    company = STORES
+    settings: ClassVar = ON_SERVERS
+    company = SERVERS
 
     @contextlib.asynccontextmanager
     async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
@@ -88,7 +110,8 @@ class MongoSlow(Away):
 
 class MongoResets(Away):
     name = "MongoDB's connections reset"
-    company = STORES
+    settings: ClassVar = ON_SERVERS
+    company = SERVERS
 
     @contextlib.asynccontextmanager
     async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
@@ -144,8 +167,8 @@ class LlmResets(Llm):
 
 class QdrantDown(Away):
     name = "Qdrant down"
-    settings: ClassVar = OVER_HTTP
-    company = WITH_QDRANT
+    settings: ClassVar = ON_SERVERS
+    company = SERVERS
 
     @contextlib.asynccontextmanager
     async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
@@ -155,8 +178,8 @@ class QdrantDown(Away):
 
 class QdrantSlow(Away):
     name = "Qdrant slow"
-    settings: ClassVar = OVER_HTTP
-    company = WITH_QDRANT
+    settings: ClassVar = ON_SERVERS
+    company = SERVERS
 
     @contextlib.asynccontextmanager
     async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:
@@ -166,8 +189,8 @@ class QdrantSlow(Away):
 
 class QdrantResets(Away):
     name = "Qdrant's connections reset"
-    settings: ClassVar = OVER_HTTP
-    company = WITH_QDRANT
+    settings: ClassVar = ON_SERVERS
+    company = SERVERS
 
     @contextlib.asynccontextmanager
     async def broken(self, world: World, chance: random.Random) -> AsyncIterator[None]:

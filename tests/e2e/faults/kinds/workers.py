@@ -14,11 +14,11 @@ import orjson
 from afterword.streams.runtime.database import Database
 from afterword.streams.segmenter.state import TABLES
 from tests.e2e.faults.fault import Fault
-from tests.e2e.faults.world import OVER_HTTP, World, until
+from tests.e2e.faults.world import World, until
 
 SESSION_SECONDS = 6.0
 """Shortest session that the broker allows."""
-WORKERS, MEMBERS, WITH_QDRANT = "workers", "members", "qdrant"
+WORKERS, MEMBERS = "workers", "members"
 MARGIN_SECONDS = 5.0
 AT_WORK = 0.8
 """Share of kills."""
@@ -167,8 +167,6 @@ class ArchiversMembership(Membership):
 class SummarizersMembership(ArchiversMembership):
     name = "summarizers join and leave, TERM or KILL"
     role = "summarizer"
-    company = WITH_QDRANT
-    settings: ClassVar = OVER_HTTP
 
 
 class Freeze(Fault):

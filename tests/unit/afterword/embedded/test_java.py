@@ -158,9 +158,9 @@ def test_a_classpath_has_what_its_user_needs(cache: JarCache, jars: list[Jar]) -
     assert cache.classpath("mongo") == str(cache.path(other))
 
 
-def test_the_committed_list_has_every_server_and_a_hash_for_each_jar() -> None:
+def test_the_committed_list_has_a_hash_for_each_jar() -> None:
     jars = locked_jars()
-    assert {"kafka_2.13", "mongo-java-server-h2-backend", "ecj"} <= {jar.artifact for jar in jars}
+    assert "kafka_2.13" in {jar.artifact for jar in jars}
     assert all(len(jar.sha256) == 64 and jar.size > 0 for jar in jars)
     assert len(jars) == len({(jar.group, jar.artifact) for jar in jars})
 

@@ -8,7 +8,7 @@ from typing import Any
 from afterword.memory import Context, Memory
 from afterword.schemas import EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id, scope_id
-from afterword.streams.stores.messages import ArchivedMessage, Selection
+from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage, MessageText, Selection
 from afterword.streams.summarizer.conversations import Scope, counted_in, read_history
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.reconciler import archived
@@ -33,8 +33,13 @@ class CountingMessages(MemoryMessages):
                 self.loaded += 1
                 yield archived
 
-    async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
-        found = await super().get_many(keys)
+    async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
+        found = await super().states(keys)
+        self.loaded += len(found)
+        return found
+
+    async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
+        found = await super().texts(keys, characters)
         self.loaded += len(found)
         return found
 

@@ -137,7 +137,7 @@ async def test_every_episode_says_what_it_is_made_of(world: Remembered) -> None:
     [(10, 4), ("high_frequency", 5), ("long_conversation", 15), ("memory_sensitive", 3), ("default", 4)],
 )
 async def test_the_preset_of_the_trigger_says_how_many_messages_are_kept(tmp_path, trigger, kept: int) -> None:
-    settings = Settings(episodes={"trigger": trigger}, qdrant={"path": tmp_path / "qdrant"})
+    settings = Settings(episodes={"trigger": trigger}, sqlite={"path": tmp_path / "afterword.sqlite"})
     async with Memory.from_settings(settings) as memory:
         assert memory._keep_recent == kept
 

@@ -1,0 +1,714 @@
+"""Episodes, messages, budgets, erasures and keys in the SQLite file.
+
+A record is a row: its JSON, and beside it the columns that it is found by. A moment is a number of milliseconds.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import apsw
+import orjson
+from pydantic import TypeAdapter
+
+from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
+from afterword.schemas.base import EPOCH
+from afterword.schemas.ids import message_key, scope_id
+from afterword.streams.stores.arguments import require, require_texts, require_within
+from afterword.streams.stores.budgets import KEPT
+from afterword.streams.stores.episodes import (
+    Conversation,
+    DeletedEpisode,
+    Episode,
+    EpisodeRef,
+    EpisodeVersion,
+    RollingRow,
+    StoredEpisode,
+    Totals,
+    id_prefix,
+    scope_of,
+)
+from afterword.streams.stores.erasures import ErasedConversation, Erasure
+from afterword.streams.stores.keys import ApiKey
+from afterword.streams.stores.messages import (
+    NEVER,
+    ArchiveChange,
+    ArchivedMessage,
+    Authors,
+    Counted,
+    DeletedMessage,
+    MessageRef,
+    MessageText,
+    Selection,
+    agent_scope,
+)
+from afterword.streams.stores.sqlite import SqliteFile, insert, rows
+from afterword.streams.tokens import count_tokens
+
+PAGE_SIZE = 40
+"""Messages that are read together, of up to 1 MB each."""
+SCAN_SIZE = 500
+"""Rows that are read together where a whole table is read: meanwhile others may write."""
+
+STORED: TypeAdapter[StoredEpisode] = TypeAdapter(StoredEpisode)
+DELETED: TypeAdapter[DeletedEpisode] = TypeAdapter(DeletedEpisode)
+ROW: TypeAdapter[RollingRow] = TypeAdapter(RollingRow)
+CONVERSATION: TypeAdapter[Conversation] = TypeAdapter(Conversation)
+KEY: TypeAdapter[ApiKey] = TypeAdapter(ApiKey)
+ERASURE: TypeAdapter[Erasure] = TypeAdapter(Erasure)
+
+ARCHIVERS = ("metadata", "is_continuation")
+"""Fields of a message that the summarizer does not have."""
+LISTED = "(SELECT value FROM json_each(?))"
+"""The values of a JSON array."""
+
+
+class SqliteEpisodes:
+    """EpisodeQueries."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
+        require_texts(episode_ids=episode_ids)
+        found = await self._episodes(f"id IN {LISTED}", _json(episode_ids))
+        return {one.event.episode_id: one for one in found}
+
+    async def put(self, episode: Episode, before: Episode | None) -> bool:
+        version = {"revision": before.version[0], "attempt": before.version[1]} if before else None
+        row = _episode_row(episode)
+
+        def write(connection: apsw.Connection) -> bool:
+            if not _replaced(connection, "episodes", {"id": row["id"]}, row, version):
+                return False
+            event = episode.event
+            held = [(event.conversation_id, one, event.episode_id) for one in (*episode.core_ids, *episode.overlap_ids)]
+            connection.executemany("INSERT OR IGNORE INTO episode_messages VALUES (?, ?, ?)", held)
+            connection.execute("DELETE FROM participants WHERE episode_id = ?", (event.episode_id,))
+            users = [(event.episode_id, event.tenant_id, user, event.conversation_id) for user in _users(episode)]
+            connection.executemany("INSERT INTO participants VALUES (?, ?, ?, ?)", users)
+            return True
+
+        return await self._written(write, erases=before is not None)
+
+    async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
+        require(str, conversation_id=conversation_id, message_id=message_id)
+        ids = "SELECT episode_id FROM episode_messages WHERE conversation_id = ? AND message_id = ?"
+        return await self._episodes(f"id IN ({ids}) ORDER BY ordinal", conversation_id, message_id)
+
+    async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
+        require(str | None, after=after, conversation_id=conversation_id)
+        _require_limit(limit)
+        own = "" if conversation_id is None else "conversation_id = ?2 AND"
+        return await self._episodes(f"{own} id > ?1 ORDER BY id LIMIT ?3", after or "", conversation_id, limit)
+
+    async def latest(
+        self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
+    ) -> list[StoredEpisode]:
+        require(str, conversation_id=conversation_id)
+        require(str | None, agent_id=agent_id)
+        require(int | None, before=before)
+        _require_limit(limit)
+        wanted = "scope = ? AND ordinal < ifnull(?, ordinal + 1) AND NOT deleted ORDER BY ordinal DESC LIMIT ?"
+        return _stored(await self._episodes(wanted, scope_id(conversation_id, agent_id), before, limit))
+
+    async def expired(self, before: datetime, limit: int) -> list[Episode]:
+        require(datetime, before=before)
+        _require_limit(limit)
+        return await self._episodes("ended_at < ? ORDER BY ended_at LIMIT ?", _milliseconds(before), limit)
+
+    async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:
+        require(datetime, now=now)
+        _require_limit(limit)
+        return _stored(await self._episodes("due_at <= ? ORDER BY due_at LIMIT ?", _milliseconds(now), limit))
+
+    async def latest_row(self, scope: str) -> RollingRow | None:
+        require(str, scope=scope)
+        select = "SELECT document FROM rolling_rows WHERE scope = ? ORDER BY row DESC LIMIT 1"
+        return next((ROW.validate_json(found) for (found,) in await self._file.select(select, scope)), None)
+
+    async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
+        require(str, scope=scope)
+        require(int, ordinal=ordinal)
+        select = "SELECT document FROM rolling_rows WHERE scope = ? AND last_ordinal >= ? ORDER BY row"
+        return [ROW.validate_json(found) for (found,) in await self._file.select(select, scope, ordinal)]
+
+    async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
+        key = {"scope": row.conversation_id, "row": row.row}
+        fields = {"revision": row.revision, "last_ordinal": row.last_ordinal, "document": ROW.dump_json(row).decode()}
+        version = {"revision": before.revision} if before else None
+        return await self._written(
+            lambda connection: _replaced(connection, "rolling_rows", key, key | fields, version),
+            erases=before is not None,
+        )
+
+    async def conversation(self, scope: str) -> Conversation | None:
+        require(str, scope=scope)
+        select = "SELECT document FROM conversations WHERE scope = ?"
+        return next((CONVERSATION.validate_json(found) for (found,) in await self._file.select(select, scope)), None)
+
+    async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
+        key = {"scope": conversation.conversation_id}
+        names = ("revision", "tenant_id", "user_id", "episode_count")
+        fields = {name: getattr(conversation, name) for name in names} | {
+            "updated_at": _milliseconds(conversation.updated_at),
+            "document": CONVERSATION.dump_json(conversation).decode(),
+        }
+        version = {"revision": before.revision} if before else None
+        return await self._written(
+            lambda connection: _replaced(connection, "conversations", key, key | fields, version),
+            erases=before is not None,
+        )
+
+    async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
+        require(str, conversation_id=conversation_id)
+        require(str | None, agent_id=agent_id)
+        select = """SELECT count(*), sum(message_count), sum(token_count), min(ordinal), max(ordinal) FROM episodes
+            WHERE scope = ? AND NOT deleted"""
+        [found] = await self._file.select(select, scope_id(conversation_id, agent_id))
+        return Totals(*found) if found[0] else Totals()
+
+    async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
+        require_texts(episode_ids=episode_ids)
+        select = f"""SELECT id, revision, iif(deleted, document ->> '$.deletion.reason', NULL) FROM episodes
+            WHERE id IN {LISTED}"""  # noqa: S608 – of ours
+        found = await self._file.select(select, _json(episode_ids))
+        return {name: EpisodeVersion(revision, ended) for name, revision, ended in found}
+
+    async def conversations(
+        self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
+    ) -> list[Conversation]:
+        require(str, user_id=user_id)
+        require(str | None, tenant_id=tenant_id)
+        _require_limit(limit)
+        values: list[Any] = [tenant_id, user_id]
+        earlier = ""
+        if before is not None:
+            updated_at, scope = before
+            require(datetime, before=updated_at)
+            require(str, before=scope)
+            earlier, values = "AND (updated_at, scope) < (?, ?)", [*values, _milliseconds(updated_at), scope]
+        select = f"""SELECT document FROM conversations WHERE tenant_id IS ? AND user_id = ? AND episode_count > 0
+            {earlier} ORDER BY updated_at DESC, scope DESC LIMIT ?"""  # noqa: S608 – of ours
+        return [CONVERSATION.validate_json(found) for (found,) in await self._file.select(select, *values, limit)]
+
+    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+        return await _conversations(self._file, "participants", user_id, tenant_id, after, limit)
+
+    async def taken_part_in(
+        self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
+    ) -> dict[str, int]:
+        _require_owner(user_id, tenant_id)
+        require_texts(conversation_ids=conversation_ids)
+        select = f"""SELECT conversation_id, count(*) FROM participants
+            WHERE tenant_id IS ? AND user_id = ? AND conversation_id IN {LISTED} GROUP BY conversation_id"""  # noqa: S608
+        return dict(await self._file.select(select, tenant_id, user_id, _json(conversation_ids)))
+
+    async def users_of(self, conversation_id: str) -> set[str]:
+        require(str, conversation_id=conversation_id)
+        select = "SELECT DISTINCT user_id FROM participants WHERE conversation_id = ?"
+        return {user for (user,) in await self._file.select(select, conversation_id)}
+
+    async def count(self, after: str | None = None) -> int:
+        require(str | None, after=after)
+        [(found,)] = await self._file.select("SELECT count(*) FROM episodes WHERE id > ?", after or "")
+        return int(found)
+
+    async def all_episodes(self) -> AsyncIterator[EpisodeRef | DeletedEpisode]:
+        last = ""
+        while page := await self.page(last, SCAN_SIZE):
+            for episode in page:
+                yield episode if isinstance(episode, DeletedEpisode) else _ref(episode)
+            last = page[-1].event.episode_id
+
+    async def _episodes(self, wanted: str, *values: Any) -> list[Episode]:
+        select = f"SELECT deleted, document FROM episodes WHERE {wanted}"  # noqa: S608 – of ours
+        return [
+            (DELETED if deleted else STORED).validate_json(document)
+            for deleted, document in await self._file.select(select, *values)
+        ]
+
+    async def _written(self, write: Callable[[apsw.Connection], bool], *, erases: bool) -> bool:
+        """Write; `erases`: what was there before is overwritten, because something may have been deleted from it."""
+        if not await self._file.write(write):
+            return False
+        if erases:
+            await self._file.empty_log()
+        return True
+
+
+def _episode_row(episode: Episode) -> dict[str, Any]:
+    """The row of an episode, or of what stays of a deleted one, which has no counts."""
+    event = episode.event
+    ended_at = episode.ended_at if isinstance(episode, DeletedEpisode) else episode.summary.ended_at
+    due_at = None if isinstance(episode, DeletedEpisode) else episode.due_at
+    row: dict[str, Any] = {
+        "id": event.episode_id,
+        "scope": scope_of(event),
+        "conversation_id": event.conversation_id,
+        "ordinal": event.ordinal,
+        "revision": episode.version[0],
+        "attempt": episode.version[1],
+        "deleted": isinstance(episode, DeletedEpisode),
+        "ended_at": ended_at and _milliseconds(ended_at),
+        "due_at": due_at and _milliseconds(due_at),
+    }
+    if isinstance(episode, DeletedEpisode):
+        gone = {"message_count": None, "token_count": None}
+        return {**row, **gone, "document": DELETED.dump_json(episode).decode()}
+    counts = {
+        "message_count": episode.summary.message_count,
+        "token_count": episode.summary.compression.tokens_before,
+    }
+    return {**row, **counts, "document": STORED.dump_json(episode).decode()}
+
+
+def _users(episode: Episode) -> Iterable[str]:
+    if isinstance(episode, DeletedEpisode):
+        return ()
+    return dict.fromkeys((*episode.participants, episode.summary.user_id))
+
+
+def _ref(episode: StoredEpisode) -> EpisodeRef:
+    summary = episode.summary
+    return EpisodeRef(
+        episode_id=summary.episode_id,
+        revision=summary.revision,
+        conversation_id=summary.conversation_id,
+        ordinal=summary.ordinal,
+        fingerprint=episode.fingerprint,
+        message_ids=summary.message_ids,
+        inputs=episode.inputs,
+        tenant_id=summary.tenant_id,
+        agent_id=summary.agent_id,
+    )
+
+
+def _stored(episodes: Iterable[Episode]) -> list[StoredEpisode]:
+    return [episode for episode in episodes if isinstance(episode, StoredEpisode)]
+
+
+class SqliteMessages:
+    """A MessageArchive: one row for each message, under its `message_key`.
+
+    `changed` is the offset of the last change. `is_whole` is false until the archiver has written the metadata.
+    """
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        first = {_key(archived): archived for archived in reversed(messages)}
+
+        def write(connection: apsw.Connection) -> None:
+            for archived in first.values():
+                _archive(connection, archived)
+
+        await self._file.write(write)
+
+    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
+        require(str, episode_id=episode_id)
+        scope = agent_scope(episode_id)
+
+        def write(connection: apsw.Connection) -> bool:
+            replaced = [_assign(connection, archived, episode_id, scope) for archived in messages]
+            return any(replaced)
+
+        if await self._file.write(write):
+            await self._file.empty_log()
+
+    async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
+        while page := await self._messages(selection, f"ORDER BY offset DESC LIMIT {PAGE_SIZE}"):
+            for archived in page:
+                yield archived
+            selection = replace(selection, before=page[-1].offset)
+
+    async def count(self, selection: Selection) -> Counted:
+        wanted, values = _selected(selection)
+        select = f"SELECT count(*), ifnull(sum(tokens), 0), ifnull(sum(skipped), 0) FROM messages WHERE {wanted}"  # noqa: S608
+        [found] = await self._file.select(select, *values)
+        return Counted(*found)
+
+    async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
+        return await _conversations(self._file, "messages", user_id, tenant_id, after, limit)
+
+    async def authors(self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Authors]:
+        _require_owner(user_id, tenant_id)
+        require_texts(conversation_ids=conversation_ids)
+        select = f"""SELECT conversation_id, sum(user_id = ?), sum(user_id <> ?) FROM messages
+            WHERE tenant_id IS ? AND conversation_id IN {LISTED} GROUP BY conversation_id"""  # noqa: S608
+        found = await self._file.select(select, user_id, user_id, tenant_id, _json(conversation_ids))
+        return {name: Authors(own, others) for name, own, others in found}
+
+    async def first(self, conversation_id: str) -> ArchivedMessage | None:
+        require(str, conversation_id=conversation_id)
+        found = await self._where("conversation_id = ? ORDER BY offset LIMIT 1", conversation_id)
+        return next(iter(found.values()), None)  # type: ignore[return-value]
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
+        states = await self.states(keys)
+        return {key: found for key, found in states.items() if isinstance(found, ArchivedMessage)}
+
+    async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
+        require_texts(keys=keys)
+        select = f"""SELECT key, content, role, sent_at,
+            CASE role WHEN 'user' THEN user_id WHEN 'assistant' THEN agent_id END
+            FROM messages WHERE key IN {LISTED} AND NOT deleted"""  # noqa: S608 – of ours
+        found = await self._file.select(select, _json(keys))
+        return {
+            key: MessageText(content[:characters], role, _moment(sent_at), speaker)
+            for key, content, role, sent_at, speaker in found
+        }
+
+    async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
+        require_texts(keys=keys)
+        return await self._where(f"key IN {LISTED}", _json(keys))
+
+    async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
+        require_texts(keys=keys)
+        return await self._where(f"key IN {LISTED} AND changed <> {NEVER}", _json(keys))
+
+    async def change(self, change: ArchiveChange) -> None:
+        if await self._file.write(lambda connection: _change(connection, change)):
+            await self._file.empty_log()
+
+    async def expire(self, before: datetime, limit: int) -> int:
+        require(datetime, before=before)
+        _require_limit(limit)
+        older = "SELECT rowid FROM messages WHERE sent_at < ? ORDER BY sent_at LIMIT ?"
+
+        def delete(connection: apsw.Connection) -> int:
+            values = (_milliseconds(before), limit)
+            return len(rows(connection, f"DELETE FROM messages WHERE rowid IN ({older}) RETURNING 1", values))  # noqa: S608
+
+        if found := await self._file.write(delete):
+            await self._file.empty_log()
+        return found
+
+    async def count_all(self) -> int:
+        [(found,)] = await self._file.select("SELECT count(*) FROM messages")
+        return int(found)
+
+    async def all_messages(self) -> AsyncIterator[MessageRef]:
+        select = f"""SELECT rowid, key, episode_id, skipped, partition, offset, content, deleted, changed FROM messages
+            WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"""  # noqa: S608
+        last = 0
+        while page := await self._file.select(select, last):
+            for _, key, episode_id, skipped, partition, offset, content, deleted, changed in page:
+                source = None if deleted else (partition, offset)
+                yield MessageRef(key, episode_id, bool(skipped), source, content, bool(deleted), changed)
+            last = page[-1][0]
+
+    async def _messages(self, selection: Selection, order: str) -> list[ArchivedMessage]:
+        wanted, values = _selected(selection)
+        return list((await self._where(f"{wanted} {order}", *values)).values())  # type: ignore[arg-type]
+
+    async def _where(self, wanted: str, *values: Any) -> dict[str, ArchivedMessage | DeletedMessage]:
+        select = f"SELECT {COLUMNS} FROM messages WHERE {wanted}"  # noqa: S608
+        return {found[0]: _message(found) for found in await self._file.select(select, *values)}
+
+
+COLUMNS = "key, deleted, changed, partition, offset, content, message"
+
+
+def _message(found: Sequence[Any]) -> ArchivedMessage | DeletedMessage:
+    _, deleted, changed, partition, offset, content, message = found[:7]
+    if deleted:
+        return DeletedMessage(changed)
+    fields = {**orjson.loads(message), "content": content}
+    return ArchivedMessage(MessageCreated.model_validate(fields, strict=False), partition, offset, changed)
+
+
+def _message_row(archived: ArchivedMessage) -> dict[str, Any]:
+    message = archived.message
+    names = ("conversation_id", "tenant_id", "user_id", "agent_id", "role", "content")
+    return {
+        **{name: getattr(message, name) for name in names},
+        "sent_at": message.sent_at and _milliseconds(message.sent_at),
+        "partition": archived.partition,
+        "offset": archived.offset,
+        "changed": archived.changed,
+        "skipped": message.skip_summarization,
+        "tokens": count_tokens(message.content),
+        "message": message.model_dump_json(exclude={"content"}),
+    }
+
+
+class Known(NamedTuple):
+    """What is there of a message."""
+
+    state: ArchivedMessage | DeletedMessage
+    is_whole: bool
+    metadata_offset: int
+
+
+def _known(connection: apsw.Connection, key: str) -> Known | None:
+    select = f"SELECT {COLUMNS}, is_whole, metadata_offset FROM messages WHERE key = ?"  # noqa: S608 – of ours
+    found = rows(connection, select, (key,))
+    return Known(_message(found[0]), bool(found[0][-2]), found[0][-1]) if found else None
+
+
+def _archive(connection: apsw.Connection, archived: ArchivedMessage) -> None:
+    """Write a message of the archiver; of one that the summarizer has written, and that was changed, the metadata."""
+    key, known = _key(archived), _known(connection, _key(archived))
+    if known is None:
+        insert(connection, "messages", {"key": key, "is_whole": True, **_message_row(archived)})
+    elif isinstance(known.state, ArchivedMessage) and not known.is_whole:
+        if known.state.changed != NEVER:
+            archived = _with(known.state, ARCHIVERS, archived.message)
+        _update(connection, key, {**_message_row(archived), "is_whole": True})
+
+
+def _assign(connection: apsw.Connection, archived: ArchivedMessage, episode_id: str, scope: str | None) -> bool:
+    """Set the episode on a message, and write it unless it is there as new; return whether it replaced an older one."""
+    key, known = _key(archived), _known(connection, _key(archived))
+    if known is None:
+        insert(connection, "messages", {"key": key, "is_whole": False, **_message_row(archived)})
+    replaces = known is not None and isinstance(known.state, ArchivedMessage) and known.state.changed < archived.changed
+    if known is not None and isinstance(known.state, ArchivedMessage) and replaces:
+        _update(connection, key, _message_row(_with(archived, ARCHIVERS, known.state.message)))
+    _update(connection, key, {"episode_id": episode_id})
+    if scope:  # a user's message may be in an episode of each agent
+        connection.execute("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", (key, scope))
+    return replaces
+
+
+def _change(connection: apsw.Connection, change: ArchiveChange) -> bool:
+    """Edit or delete; return whether anything was replaced."""
+    event, offset = change.event, change.offset
+    if isinstance(event, ConversationDeleted):
+        select = "SELECT key FROM messages WHERE conversation_id = ? AND tenant_id IS ? AND offset < ?"
+        keys = [key for (key,) in rows(connection, select, (event.conversation_id, event.tenant_id, offset))]
+        for key in keys:
+            _delete(connection, key, offset)
+        return bool(keys)
+    key = message_key(event.conversation_id, event.id, event.tenant_id)
+    known = _known(connection, key)
+    if known is None or not isinstance(known.state, ArchivedMessage) or known.state.offset >= offset:
+        return False
+    if isinstance(event, MessageDeleted):
+        _delete(connection, key, offset)
+    else:
+        _edit(connection, key, event, offset, known.state, known.metadata_offset)
+    return True
+
+
+def _delete(connection: apsw.Connection, key: str, offset: int) -> None:
+    """Leave what keeps a message deleted."""
+    _forget(connection, key)
+    insert(connection, "messages", {"key": key, "deleted": True, "changed": offset})
+
+
+def _forget(connection: apsw.Connection, key: str) -> None:
+    for table in ("messages", "message_scopes"):
+        connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 – names of ours
+
+
+def _edit(
+    connection: apsw.Connection, key: str, edit: MessageEdited, offset: int, known: ArchivedMessage, metadata: int
+) -> None:
+    """Set the fields of an edit, and the metadata, each unless a later edit has set them."""
+    fields, edited = {name: value for name, value in edit.changes.items() if name != "metadata"}, known
+    if fields and known.changed <= offset:  # the same edit again, too: the summarizer may have had a shortened text
+        edited = replace(known, message=known.message.model_copy(update=fields), changed=offset)
+    if edit.metadata is not None and metadata <= offset:
+        edited = replace(edited, message=edited.message.model_copy(update={"metadata": edit.metadata}))
+        _update(connection, key, {"is_whole": True, "metadata_offset": offset})
+    _update(connection, key, _message_row(edited))
+
+
+def _with(archived: ArchivedMessage, names: Iterable[str], other: MessageCreated) -> ArchivedMessage:
+    """The message with these fields of another version of it."""
+    fields = {name: getattr(other, name) for name in names}
+    return replace(archived, message=archived.message.model_copy(update=fields))
+
+
+def _update(connection: apsw.Connection, key: str, row: Mapping[str, Any]) -> None:
+    changed = ", ".join(f"{name} = :{name}" for name in row)
+    connection.execute(f"UPDATE messages SET {changed} WHERE key = :key", {**row, "key": key})  # noqa: S608 – of ours
+
+
+def _key(archived: ArchivedMessage) -> str:
+    message = archived.message
+    return message_key(message.conversation_id, message.id, message.tenant_id)
+
+
+def _selected(selection: Selection) -> tuple[str, list[Any]]:
+    """The condition of a selection, and its values."""
+    agent_id, wanted = selection.agent_id, ["conversation_id = ?", "tenant_id IS ?"]
+    values: list[Any] = [selection.conversation_id, selection.tenant_id]
+    if agent_id is not None:
+        wanted.append("(agent_id = ? OR agent_id IS NULL)")
+        values.append(agent_id)
+    if selection.user_id is not None:
+        wanted.append("user_id = ?")
+        values.append(selection.user_id)
+    if selection.before is not None:
+        wanted.append("offset < ?")
+        values.append(selection.before)
+    if selection.unsummarised and agent_id is None:
+        wanted.append("episode_id IS NULL")
+    elif selection.unsummarised:
+        wanted.append("NOT EXISTS (SELECT 1 FROM message_scopes s WHERE s.key = messages.key AND s.scope = ?)")
+        values.append(id_prefix(selection.conversation_id, agent_id).removesuffix(":"))
+    return " AND ".join(wanted), values
+
+
+class SqliteBudgets:
+    """Budgets of all workers on one file."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
+        require(str, key=key)
+        require(int, amount=amount, limit=limit)
+
+        def take(connection: apsw.Connection) -> bool:
+            connection.execute("DELETE FROM budgets WHERE expires_at < ?", (_milliseconds(expires_at - KEPT),))
+            connection.execute(
+                "INSERT OR IGNORE INTO budgets (key, tokens, expires_at) VALUES (?, 0, ?)",
+                (key, _milliseconds(expires_at)),
+            )
+            change = "UPDATE budgets SET tokens = tokens + ? WHERE key = ? AND tokens < ? RETURNING 1"
+            return bool(rows(connection, change, (amount, key, limit)))
+
+        return await self._file.write(take)
+
+    async def correct(self, key: str, amount: int) -> int:
+        require(str, key=key)
+        require(int, amount=amount)
+        change = "UPDATE budgets SET tokens = tokens + ? WHERE key = ? RETURNING tokens"
+        found = await self._file.write(lambda connection: rows(connection, change, (amount, key)))
+        return int(found[0][0]) if found else 0
+
+
+class SqliteKeys:
+    """ApiKeys."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def put(self, key: ApiKey) -> None:
+        put = "INSERT OR REPLACE INTO api_keys (digest, key_id, document) VALUES (?, ?, ?)"
+        values = key.digest, key.key_id, KEY.dump_json(key).decode()
+        await self._file.write(lambda connection: rows(connection, put, values))
+
+    async def find(self, digest: str) -> ApiKey | None:
+        require(str, digest=digest)
+        found = await self._file.select("SELECT document FROM api_keys WHERE digest = ?", digest)
+        return KEY.validate_json(found[0][0]) if found else None
+
+    async def list(self) -> list[ApiKey]:
+        found = [KEY.validate_json(one) for (one,) in await self._file.select("SELECT document FROM api_keys")]
+        return sorted(found, key=lambda key: key.created_at)
+
+    async def remove(self, key_id: str) -> bool:
+        require(str, key_id=key_id)
+        delete = "DELETE FROM api_keys WHERE key_id = ? RETURNING 1"
+        return bool(await self._file.write(lambda connection: rows(connection, delete, (key_id,))))
+
+
+class SqliteErasures:
+    """Erasures: a row for each that is under way, under the digest of its person, or whose receipt is kept."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def begin(self, erasure: Erasure) -> Erasure:
+        put = "INSERT OR IGNORE INTO erasures (key, id, document) VALUES (?, ?, ?)"
+
+        def begin(connection: apsw.Connection) -> Erasure:
+            rows(connection, put, (erasure.key, erasure.erasure_id, ERASURE.dump_json(erasure).decode()))
+            [(found,)] = rows(connection, "SELECT document FROM erasures WHERE key = ?", (erasure.key,))
+            return ERASURE.validate_json(found)
+
+        return await self._file.write(begin)
+
+    async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
+        await self._revise(erasure, lambda known: replace(known, conversations=(*known.conversations, *conversations)))
+
+    async def report(self, erasure: Erasure) -> None:
+        names = ("is_running", "stage", "left", "problem", "detail")
+        await self._revise(erasure, lambda known: replace(known, **{name: getattr(erasure, name) for name in names}))
+
+    async def under_way(self) -> list[Erasure]:
+        select = "SELECT document FROM erasures WHERE key IS NOT NULL"
+        return [ERASURE.validate_json(found) for (found,) in await self._file.select(select)]
+
+    async def find(self, erasure_id: str) -> Erasure | None:
+        require(str, erasure_id=erasure_id)
+        found = await self._file.select("SELECT document FROM erasures WHERE id = ?", erasure_id)
+        return ERASURE.validate_json(found[0][0]) if found else None
+
+    async def end(self, erasure: Erasure, receipt: str) -> None:
+        kept = replace(Erasure(erasure.erasure_id, None, erasure.tenant_id, None, erasure.asked_at), receipt=receipt)
+        change = "UPDATE erasures SET key = NULL, document = ? WHERE id = ? AND key IS NOT NULL"
+        values = ERASURE.dump_json(kept).decode(), erasure.erasure_id
+        await self._file.write(lambda connection: rows(connection, change, values))
+        await self._file.empty_log()
+
+    async def _revise(self, erasure: Erasure, revised: Callable[[Erasure], Erasure]) -> None:
+        """Change the erasure, unless it is done."""
+        own = "key = ? AND id = ?", (erasure.key, erasure.erasure_id)
+
+        def write(connection: apsw.Connection) -> None:
+            for (found,) in rows(connection, f"SELECT document FROM erasures WHERE {own[0]}", own[1]):  # noqa: S608
+                document = ERASURE.dump_json(revised(ERASURE.validate_json(found))).decode()
+                rows(connection, f"UPDATE erasures SET document = ? WHERE {own[0]}", (document, *own[1]))  # noqa: S608
+
+        await self._file.write(write)
+
+
+def _replaced(
+    connection: apsw.Connection,
+    table: str,
+    key: Mapping[str, Any],
+    row: Mapping[str, Any],
+    version: Mapping[str, int] | None,
+) -> bool:
+    """Store the row in the place of the one with this version, or of none; False if another one is stored."""
+    own = " AND ".join(f"{name} = :was_{name}" for name in (*key, *(version or ())))
+    was = {f"was_{name}": value for name, value in {**key, **(version or {})}.items()}
+    if version is None:
+        if rows(connection, f"SELECT 1 FROM {table} WHERE {own}", was):  # noqa: S608 – names of ours
+            return False
+        insert(connection, table, row)
+        return True
+    changed = ", ".join(f"{name} = :{name}" for name in row)
+    return bool(rows(connection, f"UPDATE {table} SET {changed} WHERE {own} RETURNING 1", {**row, **was}))  # noqa: S608
+
+
+async def _conversations(
+    file: SqliteFile, table: str, user_id: str, tenant_id: str | None, after: str | None, limit: int
+) -> list[str]:
+    """A page of the conversations of rows that name the user, each once."""
+    _require_owner(user_id, tenant_id)
+    require(str | None, after=after)
+    _require_limit(limit)
+    select = f"""SELECT DISTINCT conversation_id FROM {table} WHERE tenant_id IS ? AND user_id = ?
+        AND conversation_id > ? ORDER BY conversation_id LIMIT ?"""  # noqa: S608 – names of ours
+    return [name for (name,) in await file.select(select, tenant_id, user_id, after or "", limit)]
+
+
+def _require_owner(user_id: str, tenant_id: str | None) -> None:
+    require(str, user_id=user_id)
+    require(str | None, tenant_id=tenant_id)
+
+
+def _require_limit(limit: int) -> None:
+    require(int, limit=limit)
+    require_within(1, limit=limit)
+
+
+def _json(values: Sequence[str]) -> str:
+    return orjson.dumps(values).decode()
+
+
+def _milliseconds(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def _moment(milliseconds: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=milliseconds)

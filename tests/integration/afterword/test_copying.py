@@ -1,0 +1,88 @@
+"""Moving from the SQLite file to MongoDB: everything is there afterwards, as it was."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afterword.copying import copy_stores
+from afterword.schemas import MessageDeleted, MessageEdited
+from afterword.schemas.ids import episode_id, scope_id
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.settings import Mongo, Settings, Sqlite
+from afterword.streams.stores.keys import ApiKey
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
+from afterword.streams.stores.opening import Stores, open_stores
+from tests.samples import NOON, a_conversation, a_message, a_row, a_stored_episode, a_tombstone
+
+MESSAGES = 450
+EPISODES = 120
+SCOPES = "c1", scope_id("c1", "a1"), "c2"
+KEY = ApiKey("digest", "reader", ("read",), "t1", None, NOON)
+
+
+async def fill(stores: Stores) -> None:
+    """More than a page of everything, with an edit, deletions, an agent's part and a message of no episode."""
+    said = [
+        ArchivedMessage(
+            a_message(f"m{n}", tenant_id="t1", metadata={"a.b": n}, sent_at=NOON + timedelta(seconds=n)), 0, n
+        )
+        for n in range(MESSAGES)
+    ]
+    await stores.messages.put_many(said)
+    for ordinal in range(1, EPISODES + 1):
+        await stores.episodes.put(a_stored_episode(ordinal), None)
+        core = said[3 * (ordinal - 1) : 3 * ordinal]
+        await stores.messages.assign(f"c1:{ordinal}", core)
+    await stores.episodes.put(a_tombstone(1, conversation_id="c2"), None)
+    last = tuple(archived.message.id for archived in said[-3:])
+    agents = a_stored_episode(1, agent_id="a1", episode_id=episode_id("c1", 1, "a1"), core_ids=last, message_ids=last)
+    await stores.episodes.put(agents, None)
+    await stores.messages.assign(episode_id("c1", 1, "a1"), said[-3:])
+    for scope in SCOPES[:2]:
+        await stores.episodes.put_row(a_row(1, scope), None)
+        await stores.episodes.put_row(a_row(2, scope), None)
+        await stores.episodes.put_conversation(a_conversation(scope), None)
+    edit = MessageEdited(id="m1", conversation_id="c1", tenant_id="t1", content="As it was meant.")
+    await stores.messages.change(ArchiveChange(edit, 0, 1000))
+    gone = MessageDeleted(id="m2", conversation_id="c1", tenant_id="t1")
+    await stores.messages.change(ArchiveChange(gone, 0, 1001))
+    await stores.keys.put(KEY)
+
+
+async def contents(stores: Stores) -> dict[str, Any]:
+    """Everything that is copied."""
+    refs = [ref async for ref in stores.messages.all_messages() if not ref.deleted]
+    episodes = stores.episodes
+    return {
+        "messages": sorted(refs, key=lambda ref: ref.key),
+        "texts": await stores.messages.get_many([ref.key for ref in refs]),
+        "episodes": await episodes.page(None, 1000),
+        "rows": {scope: await episodes.rows(scope) for scope in SCOPES},
+        "conversations": {scope: await episodes.conversation(scope) for scope in SCOPES},
+        "keys": await stores.keys.list(),
+    }
+
+
+async def test_everything_is_in_mongodb_as_it_was_however_often_it_is_copied(
+    tmp_path: Path, mongo_settings: Mongo
+) -> None:
+    file = tmp_path / "afterword.sqlite"
+    settings = Settings(mongo=mongo_settings)
+    async with open_stores(Settings(sqlite=Sqlite(path=file))) as source, open_stores(settings) as target:
+        await fill(source)
+        expected = await contents(source)
+        for _ in range(2):
+            done = await copy_stores(settings, file, lambda _: None)
+            assert (done.messages, done.episodes, done.conversations, done.keys) == (MESSAGES - 1, EPISODES + 2, 2, 1)
+            assert await contents(target) == expected
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_a_copy_needs_a_file_and_servers(tmp_path: Path, is_there: bool) -> None:
+    file = tmp_path / "afterword.sqlite"
+    settings = Settings(sqlite=Sqlite(path=file)) if is_there else Settings()
+    with pytest.raises(ConfigurationError, match="AFTERWORD_SQLITE__PATH" if is_there else "is no file"):
+        await copy_stores(settings, file, lambda _: None)
+    assert not file.exists()

@@ -1,0 +1,85 @@
+"""A MongoDB server for tests: mongo-java-server over a file, without secondary indexes, one command at a time.
+
+It is for the adapter of MongoDB, where no container engine runs the official image.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from afterword.embedded.claims import HOST, exclusive, free_ports
+from afterword.embedded.errors import EmbeddedError
+from afterword.embedded.java import JarCache, cache_directory, command_line, parse_lock, run
+from afterword.embedded.process import Process, Server, accepts, until_ready
+
+DATA = Path(__file__).parent / "data" / "mongo"
+SOURCE = DATA / "TestMongo.java"
+COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
+
+
+class CompilationFailed(EmbeddedError):
+    """cannot compile {source}: {output}"""
+
+
+class MongoServer(Server):
+    """Server on a port that stays the same, with its data in `directory`; acknowledged writes survive SIGKILL."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self.port = free_ports(1)[0]
+        self._directory = directory
+
+    @property
+    def uri(self) -> str:
+        return f"mongodb://{HOST}:{self.port}/?directConnection=true"
+
+    async def run(self) -> None:
+        """Start it, unless it runs, and wait until it answers."""
+        self.start()
+        await until_ready(self.process, partial(accepts, HOST, self.port))
+
+    def _launch(self) -> Process:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        command = mongo_command(HOST, str(self.port), str(self._directory / "store.mv"))
+        return Process("mongo", command, self._directory / "mongo.log")
+
+
+@asynccontextmanager
+async def running_mongo(directory: Path) -> AsyncIterator[MongoServer]:
+    server = MongoServer(directory)
+    try:
+        await server.run()
+        yield server
+    finally:
+        server.stop()
+
+
+def mongo_command(*arguments: str) -> list[str]:
+    """The command line of the server, which is fetched and compiled unless it is there."""
+    jars = mongo_jars()
+    return command_line(os.pathsep.join((str(compiled(jars)), jars.classpath("mongo"))), "TestMongo", arguments)
+
+
+def mongo_jars() -> JarCache:
+    """The jars, which are fetched unless they are there."""
+    jars = JarCache(cache_directory(), parse_lock((DATA / "jars.lock").read_text()))
+    jars.ensure()
+    return jars
+
+
+def compiled(jars: JarCache) -> Path:
+    """The directory of the server's classes. Raises: CompilationFailed."""
+    inputs = SOURCE.read_bytes() + jars.classpath("mongo").encode()
+    classes = jars.directory / "classes" / hashlib.sha256(inputs).hexdigest()[:16]
+    classes.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(classes.parent / "lock"), tempfile.TemporaryDirectory(dir=classes.parent) as directory:
+        if not classes.exists():
+            made = Path(directory, "made")
+            options: Sequence[str] = ("-17", "-nowarn", "-cp", jars.classpath("mongo"), "-d", str(made), str(SOURCE))
+            run(command_line(jars.classpath("compiler"), COMPILER, options), CompilationFailed, source=str(SOURCE))
+            made.rename(classes)
+    return classes

@@ -1,0 +1,46 @@
+"""Everything that a deployment's stores hold, as it is stored: for tests that look for what should not be there."""
+
+from typing import Any
+
+import apsw
+import orjson
+
+from afterword.streams.settings import Settings
+from afterword.streams.stores import mongo
+
+BATCH_SIZE = 20
+"""Documents of a reply: some have 2 MB, and the test server bounds a reply by their number only."""
+SHADOWS = "words_%"
+"""Tables of FTS5 itself."""
+
+
+async def stored(settings: Settings) -> dict[str, list[dict[str, Any]]]:
+    """All documents by collection, or all rows by table; a row of JSON has its fields as well."""
+    if settings.sqlite.path is not None:
+        return _rows(str(settings.sqlite.path))
+    database = mongo.connect(settings.mongo)
+    try:
+        names = await database.list_collection_names()
+        return {name: [found async for found in database[name].find(batch_size=BATCH_SIZE)] for name in names}
+    finally:
+        await mongo.close(database)
+
+
+def _rows(path: str) -> dict[str, list[dict[str, Any]]]:
+    connection = apsw.Connection(path)
+    try:
+        connection.set_busy_timeout(10_000)
+        tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE ?"
+        return {
+            name: [_fields(dict(zip([column for column, *_ in found.description], row, strict=True))) for row in found]
+            for (name,) in connection.execute(tables, (SHADOWS,)).fetchall()
+            for found in [connection.execute(f"SELECT * FROM {name}")]
+        }
+    finally:
+        connection.close()
+
+
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a row, and the fields of its JSON; those of a summary, or of its deletion, beside them."""
+    document = orjson.loads(row["document"]) if "document" in row else {}
+    return {**row, **document, **document.get("summary", {}), **document.get("deletion", {})}
