@@ -32,8 +32,7 @@ SEGMENTER, SUMMARIZER, DAMAGED = "segmenter", "summarizer", "damaged"
 SESSION, TRANSACTION, CHANGELOG = "runtime/session.py", "runtime/transaction.py", "runtime/changelog.py"
 POSITIONS = "runtime/positions.py"
 EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = "runtime/exactly_once.py", "runtime/at_least_once.py", "runtime/window.py"
-PIPELINE, HANDLER = "summarizer/pipeline.py", "summarizer/agent.py"
-AMENDING = "summarizer/amending.py"
+RECONCILER, CONVERSATIONS = "summarizer/reconciler.py", "summarizer/conversations.py"
 
 MUTANTS = (
     Mutant(
@@ -284,43 +283,6 @@ MUTANTS = (
         "                self._unfinished.pop(offset)\n                self._queues.pop(key)\n",
     ),
     Mutant(
-        "a record is acknowledged before its summary is announced",
-        SUMMARIZER,
-        HANDLER,
-        "        await self._handle(event.value, self._summarize)\n",
-        "        event.ack()\n        await self._handle(event.value, self._summarize)\n",
-    ),
-    Mutant(
-        "what was stored before is not announced again",
-        SUMMARIZER,
-        PIPELINE,
-        "        asks, unannounced = self._asks(), None\n",
-        "        asks, unannounced = self._asks(), None\n"
-        "        if stored is not None:\n            return stored.event\n",
-    ),
-    Mutant(
-        "a summary is announced as it was made, not as it was stored",
-        SUMMARIZER,
-        PIPELINE,
-        '        return await self._retry_until_success("store_episode", lambda: self._episodes.add(made))',
-        '        await self._retry_until_success("store_episode", lambda: self._episodes.add(made))\n'
-        "        return made",
-    ),
-    Mutant(
-        "what was stored before is only announced, not stored everywhere",
-        SUMMARIZER,
-        PIPELINE,
-        "        if stored.summary.made_from != episode.revision:\n            return stored, None\n        summary,",
-        "        if stored.summary.title != '':\n            return stored, None\n        summary,",
-    ),
-    Mutant(
-        "a row that another worker wrote meanwhile is written over",
-        SUMMARIZER,
-        "../tests/doubles/stores.py",
-        "            if after not in rows:\n                return False\n            rows[rows.index(after)] = row",
-        "            rows[row.row - 1 :] = [row]",
-    ),
-    Mutant(
         "fetching begins where the last fetch ended, not at the committed offset",
         SUMMARIZER,
         AT_LEAST_ONCE,
@@ -335,20 +297,6 @@ MUTANTS = (
         "        if not isinstance(sys.exc_info()[1], NOT_DONE):\n",
     ),
     Mutant(
-        "a summary is redone though another revision is stored than the request names",
-        SUMMARIZER,
-        AMENDING,
-        "        if found.summary.revision == redo.revision:\n",
-        "        if True:\n",
-    ),
-    Mutant(
-        "of two requests for one revision each announces it",
-        SUMMARIZER,
-        AMENDING,
-        "        if made.announced_by != position:",
-        "        if False:",
-    ),
-    Mutant(
         "a summary is redone of messages that have been deleted since",
         SUMMARIZER,
         "../tests/doubles/stores.py",
@@ -356,43 +304,117 @@ MUTANTS = (
         "        self.episode_ids.pop(key, None)\n        return\n",
     ),
     Mutant(
-        "a change is taken for made though it is not",
+        "a record is acknowledged before its summary is announced",
         SUMMARIZER,
-        "summarizer/current.py",
-        "    return dict(episode.changes).get(message_id, NEVER) >= offset\n",
-        "    return bool(episode.changes)\n",
+        "summarizer/agent.py",
+        "        record: KafkaRecord = event.value\n        position =",
+        "        record: KafkaRecord = event.value\n        event.ack()\n        position =",
     ),
     Mutant(
-        "a change does not wait for the archive",
+        "what was stored before is not announced again",
         SUMMARIZER,
-        AMENDING,
-        "    return state.changed >= amended.offset\n",
-        "    return True\n",
+        RECONCILER,
+        "if ordinal in done and done[ordinal].episode.cause == task.cause]",
+        "if ordinal in done and done[ordinal].step is not Step.KEEP]",
     ),
     Mutant(
-        "later episodes keep the text of before a change",
+        "a revision is announced by another record than the one that made it",
         SUMMARIZER,
-        AMENDING,
-        "                if episode.event.episode_id not in ids:\n",
-        "                if False:\n",
+        RECONCILER,
+        "if ordinal in done and done[ordinal].episode.cause == task.cause]",
+        "if ordinal in done]",
+    ),
+    Mutant(
+        "a revision that another worker stored meanwhile is written over",
+        SUMMARIZER,
+        "../tests/doubles/stores.py",
+        "        if (known and known.version) != (before and before.version):",
+        "        if False:",
+    ),
+    Mutant(
+        "a row that another worker wrote meanwhile is written over",
+        SUMMARIZER,
+        "../tests/doubles/stores.py",
+        "        if (known and known.revision) != (before and before.revision):\n            return False\n"
+        "        self.all_rows",
+        "        self.all_rows",
+    ),
+    Mutant(
+        "a record whose change is in a revision already makes no next one",
+        SUMMARIZER,
+        RECONCILER,
+        "    return Step.RENEW if is_before and (task.closed is not None or offset in read.changes) else Step.KEEP",
+        "    return Step.KEEP",
+    ),
+    Mutant(
+        "an episode is not made again of messages that were changed",
+        SUMMARIZER,
+        RECONCILER,
+        "    if read.inputs != stored.inputs:\n",
+        "    if False:\n",
+    ),
+    Mutant(
+        "a summary is redone though another revision is stored than the request names",
+        SUMMARIZER,
+        RECONCILER,
+        "        return Step.MAKE if stored.version == (task.redo.revision, task.redo.attempt) else Step.KEEP",
+        "        return Step.MAKE",
+    ),
+    Mutant(
+        "an attempt that led to nothing lets a zombie end it with something",
+        SUMMARIZER,
+        RECONCILER,
+        "        attempt, unusable = stored.attempt + 1,",
+        "        attempt, unusable = stored.attempt,",
+    ),
+    Mutant(
+        "a change is not applied to the archive",
+        SUMMARIZER,
+        RECONCILER,
+        '        await self._retry_until_success("store_messages", lambda: self._messages.change(change))\n',
+        "",
     ),
     Mutant(
         "the archive takes back an edit of before the episode closed",
         SUMMARIZER,
         "summarizer/current.py",
-        "    return isinstance(state, DeletedMessage) or state.changed > edit\n",
-        "    return True\n",
+        "    if known is not None and state.changed <= (NEVER if known.changed is None else known.changed):\n",
+        "    if False:\n",
     ),
     Mutant(
-        "a fallback that was stored before is not tried again",
+        "rows keep the texts of before a change",
         SUMMARIZER,
-        PIPELINE,
-        "        asks, unannounced = self._asks(), None\n",
-        "        asks, unannounced = self._asks(), None\n"
-        "        if stored is not None:\n"
-        "            await self._store_the_rest(episode, stored, basis)\n"
-        "            done = await self._announced(stored)\n"
-        "            return done.model_copy(update={'episode_revision': 9})\n",
+        CONVERSATIONS,
+        "            if wanted == row.inputs and (cause is None or not row.cause.is_before(cause)):\n",
+        "            if True:\n",
+    ),
+    Mutant(
+        "the conversation is not counted again after a change",
+        SUMMARIZER,
+        CONVERSATIONS,
+        "            if counted == known:\n                return known\n",
+        "            if True:\n                return known\n",
+    ),
+    Mutant(
+        "an episode that closes is not indexed",
+        SUMMARIZER,
+        RECONCILER,
+        "            self._put_point(made.episode.summary, made.now.contents),\n",
+        "",
+    ),
+    Mutant(
+        "messages are not archived with their episode's id",
+        SUMMARIZER,
+        RECONCILER,
+        "            *([self._assign(task.closed)] if task.closed is not None else []),\n",
+        "",
+    ),
+    Mutant(
+        "a fallback is not tried again",
+        SUMMARIZER,
+        RECONCILER,
+        "            due_at=next_attempt(self._retry, 0, 0, made_at) if is_due else None,\n",
+        "            due_at=None,\n",
     ),
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord
 
 from afterword import SummarySubscriber
 from afterword.schemas import EpisodeClosed, SummaryCreated, fingerprint
@@ -20,11 +20,8 @@ from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import living
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.summarizer.agent import ArchiverOffsets
-from afterword.topics import ensure_topics
 from tests import openai_server as llm
 from tests.e2e.deployment import Deployment, deployed
-from tests.offsets import commit_offsets
 from tests.openai_server import LlmServer, Outcome
 from tests.samples import a_closed_episode, an_episode_message
 
@@ -264,15 +261,3 @@ def check_headers(letter: ConsumerRecord, topic: str) -> None:
     assert where == [topic, "0", str(1 + list(INVALID).index(error_of(letter, "type")))]
     assert (error_of(letter, "stage"), error_of(letter, "attempts")) == ("summarizer", "1")
     assert SECRET not in error_of(letter, "message")
-
-
-@pytest.mark.nightly
-async def test_the_archivers_offsets_are_read_from_its_group_and_unknown_without_a_broker(settings, closed_port):
-    kafka = settings.kafka
-    await ensure_topics(settings)
-    source = TopicPartition(kafka.messages_topic, 0)
-    await commit_offsets(kafka, kafka.archiver_id, {source: 7})
-    offsets = ArchiverOffsets(kafka)
-    assert [await offsets.archived_to(partition) for partition in (0, 99)] == [7, 0]
-    nowhere = kafka.model_copy(update={"bootstrap_servers": f"127.0.0.1:{closed_port}", "request_timeout_seconds": 1.0})
-    assert await ArchiverOffsets(nowhere).archived_to(0) == 0
