@@ -33,6 +33,7 @@ SESSION, TRANSACTION, CHANGELOG = "runtime/session.py", "runtime/transaction.py"
 POSITIONS = "runtime/positions.py"
 EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = "runtime/exactly_once.py", "runtime/at_least_once.py", "runtime/window.py"
 RECONCILER, CONVERSATIONS = "summarizer/reconciler.py", "summarizer/conversations.py"
+STORES = "stores/sqlite_stores.py"
 
 MUTANTS = (
     Mutant(
@@ -297,13 +298,6 @@ MUTANTS = (
         "        if not isinstance(sys.exc_info()[1], NOT_DONE):\n",
     ),
     Mutant(
-        "a summary is redone of messages that have been deleted since",
-        SUMMARIZER,
-        "../tests/doubles/stores.py",
-        "        self.messages.pop(key, None)\n        self.episode_ids.pop(key, None)\n",
-        "        self.episode_ids.pop(key, None)\n        return\n",
-    ),
-    Mutant(
         "a record is acknowledged before its summary is announced",
         SUMMARIZER,
         "summarizer/agent.py",
@@ -323,21 +317,6 @@ MUTANTS = (
         RECONCILER,
         "if ordinal in done and done[ordinal].episode.cause == task.cause]",
         "if ordinal in done]",
-    ),
-    Mutant(
-        "a revision that another worker stored meanwhile is written over",
-        SUMMARIZER,
-        "../tests/doubles/stores.py",
-        "        if (known and known.version) != (before and before.version):",
-        "        if False:",
-    ),
-    Mutant(
-        "a row that another worker wrote meanwhile is written over",
-        SUMMARIZER,
-        "../tests/doubles/stores.py",
-        "        if (known and known.revision) != (before and before.revision):\n            return False\n"
-        "        self.all_rows",
-        "        self.all_rows",
     ),
     Mutant(
         "a record whose change is in a revision already makes no next one",
@@ -415,6 +394,31 @@ MUTANTS = (
         RECONCILER,
         "            due_at=next_attempt(self._retry, 0, 0, made_at) if is_due else None,\n",
         "            due_at=None,\n",
+    ),
+    Mutant(
+        "a revision that another worker stored meanwhile is written over",
+        SUMMARIZER,
+        STORES,
+        '        version = {"revision": before.version[0], "attempt": before.version[1]} if before else None\n',
+        "        version = {} if before else None\n",
+    ),
+    Mutant(
+        "a row that another worker wrote meanwhile is written over",
+        SUMMARIZER,
+        STORES,
+        '        version = {"revision": before.revision} if before else None\n'
+        "        return await self._written(\n"
+        '            lambda connection: _replaced(connection, "rolling_rows"',
+        "        version = {} if before else None\n"
+        "        return await self._written(\n"
+        '            lambda connection: _replaced(connection, "rolling_rows"',
+    ),
+    Mutant(
+        "a message that was deleted before its episode closed is in it",
+        SUMMARIZER,
+        "summarizer/current.py",
+        "    if isinstance(state, DeletedMessage):\n        return None\n",
+        "    if isinstance(state, DeletedMessage):\n        return known\n",
     ),
 )
 
