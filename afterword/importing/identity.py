@@ -27,37 +27,11 @@ CONVERSATION_IDS: tuple[tuple[str, ...], ...] = (
 OWN_IDS = (("id",), ("uuid",))
 """Names of the id of whatever has it: a conversation in a record of one, and a message in a message."""
 
-PEOPLE = frozenset(
-    [
-        "account",
-        "actor",
-        "author",
-        "by",
-        "client",
-        "contact",
-        "creator",
-        "customer",
-        "email",
-        "employee",
-        "guest",
-        "human",
-        "identity",
-        "login",
-        "member",
-        "owner",
-        "participant",
-        "patient",
-        "person",
-        "principal",
-        "profile",
-        "sender",
-        "sub",
-        "subscriber",
-        "subject",
-        "uid",
-        "visitor",
-    ]
-)
+_PEOPLE = """
+account actor author by client contact creator customer email employee guest human identity login member owner
+participant patient person principal profile sender speaker sub subject subscriber uid visitor
+"""
+PEOPLE = frozenset(_PEOPLE.split())
 CONVERSATIONS = frozenset(["chat", "conversation", "dialog", "dialogue", "session", "thread"])
 ID_WORDS = frozenset(
     ["code", "guid", "hash", "id", "identifier", "key", "name", "no", "number", "ref", "reference", "uuid"]
