@@ -5,7 +5,7 @@ from typing import Any
 from afterword.export import PAGE, Export
 from afterword.schemas import MessageCreated, MessageDeleted
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
-from tests.doubles.stores import MemoryEpisodes, MemoryMessages
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages, at_once
 from tests.samples import NOON, a_row, a_stored_episode
 
 
@@ -28,7 +28,7 @@ class World:
         whose = {"user_id": users[0], "message_ids": ids, "long_summary": f"Long {name}."}
         self.episodes.episodes[name] = a_stored_episode(ordinal, **of | whose | {"participants": users} | more)
         row = a_row(ordinal, conversation, content=f"So far {name}.")
-        self.episodes.all_rows.setdefault(conversation, []).append(row)
+        at_once(self.episodes.put_row(row, None))
 
     async def export(self, user: str, tenant: str | None = "acme") -> list[dict[str, Any]]:
         return [line async for line in Export(self.episodes, self.messages, user, tenant).lines()]
