@@ -16,6 +16,9 @@ import afterword.streams.stores.qdrant, afterword.streams.stores.sqlite_index
 ADAPTERS = {
     extra: f"afterword.integrations.{extra.replace('-', '_')}" for extra in ("langchain", "langgraph", "openai-agents")
 }
+OF_SERVERS = {"cryptography", "fastapi", "limits", "jinja2", "jwt", "markdown_it", "markupsafe", "nh3"} | {
+    *("sse_starlette", "starlette", "uvicorn")
+}
 WORKERS = f"""
 import importlib, pkgutil, afterword
 from afterword.extras import ExtraMissing
@@ -25,7 +28,7 @@ for module in pkgutil.walk_packages(afterword.__path__, "afterword.", onerror=la
     except ExtraMissing:
         assert module.name in {[*ADAPTERS.values()]}, module
     except ModuleNotFoundError as error:
-        if error.name in ("fastapi", "limits", "jinja2", "jwt", "markupsafe", "sse_starlette", "starlette", "uvicorn"):
+        if error.name in {OF_SERVERS}:
             assert module.name.startswith("afterword.serving."), module
             continue
         assert error.name == "afterword.embedded", error
