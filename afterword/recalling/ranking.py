@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from afterword.streams.stores.index import Candidate, Dense, RankingScores
-from afterword.streams.stores.indexed_texts import END, packed_vectors, packed_words
+from afterword.streams.stores.indexed_texts import END, cosines, packed_words
 from afterword.streams.stores.search_words import Word, hashed
 
 WINDOW = 3
@@ -62,11 +62,11 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
     pieces = _compared(counts, texts.piece_lengths, is_common, B_OF_PARTS)
 
     weighted = pieces.shares * texts.piece_weights
-    cosines = _cosines(vector, candidates, texts.message_counts)
-    of_messages = _best(texts.piece_texts, weighted, len(texts.owners))[texts.messages] + cosines
+    similar = _cosines(vector, candidates, texts.message_counts)
+    of_messages = _best(texts.piece_texts, weighted, len(texts.owners))[texts.messages] + similar
     best_passages = _best(texts.passage_owners, passages.shares, len(candidates))
     best_pieces = _best(texts.owners[texts.piece_texts], weighted, len(candidates))
-    best_cosines = _best(texts.message_owners, cosines, len(candidates))
+    best_cosines = _best(texts.message_owners, similar, len(candidates))
     coverage = np.maximum(
         _best(texts.passage_owners, passages.covered, len(candidates)),
         _best(texts.owners[texts.piece_texts], pieces.covered, len(candidates)),
@@ -208,9 +208,7 @@ def _cosines(vector: Dense | None, candidates: Sequence[Candidate], messages: Nu
     packed = b"".join(
         one.vectors if len(one.vectors) == size else bytes(size) for one, size in zip(candidates, sizes, strict=True)
     )
-    asked = np.asarray(vector, np.float32)
-    cosines: Scores = (packed_vectors(packed, len(vector)) @ asked / (np.linalg.norm(asked) or 1.0)).astype(np.float64)
-    return cosines
+    return cosines(packed, vector).astype(np.float64)
 
 
 def _best(owners: Numbers, values: Scores, count: int) -> Scores:

@@ -79,11 +79,10 @@ class EpisodeSearch:
         found = await self._candidates(query, vector, asked)
         ranked = await asyncio.to_thread(rank, words, vector, found)
         of_time = await self._of_time(asked, query, ranked) if asked else set()
-        hits = [_hit(query, one, of_time) for one in ranked]
         if of_time:
-            hits.sort(key=lambda one: -one.hit.score)
+            ranked = sorted((_with_time(one, of_time) for one in ranked), key=lambda one: -one.score)
         wanted = max(query.k, self._reranking.candidates) if self._reranking else query.k
-        shown = await self._as_stored(query, hits[:wanted])
+        shown = await self._as_stored(query, [_hit(query, one, of_time) for one in ranked[:wanted]])
         if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
             return []
         if self._reranking:
@@ -178,16 +177,17 @@ def _named(ranked: Ranked) -> dict[str, float]:
     return {ranked.candidate.hit.message_ids[place]: score for place, score in ranked.messages.items()}
 
 
+def _with_time(ranked: Ranked, of_time: Collection[str]) -> Ranked:
+    """Give the time its share of the score; a query that names one has as much of its coverage."""
+    share = ASKED_TIME_SHARE * (ranked.candidate.hit.episode_id in of_time)
+    score = ranked.score * (1 - ASKED_TIME_SHARE) + share
+    return ranked._replace(score=score, coverage=ranked.coverage * (1 - share) + share)
+
+
 def _hit(query: Query, ranked: Ranked, of_time: Collection[str]) -> Hit:
-    hit, score, coverage = ranked.candidate.hit, ranked.score, ranked.coverage
-    is_of_time = hit.episode_id in of_time
-    if of_time:
-        bonus = ASKED_TIME_SHARE * is_of_time
-        score = score * (1 - ASKED_TIME_SHARE) + bonus
-        coverage = coverage * (1 - bonus) + bonus
-    scores = ranked.scores if query.explain else None
-    update = {"score": score, "coverage": coverage, "scores": scores}
-    return Hit(hit.model_copy(update=update), _named(ranked), is_of_time)
+    hit, scores = ranked.candidate.hit, ranked.scores if query.explain else None
+    update = {"score": ranked.score, "coverage": ranked.coverage, "scores": scores}
+    return Hit(hit.model_copy(update=update), _named(ranked), hit.episode_id in of_time)
 
 
 def _near_the_best(query: Query, hits: Sequence[Hit]) -> list[Hit]:

@@ -18,7 +18,7 @@ from afterword.schemas.base import EPOCH
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, packed_texts, payload, recalled
-from afterword.streams.stores.indexed_texts import END, packed_vectors, packed_words
+from afterword.streams.stores.indexed_texts import END, cosines, packed_words
 from afterword.streams.stores.search_words import hashed, query_words
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 
@@ -174,14 +174,14 @@ def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> li
 def _by_vector(connection: apsw.Connection, model: str | None, dense: Dense, allowed: Allowed) -> list[int]:
     """Order the newest episodes that are allowed by the best cosine of a message."""
     select = f"""SELECT id, size, vectors.packed FROM points JOIN vectors USING (id)
-        WHERE {allowed.condition} AND model IS :model ORDER BY id DESC LIMIT :most"""  # noqa: S608 – of ours
+        WHERE {allowed.condition} AND model IS :model ORDER BY started_at DESC LIMIT :most"""  # noqa: S608 – of ours
     found = rows(connection, select, {**allowed.values, "model": model, "most": SCANNED})
     if not found:
         return []
     _require_size(found[0][1], len(dense))
     lengths = np.array([len(packed) // len(dense) for *_, packed in found])
-    cosines = packed_vectors(b"".join(packed for *_, packed in found), len(dense)) @ np.asarray(dense, np.float32)
-    best = np.maximum.reduceat(cosines, np.cumsum(lengths) - lengths)
+    similar = cosines(b"".join(packed for *_, packed in found), dense)
+    best = np.maximum.reduceat(similar, np.cumsum(lengths) - lengths)
     return [found[at][0] for at in np.argsort(-best, kind="stable")]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from afterword.streams.stores.index import DEPTH, EpisodeIndex, Query, packed_texts
-from afterword.streams.stores.indexed_texts import packed_vectors
+from afterword.streams.stores.indexed_texts import cosines
 from tests.indexing import put
 from tests.samples import NOON, a_summary
 
@@ -77,8 +77,8 @@ async def test_a_candidate_has_what_the_ranking_compares(index: EpisodeIndex) ->
     await index.put(summary, texts, vectors)
     (one,) = await index.search(a_query("flights"))
     assert (one.words, one.vectors) == packed_texts(summary, texts, vectors)
-    kept = packed_vectors(one.vectors, 2).tolist()
-    assert kept == [pytest.approx([0.6, 0.8], abs=0.01), [0.0, 0.0], [0.0, -1.0]]
+    assert cosines(one.vectors, [2.0, 0.0]).tolist() == pytest.approx([0.6, 0.0, 0.0], abs=0.005)
+    assert cosines(one.vectors, [0.0, 1.0]).tolist() == pytest.approx([0.8, 0.0, -1.0], abs=0.005)
 
 
 async def test_an_episode_is_found_by_its_summary_or_by_its_messages(index: EpisodeIndex) -> None:
