@@ -18,6 +18,9 @@ from afterword.streams.language import LONGEST_STEMMED, STEMS, normalized, plaus
 
 MOST_GROUPS = 8
 """Groups of digits that are read as one number."""
+LIKELY_LANGUAGES = 8
+"""Languages in which the words of a query are stemmed: one word is plausible in dozens, and each has its list of stop
+words to load."""
 MOST_PARTS = 4
 """Parts of a word with hyphens."""
 
@@ -84,7 +87,7 @@ def words_of(text: str, language: str) -> list[Word]:
 
 def query_words(text: str) -> list[Word]:
     """Read the different words of a query, each in every language that the query may be in."""
-    return list(dict.fromkeys(_words(text, plausible(text), is_query=True)))
+    return list(dict.fromkeys(_words(text, plausible(text)[:LIKELY_LANGUAGES], is_query=True)))
 
 
 def hashed(forms: Iterable[str]) -> list[int]:
