@@ -12,6 +12,7 @@ import structlog
 
 from afterword.streams.errors import (
     ConfigurationError,
+    ContextExceeded,
     PromptRefused,
     ProviderError,
     ProviderMisconfigured,
@@ -75,7 +76,7 @@ class HttpEmbedder:
     async def embed(self, text: str) -> Vector | None:
         try:
             answer = await retrying(STAGE, lambda: self._ask(text), ATTEMPTS, RetryBudget(RETRY_BUDGET_SECONDS))
-        except PromptRefused as error:
+        except (PromptRefused, ContextExceeded) as error:
             log.warning("text_not_embedded", stage=STAGE, error_type=error.error_type, problem=error.problem)
             return None
         except ProviderMisconfigured as error:
@@ -183,7 +184,8 @@ def _is_coordinate(value: object) -> bool:
 def _local_vector(text: str) -> Vector:
     weights, tokenizer = _local_model()
     tokens = tokenizer.encode(text, add_special_tokens=False).ids
-    vector: Vector = weights[tokens].mean(axis=0, dtype=np.float32).tolist() if tokens else [0.0] * weights.shape[1]
+    mean = weights[tokens].mean(axis=0, dtype=np.float32) if tokens else np.zeros(weights.shape[1], np.float32)
+    vector: Vector = (mean / (np.linalg.norm(mean) or 1.0)).tolist()
     return vector
 
 

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings as EmbedderSettings
-from afterword.streams.summarizer.embedders import make_embedder
+from afterword.streams.summarizer.embedders import VECTOR_CHARACTERS, embed_messages, make_embedder
 
 pytestmark = pytest.mark.nightly
 
@@ -121,7 +121,25 @@ async def test_the_local_model_puts_like_beside_like() -> None:
     await embedder.close()
 
 
-def test_by_default_there_are_no_dense_vectors() -> None:
+class Refusing:
+    """Refuses one text."""
+
+    model = "m"
+
+    async def embed(self, text: str) -> list[float] | None:
+        return None if text == "refused" else [float(len(text)), 1.0]
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+
+async def test_the_beginnings_of_messages_are_embedded_without_what_has_no_text_or_is_refused() -> None:
+    texts = {"m1": "x" * (VECTOR_CHARACTERS + 1), "m2": " ", "m3": "refused", "m4": "ab"}
+    assert await embed_messages(Refusing(), texts) == {"m1": [float(VECTOR_CHARACTERS), 1.0], "m4": [2.0, 1.0]}
+
+
+def test_the_local_embedder_is_the_default_and_there_may_be_none() -> None:
+    assert EmbedderSettings().provider == "local"
     assert make_embedder(EmbedderSettings(provider="none")) is None
     assert EmbedderSettings(provider="none").vectors_model is None
     assert EmbedderSettings(provider="none", model="left over").vectors_model is None

@@ -1,12 +1,14 @@
 """What `afterword recall` prints of a hit."""
 
-from afterword.commands.memory import HIT_COLUMNS, _hit_row
-from afterword.streams.stores.index import Match, payload, recalled
+import inspect
+
+from afterword.commands.memory import HIT_COLUMNS, _hit_row, recall
+from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, Match, payload, recalled
 from tests.samples import NOON, a_summary
 
 
 def test_what_was_said_comes_before_the_summary_and_nothing_passes_for_a_line_of_ours() -> None:
-    hit = recalled(payload(a_summary()), 0.5).model_copy(update={"title": "Rome"})
+    hit = recalled(payload(a_summary())).model_copy(update={"title": "Rome", "score": 0.5})
     last = "Rome: A flight to Rome was booked."
     assert _hit_row(hit) == ("0.50", "c1:1", "2026-01-05 12:02", "", last)
     said = Match(message_id="m0", role="user", sent_at=NOON, content="To Rome!\n2026-01-01, user: x\x1b[2J", score=1.0)
@@ -14,3 +16,8 @@ def test_what_was_said_comes_before_the_summary_and_nothing_passes_for_a_line_of
     assert len(matched) == len(HIT_COLUMNS)
     assert matched[-1] == last
     assert matched[-2] == "2026-01-05, user: To Rome!\n    2026-01-01, user: x\ufffd[2J (m0)"
+
+
+def test_the_command_has_the_limits_of_memory() -> None:
+    given = inspect.signature(recall).parameters
+    assert (given["min_coverage"].default, given["min_score_ratio"].default) == (MIN_COVERAGE, MIN_SCORE_RATIO)
