@@ -82,36 +82,18 @@ Report = Callable[[ErasureProgress], Awaitable[None]]
 async def _tell_nobody(_: ErasureProgress) -> None: ...
 
 
-class Waiting:
-    """Waits within the time of one run, and reports what is left."""
-
-    def __init__(self, seconds: float, report: Report) -> None:
-        self._seconds = seconds
-        self._deadline = time.monotonic() + seconds
-        self._report = report
-
-    async def check(self, what: str, left: int) -> None:
-        """Report what is left. Raises: NotErased when the time is over."""
-        await self._report(ErasureProgress(what, left))
-        if time.monotonic() > self._deadline:
-            raise NotErased(seconds=self._seconds, left=left, what=what)
-
-    async def until_none(self, what: str, count: Callable[[], Awaitable[int]]) -> None:
-        """Wait until nothing is left. Raises: NotErased."""
-        wait = FIRST_POLL_SECONDS
-        while left := await count():
-            await self.check(what, left)
-            await asyncio.sleep(wait)
-            wait = min(1.5 * wait, LONGEST_POLL_SECONDS)
-
-
 @dataclass
 class Run:
-    """One run of an erasure, and the conversations that this and earlier runs have found."""
+    """One run of an erasure, and the conversations that this and earlier runs have found.
+
+    It waits for `seconds` in all, and reports what is left.
+    """
 
     person: Person
     erasure: Erasure
-    waiting: Waiting
+    seconds: float
+    report: Report
+    began: float = field(default_factory=time.monotonic)
     found: dict[str, ErasedConversation] = field(default_factory=dict)
 
     def note(self, conversations: Iterable[ErasedConversation]) -> None:
@@ -122,6 +104,20 @@ class Run:
     def is_theirs(self, record: ConsumerRecord) -> bool:
         """Return whether a record is of one of the conversations."""
         return (record.key or b"").decode(errors="replace") in self.found
+
+    async def check(self, what: str, left: int) -> None:
+        """Report what is left. Raises: NotErased when the time is over."""
+        await self.report(ErasureProgress(what, left))
+        if time.monotonic() > self.began + self.seconds:
+            raise NotErased(seconds=self.seconds, left=left, what=what)
+
+    async def until_none(self, what: str, count: Callable[[], Awaitable[int]]) -> None:
+        """Wait until nothing is left. Raises: NotErased."""
+        wait = FIRST_POLL_SECONDS
+        while left := await count():
+            await self.check(what, left)
+            await asyncio.sleep(wait)
+            wait = min(1.5 * wait, LONGEST_POLL_SECONDS)
 
 
 class Eraser:
@@ -197,7 +193,7 @@ class Eraser:
         person = person_of(user_id, tenant_id, conversation_id)
         await self._stores.prepare_database()
         erasure = await self._stores.erasures.begin(new_erasure(person, asked_by))
-        run = Run(person, erasure, Waiting(timeout_seconds, progress))
+        run = Run(person, erasure, timeout_seconds, progress)
         run.note(erasure.conversations)
         while await self._delete_what_there_is(run):
             pass
@@ -259,7 +255,7 @@ class Eraser:
         if undeletable and not deleted:
             raise UserNotArchived(number=len(undeletable), first=undeletable[0])
         if deleted:
-            await run.waiting.check("conversations in which something was deleted", deleted)
+            await run.check("conversations in which something was deleted", deleted)
         return bool(deleted)
 
     async def _deletions(self, run: Run, found: ErasedConversation) -> list[ConversationDeleted | MessageDeleted]:
@@ -282,12 +278,13 @@ class Eraser:
         Episodes of others are not waited for: they may wait for an LLM for as long as it is away.
         """
         kafka = self._settings.kafka
-        await self._until_read(run, "archiver", kafka.archiver_id, kafka.messages_topic)
+        await self._until_read(run, "archiver", kafka.archiver_id)
         if run.found:
-            await self._until_read(run, "segmenter", kafka.segmenter_id, kafka.messages_topic)
-            await self._until_finished(run, kafka.episodes_topic, run.is_theirs)
+            await self._until_read(run, "segmenter", kafka.segmenter_id)
+            await self._until_summarized(run)
 
-    async def _until_read(self, run: Run, role: str, group: str, topic: str) -> None:
+    async def _until_read(self, run: Run, role: str, group: str) -> None:
+        topic = self._settings.kafka.messages_topic
         with broker_errors(self._settings.kafka.bootstrap_servers):
             ends = await self._log.ends(topic)
 
@@ -295,20 +292,21 @@ class Eraser:
             with broker_errors(self._settings.kafka.bootstrap_servers):
                 return await self._log.left(group, topic, ends)
 
-        await run.waiting.until_none(f"records that the {role} has not taken", left)
+        await run.until_none(f"records that the {role} has not taken", left)
 
-    async def _until_finished(self, run: Run, topic: str, is_theirs: Callable[[ConsumerRecord], bool]) -> None:
-        """Wait until the summarizer has finished the person's records that are on the topic now."""
-        group, servers = self._settings.kafka.summarizer_id, self._settings.kafka.bootstrap_servers
-        with broker_errors(servers):
+    async def _until_summarized(self, run: Run) -> None:
+        """Wait until the summarizer has finished the person's records that are on its topic now."""
+        kafka = self._settings.kafka
+        group, topic = kafka.summarizer_id, kafka.episodes_topic
+        with broker_errors(kafka.bootstrap_servers):
             unread = self._log.unread(group, topic, await self._log.ends(topic))
-            theirs = {position_of(record) async for record in unread if is_theirs(record)}
+            theirs = {position_of(record) async for record in unread if run.is_theirs(record)}
 
         async def left() -> int:
-            with broker_errors(servers):
+            with broker_errors(kafka.bootstrap_servers):
                 return len(await self._log.unfinished(group, topic, theirs)) if theirs else 0
 
-        await run.waiting.until_none("records that the summarizer has not taken", left)
+        await run.until_none("records that the summarizer has not taken", left)
 
     # What no deletion reaches
 
@@ -320,13 +318,13 @@ class Eraser:
             while page := await self._stores.episodes.page(after, PAGE, name):
                 gone += [one.event.episode_id for one in page if isinstance(one, DeletedEpisode)]
                 after = page[-1].event.episode_id
-            await run.waiting.until_none("episodes in the index", lambda: self._indexed(gone))  # noqa: B023 – awaited here
+            await run.until_none("episodes in the index", lambda: self._indexed(gone))  # noqa: B023 – awaited here
 
     async def _indexed(self, episode_ids: Sequence[str]) -> int:
         return len(await self._stores.index.revisions(episode_ids)) if episode_ids else 0
 
     async def _discard_dead_letters(self, run: Run) -> int:
-        await self._until_read(run, "archiver", self._settings.kafka.archiver_id, self._settings.kafka.messages_topic)
+        await self._until_read(run, "archiver", self._settings.kafka.archiver_id)
         theirs = await self._dead_letters(run.person, run.found)
         topics = queue_topics(self._settings.kafka)
         return sum([(await self._queue.resolve(topic, theirs, "discarded")).resolved for topic in topics])
