@@ -18,7 +18,7 @@ from afterword.audit.stores import indexed_episodes
 from afterword.produce import ProduceOptions, produce
 from afterword.schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
 from afterword.schemas.headers import CE_ID, cloud_event
-from afterword.schemas.ids import event_id, message_key
+from afterword.schemas.ids import event_id
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka import running_producer
@@ -27,15 +27,16 @@ from afterword.streams.runtime.progress import Progress
 from afterword.streams.segmenter.processor import Outgoing, Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
-from afterword.streams.stores.episodes import DeletedEpisode, stored_episode
+from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.mongo import MongoMessages
 from afterword.streams.stores.opening import open_stores
+from afterword.streams.summarizer.reconciler import archived
 from afterword.streams.summarizer.retention import expired
 from afterword.topics import ensure_topics
 from tests.indexing import put
 from tests.offsets import commit_offsets
-from tests.samples import a_message
+from tests.samples import a_cause, a_message
 
 MESSAGES = len(samples.sample_lines())
 
@@ -111,9 +112,8 @@ class Deployment:
         async with open_stores(self.settings) as stores:
             for episode in self.episodes():
                 summary = summary_of(episode)
-                await stores.episodes.add(stored_episode(episode, summary))
-                keys = [message_key(episode.conversation_id, m.id, episode.tenant_id) for m in episode.messages]
-                await stores.messages.assign(episode.episode_id, keys)
+                await stores.episodes.put(stored_as(episode, summary), None)
+                await stores.messages.assign(episode.episode_id, [archived(m, episode) for m in episode.messages])
                 await put(stores.index, summary, "text")
 
     async def announce(self, short_summary: str = "short", count: int | None = None) -> None:
@@ -148,6 +148,21 @@ class Deployment:
 
     async def commit(self, group: str, topic: str) -> None:
         await commit_offsets(self.settings.kafka, group, await self.ends(topic))
+
+
+def stored_as(episode: EpisodeClosed, summary: SummaryCreated) -> StoredEpisode:
+    """The episode with this summary, made from its messages as they were sent."""
+    return StoredEpisode(
+        summary,
+        core_ids=tuple(m.id for m in episode.messages),
+        overlap_ids=tuple(m.id for m in episode.overlap),
+        fingerprint=episode.fingerprint,
+        close_reason=episode.close_reason,
+        first_offset=episode.source.first_offset,
+        last_offset=episode.source.last_offset,
+        cause=a_cause(),
+        inputs=tuple((m.id, -1 if m.changed is None else m.changed) for m in (*episode.messages, *episode.overlap)),
+    )
 
 
 def summary_of(episode: EpisodeClosed) -> SummaryCreated:

@@ -20,10 +20,10 @@ from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
-from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.stores.mongo import MongoEpisodes
 from afterword.topics import ensure_topics
 from afterword.watch import events, seek_to_now
+from tests.samples import a_conversation, a_row
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 SAMPLES = Path(samples.__file__).parent / "conversations.jsonl"
@@ -219,8 +219,8 @@ async def test_watch_ends_cleanly_with_ctrl_c(settings, obeyed_ctrl_c):
 async def test_context_is_what_an_agent_would_load(settings):
     database = mongo.connect(settings.mongo)
     episodes = MongoEpisodes(database)
-    await episodes.advance(event(1))
-    await episodes.put_row(RollingRow("c", 1, "So far.", 2, 1, 1, MOMENT), after=None)
+    await episodes.put_conversation(a_conversation("c", tenant_id=None), None)
+    await episodes.put_row(a_row(1, "c", content="So far."), None)
     await mongo.close(database)
     code, out, _ = await run(settings, "context", "c", "--json")
     assert code == 0

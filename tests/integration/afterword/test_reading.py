@@ -16,8 +16,9 @@ from afterword.schemas import MessageCreated
 from afterword.streams.settings import Settings
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
+from afterword.streams.summarizer.conversations import Scope, counted_in
 from tests.indexing import put
-from tests.samples import NOON, a_message, a_stored_episode, a_summary
+from tests.samples import NOON, a_cause, a_message, a_stored_episode, a_summary
 
 MESSAGES = 1000
 IN_EPISODES = 990
@@ -38,9 +39,11 @@ async def settings(make_settings: Callable[..., Settings]) -> Settings:
         for ordinal in range(1, IN_EPISODES // 3 + 1):
             stored = a_stored_episode(ordinal)
             if ordinal > IN_EPISODES // 3 - 5:  # as many as the tests look at
-                await stores.episodes.add(stored)
-            await stores.episodes.advance(stored.summary)
-        await stores.messages.assign("c1:1", [f"c1:m{n}:t1" for n in range(IN_EPISODES)])
+                await stores.episodes.put(stored, None)
+            known = await stores.episodes.conversation("c1")
+            counted = counted_in(known, Scope.of(stored.summary), stored.summary, a_cause(ordinal))
+            await stores.episodes.put_conversation(counted, known)
+        await stores.messages.assign("c1:1", [ArchivedMessage(said(n), 0, n) for n in range(IN_EPISODES)])
     return made
 
 

@@ -36,7 +36,7 @@ async def store(settings: Settings, conversation: str, ordinal: int, partition: 
     """An episode of which Kafka has nothing any more; its last message is archived from that partition."""
     ids = {"conversation_id": conversation, "episode_id": episode_id(conversation, ordinal), "message_ids": ("m9",)}
     async with open_stores(settings) as stores:
-        await stores.episodes.add(a_stored_episode(ordinal, **ids))
+        await stores.episodes.put(a_stored_episode(ordinal, **ids), None)
         if partition is not None:
             message = a_message("m9", conversation, tenant_id="t1")
             await stores.messages.put_many([ArchivedMessage(message, partition, 77)])

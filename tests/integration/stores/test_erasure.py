@@ -8,21 +8,19 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from afterword.streams.stores.replies import KeptReply, ReplyOrigin
 from pymongo import MongoClient
 from qdrant_client import AsyncQdrantClient, QdrantClient
 
-from afterword.schemas import Usage
-from afterword.schemas.ids import episode_id, message_key
+from afterword.schemas.ids import episode_id
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
-from afterword.streams.stores.episodes import RollingRow, scope_of
+from afterword.streams.stores.episodes import scope_of
 from afterword.streams.stores.index import collection_name
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages, MongoReplies
+from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages
 from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
 from tests.indexing import put
-from tests.samples import NOON, a_message, a_stored_episode
+from tests.samples import a_conversation, a_message, a_row, a_stored_episode
 
 PAGE = Path(__file__).parents[3] / "SECURITY.md"
 SECRET, OTHER = "4711", "harmless"
@@ -72,17 +70,14 @@ async def fill(points: Path, database: MongoDatabase, conversation: str, text: s
             long_summary=text,
         )
         scope = scope_of(stored.summary)
-        await episodes.add(stored)
-        await episodes.advance(stored.summary)
-        row = RollingRow(scope, 1, text, 3, first_ordinal=ordinal, last_ordinal=ordinal, updated_at=NOON)
-        await episodes.put_row(row, None)
+        await episodes.put(stored, None)
+        await episodes.put_conversation(a_conversation(scope, title=text), None)
+        await episodes.put_row(a_row(1, scope, content=text), None)
         said = a_message(f"m{ordinal}", conversation, content=text, agent_id=agent, tenant_id="t1")
         await messages.put_many([ArchivedMessage(said, 0, ordinal)])
-        unarchived = message_key(conversation, text, "t1")
-        await messages.assign(stored.summary.episode_id, [unarchived])
+        unarchived = a_message(text, conversation, content=text, agent_id=agent, tenant_id="t1")
+        await messages.assign(stored.summary.episode_id, [ArchivedMessage(unarchived, 0, 10 + ordinal)])
         await put(index, stored.summary, text)
-        kept = KeptReply(text, Usage(), origin=ReplyOrigin(scope, ordinal))
-        await MongoReplies(database).put(f"{scope} {ordinal}", kept, LATER)
     await index.close()
 
 

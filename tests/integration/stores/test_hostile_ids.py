@@ -9,11 +9,11 @@ import pytest_asyncio
 from afterword.schemas.ids import message_key
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
-from afterword.streams.stores.episodes import RollingRow
+from afterword.streams.stores.episodes import find_episode
 from afterword.streams.stores.messages import ArchivedMessage, Selection
 from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages
 from tests.hostile import IDS
-from tests.samples import NOON, a_message, a_stored_episode, a_summary
+from tests.samples import a_conversation, a_message, a_row, a_stored_episode
 
 METADATA = {"$where": "sleep(1000)", "$set": {"user_id": "mallory"}, "a.b": {"$gt": ""}, "": 1, "%24": [{"$ne": 1}]}
 INNOCENT = ArchivedMessage(a_message("m1", "innocent"), 0, 1)
@@ -58,18 +58,19 @@ async def test_episodes_of_other_conversations_are_neither_found_nor_changed(
     database: MongoDatabase, hostile: str
 ) -> None:
     episodes, collections = MongoEpisodes(database), ("episodes", "conversations", "conversation_summaries")
-    row = RollingRow("innocent", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)
-    await episodes.add(a_stored_episode(conversation_id="innocent"))
-    await episodes.advance(a_summary(1, "innocent"))
-    await episodes.put_row(row, after=None)
+    row = a_row(1, "innocent")
+    await episodes.put(a_stored_episode(conversation_id="innocent"), None)
+    await episodes.put_conversation(a_conversation("innocent"), None)
+    await episodes.put_row(row, None)
     before = await everything(database, *collections)
-    for find in (episodes.find, episodes.conversation, episodes.latest_row):
+    assert await episodes.lookup([hostile]) == {}
+    for find in (episodes.conversation, episodes.latest_row):
         assert await find(hostile) is None
     stored = a_stored_episode(conversation_id=hostile)
-    await episodes.add(stored)
-    await episodes.advance(a_summary(2, hostile, user_id=hostile, title=hostile))
-    await episodes.put_row(replace(row, conversation_id=hostile, content=hostile), after=None)
-    assert await episodes.find(stored.summary.episode_id) == stored
+    await episodes.put(stored, None)
+    await episodes.put_conversation(a_conversation(hostile, user_id=hostile, title=hostile), None)
+    await episodes.put_row(replace(row, conversation_id=hostile, content=hostile), None)
+    assert await find_episode(episodes, stored.summary.episode_id) == stored
     found = await everything(database, *collections)
     assert [document for document in found if document in before] == before
     assert len(found) == 6

@@ -3,23 +3,21 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from afterword.streams.stores.replies import KeptReply
 from motor.motor_asyncio import AsyncIOMotorClient
 from pydantic import SecretStr
 from pymongo import ReadPreference, UpdateOne, WriteConcern
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 from pymongo.read_concern import ReadConcern
 
-from afterword.schemas import MessageDeleted, MessageEdited, Usage
+from afterword.schemas import MessageDeleted, MessageEdited
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
-from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage, Selection
-from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages, MongoReplies
-from tests.samples import NOON, a_message, a_stored_episode, a_summary
+from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages
+from tests.samples import NOON, a_conversation, a_message, a_row, a_stored_episode
 
-ROW = RollingRow("c1", 1, "So far.", 3, first_ordinal=1, last_ordinal=1, updated_at=NOON)
+ROW = a_row()
 
 
 @pytest_asyncio.fixture
@@ -38,31 +36,33 @@ async def drained(items: AsyncIterator[object]) -> None:
 CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "ping": mongo.ping,
     "ensure_indexes": mongo.ensure_indexes,
-    "find": lambda db: MongoEpisodes(db).find("c1:1"),
-    "add": lambda db: MongoEpisodes(db).add(a_stored_episode()),
-    "refuse": lambda db: MongoEpisodes(db).refuse("c1:1", "episode.closed/0/1"),
+    "lookup": lambda db: MongoEpisodes(db).lookup(["c1:1"]),
+    "put": lambda db: MongoEpisodes(db).put(a_stored_episode(), None),
+    "holding": lambda db: MongoEpisodes(db).holding("c1", "m1"),
+    "page": lambda db: MongoEpisodes(db).page(None, 1),
+    "rows": lambda db: MongoEpisodes(db).rows("c1", 1),
+    "expired": lambda db: MongoEpisodes(db).expired(NOON, 1),
+    "due": lambda db: MongoEpisodes(db).due(NOON, 1),
+    "totals": lambda db: MongoEpisodes(db).totals("c1"),
     "latest_row": lambda db: MongoEpisodes(db).latest_row("c1"),
     "put_row": lambda db: MongoEpisodes(db).put_row(ROW, None),
     "replace_row": lambda db: MongoEpisodes(db).put_row(ROW, ROW),
-    "advance": lambda db: MongoEpisodes(db).advance(a_summary()),
+    "put_conversation": lambda db: MongoEpisodes(db).put_conversation(a_conversation(), None),
     "conversation": lambda db: MongoEpisodes(db).conversation("c1"),
     "latest": lambda db: MongoEpisodes(db).latest("c1", 1),
-    "following": lambda db: MongoEpisodes(db).following(None, 1),
     "conversations_of_participant": lambda db: MongoEpisodes(db).conversations_of("u1", None, None, 1),
     "count_all_episodes": lambda db: MongoEpisodes(db).count_all(),
     "all_episodes": lambda db: drained(MongoEpisodes(db).all_episodes()),
     "take": lambda db: MongoBudgets(db).take("k", 1, 1, NOON),
     "correct": lambda db: MongoBudgets(db).correct("k", 1),
     "put_many": lambda db: MongoMessages(db).put_many([ArchivedMessage(a_message(), 0, 0)]),
-    "assign": lambda db: MongoMessages(db).assign("c1:1", ["c1:m1"]),
+    "assign": lambda db: MongoMessages(db).assign("c1:1", [ArchivedMessage(a_message(), 0, 0)]),
     "newest": lambda db: drained(MongoMessages(db).newest(Selection("c1", None))),
     "count": lambda db: MongoMessages(db).count(Selection("c1", None)),
     "conversations_of": lambda db: MongoMessages(db).conversations_of("u1", None, None, 1),
     "first": lambda db: MongoMessages(db).first("c1"),
     "get_many": lambda db: MongoMessages(db).get_many(["c1:m1"]),
     "texts": lambda db: MongoMessages(db).texts(["c1:m1"], 10),
-    "get_reply": lambda db: MongoReplies(db).get("k"),
-    "put_reply": lambda db: MongoReplies(db).put("k", KeptReply("text", Usage()), NOON),
     "count_all": lambda db: MongoMessages(db).count_all(),
     "all_messages": lambda db: drained(MongoMessages(db).all_messages()),
 }
@@ -134,7 +134,7 @@ async def test_an_archiver_that_was_suspended_takes_no_change_back(mongo_setting
             await archive.put_many([message])
             await archive.change(ArchiveChange(changes[change], 0, 7))
 
-    await archive.assign("c1:1", ["c1:m1"])
+    await archive.assign("c1:1", [ArchivedMessage(a_message(), 0, 0)])
     await SuspendedArchive(database, meanwhile).put_many([message])
     states = await archive.states(["c1:m1"])
     edited = ArchivedMessage(a_message(content="As it is now."), 0, 0, changed=7)
@@ -177,7 +177,7 @@ async def test_a_collection_that_is_read_whole_is_answered_page_by_page(mongo_se
     client: Any = AsyncIOMotorClient(settings.uri.get_secret_value(), event_listeners=[replies])
     database = client[settings.database]
     episodes = MongoEpisodes(database)
-    await episodes.add(a_stored_episode(1))
+    await episodes.put(a_stored_episode(1), None)
     written = await database["episodes"].find_one({})
     more = [{**written, "_id": f"c{n}:1", "episode_id": f"c{n}:1"} for n in range(2, 2 * mongo.SCAN_SIZE + 2)]
     await database["episodes"].insert_many(more)
