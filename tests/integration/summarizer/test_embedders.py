@@ -85,7 +85,7 @@ async def test_a_setting_that_the_server_refuses_is_named(server: EmbeddingServe
 async def test_a_text_that_the_server_alone_refuses_gets_no_vector(server: EmbeddingServer, status: int) -> None:
     server.script.append((status, {}))
     assert await embed("openai", server.url + "/v1") is None
-    assert len(server.requests) == 2
+    assert len(server.requests) == (1 if status == 413 else 2), "a text that is too long needs no second question"
 
 
 @pytest.mark.parametrize(
