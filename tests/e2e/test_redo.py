@@ -145,7 +145,7 @@ async def test_a_new_prompt_is_used_for_everything_that_is_stored(
     assert report.clean, list(report.lines())
     assert not any("still" in note for note in report.notes), "requests are no episodes that wait for a summary"
     by_id = {event.event_id: event for event in events}
-    assert all(event.supersedes in by_id for event in events if event.revision > 1)
+    assert all(f"{event.episode_id}:{event.revision - 1}" in by_id for event in events if event.revision > 1)
     reasons = {event.reason for event in events if event.revision > 1}
     assert reasons <= {"redone", "edited"}
     assert "redone" in reasons

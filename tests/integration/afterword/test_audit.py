@@ -176,7 +176,6 @@ def summary_of(episode: EpisodeClosed) -> SummaryCreated:
         title="title",
         short_summary="short",
         long_summary="long",
-        rolling_summary="rolling",
         message_ids=tuple(m.id for m in episode.messages),
         quality=Quality(source="llm"),
         model="m",

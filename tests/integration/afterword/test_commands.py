@@ -86,7 +86,6 @@ def event(n: int) -> SummaryCreated:
         title=f"Title {n}",
         short_summary="Short.",
         long_summary="Long.",
-        rolling_summary="So far.",
         message_ids=("1",),
         message_count=1,
         quality=Quality(source="llm"),

@@ -46,7 +46,6 @@ def event(n: int, conversation: str = CONVERSATION) -> SummaryCreated:
         title=f"title {n}",
         short_summary="short",
         long_summary="long",
-        rolling_summary="rolling",
         message_ids=("1",),
         message_count=1,
         quality=Quality(source="llm"),
