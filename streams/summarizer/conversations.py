@@ -173,7 +173,7 @@ class Conversations:
         return "\n".join(one.summary.long_summary for one in episodes if one.summary.long_summary)
 
     async def count(self, scope: Scope, summary: SummaryCreated, cause: Cause, history: History) -> Conversation:
-        """Count a new episode, and let its title be the conversation's. `history`: of before it."""
+        """Count a new episode; the title of the first one is the conversation's. `history`: of before it."""
         known = history.conversation
         while known is None or known.last_ordinal < summary.ordinal:
             counted = counted_in(known, scope, summary, cause)
@@ -204,7 +204,7 @@ class Conversations:
             return replace(known, title="", user_id="", episode_count=0, message_count=0, token_count=0)
         return replace(
             known,
-            title=last.summary.title,
+            title=first.summary.title,
             user_id=first.summary.user_id,
             episode_count=totals.episodes,
             message_count=totals.messages,
@@ -258,7 +258,7 @@ def counted_in(known: Conversation | None, scope: Scope, summary: SummaryCreated
         conversation_id=scope.id,
         revision=known.revision + 1 if known else 1,
         cause=cause,
-        title=summary.title,
+        title=begun.title if begun else summary.title,
         user_id=begun.user_id if begun else summary.user_id,
         tenant_id=known.tenant_id if known else summary.tenant_id,
         episode_count=(begun.episode_count if begun else 0) + 1,
