@@ -280,7 +280,7 @@ async def test_the_last_core_message_takes_the_episode_with_it() -> None:
     assert ended_at(world) == {"c1:3": CLOSED[2].source.last_offset}
     assert "c1:3" not in world.index.points
     conversation = world.episodes.known["c1"]
-    assert (conversation.episode_count, conversation.title) == (2, "Episode 2")
+    assert (conversation.episode_count, conversation.title) == (2, "Episode 1")
     check(world)
 
 

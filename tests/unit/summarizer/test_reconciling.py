@@ -275,5 +275,5 @@ async def test_two_workers_on_the_same_episodes_store_and_say_the_same(first: li
     assert {summary.revision for summary in stored.values()} == {1}
     assert {key: point.summary for key, point in world.index.points.items()} == stored
     conversation = world.episodes.known["c1"]
-    assert (conversation.episode_count, conversation.message_count, conversation.title) == (3, 9, stored["c1:3"].title)
+    assert (conversation.episode_count, conversation.message_count, conversation.title) == (3, 9, stored["c1:1"].title)
     assert [ordinal for row in world.episodes.all_rows["c1"] for ordinal, _ in row.inputs] == [1, 2, 3]
