@@ -232,7 +232,7 @@ async def under_way(settings: Settings) -> AsyncIterator[str]:
 
 
 async def test_an_erasure_ends_while_the_llm_is_away(make_settings: Callable[..., Settings], tmp_path: Path) -> None:
-    """Fallbacks wait on `episode.retry`: an episode's, and that of the revision without the person's message."""
+    """Two fallbacks are due: an episode's, and that of the revision without the person's message."""
     settings = make_settings(
         kafka={"partitions": 1},
         retry={"first_delay_seconds": 0.2},

@@ -462,7 +462,7 @@ async def test_each_reading_tells_how_much_there_is(deployment: Deployment) -> N
 @pytest.mark.nightly
 async def test_what_a_group_has_finished_beyond_its_offset_is_not_left(deployment):
     settings = deployment.settings
-    source = TopicPartition(settings.kafka.retry_topic, 0)
+    source = TopicPartition(settings.kafka.dead_letters(settings.kafka.episodes_topic), 0)
     async with running_producer(settings.kafka) as producer:
         for number in range(4):
             await producer.send_and_wait(source.topic, b"%d" % number, partition=0)

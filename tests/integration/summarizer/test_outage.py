@@ -114,19 +114,19 @@ async def test_fallbacks_are_announced_at_once_and_replaced_everywhere_when_the_
     assert report.clean, list(report.lines())
     counts = report.summaries
     assert (counts["announced"], counts["stored"], counts["indexed"], counts["superseded"]) == (3, 3, 3, 3)
-    assert await dead_letters_of_retries(settings, 2) == 2
+    assert await dead_letters_of_episodes(settings, 2) == 2
     assert await deployment.stop("summarizer") == 0
     assert await points(settings) == dict.fromkeys(CONVERSATIONS, 2)
 
 
 async def send_what_is_no_episode(settings: Settings) -> None:
-    """Send a broken record to every partition of the retry topic."""
+    """Send a broken record to every partition of the topic of episodes."""
     async with running_producer(settings.kafka) as producer:
         for partition in range(settings.kafka.partitions):
-            await producer.send_and_wait(settings.kafka.retry_topic, b"{", key=b"one", partition=partition)
+            await producer.send_and_wait(settings.kafka.episodes_topic, b"{", key=b"one", partition=partition)
 
 
-async def dead_letters_of_retries(settings: Settings, count: int) -> int:
+async def dead_letters_of_episodes(settings: Settings, count: int) -> int:
     topic = settings.kafka.dead_letters(settings.kafka.episodes_topic)
     async with (
         asyncio.timeout(SECONDS),
@@ -134,7 +134,7 @@ async def dead_letters_of_retries(settings: Settings, count: int) -> int:
     ):
         letters = [await reader.getone() for _ in range(count)]
     sources = [dict(letter.headers)["__afterword.errors.topic"].decode() for letter in letters]
-    return sources.count(settings.kafka.retry_topic)
+    return sources.count(settings.kafka.episodes_topic)
 
 
 async def points(settings: Settings) -> dict[str, int]:
