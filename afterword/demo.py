@@ -189,9 +189,7 @@ async def _tell(
         show.episode(episode)
     show.doing("waiting for the summarizer")
     await arrivals.until(lambda: sum(event.message_count for event in arrivals.of(STORY)[1]) >= len(said))
-    show.step(
-        "The summarizer summarizes each: without an LLM, by questions with their answers, and what people say of themselves"
-    )
+    show.step("The summarizer summarizes each: without an LLM, by exchanges of the conversation")
     for summary in arrivals.of(STORY)[1]:
         show.summary(summary)
     show.doing("waiting for the archiver")
