@@ -3,6 +3,7 @@
 import os
 import sys
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import NoReturn
 
 from afterword.extras import ExtraMissing, extra_required
@@ -17,6 +18,9 @@ def main() -> None:
     try:
         with extra_required("worker", "the command line"):
             from afterword.cli import main as run
+
+            if find_spec("faust") is None:  # what the extra memory brings has a command line's library, too
+                raise ModuleNotFoundError(name="faust")
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
     except ExtraMissing as error:
