@@ -27,7 +27,7 @@ LONGEST_BLOCK_SECONDS = 0.5
 
 
 async def versions(episode_ids: Sequence[str]) -> Mapping[str, EpisodeVersion]:
-    return {name: EpisodeVersion(1, -1, -1) for name in episode_ids}
+    return {name: EpisodeVersion(1) for name in episode_ids}
 
 
 @asynccontextmanager
