@@ -3,10 +3,11 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import apsw
 import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -26,10 +27,8 @@ from afterword.streams.log_reader import Position, open_log
 from afterword.streams.runtime.progress import Progress
 from afterword.streams.segmenter.processor import Outgoing, Segmenter
 from afterword.streams.settings import Settings
-from afterword.streams.stores import mongo
-from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode
+from afterword.streams.stores.episodes import StoredEpisode, find_episode
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.stores.mongo import MongoMessages
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.reconciler import archived
 from afterword.streams.summarizer.retention import expired
@@ -47,7 +46,6 @@ class Deployment:
 
     settings: Settings
     producer: AIOKafkaProducer
-    database: mongo.MongoDatabase
     outgoing: list[Outgoing] = field(default_factory=list)
     rows: dict[str, dict[int, dict[bytes, bytes]]] = field(default_factory=dict)
 
@@ -105,7 +103,8 @@ class Deployment:
                 event = decode_input(record.key, record.value, record.headers, record.timestamp)
                 if isinstance(event, MessageCreated):
                     found.append(ArchivedMessage(event, record.partition, record.offset))
-        await MongoMessages(self.database).put_many(found)
+        async with open_stores(self.settings) as stores:
+            await stores.messages.put_many(found)
         await self.commit(kafka.archiver_id, kafka.messages_topic)
 
     async def store(self) -> None:
@@ -135,6 +134,13 @@ class Deployment:
         await self.publish()
         await self.archive()
         await self.summarise()
+
+    def damage(self, statement: str) -> None:
+        """Change one row of the stores' file in a way that no store does."""
+        with closing(apsw.Connection(str(self.settings.sqlite.path))) as connection:
+            connection.set_busy_timeout(10_000)
+            connection.execute(statement)
+            assert connection.changes() == 1
 
     async def read(self, topic: str) -> list[ConsumerRecord]:
         found: list[ConsumerRecord] = []
@@ -191,9 +197,7 @@ async def deployment(make_settings: Callable[..., Settings], unique: Callable[[s
     settings = make_settings(kafka={"partitions": 2})
     await ensure_topics(settings)
     async with transactional(settings, unique("transaction")) as producer:
-        database = mongo.connect(settings.mongo)
-        yield Deployment(settings, producer, database)
-        await mongo.close(database)
+        yield Deployment(settings, producer)
 
 
 @asynccontextmanager
@@ -223,8 +227,9 @@ async def test_an_episode_that_is_deleted_before_the_index_is_read_is_no_finding
 
     async def deleted_meanwhile(settings, episode_ids):
         async with open_stores(settings) as stores:
-            stored = await stores.episodes.find(first.episode_id)
-            await stores.episodes.remove(DeletedEpisode(expired(stored, datetime.now(UTC))))
+            stored = await find_episode(stores.episodes, first.episode_id)
+            assert stored
+            assert await stores.episodes.put(expired(stored, datetime.now(UTC)), stored)
             await stores.index.remove(first.episode_id, stored.summary.revision + 1)
         return await indexed_episodes(settings, episode_ids)
 
@@ -345,15 +350,15 @@ async def test_two_contents_under_one_event_id_are_found_and_plain_repeats_are_n
 @pytest.mark.nightly
 async def test_an_archive_that_lacks_a_message_is_found(deployment):
     await deployment.everything()
-    await deployment.database["messages"].delete_one({"_id": "superseg_validation_2:superseg_validation_2-1"})
+    deployment.damage("DELETE FROM messages WHERE key = 'superseg_validation_2:superseg_validation_2-1'")
     assert set((await audit.run(deployment.settings)).findings) == {"not_archived", "label_wrong"}
 
 
 @pytest.mark.nightly
 async def test_an_archived_text_that_was_never_sent_is_found_under_its_own_name(deployment):
     await deployment.everything()
-    where, change = {"_id": "superseg_validation_2:superseg_validation_2-1"}, {"$set": {"content": "Not said."}}
-    await deployment.database["messages"].update_one(where, change)
+    where = "WHERE key = 'superseg_validation_2:superseg_validation_2-1'"
+    deployment.damage(f"UPDATE messages SET content = 'Not said.' {where}")
     assert set((await audit.run(deployment.settings)).findings) == {"archived_differently"}
 
 
@@ -373,7 +378,7 @@ async def test_a_tenant_that_sends_anothers_next_message_id_first_neither_hides_
     report = await audit.run(deployment.settings)
     assert report.clean, report.findings
     assert (report.messages["archived"], report.messages["dead_lettered"]) == (3, 1)
-    await deployment.database["messages"].delete_one({"_id": "talk:m2:a"})
+    deployment.damage("DELETE FROM messages WHERE key = 'talk:m2:a'")
     assert set((await audit.run(deployment.settings)).findings) == {"not_archived", "label_wrong"}
 
 

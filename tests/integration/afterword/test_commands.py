@@ -1,4 +1,4 @@
-"""The command line as its users have it: processes on a real broker and a real MongoDB."""
+"""The command line as its users have it: processes on a real broker."""
 
 import asyncio
 import json
@@ -19,8 +19,7 @@ from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings
-from afterword.streams.stores import mongo
-from afterword.streams.stores.mongo import MongoEpisodes
+from afterword.streams.stores.opening import open_stores
 from afterword.topics import ensure_topics
 from afterword.watch import events, seek_to_now
 from tests.samples import a_conversation, a_row
@@ -45,13 +44,7 @@ async def settings(bare: Settings) -> Settings:
 def environment(settings: Settings) -> dict[str, str]:
     kafka = settings.kafka.model_dump(exclude_none=True)
     ours = {f"AFTERWORD_KAFKA__{name.upper()}": str(value) for name, value in kafka.items()}
-    return (
-        os.environ
-        | ours
-        | {
-            "AFTERWORD_SQLITE__PATH": str(settings.sqlite.path),
-        }
-    )
+    return os.environ | ours | {"AFTERWORD_SQLITE__PATH": str(settings.sqlite.path)}
 
 
 async def started(settings: Settings, *arguments: str, piped: bool = False) -> asyncio.subprocess.Process:
@@ -216,16 +209,14 @@ async def test_watch_ends_cleanly_with_ctrl_c(settings, obeyed_ctrl_c):
 
 
 async def test_context_is_what_an_agent_would_load(settings):
-    database = mongo.connect(settings.mongo)
-    episodes = MongoEpisodes(database)
-    await episodes.put_conversation(a_conversation("c", tenant_id=None), None)
-    await episodes.put_row(a_row(1, "c", content="So far."), None)
-    await mongo.close(database)
+    async with open_stores(settings) as stores:
+        await stores.episodes.put_conversation(a_conversation("c", tenant_id=None), None)
+        await stores.episodes.put_row(a_row(1, "c", content="So far."), None)
     code, out, _ = await run(settings, "context", "c", "--json")
     assert code == 0
     found = json.loads(out)
     assert (found["title"], found["rolling_summary"], found["messages"]) == ("Title 1", "So far.", [])
-    assert (found["episode_count"], found["events"], found["events_full"]) == (1, 1, 1)
+    assert (found["episode_count"], found["events"], found["events_full"]) == (1, 1, 3)
 
 
 async def test_context_of_an_unknown_conversation_exits_1(settings):
