@@ -27,7 +27,7 @@ from tests.unit.afterword.memory.remembered import Remembered
 
 pytestmark = pytest.mark.nightly
 
-OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1"}
+ASKED: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1", "min_score_ratio": 0}
 QUERY = "blue boat from the harbour"
 
 
@@ -85,7 +85,7 @@ async def world() -> Remembered:
 
 
 async def test_recall_follows_the_server_which_sees_no_ids(world: Remembered, server: RerankServer) -> None:
-    before = await world.memory.recall(QUERY, **OWNER)
+    before = await world.memory.recall(QUERY, **ASKED)
     async with opened(of_endpoint(server)) as reranker:
         hits = await recalled(world, reranker)
     assert [hit.conversation_id for hit in before] == ["c0", "c1", "c2"]
@@ -98,7 +98,7 @@ async def test_recall_follows_the_server_which_sees_no_ids(world: Remembered, se
 
 async def recalled(world: Remembered, reranking: Reranking) -> list[Any]:
     memory = Memory(world.episodes, world.messages, world.index.search, reranking=reranking)
-    return await memory.recall(QUERY, **OWNER)
+    return await memory.recall(QUERY, **ASKED)
 
 
 async def never(request: web.Request) -> web.StreamResponse:
@@ -148,7 +148,7 @@ HOSTILE: dict[str, tuple[Answer, str]] = {
 async def test_whatever_a_server_answers_recall_does_too(
     world: Remembered, server: RerankServer, answer: Answer, outcome: str
 ) -> None:
-    before = await world.memory.recall(QUERY, **OWNER)
+    before = await world.memory.recall(QUERY, **ASKED)
     server.answer, metrics = answer, unread()
     began = time.monotonic()
     tracemalloc.start()
@@ -171,7 +171,7 @@ async def test_whatever_a_server_answers_recall_does_too(
 
 
 async def test_a_server_that_is_not_there_stops_nothing(world: Remembered, closed_port: int) -> None:
-    before = await world.memory.recall(QUERY, **OWNER)
+    before = await world.memory.recall(QUERY, **ASKED)
     given = {"reranker": {"base_url": f"http://127.0.0.1:{closed_port}"}}
     settings = Settings.model_validate(given)
     async with opened(settings) as reranker:

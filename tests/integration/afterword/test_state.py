@@ -1,4 +1,4 @@
-"""State that is rebuilt, on a real broker and MongoDB: where conversations go, and who may write."""
+"""State that is rebuilt, on a real broker: where conversations go, and who may write."""
 
 import asyncio
 from collections.abc import Callable
