@@ -32,6 +32,7 @@ from afterword.streams.runtime.worker import STOP_SECONDS, running
 from afterword.streams.settings import Settings
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, MessageWriter, Selection
 from afterword.streams.stores.opening import open_stores
+from afterword.streams.stores.sqlite_stores import SqliteMessages
 from afterword.streams.telemetry import Metrics
 from afterword.topics import ensure_topics
 from tests.doubles.stores import MemoryMessages
@@ -246,7 +247,8 @@ class DyingArchive(MemoryMessages):
 
 
 async def test_what_was_written_before_a_crash_is_written_again_to_no_effect(settings, producer):
-    dying, archive = DyingArchive(), MemoryMessages()
+    dying = DyingArchive()
+    archive = SqliteMessages(dying.file)
     await send(producer, settings, message(1))
 
     async def is_written() -> bool:
@@ -256,12 +258,12 @@ async def test_what_was_written_before_a_crash_is_written_again_to_no_effect(set
         async with archiving(settings, dying):
             await until(is_written)
     assert await committed(settings) == 0
-    before = archive.messages = dying.messages
+    before = dict(dying.messages)
     await send(producer, settings, message(2))
     async with archiving(settings, archive):
         await until(lambda: is_committed(settings, 2))
-    assert archive.messages.keys() == {message_key(CONVERSATION, "1"), message_key(CONVERSATION, "2")}
-    assert archive.messages[message_key(CONVERSATION, "1")] == before[message_key(CONVERSATION, "1")]
+    assert dying.messages.keys() == {message_key(CONVERSATION, "1"), message_key(CONVERSATION, "2")}
+    assert dying.messages[message_key(CONVERSATION, "1")] == before[message_key(CONVERSATION, "1")]
 
 
 async def attempted(archive: BrokenArchive, times: int) -> bool:
