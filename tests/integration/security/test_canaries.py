@@ -14,7 +14,7 @@ from tests.certificates import Authority
 from tests.e2e.deployment import Deployment, deployed
 from tests.endpoints import serving
 
-CANARY = "canary-bird-7"
+CANARY = "canary-bird-number-7"
 AWAY = "127.0.0.1:9"
 SECONDS = 200
 MESSAGE = '{"id":"1","conversation_id":"d","user_id":"u","role":"user","content":"a"}\n'
@@ -72,6 +72,7 @@ def with_password(authority: Authority) -> dict[str, str]:
         "AFTERWORD_EMBEDDER__API_KEY": CANARY,
         "AFTERWORD_RERANKER__BASE_URL": f"https://u:{CANARY}@{AWAY}/v1",
         "AFTERWORD_RERANKER__API_KEY": CANARY,
+        "AFTERWORD_SERVE__COOKIE_SECRET": CANARY,
     }
 
 
