@@ -14,8 +14,7 @@ from afterword.dev import ROLES
 from afterword.schemas import SummaryCreated
 from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings
-from afterword.streams.stores import mongo
-from afterword.streams.stores.mongo import MongoEpisodes
+from afterword.streams.stores.episodes import find_conversation, find_episode
 from afterword.streams.stores.opening import open_stores
 from tests import openai_server as llm
 from tests.e2e.deployment import Deployment, deployed
@@ -73,21 +72,16 @@ async def next_of_each(events: SummarySubscriber) -> dict[str, SummaryCreated]:
 
 
 async def stored(settings: Settings) -> dict[str, Any]:
-    """Episode, rolling text and title, by conversation."""
-    database = mongo.connect(settings.mongo)
-    store, found = MongoEpisodes(database), {}
-    for name in CONVERSATIONS:
-        episode, row, known = [
-            await store.find(f"{name}:1"),
-            await store.latest_row(name),
-            await store.conversation(name),
-        ]
-        assert episode
-        assert row
-        assert known
-        assert (known.episode_count, known.message_count) == (1, 2)
-        found[name] = (episode.summary, row.content, known.title)
-    await mongo.close(database)
+    """Episode and title, by conversation."""
+    found = {}
+    async with open_stores(settings) as stores:
+        for name in CONVERSATIONS:
+            episode = await find_episode(stores.episodes, f"{name}:1")
+            known = await find_conversation(stores.episodes, name)
+            assert episode
+            assert known
+            assert (known.episode_count, known.message_count) == (1, 2)
+            found[name] = (episode.summary, known.title)
     return found
 
 
