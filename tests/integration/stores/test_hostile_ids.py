@@ -46,7 +46,7 @@ async def test_the_archive_finds_and_changes_only_what_has_exactly_this_id(
     assert await newest(archive, hostile) == []
     assert await archive.get_many([hostile, message_key(hostile, hostile)]) == {}
     await archive.put_many([sent])
-    await archive.assign(hostile, [message_key(hostile, hostile)])
+    await archive.assign(hostile, [sent])
     assert await newest(archive, hostile) == [sent]
     assert await archive.get_many([message_key(hostile, hostile)]) == {message_key(hostile, hostile): sent}
     assert [d for d in await everything(database, "messages") if d in before] == before

@@ -51,7 +51,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "conversation": lambda db: MongoEpisodes(db).conversation("c1"),
     "latest": lambda db: MongoEpisodes(db).latest("c1", 1),
     "conversations_of_participant": lambda db: MongoEpisodes(db).conversations_of("u1", None, None, 1),
-    "count_all_episodes": lambda db: MongoEpisodes(db).count_all(),
+    "count_all_episodes": lambda db: MongoEpisodes(db).count(),
     "all_episodes": lambda db: drained(MongoEpisodes(db).all_episodes()),
     "take": lambda db: MongoBudgets(db).take("k", 1, 1, NOON),
     "correct": lambda db: MongoBudgets(db).correct("k", 1),
@@ -103,7 +103,7 @@ async def test_indexes_may_be_made_again(mongo_settings: Mongo) -> None:
         await mongo.ensure_indexes(database)
     first = [("conversation_id", 1), ("source.offset", 1)]
     assert first in [index["key"] for index in (await database["messages"].index_information()).values()]
-    expiring = (await database["llm_cache"].index_information())["expires_at_1"]
+    expiring = (await database["budgets"].index_information())["expires_at_1"]
     assert expiring["expireAfterSeconds"] == 0
     await database.client.drop_database(database.name)
     await mongo.close(database)
@@ -116,8 +116,8 @@ class SuspendedArchive(MongoMessages):
         super().__init__(database)
         self._meanwhile = meanwhile
 
-    async def _archived(self, keys: Sequence[str]) -> set[str]:
-        found = await super()._archived(keys)
+    async def _without_metadata(self, keys: Sequence[str]) -> list[str]:
+        found = await super()._without_metadata(keys)
         await self._meanwhile()
         return found
 
