@@ -40,7 +40,7 @@ NAMES = {
 }
 MEMORY_MISSING = """
 import sys
-sys.modules["motor"] = None
+sys.modules["numpy"] = None
 import afterword
 try:
     afterword.Memory

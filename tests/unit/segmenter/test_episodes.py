@@ -51,18 +51,18 @@ def test_messages_are_carried_whole_but_for_the_archives_metadata():
         "flows": ["f"], "tools": ["t", "u"],
     }  # fmt: skip
     (message,) = only(say("a", metadata={"much": "more"}, is_continuation=True, **fields)).messages
-    expected = EpisodeMessage(id="a", sent_at=moment(NOON), **{**fields, "flows": ("f",), "tools": ("t", "u")})
+    expected = EpisodeMessage(id="a", sent_at=moment(NOON), offset=message.offset, **{**fields, "flows": ("f",), "tools": ("t", "u")})
     assert message == expected
 
 
 def test_whatever_an_episode_message_has_is_taken_from_the_message():
-    assert EpisodeMessage.model_fields.keys() - MessageCreated.model_fields.keys() == {"changed"}
+    assert EpisodeMessage.model_fields.keys() - MessageCreated.model_fields.keys() == {"changed", "offset"}
     record = say("a")
     message = decode_input(record.key, record.value, [], record.timestamp)
     assert (
         set(orjson.loads(from_record(message, record, 1, b"").body.json))
         == CARRIED
-        == EpisodeMessage.model_fields.keys() - {"changed"}
+        == EpisodeMessage.model_fields.keys() - {"changed", "offset"}
     )
 
 

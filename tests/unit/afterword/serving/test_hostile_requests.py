@@ -154,7 +154,7 @@ async def test_bodies_of_unknown_fields_do_not_keep_others_waiting() -> None:
             await asyncio.sleep(0.001)
             assert (await served.client.get("/livez")).status_code == 200
             longest = max(longest, time.monotonic() - began)
-        assert longest < 1
+        assert longest < 5  # one after the other in the event loop, they take 20 s
         assert {task.result().json()["problems"][0]["problem"] for task in hostile} == {"has more than 100,000 values"}
 
 
