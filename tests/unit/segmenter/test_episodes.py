@@ -51,7 +51,9 @@ def test_messages_are_carried_whole_but_for_the_archives_metadata():
         "flows": ["f"], "tools": ["t", "u"],
     }  # fmt: skip
     (message,) = only(say("a", metadata={"much": "more"}, is_continuation=True, **fields)).messages
-    expected = EpisodeMessage(id="a", sent_at=moment(NOON), offset=message.offset, **{**fields, "flows": ("f",), "tools": ("t", "u")})
+    expected = EpisodeMessage(
+        id="a", sent_at=moment(NOON), offset=message.offset, **{**fields, "flows": ("f",), "tools": ("t", "u")}
+    )
     assert message == expected
 
 
