@@ -122,16 +122,18 @@ class SuspendedArchive(MongoMessages):
         return found
 
 
+@pytest.mark.parametrize("by", ["archiver", "summarizer"])
 @pytest.mark.parametrize("change", ["edited", "deleted", "nothing"])
-async def test_an_archiver_that_was_suspended_takes_no_change_back(mongo_settings: Mongo, change: str) -> None:
+async def test_an_archiver_that_was_suspended_takes_no_change_back(mongo_settings: Mongo, change: str, by: str) -> None:
     database = mongo.connect(mongo_settings)
     message, archive = ArchivedMessage(a_message(), 0, 0), MongoMessages(database)
     who = {"id": "m1", "conversation_id": "c1"}
     changes = {"edited": MessageEdited(**who, content="As it is now."), "deleted": MessageDeleted(**who)}
 
     async def meanwhile() -> None:
-        if change in changes:
+        if by == "archiver":
             await archive.put_many([message])
+        if change in changes:
             await archive.change(ArchiveChange(changes[change], 0, 7))
 
     await archive.assign("c1:1", [ArchivedMessage(a_message(), 0, 0)])
@@ -140,6 +142,8 @@ async def test_an_archiver_that_was_suspended_takes_no_change_back(mongo_setting
     edited = ArchivedMessage(a_message(content="As it is now."), 0, 0, changed=7)
     assert states["c1:m1"] == {"edited": edited, "deleted": DeletedMessage(7), "nothing": message}[change]
     assert await archive.get_many(["c1:m1"]) == ({} if change == "deleted" else states)
+    if change == "deleted":
+        assert await database["messages"].find_one({}) == {"_id": "c1:m1", "deleted": True, "offset": 7}
     await database.client.drop_database(database.name)
     await mongo.close(database)
 
