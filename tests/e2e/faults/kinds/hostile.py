@@ -279,7 +279,7 @@ class LittleCpu(Records):
 
     async def attack(self, world: World, chance: random.Random) -> None:
         name = f"littlecpu-{self.injected}-{chance.randbytes(4).hex()}"
-        attacks = records.costly(name, int(world.seconds(10, 100)), int(world.seconds(100, 1000)))
+        attacks = records.costly(name, int(world.seconds(5, 30)), int(world.seconds(20, 200)))
         await self.send(world, attacks)
 
 
