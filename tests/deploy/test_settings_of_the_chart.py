@@ -64,7 +64,7 @@ PLACES_OF_SECRETS = {"qdrant", "webhooks"}
 
 def cases() -> list[tuple[str, Section]]:
     """Settings of one section, at random: about half of those that can matter are given."""
-    source = random.Random(17)
+    source = random.Random(2)
     names = [*CHOICES, "serve", *["kafka"] * 6]
     chosen = [names[n % len(names)] for n in range(CASES)]
     return [*(("kafka", given) for given in KNOWN_GOOD), *((name, _some(source, CHOICES[name])) for name in chosen)]
