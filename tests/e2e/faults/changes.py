@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -19,8 +20,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from afterword.audit.waiting import is_consumed
-from afterword.redo import CE_SOURCE, request_for
-from afterword.schemas import SummaryCreated, SummaryDeleted
+from afterword.redo import CE_SOURCE
+from afterword.schemas import EpisodeRedo, SummaryCreated, SummaryDeleted
+from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import cloud_event
 from afterword.streams.log_reader import open_log
@@ -210,7 +212,17 @@ class Requests:
     async def _send(self, producer: AIOKafkaProducer, kafka: Kafka) -> None:
         late = self._replaced and self._chance.random() < REDONE_LATE
         summary = self._chance.choice(self._replaced if late else list(self._known.values()))
-        redo = request_for(summary, maker_of(self._settings))
+        maker = maker_of(self._settings)
+        redo = EpisodeRedo(
+            conversation_id=summary.conversation_id,
+            tenant_id=summary.tenant_id,
+            episode_id=summary.episode_id,
+            revision=summary.revision,
+            attempt=0,
+            model=maker.model,
+            prompt_version=maker.prompt_version or "",
+            requested_at=utc_milliseconds(datetime.now(UTC)),
+        )
         for _ in range(1 + (self._chance.random() < REDONE_TWICE)):
             headers = cloud_event(EPISODE_REDO, f"{summary.event_id}:redo", CE_SOURCE, redo.requested_at)
             key = redo.conversation_id.encode()
