@@ -189,7 +189,8 @@ class Oracle:
                 talk.sealed, talk.open = [], []
             elif waiting:
                 self.emit_when_overfull(name, talk)
-        if self.limits.scope == "agent" or not is_pending:
+        is_shown = isinstance(event, MessageDeleted) or bool(event.changes.keys() - {"metadata"})
+        if is_shown and (self.limits.scope == "agent" or not is_pending):
             self.amended.append((event.conversation_id, event.id))
 
     def touch(self, talk: Talk) -> None:
