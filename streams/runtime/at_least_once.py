@@ -39,8 +39,6 @@ CANCEL_SECONDS = 6.0
 RETRY_SECONDS = 1.0
 
 
-Hold = Callable[[Any], Awaitable[None]]
-"""Given an aiokafka record, returns when the agent may have it."""
 Order = Callable[[Any], Hashable]
 """Given an aiokafka record, returns the key whose records are in order; None for a record without any order."""
 
@@ -50,9 +48,7 @@ class AtLeastOnce(RawSchema):
 
     The value of an event is the raw aiokafka record. `max_in_flight` overrides the engine's for this topic. `order`:
     records with the same key are handed over one after the other, and block no other key's; without it there is no
-    order. `hold` is awaited before a record is handed over, for as long as it wants, and the record is one of those in
-    flight: later ones of the same key wait behind it, the watchdog does not count that time, and a rebalance or a stop
-    cancels it at once.
+    order.
     """
 
     def __init__(
@@ -60,13 +56,11 @@ class AtLeastOnce(RawSchema):
         *args: Any,
         max_in_flight: int | None = None,
         order: Order = lambda _: None,
-        hold: Hold | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.max_in_flight = max_in_flight
         self.order = order
-        self.hold = hold
 
 
 class ConcurrentMessage(ConsumerMessage):
@@ -113,10 +107,7 @@ class AtLeastOncePartition:
         self._app = consumer.app
         self._options = consumer.app.engine
         self._clients = consumer.clients()
-        self._hold = schema.hold
         self._order = schema.order
-        self._held: set[asyncio.Task[None]] = set()
-        """Holds of records that the agent may not have yet."""
         self._source = source
         self._tp = TP(*source)
         self._where = f"{source.topic}-{source.partition}"
@@ -159,18 +150,13 @@ class AtLeastOncePartition:
     def ready(self) -> bool:
         return self._writes and self._window.next >= 0
 
-    @property
-    def may_wait(self) -> bool:
-        """True if its records may be held back on purpose."""
-        return self._hold is not None
-
     def work(self) -> Work:
         return Work(self._window.lowest, self._window.lowest_ms, self._last_ms)
 
     async def to_do(self, end: int) -> dict[str, Mark]:
         """Return the marks of unfinished work, for the watchdog. `end`: where the source ends."""
         found: dict[str, Mark] = {}
-        if self._window.unfinished > len(self._held) and (self._in_hand or not self._held):
+        if self._window.unfinished:
             # the agent may be busy with records of other partitions
             found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
         if not self.ready or self._window.progress() != self._committed:  # commits that fail open it again and again
@@ -183,10 +169,9 @@ class AtLeastOncePartition:
 
     async def stop(self, within_seconds: float) -> None:
         """Stop reading, wait for the records that the agent has begun, commit the finished ones."""
-        feeding = [*self._feeding, *self._held]
-        for task in feeding:
+        for task in self._feeding:
             task.cancel()
-        await asyncio.wait(feeding)
+        await asyncio.wait(self._feeding)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_seconds):
                 await self._until(lambda: not any(m.tracked and not m.rests for m in self._in_hand.values()))
@@ -302,20 +287,7 @@ class AtLeastOncePartition:
 
     def _put(self, records: Iterable[tuple[int, Any]]) -> None:
         for _, record in records:
-            if self._hold is None:
-                self._due.put_nowait(record)
-            else:
-                task = self._start(self._held_back(record, self._hold), "holds back a record of")
-                self._held.add(task)
-                task.add_done_callback(self._held.discard)
-
-    async def _held_back(self, record: Any, hold: Hold) -> None:
-        await hold(record)
-        if self._window.is_unfinished(record.offset):
             self._due.put_nowait(record)
-        else:  # another owner has finished it
-            self._put(self._window.finish(record.offset))
-            self._changed.set()
 
     async def _keep_handing_over(self) -> None:
         while True:

@@ -57,8 +57,6 @@ class ExactlyOncePartition:
         """Opened: earlier owners are fenced and the state is recovered."""
         return self.session is not None and not self._draining
 
-    may_wait = False
-
     def work(self) -> Work:
         return self.session.delivery.work if self.session is not None else Work()
 

@@ -22,8 +22,8 @@ class Standing:
     """Open: its records are being handled."""
     lag_records: int
     """Records that are unread, in hand or not committed. In a source written in transactions, their markers count."""
-    lag_seconds: float | None
-    """Age of the oldest of these records; `Backlog` says how it is known. None if records are held back on purpose."""
+    lag_seconds: float
+    """Age of the oldest of these records; `Backlog` says how it is known."""
     state_bytes: int | None = None
     """Size of the local state on disk; None without state."""
     scheduled: int | None = None
@@ -125,9 +125,8 @@ def _work(partition: Any) -> Work:
     return Work() if partition is None else partition.work()
 
 
-def _standing(source: TopicPartition, partition: Any, records: int, seconds: float | None) -> Standing:
+def _standing(source: TopicPartition, partition: Any, records: int, seconds: float) -> Standing:
     ready = partition is not None and partition.ready
-    seconds = None if partition is not None and partition.may_wait else seconds
     database = partition.session.database if partition is not None and partition.session is not None else None
     if database is None:
         return Standing(source.topic, source.partition, ready, records, seconds)

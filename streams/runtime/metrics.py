@@ -132,8 +132,7 @@ class EngineMetrics:
         for found in standings:
             labels = self._role, found.topic, str(found.partition)
             self._set(self._lag_records, labels, found.lag_records)
-            if found.lag_seconds is not None:
-                self._set(self._lag_seconds, labels, found.lag_seconds)
+            self._set(self._lag_seconds, labels, found.lag_seconds)
             if found.state_bytes is not None:
                 self._set(self._state_bytes, labels[2:], found.state_bytes)
 

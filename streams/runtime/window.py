@@ -60,12 +60,9 @@ class Window(Generic[R]):
     def unfinished(self) -> int:
         return len(self._unfinished)
 
-    def is_unfinished(self, offset: int) -> bool:
-        return offset in self._unfinished
-
     @property
     def room(self) -> int:
-        """Number of records that may be handed over, or held back before, in addition."""
+        """Number of records that may be handed over in addition."""
         return self._most - len(self._running)
 
     @property

@@ -182,7 +182,7 @@ def add_slow_agent(app: App, told: Told) -> None:
     slowness = Slowness(told, app.topic(told.output, **RAW))
     order = (lambda record: record.key) if told.ordered else (lambda _: None)
 
-    @app.agent(app.topic(told.source, schema=AtLeastOnce(hold=slowness.hold, order=order)))
+    @app.agent(app.topic(told.source, schema=AtLeastOnce(order=order)))
     async def agent(stream: Any) -> None:
         async for event in stream.noack().events():
             if orjson.loads(event.value.value).get("agent_fails"):
@@ -193,17 +193,11 @@ def add_slow_agent(app: App, told: Told) -> None:
 
 
 class Slowness:
-    """A record takes as long as it says, and is held back before as long as it says. Then it is told on."""
+    """A record takes as long as it says. Then it is told on."""
 
     def __init__(self, told: Told, output: Any) -> None:
         self._faults, self._journal = Path(told.faults), Path(told.journal)
         self._output = output
-
-    async def hold(self, record: Any) -> None:
-        asked = orjson.loads(record.value)
-        if "held_until" in asked:
-            self._note("held", record)
-            await self._until(asked["held_until"])
 
     async def handle(self, event: Any) -> None:
         record = event.value

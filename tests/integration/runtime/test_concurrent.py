@@ -163,19 +163,6 @@ async def test_a_record_that_is_held_back_is_overtaken_by_other_keys_only_and_th
 
 
 @pytest.mark.nightly
-async def test_a_stop_does_not_wait_for_a_record_that_is_held_back_and_the_next_owner_holds_it_again(lab: Lab):
-    await lab.produce([(0, {"held_until": "due"})])
-    worker = lab.worker(at_least_once=True, options={"drain_seconds": 60.0})
-    await until(lambda: notes(lab, "held"), watching=lab)
-    await lab.stop(worker)
-    lab.worker(at_least_once=True)
-    await until(lambda: len(notes(lab, "held")) == 2, watching=lab)
-    lab.fault("due", 1)
-    await lab.until_committed(1)
-    assert len(notes(lab, "done")) == 1
-
-
-@pytest.mark.nightly
 async def test_a_worker_whose_outputs_are_refused_for_too_long_stops_and_says_why(lab: Lab) -> None:
     await lab.configure(lab.output, **{"max.message.bytes": "500"})
     worker = lab.worker(at_least_once=True, options={"refused_seconds": 4.0})

@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from structlog.testing import capture_logs
 
-from afterword.streams.runtime import AtLeastOnce
 from afterword.streams.runtime.at_least_once import ConcurrentMessage, at_work, rest
 from afterword.streams.runtime.progress import Progress, reach
 from afterword.streams.runtime.watchdog import Watch
@@ -123,60 +121,6 @@ def test_an_idle_partition_has_nothing_to_do() -> None:
         return found
 
     assert run_in_virtual_time(story()) == [{}, [0, 1, 2, 3, 4]]
-
-
-def test_what_another_owner_has_finished_while_a_record_was_held_back_is_neither_handled_nor_committed_again() -> None:
-    """This worker was fenced, and has opened the partition again before it hears that it has lost it."""
-
-    async def story() -> Broker:
-        gate, broker = asyncio.Event(), Broker(102)
-        broker.group = OffsetAndMetadata(4, "")
-
-        async def hold(record: Any) -> None:
-            if record.offset == 5:
-                await gate.wait()
-
-        def overtaken() -> None:
-            broker.before_commit = lambda: None
-            broker.group = OffsetAndMetadata(100, "")
-            raise ProducerFenced
-
-        broker.before_commit = overtaken
-        worker = Worker(broker, schema=AtLeastOnce(max_in_flight=3, order=lambda _: "one", hold=hold))
-        await asyncio.sleep(2.0)
-        gate.set()
-        await asyncio.sleep(5.0)
-        await worker.partition.stop(0)
-        assert worker.begun == [4, 100, 101]
-        return broker
-
-    broker = run_in_virtual_time(story())
-    assert broker.outputs == [100, 101]
-    assert broker.progress == Progress(102)
-    offsets = [progress.offset for _, progress in broker.commits]
-    assert offsets == sorted(offsets)
-
-
-def test_a_record_that_is_held_back_holds_up_its_key_and_is_no_stall_and_no_stop_waits_for_it() -> None:
-    async def story() -> tuple[list[int], object, float, Broker]:
-        broker = Broker(6)
-        broker.keys = {offset: b"%d" % (offset % 2) for offset in range(6)}
-
-        async def hold(record: Any) -> None:
-            if record.offset == 1:
-                await asyncio.Event().wait()
-
-        worker = Worker(broker, schema=AtLeastOnce(max_in_flight=2, order=lambda record: record.key, hold=hold))
-        stalled = await first_stall(worker, 600)
-        began = asyncio.get_running_loop().time()
-        await worker.partition.stop(60.0)
-        return worker.begun, stalled, asyncio.get_running_loop().time() - began, broker
-
-    begun, stalled, seconds, broker = run_in_virtual_time(story())
-    assert begun == [0, 2, 4]
-    assert stalled is None
-    assert seconds < 1.0
-    assert broker.progress == Progress(1, frozenset({2, 4}))
 
 
 def test_only_records_that_were_not_finished_are_reported_as_expired() -> None:

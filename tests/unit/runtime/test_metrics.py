@@ -56,13 +56,6 @@ def test_groups_of_one_process_have_their_own_series_and_one_count(
     assert registry.get_sample_value("engine_records_expired_total", {"role": "other"}) == 3
 
 
-def test_records_that_wait_on_purpose_have_no_lag_in_seconds(
-    metrics: EngineMetrics, registry: CollectorRegistry
-) -> None:
-    metrics.show([Standing("orders", 0, True, 7, None)])
-    assert (lag(registry, 0), lag(registry, 0, "seconds")) == (7, None)
-
-
 def test_recoveries_rebalances_stalls_and_losses_are_counted_and_timed(
     metrics: EngineMetrics, registry: CollectorRegistry
 ) -> None:
