@@ -190,10 +190,9 @@ def _transact(connection: apsw.Connection, begin: str, call: Callable[[apsw.Conn
     try:
         found = call(connection)
         connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:  # SQLite may have ended it, as on a full disk
+    finally:
+        if connection.in_transaction:  # it has failed, and SQLite has not ended it, as it does on a full disk
             connection.execute("ROLLBACK")
-        raise
     return found
 
 
