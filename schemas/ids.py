@@ -49,12 +49,6 @@ def event_id(episode: str, revision: int) -> str:
     return f"{episode}:{revision}"
 
 
-def revision_of(event: str) -> tuple[str, int]:
-    """Return the episode and the revision that an `event_id` names."""
-    episode, _, revision = event.rpartition(":")
-    return episode, int(revision)
-
-
 def row_id(conversation_id: str, row: int) -> str:
     """`_id` of a rolling-summary row of a `scope_id`."""
     return f"{escape(conversation_id)}:{row}"

@@ -357,8 +357,3 @@ def agent_of_scope(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> st
     """The agent in the event's episode id, if episodes are kept by agent."""
     own = event.episode_id == episode_id(event.conversation_id, event.ordinal, event.agent_id)
     return event.agent_id if own else None
-
-
-def sibling_id(episode: EpisodeClosed | SummaryCreated | SummaryDeleted, ordinal: int) -> str:
-    """The `episode_id` of another episode of the same scope."""
-    return f"{episode.episode_id.removesuffix(f':{episode.ordinal}')}:{ordinal}"

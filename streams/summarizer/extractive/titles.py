@@ -95,7 +95,6 @@ _BEFORE_VERBS = _set(
     """
 )
 """English words after which a verb comes, unless an article does."""
-_CONTRACTIONS = _set("it's that's what's let's there's he's she's who's here's")
 _BETWEEN = _set("not kinda so very too a bit rather also just really still always never even already")
 """Adverbs between a subject and its verb."""
 _VAGUE = _set(
