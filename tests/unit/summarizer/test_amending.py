@@ -346,11 +346,13 @@ async def test_an_archive_that_is_behind_is_not_waited_for() -> None:
 
 
 async def test_an_archive_that_is_behind_the_episode_takes_no_edit_back() -> None:
-    """The message was edited before its episode closed."""
+    """The message was edited twice before its episode closed; the archive has the first edit."""
     world = World()
     edited = CLOSED[0].messages[0].model_copy(update={"content": "edited", "changed": 50})
     await world.messages.put_many(archived(CLOSED[:1]))
+    await archive(world, edit("m0", "at first"), 40)
     await world.run((CLOSED[0].model_copy(update={"messages": (edited, *CLOSED[0].messages[1:])}),))
+    assert contents(world.provider.requests[0].episode) == ["edited", "Text of m1.", "Text of m2."]
     await amend(world, edit("m1", "also"), 100)
     assert contents(world.provider.requests[-1].episode) == ["edited", "also", "Text of m2."]
 
