@@ -218,7 +218,8 @@ def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
     if language != "en":
         return not is_definite and small.endswith(_INFINITIVES.get(language, ("\n",)))
     is_verb = before in _BEFORE_VERBS or small in _VERB_FORMS or (small.endswith("ed") and before not in _LINKS["en"])
-    return (is_verb and not is_definite and word.islower()) or bool(_ADVERB.fullmatch(small))
+    is_plain = word.islower() or not before  # not a name; the first word of a sentence is written like one
+    return (is_verb and not is_definite and is_plain) or bool(_ADVERB.fullmatch(small))
 
 
 def _is_predicate(word: str, before: str, is_linked: bool) -> bool:

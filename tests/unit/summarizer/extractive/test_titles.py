@@ -18,6 +18,7 @@ def title(*said: str) -> str:
         ("How do I apply for disability benefits?", "Disability benefits"),
         ("I need to register my old motorcycle next year.", "Old motorcycle"),
         ("The bank notified the insurance company.", "Insurance company"),
+        ("Find hotels in Lisbon for the weekend.", "Hotels in Lisbon for the weekend"),
         ("Am I eligible for federal student loan forgiveness?", "Federal student loan forgiveness"),
         ("He works at the New York State Department of Health.", "New York State Department of Health"),
         ("Can you help me plan a trip to Rome?", "Trip to Rome"),
