@@ -38,9 +38,13 @@ ALL_AWAY = AWAY | {
 
 
 def run(*arguments: str, directory: Path | None = None, **environment: str) -> tuple[int, str, str]:
-    """Exit code, standard output and standard error of a process of its own: the command line sets up logging."""
+    """Exit code, standard output and standard error of a process of its own: the command line sets up logging.
+
+    In a directory of its own it looks for settings there, which conftest.py forbids where somebody has run the demo.
+    """
     command = [sys.executable, "-m", "afterword.cli", *arguments]
-    own = os.environ | environment
+    inherited = {name: value for name, value in os.environ.items() if directory is None or name != "AFTERWORD_CONFIG"}
+    own = inherited | environment
     done = subprocess.run(command, capture_output=True, text=True, env=own, check=False, cwd=directory)
     return done.returncode, done.stdout, done.stderr
 
