@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 
 from aiokafka.errors import KafkaError
@@ -17,7 +17,7 @@ from afterword.streams.errors import AfterwordError
 from benchmarks import latency, memory, serve, sizes, throughput
 from benchmarks.measuring import Form
 
-BENCHMARKS: Mapping[str, Callable[[Form, Path], Awaitable[None]]] = {
+BENCHMARKS: Mapping[str, Callable[[Form, Path], Coroutine[None, None, None]]] = {
     "engine": throughput.engine,
     "segmenter": throughput.segmenter,
     "latency": latency.run,

@@ -197,7 +197,7 @@ def show_golden() -> None:
 
 async def golden_row_of(settings: Settings) -> dict[str, str]:
     """Score the summaries made with these settings. A summary that the gate refuses holds no fact."""
-    summarizer = make_summarizer(settings, None, None, Metrics("golden", ""), NoOpTracer())
+    summarizer = make_summarizer(settings, None, Metrics("golden", ""), NoOpTracer())
     try:
         write, at_a_time = summarizer.summarize_without_fallback, settings.llm.max_concurrency
         return await golden_row(maker_of(settings).model, write, at_a_time)

@@ -353,7 +353,7 @@ async def measured(corpus: Corpus, directory: Path) -> list[dict[str, str]]:
         rows += await _rows("words and vectors", corpus, partial(memory, embed=embedder.embed))
         if reranking := open_reranking(settings := load_settings(), metrics):
             make = partial(memory, embed=embedder.embed, reranking=reranking)
-            rows += await _rows(settings.reranker.model, corpus, make)
+            rows += await _rows(settings.reranker.model or "reranker", corpus, make)
             await reranking.close()
         return rows
     finally:

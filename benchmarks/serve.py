@@ -51,8 +51,8 @@ async def run(form: Form, directory: Path) -> None:
         await ensure_topics(settings_of(stack))
         environment = {**stack.environment(), "AFTERWORD_SERVE__REQUESTS_PER_MINUTE": "0"}
         for role in ROLES:
-            ours = {**environment, "AFTERWORD_STATE_DIR": str(directory / role)}
-            await running.enter_async_context(worker(role, directory, ours))
+            own = {**environment, "AFTERWORD_STATE_DIR": str(directory / role)}
+            await running.enter_async_context(worker(role, directory, own))
         server = await running.enter_async_context(worker(SERVER, directory, environment))
         by_hand = await running.enter_async_context(served_by_hand(directory, environment))
         ours, theirs = [await running.enter_async_context(client_of(one)) for one in (server, by_hand)]

