@@ -1,6 +1,7 @@
 """The engine and the agents, broken on purpose: the model check is worth what it finds of these.
 
-Each is applied to a copy of the source tree, where the model check then runs.
+Each is applied to a copy of the source tree, where the model check then runs, or the unit tests of the mechanism where
+a history would need too many coincidences.
 """
 
 import re
@@ -23,12 +24,14 @@ COPIED = ("afterword", "consumers", "schemas", "streams", "tests", "pyproject.to
 class Mutant(NamedTuple):
     sentence: str
     machine: str
+    """A machine of the model check, or a file of tests."""
     file: str
     old: str
     new: str
 
 
 SEGMENTER, SUMMARIZER, DAMAGED = "segmenter", "summarizer", "damaged"
+AMENDING_TESTS = "tests/unit/summarizer/test_amending.py"
 SESSION, TRANSACTION, CHANGELOG = "runtime/session.py", "runtime/transaction.py", "runtime/changelog.py"
 POSITIONS = "runtime/positions.py"
 EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = "runtime/exactly_once.py", "runtime/at_least_once.py", "runtime/window.py"
@@ -320,7 +323,7 @@ MUTANTS = (
     ),
     Mutant(
         "a record whose change is in a revision already makes no next one",
-        SUMMARIZER,
+        AMENDING_TESTS,
         RECONCILER,
         "    return Step.RENEW if is_before and (task.closed is not None or offset in read.changes) else Step.KEEP",
         "    return Step.KEEP",
@@ -355,7 +358,7 @@ MUTANTS = (
     ),
     Mutant(
         "the archive takes back an edit of before the episode closed",
-        SUMMARIZER,
+        AMENDING_TESTS,
         "summarizer/current.py",
         "    if known is not None and state.changed <= (NEVER if known.changed is None else known.changed):\n",
         "    if False:\n",
@@ -432,10 +435,13 @@ def all_found(only: str = "") -> bool:
 def found(mutant: Mutant) -> bool:
     began = time.perf_counter()
     with mutated(mutant) as tree:
-        command = [sys.executable, "-m", "tests.model", mutant.machine, "--raw", "--histories", str(EXAMPLES["short"])]
-        ended = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+        if mutant.machine.endswith(".py"):
+            options = ["pytest", "-x", "-q", "--tb=no", mutant.machine]
+        else:
+            options = ["tests.model", mutant.machine, "--raw", "--histories", str(EXAMPLES["short"])]
+        ended = subprocess.run([sys.executable, "-m", *options], cwd=tree, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - began
-    why = reason(ended.stderr)
+    why = reason(ended.stderr) or failed_test(ended.stdout)
     verdict = f"found in {seconds:.0f} s ({why})" if why else f"NOT FOUND in {seconds:.0f} s"
     if ended.returncode and not why:
         raise RuntimeError(ended.stderr)
@@ -470,3 +476,8 @@ def reason(errors: str) -> str:
     if "Failing test case" not in errors:
         return ""
     return re.findall(r"^[\w.]*Error.*$", errors, re.MULTILINE)[-1].removeprefix("AssertionError: ")[:100]
+
+
+def failed_test(output: str) -> str:
+    """Name of the unit test that failed; empty when none did."""
+    return next(iter(re.findall(r"^FAILED \S+::(\w+)", output, re.MULTILINE)), "")
