@@ -11,7 +11,7 @@ from itertools import groupby
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-import snowballstemmer
+import Stemmer
 from opentelemetry.trace import NoOpTracer
 
 from afterword.schemas import Quality, Usage
@@ -149,7 +149,7 @@ def rouge(candidate: str, reference: str) -> tuple[float, float, float]:
 
 
 def _rouge_words(text: str) -> list[str]:
-    stemmer = snowballstemmer.stemmer("porter")
+    stemmer = Stemmer.Stemmer("porter")
     return [stemmer.stemWord(word) if len(word) > 3 else word for word in re.findall(r"[a-z0-9]+", text.lower())]
 
 
@@ -254,7 +254,7 @@ def _stems(text: str) -> str:
 
 @cache
 def _stem(word: str) -> str:
-    return str(snowballstemmer.stemmer("english").stemWord(word))
+    return str(Stemmer.Stemmer("english").stemWord(word))
 
 
 # Titles without an LLM, to be judged by people: docs/titles.md says how

@@ -2,18 +2,13 @@
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import filterfalse
-from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
-import numpy as np
-import snowballstemmer
-from numpy.typing import NDArray
-from py3langid.langid import LanguageIdentifier
+import Stemmer
 from stop_words import LANGUAGE_MAPPING, get_stop_words
 
 UNDETERMINED = "und"
@@ -33,14 +28,6 @@ STEMS = 16_384
 """Stems that are kept, 4 MB of them: a million words of dialogues have 15,000 different ones."""
 DETECTED_CHARACTERS = 4000
 """Characters used for detection, whose time grows with the length."""
-MODEL = Path(__file__).with_name("language_model") / "model.npz"
-"""The library's model, with our languages alone: `tools/language_model.py`."""
-LONGEST_NGRAM = 6
-"""Bytes of the longest n-gram of the model."""
-SLOT_BITS = 17
-BUCKET_BITS = 15
-NO_NGRAM = np.uint64(2**64 - 1)
-"""Stands in an empty slot; no n-gram has eight bytes."""
 
 ENGLISH_STOP_WORDS = """
 i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it its
@@ -70,11 +57,6 @@ LONGEST_MARKS = 30
 _JOINER = "\u034f"
 """COMBINING GRAPHEME JOINER: a mark that ends such a run and is never seen."""
 _LOADING = Lock()
-_BUCKET_SHIFT = np.uint64(64 - BUCKET_BITS)
-_PLACE_SHIFT = np.uint64(64 - BUCKET_BITS - SLOT_BITS)
-_LAST_SLOT = np.uint64(2**SLOT_BITS - 1)
-_BYTE = np.uint64(8)
-_NO_FEATURE = np.int32(-1)
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 """Marks that only select the look of a character, so they are no part of a word."""
 
@@ -168,8 +150,8 @@ def _stem(word: str, language: str) -> str | None:
     if word in _stop_words(language):
         return None
     name = _stemmer_name(language)
-    # a stemmer holds state, so each call makes its own, which takes 0.3 µs and is thread-safe
-    return str(snowballstemmer.stemmer(name).stemWord(word)) if name else word
+    # a stemmer holds state, so each call makes its own, which takes 2 µs and is thread-safe
+    return str(Stemmer.Stemmer(name).stemWord(word)) if name else word
 
 
 @cache
@@ -203,7 +185,7 @@ def _common_words(language: str) -> frozenset[str]:
 @cache
 def _stemmer_name(language: str) -> str | None:
     name = NAMES.get(language)
-    return name if name in snowballstemmer.algorithms() else None
+    return name if name in Stemmer.algorithms() else None
 
 
 @lru_cache(maxsize=64)
@@ -212,67 +194,10 @@ def _ranked(text: str) -> Sequence[tuple[str, float]]:
 
     Cached, because prompt, quality check and index ask for the same texts of an episode.
     """
+    # imported here: NumPy and the model take a fifth of a second, and many commands ask for no language
+    from afterword.streams.language_identifier import identifier
+
     with _LOADING:  # otherwise each thread that needs it now would load it
-        identifier = _identifier()
-    ranked: Sequence[tuple[str, float]] = identifier.rank(text)
+        found = identifier()
+    ranked: Sequence[tuple[str, float]] = found.rank(text)
     return ranked
-
-
-@cache
-def _identifier() -> Any:
-    """Make the library's identifier, with our languages alone and a table in place of its automaton."""
-    with np.load(MODEL) as model:
-        table = NGramTable(model["ngrams"], model["features"], model["shifts"], np.uint64(model["multiplier"]))
-        return _Identifier(table, model["weights"], model["priors"], model["languages"].tolist())
-
-
-class _Identifier(LanguageIdentifier):  # type: ignore[misc]
-    """The library's identifier, with a table in place of an automaton."""
-
-    __slots__ = ("_table",)
-
-    def __init__(self, table: "NGramTable", weights: Any, priors: Any, labels: Sequence[str]) -> None:
-        super().__init__(weights, priors, labels, None, None, norm_probs=True, tk_row=())
-        self._table = table
-
-    def _raw_score(self, text: bytes) -> Any:
-        visits = Counter(self._table.found(text))
-        return self._sparse_score(visits, self.nb_ptc) if visits else np.zeros(len(self.nb_classes), np.float32)
-
-
-class NGramTable:
-    """Finds the features of a text, n-grams of two to six bytes, as the library's `visit_counts` does.
-
-    The library walks an automaton of 45 MB, whose state after a byte tells the longest n-gram that ends there. This is
-    a perfect hash table of the n-grams, 1.6 MB. `tools/language_model.py` makes it.
-    """
-
-    def __init__(
-        self, ngrams: NDArray[np.uint64], features: NDArray[np.int32], shifts: NDArray[np.uint16], multiplier: np.uint64
-    ) -> None:
-        """`ngrams`: by slot, as numbers, NO_NGRAM in empty ones; `features`: by slot; the others: see `hashed`."""
-        self._ngrams = ngrams
-        self._features = features
-        self._shifts = shifts
-        self._multiplier = multiplier
-
-    def found(self, text: bytes) -> list[int]:
-        """List the feature of the longest n-gram that ends at each byte, where there is one."""
-        codes = np.frombuffer(text, np.uint8).astype(np.uint64)
-        found = np.full(len(codes), _NO_FEATURE)
-        ngrams = codes
-        for _ in range(LONGEST_NGRAM - 1):
-            longer = codes.copy()
-            longer[1:] |= ngrams[:-1] << _BYTE  # a shorter one where the text starts: found again
-            ngrams = longer
-            buckets, places = hashed(ngrams, self._multiplier)
-            slots = self._shifts.take(buckets) ^ places
-            np.copyto(found, self._features.take(slots), where=self._ngrams.take(slots) == ngrams)
-        features: list[int] = found[found != _NO_FEATURE].tolist()
-        return features
-
-
-def hashed(ngrams: NDArray[np.uint64], multiplier: np.uint64) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return bucket and place of each n-gram; its slot is the place, XOR the shift of its bucket."""
-    hashes = ngrams * multiplier
-    return hashes >> _BUCKET_SHIFT, hashes >> _PLACE_SHIFT & _LAST_SLOT

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from py3langid.langid import MODEL_DIR, MODEL_FILE
 from py3langid.modelio import load_model
 
-from afterword.streams.language import BUCKET_BITS, LONGEST_NGRAM, MODEL, NAMES, NO_NGRAM, SLOT_BITS, hashed
+from afterword.streams.language import NAMES
+from afterword.streams.language_identifier import BUCKET_BITS, LONGEST_NGRAM, MODEL, NO_NGRAM, SLOT_BITS, hashed
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -14,8 +14,8 @@ from functools import cache, lru_cache
 from threading import Lock
 from typing import Literal, NamedTuple
 
+import Stemmer
 from dateparser.date import DateDataParser
-from snowballstemmer import stemmer
 from text_to_num import alpha2digit
 
 from afterword.streams.language import NAMES, date_words, plausible, stems, words
@@ -220,7 +220,7 @@ class _Vocabulary:
 
     def __init__(self, language: str) -> None:
         info = date_words(language)
-        self._stem = stemmer(NAMES[language]).stemWord
+        self._stem = Stemmer.Stemmer(NAMES[language]).stemWord
         self._last = _LAST[language].split()
         self.months = {name.casefold(): number for number, key in enumerate(_MONTHS, 1) for name in info[key]}
         self.weekdays = frozenset(name.casefold() for key in _WEEKDAYS for name in info[key])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import structlog
@@ -21,10 +21,12 @@ from afterword.streams.errors import (
 from afterword.streams.settings import LOCAL_EMBEDDER, variable
 from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
-from afterword.streams.summarizer.llm.http import HttpClient
 from afterword.streams.summarizer.llm.refusals import PromptRefusals
 from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
 from afterword.streams.together import together
+
+if TYPE_CHECKING:
+    from afterword.streams.summarizer.llm.http import HttpClient
 
 STORE = "embedder"
 STAGE = "embed"
@@ -63,7 +65,7 @@ class HttpEmbedder:
     """Embeds on a server, with a few retries."""
 
     def __init__(
-        self, http: HttpClient, model: str, path: str, vector_in: Callable[[Any], Any], shown: Callable[[str], str]
+        self, http: "HttpClient", model: str, path: str, vector_in: Callable[[Any], Any], shown: Callable[[str], str]
     ) -> None:
         """`shown`: makes what the server is shown of a text."""
         self._shown = shown
@@ -137,6 +139,9 @@ def make_embedder(settings: EmbedderSettings, shown: Callable[[str], str] = str)
     Raises: ConfigurationError.
     """
     if server := SERVERS.get(settings.provider):
+        # imported here: httpx takes a tenth of a second, and the local model needs none
+        from afterword.streams.summarizer.llm.http import HttpClient
+
         default_url, path, vector_in = server
         return HttpEmbedder(HttpClient(settings, "embedder", default_url), str(settings.model), path, vector_in, shown)
     if settings.provider == "local":

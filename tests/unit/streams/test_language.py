@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from afterword.streams import language
+from afterword.streams import language_identifier
 from afterword.streams.language import NAMES, UNDETERMINED, detect, plausible, stem_words, words
 
 
@@ -46,18 +46,18 @@ SPOKEN = (
 
 @given(st.lists(st.sampled_from(SPOKEN) | st.text(max_size=20), max_size=6).map(" ".join))
 def test_languages_are_ranked_as_by_the_library_kept_to_them(library: LanguageIdentifier, text: str) -> None:
-    assert language._identifier().rank(text) == library.rank(text)
+    assert language_identifier.identifier().rank(text) == library.rank(text)
 
 
 def test_only_the_weights_of_our_languages_are_kept() -> None:
-    weights, _, labels = language._identifier()._full_model
+    weights, _, labels = language_identifier.identifier()._full_model
     kept = weights if weights.base is None else weights.base
     assert set(labels) <= set(NAMES)
     assert kept.nbytes == len(weights) * len(labels) * weights.itemsize
 
 
 def test_the_table_takes_a_twentieth_of_the_librarys_memory(library: LanguageIdentifier) -> None:
-    table = language._identifier()._table
+    table = language_identifier.identifier()._table
     kept = [table._ngrams, table._features, table._shifts]
     theirs = [library.tk_nextmove, library.tk_output, library._rowbase, *library._rowbase, *library.tk_output]
     assert sum(array.nbytes for array in kept) < sum(map(sys.getsizeof, theirs)) / 20

@@ -2,13 +2,13 @@
 
 import pytest
 
-from afterword.streams import language, tokens
+from afterword.streams import language_identifier, tokens
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.summarizer.warming import CONNECTIONS, load_models, open_connections
 
 
 def test_the_models_of_the_check_and_of_the_index_are_loaded() -> None:
-    loaded = [language._identifier, tokens._tokenizer]
+    loaded = [language_identifier.identifier, tokens._tokenizer]
     for one in loaded:
         one.cache_clear()
     load_models()
