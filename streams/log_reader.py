@@ -25,8 +25,8 @@ from aiokafka.structs import OffsetAndMetadata
 from afterword.streams.errors import AfterwordError
 from afterword.streams.fetching import BoundedConsumer
 from afterword.streams.kafka import admin_client, client_options, start_client
-from afterword.streams.runtime.committed import committed_offsets
 from afterword.streams.runtime.progress import Progress, ProgressDamaged
+from afterword.streams.runtime.protocol import committed_offsets
 from afterword.streams.settings import Kafka
 
 Take = Callable[[ConsumerRecord], None]

@@ -14,8 +14,8 @@ from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import IdempotentProducer, require_topics, running_producer
 from afterword.streams.runtime import App
-from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.collector import loading
+from afterword.streams.runtime.failures import Attempts
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import NO_TRACER
 from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, crash_with, run

@@ -12,7 +12,7 @@ from opentelemetry.trace import NoOpTracer, Tracer
 from afterword.schemas import ConversationUpdated, EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.streams.errors import AfterwordError, ProviderError, StoreUnavailable
 from afterword.streams.runtime import Breaker
-from afterword.streams.runtime.attempts import Attempts
+from afterword.streams.runtime.failures import Attempts
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Retry

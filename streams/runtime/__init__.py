@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from afterword.streams.runtime.app import App
     from afterword.streams.runtime.at_least_once import AtLeastOnce, joining
     from afterword.streams.runtime.batch import Batches, Output, Tick, failing_batch
-    from afterword.streams.runtime.breaker import Breaker
+    from afterword.streams.runtime.failures import Breaker
     from afterword.streams.runtime.metrics import EngineMetrics
     from afterword.streams.runtime.options import Options
 
@@ -31,7 +31,7 @@ _MODULES = {
     "App": "app",
     **dict.fromkeys(("AtLeastOnce", "joining"), "at_least_once"),
     **dict.fromkeys(("Batches", "Output", "Tick", "failing_batch"), "batch"),
-    "Breaker": "breaker",
+    "Breaker": "failures",
     "EngineMetrics": "metrics",
     "Options": "options",
 }

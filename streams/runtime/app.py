@@ -9,9 +9,9 @@ from aiokafka import AIOKafkaConsumer
 from prometheus_client import CollectorRegistry
 
 from afterword.streams.runtime.batch import take_batch
-from afterword.streams.runtime.breaker import Breaker
 from afterword.streams.runtime.database import private_directory
 from afterword.streams.runtime.errors import StoreFailed
+from afterword.streams.runtime.failures import Breaker
 from afterword.streams.runtime.metrics import EngineMetrics
 from afterword.streams.runtime.options import LIFE_CYCLE, Options
 from afterword.streams.runtime.store import Table, TableManager

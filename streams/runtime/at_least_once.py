@@ -21,11 +21,15 @@ from faust.types.tuples import TP, ConsumerMessage
 from afterword.streams.runtime.batch import NOT_DONE, Batch, RawSchema, bound
 from afterword.streams.runtime.errors import FATAL, TRANSIENT, Refusals, restart_seconds
 from afterword.streams.runtime.lag import Work
-from afterword.streams.runtime.positions import readable, report_expired
 from afterword.streams.runtime.progress import Progress, ProgressDamaged, reach
-from afterword.streams.runtime.session import check_order
-from afterword.streams.runtime.slices import Slices
-from afterword.streams.runtime.transaction import TransactionalProducer, in_time, require_outputs, transactional_id
+from afterword.streams.runtime.session import check_order, readable, report_expired
+from afterword.streams.runtime.transaction import (
+    Slices,
+    TransactionalProducer,
+    in_time,
+    require_outputs,
+    transactional_id,
+)
 from afterword.streams.runtime.watchdog import Mark
 from afterword.streams.runtime.window import Window
 

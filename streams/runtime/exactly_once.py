@@ -11,11 +11,10 @@ from aiokafka import TopicPartition
 from afterword.streams.runtime.batch import Batches
 from afterword.streams.runtime.changelog import recover
 from afterword.streams.runtime.errors import FATAL, TRANSIENT, AgentFailed, ChangelogLost, StateLost, restart_seconds
-from afterword.streams.runtime.isolation import Isolation
+from afterword.streams.runtime.failures import Isolation
 from afterword.streams.runtime.lag import Work
 from afterword.streams.runtime.options import Clients
-from afterword.streams.runtime.positions import readable
-from afterword.streams.runtime.session import Delivery, Session
+from afterword.streams.runtime.session import Delivery, Session, readable
 from afterword.streams.runtime.sources import check_partitions
 from afterword.streams.runtime.transaction import TransactionalProducer, require_outputs, transactional_id
 from afterword.streams.runtime.watchdog import Mark

@@ -10,9 +10,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from opentelemetry.trace import NoOpTracer, Tracer
 
-from afterword.streams.runtime.committed import committed, committed_metadata
 from afterword.streams.runtime.errors import REFUSED_SECONDS
-from afterword.streams.runtime.topic_ids import Admin
+from afterword.streams.runtime.protocol import Admin, committed, committed_metadata
 
 LIFE_CYCLE = logging.getLogger("faust.engine")
 """Logger of our Faust classes: below `faust`, so that their starts and stops can be quieted together."""

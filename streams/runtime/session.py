@@ -2,10 +2,10 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice, repeat
+from itertools import count, islice, repeat
 from typing import Any
 
 import structlog
@@ -14,15 +14,14 @@ from aiokafka.errors import OffsetOutOfRangeError
 from faust.types.tuples import TP
 
 from afterword.streams.runtime.batch import Batch, BatchMessage, NotTaken, Output, Tick
-from afterword.streams.runtime.breaker import FAILURES
 from afterword.streams.runtime.changelog import Bookmark, changelogs_of, new_lineage
 from afterword.streams.runtime.database import Database, RowChange
-from afterword.streams.runtime.errors import AgentFailed, NoAgent, place_of
-from afterword.streams.runtime.isolation import Isolation
+from afterword.streams.runtime.errors import AgentFailed, NoAgent, SourceReplaced, place_of
+from afterword.streams.runtime.failures import FAILURES, Isolation
 from afterword.streams.runtime.lag import Work
+from afterword.streams.runtime.metrics import EngineMetrics
 from afterword.streams.runtime.options import Options
-from afterword.streams.runtime.slices import Slices
-from afterword.streams.runtime.transaction import TransactionalProducer, in_time
+from afterword.streams.runtime.transaction import Slices, TransactionalProducer, in_time
 
 log = structlog.get_logger()
 
@@ -338,3 +337,49 @@ def check_order(source: TopicPartition, found: int, expected: int) -> None:
     """
     if found < expected:
         raise OffsetOutOfRangeError(f"{source.topic}-{source.partition} went back from {expected} to {found}")
+
+
+async def readable(
+    kafka: Any,
+    source: TopicPartition,
+    position: int,
+    metrics: EngineMetrics,
+    counted: int = 0,
+    finished: Collection[int] = frozenset(),
+) -> int:
+    """Return `position`, or the log start if that is later: the offsets between them expired unread.
+
+    Only offsets below the log start are lost: compaction, aborted records and transaction markers leave holes above it.
+    `kafka`: an aiokafka consumer. `position`: −1 for a group that has none; it begins at the log start. `counted`:
+    offset up to which losses were reported before, or everything is finished. `finished`: offsets beyond it that are.
+
+    Raises: SourceReplaced when the source ends before `position`; KafkaError, TimeoutError.
+    """
+    first = int((await kafka.beginning_offsets([source]))[source])
+    end = int((await kafka.end_offsets([source]))[source])
+    if position > end:
+        raise SourceReplaced(where=f"{source.topic}-{source.partition}", end=end, source=position)
+    unread = max(position, counted)
+    lost = first - unread - sum(unread <= offset < first for offset in finished)
+    if position >= 0 and lost > 0:
+        first_lost = next(offset for offset in count(unread) if offset not in finished)
+        report_expired(source, metrics, first_lost, first, lost)
+    return max(position, first)
+
+
+def report_expired(source: TopicPartition, metrics: EngineMetrics, first: int, next_offset: int, lost: int) -> None:
+    """Count and log records that were deleted before they were read.
+
+    `first`: offset of the first; `lost`: their number; `next_offset`: of the first that is left.
+    """
+    metrics.expired(lost)
+    log.error(
+        "records_expired",
+        topic=source.topic,
+        partition=source.partition,
+        stage="consume",
+        error_type="expired",
+        first_lost=first,
+        next_offset=next_offset,
+        count=lost,
+    )

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -13,15 +13,17 @@ from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, RequestTimedOutError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import OffsetAndMetadata
+from opentelemetry.context import Context
+from opentelemetry.trace import Link as SpanLink
+from opentelemetry.trace import NoOpTracer, SpanContext, SpanKind, Status, StatusCode, Tracer, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from afterword.streams.runtime.batch import Headers, Output
 from afterword.streams.runtime.changelog import BOOKMARK_KEY, Bookmark, Link, changelog_key, marked
 from afterword.streams.runtime.database import RowChange
 from afterword.streams.runtime.errors import TRANSIENT, OutputMissing
 from afterword.streams.runtime.options import Clients, Options
-from afterword.streams.runtime.slices import Slices
 from afterword.streams.runtime.sources import encode_partitions
-from afterword.streams.runtime.tracing import commit_span
 
 log = structlog.get_logger()
 
@@ -35,6 +37,14 @@ RETRY_BACKOFF_MS = 10
 
 Row = tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes]]]
 """Key, value, timestamp in milliseconds, headers."""
+TRACEPARENT = "traceparent"
+MAX_LINKS = 32
+"""Links of a span: collectors refuse spans that are too large."""
+W3C = TraceContextTextMapPropagator()
+LEAST_BYTES = 64 * 1024
+GROW_AFTER = 8
+"""Commits after which slices are doubled; doubled itself whenever larger slices time out again."""
+LONGEST_GROWTH = 1024
 
 
 def transactional_id(app_id: str, source: TopicPartition) -> str:
@@ -44,6 +54,74 @@ def transactional_id(app_id: str, source: TopicPartition) -> str:
     with `{app_id}-`, as the rights of the app's user do.
     """
     return f"{app_id}-{source.topic.replace('-', '~')}-{source.partition}"
+
+
+class Slices:
+    """Sizes of the transactions of one partition; outlives its sessions.
+
+    A slice on which the agent fails is halved until the failing record is alone. One whose commit timed out is retried
+    at half its size, in records and in bytes, and later slices grow again step by step.
+
+    `most`: records, or keys that are due. `most_bytes`: of the records; of what they send, where they are finished
+    before (at least once). `most_written`: bytes of what the agent writes, which it reads from `Batch.most_bytes`.
+    """
+
+    def __init__(self, most: int, most_bytes: int, most_written: int) -> None:
+        self._limits = (most, most_bytes, most_written)
+        self.most, self._most_bytes, self.most_written = self._limits
+        self._suspects = 0
+        """Next records among which one fails."""
+        self._start = most
+        """First size after a record failed alone: small, as more of them may follow."""
+        self._good = 0
+        self._grow_after = GROW_AFTER
+        self._has_grown = False
+        """True once slices have grown since the last commit that timed out."""
+
+    def take(self, sizes: Iterable[int]) -> int:
+        """Return how many of the next records make a slice, at least one. `sizes`: their bytes; not all are read."""
+        most = min(self.most, self._start)
+        if self._suspects:
+            most = min(most, max(1, self._suspects // 2))
+        number = total = 0
+        for size in sizes:
+            total += size
+            if number and (number == most or total > self._most_bytes):
+                break
+            number += 1
+        return number
+
+    def committed(self, number: int) -> None:
+        """Note a slice of so many records that is done."""
+        self._suspects = max(0, self._suspects - number)
+        self._start = min(self._limits[0], 2 * self._start)
+        self._good += 1
+        if not self._is_reduced:
+            self._grow_after, self._has_grown = GROW_AFTER, False
+        elif self._good >= self._grow_after:
+            self._good, self._has_grown = 0, True
+            sizes = zip(self._limits, (self.most, self._most_bytes, self.most_written), strict=True)
+            self.most, self._most_bytes, self.most_written = (min(limit, 2 * size) for limit, size in sizes)
+
+    def agent_failed(self, number: int) -> None:
+        """Note a slice on which the agent failed: one of so many records is at fault. One record alone is passed."""
+        if number > 1:
+            self._suspects = number
+        else:
+            self._suspects, self._start = 0, 1
+
+    def timed_out(self, number: int, read: int, written: int) -> None:
+        """Note a slice whose commit timed out. `read`, `written`: its bytes."""
+        if self._has_grown:
+            self._grow_after = min(LONGEST_GROWTH, 2 * self._grow_after)
+        self._good, self._has_grown = 0, False
+        self.most = max(1, min(self.most, number) // 2)
+        self._most_bytes = max(LEAST_BYTES, min(self._most_bytes, read) // 2)
+        self.most_written = max(LEAST_BYTES, min(self.most_written, written) // 2)
+
+    @property
+    def _is_reduced(self) -> bool:
+        return (self.most, self._most_bytes, self.most_written) != self._limits
 
 
 @asynccontextmanager
@@ -262,3 +340,45 @@ def _with_bookmark(changes: Iterable[RowChange], bookmark: Bookmark, headers: He
     for key, value in changes:
         yield changelog_key(key), value, None, []
     yield BOOKMARK_KEY, bookmark.encode(), None, headers
+
+
+@contextmanager
+def commit_span(tracer: Tracer, group: str, outputs: Iterable[Output]) -> Iterator[None]:
+    """Open a span around the transaction of these outputs, if some carry a sampled `traceparent`, which it links.
+
+    Attributes are named as in the semantic conventions 1.37.0 (messaging, error).
+    """
+    traces = [] if isinstance(tracer, NoOpTracer) else sampled_traces(outputs)
+    if not traces:
+        yield
+        return
+    attributes = {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "commit",
+        "messaging.operation.type": "settle",
+        "messaging.consumer.group.name": group,
+    }
+    links = [SpanLink(trace) for trace in traces[-MAX_LINKS:]]
+    span = tracer.start_span(
+        f"commit {group}", context=Context(), kind=SpanKind.CLIENT, attributes=attributes, links=links
+    )
+    try:
+        yield
+    except Exception as error:
+        span.set_attribute("error.type", type(error).__name__)
+        span.set_status(Status(StatusCode.ERROR))
+        raise
+    finally:
+        span.end()
+
+
+def sampled_traces(outputs: Iterable[Output]) -> list[SpanContext]:
+    """Read each sampled trace of the outputs once."""
+    found = {trace.trace_id: trace for output in outputs if (trace := _trace_of(output.headers)).trace_flags.sampled}
+    return list(found.values())
+
+
+def _trace_of(headers: Headers) -> SpanContext:
+    text = next((value for name, value in headers if name == TRACEPARENT), b"")
+    carrier = {TRACEPARENT: text.decode(errors="replace")}
+    return get_current_span(W3C.extract(carrier, Context())).get_span_context()

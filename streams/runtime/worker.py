@@ -3,20 +3,26 @@
 import asyncio
 import ctypes
 import os
+import re
+import shutil
 import signal
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import structlog
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
 
 from afterword.streams.runtime.app import App
 from afterword.streams.runtime.collector import spare_the_collector
-from afterword.streams.runtime.errors import Stalled
+from afterword.streams.runtime.database import read_position
+from afterword.streams.runtime.errors import Stalled, StoreFailed
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.lag import standings
-from afterword.streams.runtime.moved import remove_regularly
 from afterword.streams.runtime.sources import watch_sources
 from afterword.streams.runtime.watchdog import Watchdog, remember_stall
 
@@ -29,6 +35,9 @@ START_SECONDS = 60.0
 """Generous: connecting has its own timeout."""
 STOP_SECONDS = 4.0
 """Time after the drain for leaving the group and closing connections, whether or not the broker answers."""
+NAME = re.compile(r"(.+)-(\d+)")
+REMOVED = ".removed"
+"""Ending of a directory's name whose removal has begun."""
 
 
 async def run(app: App, readiness: Readiness | None = None) -> None:
@@ -211,3 +220,90 @@ async def crash_with(app: Any, watchers: Sequence[asyncio.Task[None]]) -> None:
 async def _measure(app: Any) -> None:
     async for found in standings(app):
         app.engine_metrics.show(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """State of a partition on this worker's disk."""
+
+    path: Path
+    source: TopicPartition
+    offset: int
+    """Next offset of the source; −1 before the first transaction."""
+    written_ms: int
+    """Time at which it was last up to date; 0 if it never was."""
+
+
+def superseded(
+    kept: Iterable[Kept],
+    assigned: Collection[TopicPartition],
+    committed: Mapping[TopicPartition, int],
+    now_ms: int,
+    grace_ms: int,
+) -> list[Kept]:
+    """Select the state that may go.
+
+    This worker does not have its partition; the group has committed beyond it, as another owner does; and it was not in
+    use during the grace time, so that a partition that comes back soon need not be rebuilt.
+    """
+    return [
+        state
+        for state in kept
+        if state.source not in assigned
+        and committed.get(state.source, -1) > state.offset
+        and now_ms - state.written_ms > grace_ms
+    ]
+
+
+async def remove_regularly(app: Any) -> None:
+    """Look every `moved_look_seconds`, while the worker is in its group."""
+    while True:
+        await asyncio.sleep(app.engine.moved_look_seconds)
+        try:
+            await remove_moved(app)
+        except (KafkaError, TimeoutError, OSError) as error:
+            log.warning("moved_state_kept", stage="state", error_type=type(error).__name__)
+
+
+async def remove_moved(app: Any) -> None:
+    """Remove local state of partitions that have moved to other workers, and that those have gone on without.
+
+    It is a cache of the changelogs, but it stays on the disk of every worker that ever had the partition.
+    Raises: KafkaError, TimeoutError, OSError.
+    """
+    consumer, directory = app.consumer, app.conf.tabledir
+    await asyncio.to_thread(_clear, directory)  # what an earlier look has left
+    sources = {topic for table in app.tables.values() for topic in consumer.kafka.subscription() if table.takes(topic)}
+    kept = await asyncio.to_thread(_kept, directory, sources, consumer.kafka.assignment())
+    committed = {state.source: int(await consumer.kafka.committed(state.source) or -1) for state in kept}
+    grace_seconds = max(app.engine.moved_grace_seconds, app.conf.broker_session_timeout)
+    # From here to the renaming nothing is awaited: no partition can be assigned, and opened, in between
+    if consumer.joined:
+        assigned = {*consumer.kafka.assignment(), *consumer.partitions}
+        for state in superseded(kept, assigned, committed, app.engine.clock(), int(grace_seconds * 1000)):
+            state.path.rename(state.path.with_name(state.path.name + REMOVED))
+            where = {"topic": state.source.topic, "partition": state.source.partition}
+            log.info("moved_state_removed", **where, offset=state.offset, committed=committed[state.source])
+    await asyncio.to_thread(_clear, directory)
+
+
+def _clear(directory: Path) -> None:
+    """Delete the directories whose removal has begun."""
+    for leftover in directory.glob(f"*{REMOVED}"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _kept(directory: Path, topics: Collection[str], assigned: Collection[TopicPartition]) -> list[Kept]:
+    """Return the state of partitions of these topics that are not assigned, as far as it can be read."""
+    kept: list[Kept] = []
+    for path in directory.iterdir() if directory.exists() else ():
+        name = NAME.fullmatch(path.name)
+        source = TopicPartition(name[1], int(name[2])) if name else None
+        if source is not None and source.topic in topics and source not in assigned and path.is_dir():
+            try:
+                position = read_position(path)
+            except StoreFailed as error:  # damaged, or its making was cut short: that of others may still go
+                log.warning("moved_state_unreadable", stage="state", error_type=error.error_type, path=str(path))
+                continue
+            kept.append(Kept(path, source, position.source, position.written_ms))
+    return kept

@@ -23,8 +23,8 @@ from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_h
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import EpisodeConflict
 from afterword.streams.runtime import App, AtLeastOnce, joining
-from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.errors import place_of
+from afterword.streams.runtime.failures import Attempts
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import Cause

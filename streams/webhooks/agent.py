@@ -17,8 +17,8 @@ from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.runtime import App, AtLeastOnce, joining
 from afterword.streams.runtime.at_least_once import at_work, rest
-from afterword.streams.runtime.attempts import Attempts
 from afterword.streams.runtime.errors import place_of
+from afterword.streams.runtime.failures import Attempts
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka, WebhookEndpoint, Webhooks
 from afterword.streams.stores.episodes import EpisodeVersion

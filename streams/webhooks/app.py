@@ -6,7 +6,7 @@ from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.kafka import require_topics
 from afterword.streams.runtime import App
-from afterword.streams.runtime.attempts import Attempts
+from afterword.streams.runtime.failures import Attempts
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, run_together
 from afterword.streams.settings import Settings, variable

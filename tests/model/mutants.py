@@ -33,7 +33,6 @@ class Mutant(NamedTuple):
 SEGMENTER, SUMMARIZER, DAMAGED = "segmenter", "summarizer", "damaged"
 AMENDING_TESTS = "tests/unit/summarizer/test_amending.py"
 SESSION, TRANSACTION, CHANGELOG = "runtime/session.py", "runtime/transaction.py", "runtime/changelog.py"
-POSITIONS = "runtime/positions.py"
 EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = "runtime/exactly_once.py", "runtime/at_least_once.py", "runtime/window.py"
 RECONCILER, CONVERSATIONS = "summarizer/reconciler.py", "summarizer/conversations.py"
 STORES = "stores/sqlite_stores.py"
@@ -164,14 +163,14 @@ MUTANTS = (
     Mutant(
         "records that expired are passed over without a word",
         SEGMENTER,
-        POSITIONS,
+        SESSION,
         "    metrics.expired(lost)\n",
         "",
     ),
     Mutant(
         "after records have expired reading goes on at the end",
         SEGMENTER,
-        POSITIONS,
+        SESSION,
         "    return max(position, first)\n",
         "    return end if first > position >= 0 else max(position, first)\n",
     ),

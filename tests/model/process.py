@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from afterword.streams.runtime import EngineMetrics
 from afterword.streams.runtime.batch import BatchMessage
-from afterword.streams.runtime.breaker import Breaker
+from afterword.streams.runtime.failures import Breaker
 from tests.model.broker import Broker
 from tests.model.clients import Clients, Consumer
 from tests.model.loop import Loop

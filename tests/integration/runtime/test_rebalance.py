@@ -11,7 +11,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer
 
 from afterword.embedded.process import Process
-from afterword.streams.runtime.rebalance import assignor_of_its_own
+from afterword.streams.runtime.transport import assignor_of_its_own
 from tests.integration.runtime.lab import Lab, laboratory, said, until
 from tests.stack import Stack
 

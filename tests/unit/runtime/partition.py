@@ -13,7 +13,7 @@ from afterword.streams.runtime import Batches, Breaker, Options, Output, Tick
 from afterword.streams.runtime.batch import Batch, BatchMessage, _current
 from afterword.streams.runtime.database import DeadlineOf
 from afterword.streams.runtime.errors import place_of
-from afterword.streams.runtime.isolation import Isolation
+from afterword.streams.runtime.failures import Isolation
 from afterword.streams.runtime.session import Delivery, Session, written_bytes
 from tests.doubles.database import MemoryDatabase
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from afterword.streams.runtime.database import Database, DatabasePosition, read_position
-from afterword.streams.runtime.moved import REMOVED, Kept, remove_moved, superseded
+from afterword.streams.runtime.worker import REMOVED, Kept, remove_moved, superseded
 
 NOW, GRACE = 10_000_000, 3_600_000
 ORDERS = [TopicPartition("orders", number) for number in range(4)]

@@ -11,12 +11,7 @@ from aiokafka import TopicPartition
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import IllegalStateError
 
-from afterword.streams.runtime.rebalance import (
-    HANDOVER_SECONDS,
-    KeptPositions,
-    RebalanceListener,
-    assignor_of_its_own,
-)
+from afterword.streams.runtime.transport import HANDOVER_SECONDS, KeptPositions, RebalanceListener, assignor_of_its_own
 
 DRAIN_SECONDS = 10.0
 A, B, C = (TopicPartition("in", number) for number in range(3))

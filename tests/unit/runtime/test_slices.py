@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.runtime.batch import Batch
-from afterword.streams.runtime.slices import GROW_AFTER, LEAST_BYTES, LONGEST_GROWTH, Slices
+from afterword.streams.runtime.transaction import GROW_AFTER, LEAST_BYTES, LONGEST_GROWTH, Slices
 from tests.unit.runtime.partition import Partition, Producer, echo, record
 
 MOST, MOST_BYTES = 2000, 1 << 20

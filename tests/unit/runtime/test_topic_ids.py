@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 from aiokafka.errors import IncompatibleBrokerVersion
 
-from afterword.streams.runtime.topic_ids import (
-    Admin,
-    MetadataRequest_v10,
-    MetadataResponse_v10,
-    TopicIdsRequest,
-    ids_in,
-)
+from afterword.streams.runtime.protocol import Admin, MetadataRequest_v10, MetadataResponse_v10, TopicIdsRequest, ids_in
 
 ORDERS_ID = bytes(range(16))
 ONE = struct.pack(">i", 1)

@@ -5,7 +5,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
 from afterword.streams.runtime.batch import Output
-from afterword.streams.runtime.tracing import MAX_LINKS, commit_span
+from afterword.streams.runtime.transaction import MAX_LINKS, commit_span
 
 SECRET = "hunter2"
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from afterword.schemas.headers import CE_TYPE, FOR_ENDPOINT
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.runtime import Breaker
-from afterword.streams.runtime.attempts import Attempts
+from afterword.streams.runtime.failures import Attempts
 from afterword.streams.settings import Webhooks
 from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.summarizer.lanes import Lanes

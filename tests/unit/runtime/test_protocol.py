@@ -9,12 +9,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError
 from aiokafka.structs import OffsetAndMetadata
 
-from afterword.streams.runtime.committed import (
-    UNSTABLE_OFFSET_COMMIT,
-    OffsetFetch,
-    committed,
-    committed_offsets,
-)
+from afterword.streams.runtime.protocol import UNSTABLE_OFFSET_COMMIT, OffsetFetch, committed, committed_offsets
 from tests.virtual_time import run_in_virtual_time
 
 SOURCE = TopicPartition("in", 0)

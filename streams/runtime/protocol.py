@@ -1,13 +1,14 @@
-"""A group's committed offsets with their metadata, as of the last transaction.
+"""Requests of Kafka's protocol in versions that aiokafka does not know: committed offsets, and ids of topics.
 
 aiokafka knows `OffsetFetch` up to version 3. While the group's coordinator is still taking over the offsets of a
-transaction, that answers with those before it; version 7 (KIP-447) answers that they are not stable. Its schema: Kafka
-protocol guide.
+transaction, that answers with those before it; version 7 (KIP-447) answers that they are not stable. It speaks version
+5 of `Metadata` at most; ids of topics came with version 10 (KIP-516), whose encoding is the flexible one (KIP-482).
 """
 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -15,9 +16,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    IncompatibleBrokerVersion,
     NotCoordinatorError,
     for_code,
 )
+from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     Boolean,
@@ -43,6 +46,8 @@ LONGEST_RETRY_SECONDS = 0.5
 LOADING_SECONDS = 20.0
 """Time in which a group's coordinator must have read the offsets: a topic of it has at most 100 MB, mostly far less."""
 LOADING_RETRY_SECONDS = 0.1
+UUID_BYTES = 16
+NO_ID = bytes(UUID_BYTES)
 
 
 class _Answer(Response):
@@ -175,3 +180,108 @@ def _read(answer: Any) -> tuple[int, CommittedOffsets]:
             if offset >= 0:
                 found[TopicPartition(topic, partition)] = OffsetAndMetadata(offset, metadata or "")
     return next(filter(None, codes), 0), found
+
+
+class Uuid(AbstractType[bytes]):
+    """Sixteen bytes as they are."""
+
+    @classmethod
+    def encode(cls, value: bytes) -> bytes:
+        return value
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> bytes:
+        value = data.read(UUID_BYTES)
+        if len(value) != UUID_BYTES:
+            raise ValueError("Buffer underrun decoding a UUID")
+        return value
+
+
+class MetadataResponse_v10(Response):  # noqa: N801 – named like aiokafka's
+    API_KEY = 3
+    API_VERSION = 10
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32),
+                ("host", CompactString("utf-8")),
+                ("port", Int32),
+                ("rack", CompactString("utf-8")),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("cluster_id", CompactString("utf-8")),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("topic", CompactString("utf-8")),
+                ("topic_id", Uuid),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader", Int32),
+                        ("leader_epoch", Int32),
+                        ("replicas", CompactArray(Int32)),
+                        ("isr", CompactArray(Int32)),
+                        ("offline_replicas", CompactArray(Int32)),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("authorized_operations", Int32),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("authorized_operations", Int32),
+        ("tags", TaggedFields),
+    )
+
+
+class MetadataRequest_v10(RequestStruct):  # noqa: N801 – named like aiokafka's
+    FLEXIBLE_VERSION = True
+    API_KEY = 3
+    API_VERSION = 10
+    RESPONSE_TYPE = MetadataResponse_v10
+    SCHEMA = Schema(
+        ("topics", CompactArray(("topic_id", Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields))),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_cluster_authorized_operations", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class TopicIdsRequest(Request[MetadataRequest_v10]):
+    """Metadata of some topics, with their ids; creates none."""
+
+    API_KEY = 3
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self._topics = topics
+
+    def build(self, request_struct_class: type[MetadataRequest_v10]) -> MetadataRequest_v10:
+        topics = [(NO_ID, topic, NO_TAGS) for topic in self._topics]
+        return request_struct_class(topics, False, False, False, NO_TAGS)
+
+
+class Admin(AIOKafkaAdminClient):
+    """aiokafka's admin client, which can also ask for the ids of topics."""
+
+    async def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """Return ids in hex by name; empty from a broker that has none. Raises: KafkaError."""
+        try:
+            answer = await self._send_request(TopicIdsRequest(topics))
+        except (NotImplementedError, IncompatibleBrokerVersion):  # aiokafka's words for a version that is not spoken
+            return {}
+        return ids_in(answer.to_object()["topics"])
+
+
+def ids_in(topics: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Select the topics that exist and have an id."""
+    return {t["topic"]: t["topic_id"].hex() for t in topics if not t["error_code"] and t["topic_id"] != NO_ID}
