@@ -15,10 +15,10 @@ from afterword.schemas.ids import scope_id
 from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, find_conversation
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, sort_key
-from afterword.streams.summarizer.cutting import groups, water_level, without_middle
-from afterword.streams.summarizer.prompt.fences import INDENTATION, indented, quotation
-from afterword.streams.tokens import count_tokens
-from afterword.streams.visible import without_hidden
+from afterword.streams.text.cutting import groups, water_level, without_middle
+from afterword.streams.text.fences import INDENTATION, indented, quotation
+from afterword.streams.text.tokens import count_tokens
+from afterword.streams.text.visible import without_hidden
 
 MOST_MESSAGES = 500
 """Messages that one walk through the archive loads at most."""

@@ -26,7 +26,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka import running_consumer
 from afterword.streams.private import write_private
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Kafka, Settings, load_settings
-from afterword.streams.visible import many
+from afterword.streams.text.visible import many
 from afterword.topics import ensure_topics
 from afterword.watch import seek_to_now
 

@@ -30,9 +30,9 @@ from afterword.streams.summarizer.rolling import SummaryRules, in_zone
 from afterword.streams.summarizer.summarizer import Summarizer, instructions, make_summarizer, usage_of
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.summarizer_app import summary_rules
+from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
-from afterword.streams.together import together
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from afterword.version import running_version
 
 PAGE_EPISODES = 100
@@ -205,7 +205,7 @@ class TrialRun:
                     trials.append(await self._try(stored, request))
                     progress(len(trials))
 
-        await together(*(add(stored) for stored in chosen))
+        await gather_or_cancel(*(add(stored) for stored in chosen))
         return compared(trials, self._maker, len(chosen) - len(trials))
 
     async def _request(self, stored: StoredEpisode) -> SummaryRequest | None:

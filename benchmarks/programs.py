@@ -61,7 +61,7 @@ def segmenter_of(to: Bench, conversations: Any, messages: Any) -> Any:
     """Return all rules of the segmenter with their defaults: every program calls the same."""
     from afterword.streams.segmenter.processor import Segmenter
     from afterword.streams.settings import Episodes
-    from afterword.streams.tokens import count_tokens
+    from afterword.streams.text.tokens import count_tokens
 
     return Segmenter(
         limits=Episodes(),

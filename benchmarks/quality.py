@@ -16,7 +16,6 @@ from opentelemetry.trace import NoOpTracer
 
 from afterword.schemas import Quality, Usage
 from afterword.streams.errors import ProviderError
-from afterword.streams.language import detect, words
 from afterword.streams.redaction.entities import ENTITIES, Span
 from afterword.streams.redaction.redactor import Redactor
 from afterword.streams.settings import Llm, Redaction, Settings, load_settings
@@ -25,10 +24,11 @@ from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
-from afterword.streams.summarizer.sentences import cut_at_word, split_sentences
 from afterword.streams.summarizer.summarizer import make_summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
+from afterword.streams.text.language import detect, words
+from afterword.streams.text.sentences import cut_at_word, split_sentences
 from benchmarks.data import DATA, Fact, Meeting, Pair, Split, episode_of, golden, meetings, pairs
 from benchmarks.measuring import show
 from tools.topic_model import all_scores

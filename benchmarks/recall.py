@@ -44,7 +44,7 @@ from afterword.streams.summarizer.embedders import LocalEmbedder, embed_messages
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.telemetry import Metrics
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from benchmarks.data import (
     DATA,
     LEAST_WORDS,

@@ -32,7 +32,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint
 
 from afterword.schemas.replacements import replacement_header
-from afterword.streams.runtime.turns import Turn
+from afterword.streams.tasks import Turn
 
 HANDED_ON_BYTES = 16 * 2**20
 """Limit for the records of one partition in one call; the last record may exceed it."""

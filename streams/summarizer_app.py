@@ -20,7 +20,7 @@ from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import NO_TRACER
 from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, crash_with, run
 from afterword.streams.settings import Settings
-from afterword.streams.stores.budgets import Budgets
+from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.conversations import Conversations

@@ -20,7 +20,7 @@ from afterword.schemas.ids import episode_id, event_id
 from afterword.streams.stores.episodes import Cause, Conversation, DeletedEpisode, RollingRow, StoredEpisode
 from afterword.streams.summarizer.reconciler import COPIED, compression
 from afterword.streams.summarizer.summary import Summary
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 NOON = datetime(2026, 1, 5, 12, 0, 0, 123000, tzinfo=UTC)
 

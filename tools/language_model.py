@@ -1,4 +1,4 @@
-"""Prepare the language model that `streams/language.py` reads, from the file of py3langid.
+"""Prepare the language model that `streams/text/language_identifier.py` reads, from the file of py3langid.
 
 `make language-model` does it anew after an upgrade of py3langid or a change of our languages.
 """
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from py3langid.langid import MODEL_DIR, MODEL_FILE
 from py3langid.modelio import load_model
 
-from afterword.streams.language import NAMES
-from afterword.streams.language_identifier import BUCKET_BITS, LONGEST_NGRAM, MODEL, NO_NGRAM, SLOT_BITS, hashed
+from afterword.streams.text.language import NAMES
+from afterword.streams.text.language_identifier import BUCKET_BITS, LONGEST_NGRAM, MODEL, NO_NGRAM, SLOT_BITS, hashed
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from afterword.streams.language import stem_words
 from afterword.streams.segmenter import shifts
 from afterword.streams.segmenter.shifts import TABLES, TopicListener, Utterance, Weights, utterance_of, weights_of
+from afterword.streams.text.language import stem_words
 
 DIALOGUES = Path(__file__).parents[1] / "benchmarks" / "data" / "dialogues.jsonl.gz"
 WEIGHTS = Path(shifts.__file__).with_name(f"shifts-{shifts.VERSION}.json")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from afterword.audit.findings import FINDINGS
-from afterword.streams.visible import shown
+from afterword.streams.text.visible import shown
 
 EXAMPLES_NAMED = 10
 

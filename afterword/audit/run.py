@@ -18,7 +18,7 @@ from afterword.streams.segmenter.arrival import milliseconds
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.opening import open_stores
-from afterword.streams.together import together
+from afterword.streams.tasks import gather_or_cancel
 
 INDEX_PAGE = 2000
 """Episodes that the index is asked for at a time."""
@@ -129,7 +129,9 @@ class _Reading:
         async with open_stores(self._settings) as stores:
             total = extent.size + await stores.messages.count_all()
             counted = SharedProgress("reading topics and stores", total, self._progress)
-            await together(log.read_all(extent, takes, counted.add), read_stores(stores, self._evidence, counted.add))
+            await gather_or_cancel(
+                log.read_all(extent, takes, counted.add), read_stores(stores, self._evidence, counted.add)
+            )
         # edits and deletions that the stores may have by now
         await log.read_all(extent.before(await log.extent([messages])), takes, counted.add)
         self._note_truncated(extent.truncated)

@@ -16,7 +16,7 @@ import typer
 
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, ConfigurationError, StoreUnavailable
 from afterword.streams.private import make_files_private
-from afterword.streams.visible import INDENT, printable, shown, shown_json
+from afterword.streams.text.visible import INDENT, printable, shown, shown_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from afterword.commands.common import Counting, Json, counting, find_config, next_step, print_json, start, start_command
-from afterword.streams.visible import shown
+from afterword.streams.text.visible import shown
 
 if TYPE_CHECKING:
     from afterword.rebuild import IndexCounts

@@ -17,7 +17,7 @@ from afterword.commands.common import Screen, start_quietly
 from afterword.commands.memory import context_lines
 from afterword.extras import extra_required
 from afterword.streams.errors import AfterwordError
-from afterword.streams.visible import many, shown
+from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
     from afterword.context import Context

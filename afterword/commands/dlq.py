@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from afterword.commands.common import Json, moment, print_json, print_table, start_command
-from afterword.streams.visible import printable, shown
+from afterword.streams.text.visible import printable, shown
 
 if TYPE_CHECKING:
     from afterword.dlq import Action, DeadLetterCounts, DeadLetterQueue, Filters

@@ -10,7 +10,7 @@ import typer
 
 from afterword.commands.common import Json, print_json, start_command
 from afterword.commands.memory import not_empty
-from afterword.streams.visible import many, shown
+from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
     from afterword.erasing.eraser import ErasurePlan, ErasureProgress

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from afterword.commands.common import Json, opened, print_json, progress_bar, start_command
-from afterword.streams.visible import many, shown
+from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
     from afterword.importing.outcomes import Rejected

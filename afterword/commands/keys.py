@@ -12,7 +12,7 @@ from afterword.extras import extra_required
 from afterword.schemas.base import rfc3339
 
 if TYPE_CHECKING:
-    from afterword.streams.stores.keys import ApiKey
+    from afterword.streams.stores.bookkeeping import ApiKey
 
 app = typer.Typer(help="Keys for `afterword serve`.", no_args_is_help=True)
 

@@ -13,7 +13,7 @@ import typer
 from afterword.commands.common import find_config, start
 from afterword.commands.memory import not_empty
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.visible import shown_json
+from afterword.streams.text.visible import shown_json
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Serve

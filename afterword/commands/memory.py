@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from afterword.commands.common import Json, Screen, moment, print_json, print_table, start_command
-from afterword.streams.visible import printable, shown, shown_lines
+from afterword.streams.text.visible import printable, shown, shown_lines
 
 if TYPE_CHECKING:
     from afterword.context import Owner

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from afterword.commands.common import STANDARD_INPUT, Json, opened, print_json, progress_bar, start_command
-from afterword.streams.visible import many, shown
+from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
     from afterword.produce import InvalidLine, Produced, ProduceOptions

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from afterword.commands.common import Json, moment, print_json, print_table, start_command
-from afterword.streams.visible import shown
+from afterword.streams.text.visible import shown
 
 if TYPE_CHECKING:
     from afterword.redo import RedoCounts, RedoPlan, Wanted

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from afterword.commands.common import Json, start_command
-from afterword.streams.visible import printable, shown, shown_json
+from afterword.streams.text.visible import printable, shown, shown_json
 
 if TYPE_CHECKING:
     from afterword.schemas import SummaryCreated, SummaryDeleted

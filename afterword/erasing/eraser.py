@@ -29,11 +29,11 @@ from afterword.streams.kafka import broker_errors
 from afterword.streams.log_reader import Log, open_log, position_of
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings, load_settings
+from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure
 from afterword.streams.stores.episodes import DeletedEpisode
-from afterword.streams.stores.erasures import ErasedConversation, Erasure
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.streams.visible import many
+from afterword.streams.text.visible import many
 from afterword.topics import read_configs
 
 WAIT_SECONDS = 600.0

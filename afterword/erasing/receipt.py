@@ -11,7 +11,7 @@ from afterword.erasing.person import Person
 from afterword.schemas.base import Time, rfc3339
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.private import write_private
-from afterword.streams.visible import many
+from afterword.streams.text.visible import many
 from afterword.topics import UNBOUNDED
 
 Never = Literal["never"]

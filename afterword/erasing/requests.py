@@ -10,7 +10,7 @@ import structlog
 from afterword.erasing.eraser import Eraser, ErasureProgress, NotErased, UserNotArchived, new_erasure
 from afterword.erasing.person import Person
 from afterword.streams.errors import AfterwordError, StoreUnavailable, snake_case
-from afterword.streams.stores.erasures import Erasure, Erasures
+from afterword.streams.stores.bookkeeping import Erasure, Erasures
 
 AT_A_TIME = 4
 """Erasures that one server carries out together."""

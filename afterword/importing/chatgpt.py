@@ -19,7 +19,7 @@ from afterword.importing.outcomes import (
     text,
 )
 from afterword.importing.records import Malformed
-from afterword.streams.content import ContentUnreadable, flatten
+from afterword.streams.text.content import ContentUnreadable, flatten
 
 ROLES = ("user", "assistant", "system", "tool")
 NOT_SAID = ("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context", "system_error")

@@ -17,7 +17,7 @@ from afterword.importing.outcomes import (
     text,
 )
 from afterword.importing.records import Malformed
-from afterword.streams.content import ContentUnreadable, flatten
+from afterword.streams.text.content import ContentUnreadable, flatten
 
 ROLES = {"human": "user", "assistant": "assistant"}
 

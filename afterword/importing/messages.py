@@ -19,7 +19,7 @@ from afterword.importing.outcomes import (
     said,
 )
 from afterword.importing.records import MAX_WEIGHT, TOO_LARGE, Malformed
-from afterword.streams.content import ContentUnreadable, flatten_message
+from afterword.streams.text.content import ContentUnreadable, flatten_message
 
 ROLES = {
     "user": "user",

@@ -11,7 +11,7 @@ import orjson
 from afterword.schemas import InvalidRecord, MessageCreated
 from afterword.schemas.base import rfc3339
 from afterword.schemas.decoding import MAX_INPUT_BYTES, validate
-from afterword.streams.content import Kind, Piece
+from afterword.streams.text.content import Kind, Piece
 
 MILLISECONDS_FROM = 1e11
 """Numbers from here on are milliseconds: as seconds they would be later than the year 5138."""

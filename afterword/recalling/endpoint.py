@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from afterword.streams.errors import AnswerInvalid
+from afterword.streams.http import CALLS_AT_A_TIME, HttpClient
 from afterword.streams.settings import MOST_RERANKED, RerankerSettings
-from afterword.streams.summarizer.llm.http import CALLS_AT_A_TIME, HttpClient
 
 PATH = "/rerank"
 

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from afterword.streams.language import normalized
 from afterword.streams.stores.index import Match, Recalled
 from afterword.streams.stores.messages import MessageText
-from afterword.streams.stores.search_words import Word, fold
-from afterword.streams.summarizer.prompt.fences import cleaned, fence_of, fenced_text, indented
-from afterword.streams.summarizer.sentences import ELLIPSIS, split_sentences
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.fences import cleaned, fence_of, fenced_text, indented
+from afterword.streams.text.language import normalized
+from afterword.streams.text.search_words import Word, fold
+from afterword.streams.text.sentences import ELLIPSIS, split_sentences
+from afterword.streams.text.tokens import count_tokens
 
 READ_CHARACTERS = 12_000
 """Characters of a matching message that are read."""

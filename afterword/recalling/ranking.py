@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afterword.streams.stores.index import Candidate, Dense, RankingScores
-from afterword.streams.stores.indexed_texts import END, cosines, packed_words
-from afterword.streams.stores.search_words import Word, hashed
+from afterword.streams.stores.index import END, Candidate, Dense, RankingScores, cosines, packed_words
+from afterword.streams.text.search_words import Word, hashed
 
 WINDOW = 3
 PIECE_WORDS = 40

@@ -19,7 +19,7 @@ from afterword.streams.errors import (
     ProviderUnavailable,
 )
 from afterword.streams.settings import MOST_RERANKED, Redaction, RerankerSettings, Settings, variable
-from afterword.streams.stores.search_words import Word
+from afterword.streams.text.search_words import Word
 
 if TYPE_CHECKING:  # an agent with the extra `memory` has no metrics
     from afterword.streams.telemetry import Metrics

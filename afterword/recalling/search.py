@@ -15,8 +15,8 @@ from afterword.schemas.ids import message_key
 from afterword.streams.stores.episodes import EpisodeStore, living
 from afterword.streams.stores.index import Candidate, Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText
-from afterword.streams.stores.search_words import Word, query_words
-from afterword.streams.together import together
+from afterword.streams.tasks import gather_or_cancel
+from afterword.streams.text.search_words import Word, query_words
 
 ASKED_TIME_SHARE = 0.4
 """Share of the score that the time has where a query names one. It is no filter: what is planned for May is said in
@@ -95,7 +95,7 @@ class EpisodeSearch:
     async def _candidates(self, query: Query, vector: Dense | None, asked: AskedTime | None) -> list[Candidate]:
         """Ask the index, and once more for the time that the query names."""
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
-        answers = await together(*(self._search(each, vector) for each in queries))
+        answers = await gather_or_cancel(*(self._search(each, vector) for each in queries))
         return list({one.hit.episode_id: one for found in answers for one in found}.values())
 
     async def _of_time(self, asked: AskedTime, query: Query, ranked: Sequence[Ranked]) -> set[str]:

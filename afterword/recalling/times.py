@@ -18,7 +18,7 @@ import Stemmer
 from dateparser.date import DateDataParser
 from text_to_num import alpha2digit
 
-from afterword.streams.language import NAMES, date_words, plausible, stems, words
+from afterword.streams.text.language import NAMES, date_words, plausible, stems, words
 
 TOLD_LATER = timedelta(days=2)
 """Time after a day in which what happened on it is often told."""

@@ -14,7 +14,7 @@ from afterword.serving.paths import ErasureId
 from afterword.serving.principal import MayErase
 from afterword.serving.problems import NotFound
 from afterword.serving.services import Services
-from afterword.streams.stores.erasures import Erasure
+from afterword.streams.stores.bookkeeping import Erasure
 
 ErasureState = Literal["waiting", "running", "done"]
 

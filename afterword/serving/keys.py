@@ -10,7 +10,7 @@ from afterword.context import ANYONE
 from afterword.schemas.base import utc_milliseconds
 from afterword.serving.principal import Principal
 from afterword.serving.problems import Unauthenticated
-from afterword.streams.stores.keys import ApiKey, ApiKeys
+from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys
 
 PREFIX = "afw_"
 """Marks a key for scanners of leaked secrets."""

@@ -45,8 +45,8 @@ from afterword.serving.services import RecordSender
 from afterword.serving.writing import NewMessage, owned_message, require_own, write_events
 from afterword.streams.settings import Serve
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
-from afterword.streams.summarizer.prompt.fences import cleaned, indented, quotation
-from afterword.streams.visible import printable, shown
+from afterword.streams.text.fences import cleaned, indented, quotation
+from afterword.streams.text.visible import printable, shown
 
 ConversationName = Annotated[
     str, Field(min_length=1, max_length=MOST_CHARACTERS, description="Id of the conversation.")

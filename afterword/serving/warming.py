@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 from afterword.memory import Memory
 from afterword.serving.sending import Outbox
 from afterword.streams.errors import AfterwordError
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 SECONDS = 10.0
 """Time for all of it; a server without what did not answer by then is ready as well, for what does not need it."""

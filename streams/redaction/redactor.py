@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from afterword.streams.redaction.detecting import DETECTORS, NUMERIC, has_numbers
 from afterword.streams.redaction.entities import ENTITIES, PHONE, REDACTED, OwnPattern, Span
 from afterword.streams.redaction.phones import Phones
-from afterword.streams.visible import IGNORABLE
+from afterword.streams.text.visible import IGNORABLE
 
 PASSES = 4
 """A text in which more is found after so many is made to hide something: it is replaced as a whole."""

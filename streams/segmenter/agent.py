@@ -2,12 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any
 
 import structlog
+from aiokafka.partitioner import murmur2
 from opentelemetry.trace import SpanKind, Tracer
 
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
@@ -16,14 +17,13 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.runtime import App, Batches, Output, Tick, failing_batch
 from afterword.streams.runtime.batch import Batch
 from afterword.streams.runtime.errors import place_of
-from afterword.streams.runtime.turns import Turn
-from afterword.streams.segmenter.partitions import PartitionerCheck
 from afterword.streams.segmenter.processor import STAGE, ByteBudget, Outcome, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Deadlines
 from afterword.streams.settings import Settings
+from afterword.streams.tasks import Turn
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, trace_in
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 log = structlog.get_logger()
 
@@ -33,6 +33,7 @@ PIECE = ByteBudget(read=256 * 1024, write=1024 * 1024)
 Short messages lead to three or four times as many bytes as they have. If less could be written, a piece would have few
 messages of each conversation, whose row is read and written once in a piece.
 """
+POSITIVE = 0x7FFFFFFF
 
 
 def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:
@@ -167,3 +168,29 @@ def count(outcome: Outcome, metrics: Metrics) -> None:
         metrics.count_dead_letters(STAGE, error_type, number)
     for reason, number in outcome.episodes.items():
         metrics.episodes_closed.labels(reason).inc(number)
+
+
+def standard_partition(key: bytes, partitions: int) -> int:
+    """Return the partition that Java's client, aiokafka and others choose for the key."""
+    return int(murmur2(key) & POSITIVE) % partitions
+
+
+class PartitionerCheck:
+    """Counts conversations that began in another partition than the standard one, and warns once of each partition."""
+
+    def __init__(self) -> None:
+        self._warned: set[int] = set()
+
+    def elsewhere(self, begun: Iterable[bytes], topic: str, partition: int, partitions: int | None) -> int:
+        """Return how many of the conversations, given by their records' keys, began in another partition.
+
+        `partitions`: of the topic; None while that is not known.
+        """
+        if not partitions:
+            return 0
+        found = [standard for key in begun if (standard := standard_partition(key, partitions)) != partition]
+        if found and partition not in self._warned:
+            self._warned.add(partition)
+            where = {"topic": topic, "partition": partition, "standard_partition": found[0]}
+            log.warning("conversation_in_another_partition", stage="segmenter", error_type="other_partitioner", **where)
+        return len(found)

@@ -19,7 +19,7 @@ from afterword.streams.stores.episodes import (
     StoredEpisode,
 )
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, MessageRef, MessageText
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 Document = dict[str, Any]
 StoredDocument = Mapping[str, Any]

@@ -23,7 +23,7 @@ from afterword.schemas.ids import message_key
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.arguments import require, require_texts, require_within
-from afterword.streams.stores.coalescing import Coalesced
+from afterword.streams.stores.bookkeeping import ApiKey, ErasedConversation, Erasure
 from afterword.streams.stores.documents import (
     EPISODE_SCAN_FIELDS,
     EPISODE_VERSION_FIELDS,
@@ -61,8 +61,6 @@ from afterword.streams.stores.episodes import (
     Totals,
     id_prefix,
 )
-from afterword.streams.stores.erasures import ErasedConversation, Erasure
-from afterword.streams.stores.keys import ApiKey
 from afterword.streams.stores.messages import (
     NEVER,
     ArchiveChange,
@@ -75,8 +73,8 @@ from afterword.streams.stores.messages import (
     Selection,
     agent_scope,
 )
+from afterword.streams.tasks import Coalesced, gather_or_cancel
 from afterword.streams.tls import present, trusting
-from afterword.streams.together import together
 
 MongoDatabase: TypeAlias = Any
 """A database handle, motor's or that of pymongo's async client."""
@@ -357,7 +355,7 @@ class MongoMessages:
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         first = {archived_key(archived): archived for archived in reversed(messages)}
-        await together(*[self._put({key: first[key] for key in keys}) for keys in batches(list(first))])
+        await gather_or_cancel(*[self._put({key: first[key] for key in keys}) for keys in batches(list(first))])
 
     async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
         require(str, episode_id=episode_id)

@@ -6,11 +6,9 @@ from contextlib import AsyncExitStack
 from typing import Self
 
 from afterword.streams.settings import Settings
-from afterword.streams.stores.budgets import Budgets
+from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, Erasures
 from afterword.streams.stores.episodes import EpisodeQueries
-from afterword.streams.stores.erasures import Erasures
 from afterword.streams.stores.index import EpisodeIndex
-from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
 
 
@@ -78,7 +76,7 @@ class Stores(ABC):
 def open_stores(settings: Settings) -> Stores:
     """The configured stores, to be used with `async with`. The clients of the others are not imported."""
     if settings.sqlite.path is not None:
-        from afterword.streams.stores.one_file import FileStores
+        from afterword.streams.stores.sqlite_stores import FileStores
 
         return FileStores(settings, settings.sqlite.path)
     from afterword.streams.stores.servers import ServerStores

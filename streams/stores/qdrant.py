@@ -9,11 +9,13 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from json import JSONDecodeError
 from operator import methodcaller
 from typing import Any
 
 import httpx
+import numpy as np
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
@@ -26,16 +28,18 @@ from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.index import (
     DELETED,
     DEPTH,
+    END,
     Candidate,
     Dense,
     Query,
     collection_name,
     packed_texts,
+    packed_words,
     payload,
     recalled,
 )
 from afterword.streams.stores.qdrant_server import STORE, causes, problem_of, rest_address, server_name, verification
-from afterword.streams.stores.sparse import document_vector, query_vector
+from afterword.streams.text.search_words import hashed, query_words
 
 NOT_FOUND = 404
 CONFLICT = 409
@@ -54,6 +58,11 @@ FILTERED_FIELDS = ("tenant_id", "user_id", "agent_id", "conversation_id")
 
 Call = Callable[[Any], Any]
 """Calls one method of the client."""
+K1 = 1.2
+B = 0.75
+"""Robertson and Zaragoza's defaults, and Lucene's."""
+AVERAGE_LENGTH = 130
+"""Terms of messages and summary. Fixed, so that a vector never depends on others."""
 
 
 class HttpConnection:
@@ -342,3 +351,30 @@ def _is(field: str, value: str) -> models.FieldCondition:
 
 def _within(field: str, times: models.DatetimeRange) -> models.FieldCondition:
     return models.FieldCondition(key=field, range=times)
+
+
+@dataclass(frozen=True)
+class SparseVector:
+    """`indices` ascend; `values[i]` is the weight of `indices[i]`."""
+
+    indices: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
+
+
+def document_vector(packed: bytes) -> SparseVector:
+    """Make the sparse vector of an episode from what `pack_words` makes of its texts. Empty for one without words.
+
+    It holds weighted term frequencies, and Qdrant multiplies by IDF at query time. Score of a document d for a query q,
+    the sum over q's terms t of IDF(t) · tf·(k1+1) / (tf + k1·(1 − b + b·len/avg_len)): Robertson & Zaragoza, "The
+    Probabilistic Relevance Framework: BM25 and Beyond" (2009).
+    """
+    words = packed_words(packed)
+    terms, counts = np.unique(words[words != END], return_counts=True)
+    weights = counts * (K1 + 1) / (counts + K1 * (1 - B + B * counts.sum() / AVERAGE_LENGTH))
+    return SparseVector(tuple(terms.tolist()), tuple(weights.tolist()))
+
+
+def query_vector(text: str) -> SparseVector:
+    """The vector of a query: every form of its words once. Those that its language lacks match no document."""
+    terms = sorted({number for word in query_words(text) for number in hashed(word.forms)})
+    return SparseVector(tuple(terms), (1.0,) * len(terms))

@@ -6,14 +6,12 @@ from functools import cached_property, partial
 
 from afterword.streams.settings import Settings
 from afterword.streams.stores import mongo
-from afterword.streams.stores.budgets import Budgets
+from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, Erasures
 from afterword.streams.stores.episodes import EpisodeQueries
-from afterword.streams.stores.erasures import Erasures
 from afterword.streams.stores.index import EpisodeIndex
-from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import Stores
-from afterword.streams.together import together
+from afterword.streams.tasks import gather_or_cancel
 
 
 class ServerStores(Stores):
@@ -63,7 +61,7 @@ class ServerStores(Stores):
 
     async def reach(self) -> None:
         """Wait for both servers at the same time, before the index's client is imported."""
-        await together(self.ping_database(), self._ping_index())
+        await gather_or_cancel(self.ping_database(), self._ping_index())
 
     @cached_property
     def _database(self) -> mongo.MongoDatabase:

@@ -17,10 +17,20 @@ from afterword.schemas import SummaryCreated
 from afterword.schemas.base import EPOCH
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.stores.arguments import require_texts
-from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query, packed_texts, payload, recalled
-from afterword.streams.stores.indexed_texts import END, cosines, packed_words
-from afterword.streams.stores.search_words import hashed, query_words
+from afterword.streams.stores.index import (
+    DEPTH,
+    END,
+    Candidate,
+    Dense,
+    Query,
+    cosines,
+    packed_texts,
+    packed_words,
+    payload,
+    recalled,
+)
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
+from afterword.streams.text.search_words import hashed, query_words
 
 SCANNED = 1000
 """Episodes whose vectors are compared with a query's, the newest ones; words find older ones, too."""

@@ -3,9 +3,11 @@
 A record is a row: its JSON, and beside it the columns that it is found by. A moment is a number of milliseconds.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
@@ -15,12 +17,23 @@ from pydantic import TypeAdapter
 from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.base import EPOCH
 from afterword.schemas.ids import message_key, scope_id
+from afterword.streams.settings import Settings
+from afterword.streams.stores import sqlite
 from afterword.streams.stores.arguments import require, require_texts, require_within
-from afterword.streams.stores.budgets import KEPT
+from afterword.streams.stores.bookkeeping import (
+    COUNTER_RETENTION,
+    ApiKey,
+    ApiKeys,
+    Budgets,
+    ErasedConversation,
+    Erasure,
+    Erasures,
+)
 from afterword.streams.stores.episodes import (
     Conversation,
     DeletedEpisode,
     Episode,
+    EpisodeQueries,
     EpisodeRef,
     EpisodeVersion,
     RollingRow,
@@ -29,8 +42,7 @@ from afterword.streams.stores.episodes import (
     id_prefix,
     scope_of,
 )
-from afterword.streams.stores.erasures import ErasedConversation, Erasure
-from afterword.streams.stores.keys import ApiKey
+from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import (
     NEVER,
     ArchiveChange,
@@ -38,13 +50,15 @@ from afterword.streams.stores.messages import (
     Authors,
     Counted,
     DeletedMessage,
+    MessageArchive,
     MessageRef,
     MessageText,
     Selection,
     agent_scope,
 )
+from afterword.streams.stores.opening import Stores
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 PAGE_SIZE = 40
 """Messages that are read together, of up to 1 MB each."""
@@ -566,7 +580,9 @@ class SqliteBudgets:
         require(int, amount=amount, limit=limit)
 
         def take(connection: apsw.Connection) -> bool:
-            connection.execute("DELETE FROM budgets WHERE expires_at < ?", (_milliseconds(expires_at - KEPT),))
+            connection.execute(
+                "DELETE FROM budgets WHERE expires_at < ?", (_milliseconds(expires_at - COUNTER_RETENTION),)
+            )
             connection.execute(
                 "INSERT OR IGNORE INTO budgets (key, tokens, expires_at) VALUES (?, 0, ?)",
                 (key, _milliseconds(expires_at)),
@@ -712,3 +728,56 @@ def _milliseconds(moment: datetime) -> int:
 
 def _moment(milliseconds: int) -> datetime:
     return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+class FileStores(Stores):
+    """Stores that share a file, which is made at the first call."""
+
+    def __init__(self, settings: Settings, path: Path) -> None:
+        super().__init__()
+        self._settings = settings
+        self._file = sqlite.SqliteFile(path, settings.sqlite.timeout_seconds)
+        self._closing.push_async_callback(self._file.close)
+
+    @cached_property
+    def episodes(self) -> EpisodeQueries:
+        return SqliteEpisodes(self._file)
+
+    @cached_property
+    def messages(self) -> MessageArchive:
+        return SqliteMessages(self._file)
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        return SqliteBudgets(self._file)
+
+    @cached_property
+    def erasures(self) -> Erasures:
+        return SqliteErasures(self._file)
+
+    @cached_property
+    def keys(self) -> ApiKeys:
+        return SqliteKeys(self._file)
+
+    @cached_property
+    def index(self) -> EpisodeIndex:
+        from afterword.streams.stores.sqlite_index import SqliteIndex  # only who searches needs NumPy
+
+        return SqliteIndex(self._file, self._settings.embedder.vectors_model)
+
+    @property
+    def checks(self) -> dict[str, Callable[[], Awaitable[str]]]:
+        return {sqlite.STORE: self._check}
+
+    async def prepare_database(self) -> None:
+        await self._file.ping()
+
+    async def ping_database(self) -> None:
+        await self._file.ping()
+
+    async def reach(self) -> None:
+        await self._file.ping()
+
+    async def _check(self) -> str:
+        await self._file.ping()
+        return str(self._file.path)

@@ -22,13 +22,13 @@ from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import EpisodeConflict
+from afterword.streams.lanes import Lanes
 from afterword.streams.runtime import App, AtLeastOnce, joining
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.runtime.failures import Attempts
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import Cause
-from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import known_error_type as bounded

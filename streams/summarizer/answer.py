@@ -12,10 +12,10 @@ from itertools import zip_longest
 from typing import Any
 
 from afterword.streams.errors import AnswerInvalid
-from afterword.streams.summarizer.control_tokens import strip_control_tokens
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.prompt import FIELDS
-from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word, first_sentences
+from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences
+from afterword.streams.text.visible import strip_control_tokens
 
 TITLE_CHARACTERS = 60
 SHORT_CHARACTERS = 400

@@ -15,8 +15,8 @@ from afterword.streams.summarizer.llm.chat import ChatRequest
 from afterword.streams.summarizer.llm.client import STAGE, Asking
 from afterword.streams.summarizer.prompt import FIELDS, Messages, Template, build_prompt, plain, schema_of, structured
 from afterword.streams.summarizer.prompt.structured import WORDS_PER_TOKEN
-from afterword.streams.summarizer.sentences import cut_at_word
 from afterword.streams.summarizer.summary import SummaryRequest
+from afterword.streams.text.sentences import cut_at_word
 
 JSON_TOKENS = 250
 """Tokens of a JSON answer beside its long texts: title, short summary, names of the fields, quotation marks."""

@@ -9,11 +9,11 @@ import structlog
 from afterword.schemas import Usage
 from afterword.streams.errors import BudgetExhausted, StoreUnavailable
 from afterword.streams.settings import Budget
-from afterword.streams.stores.budgets import KEPT, Budgets, budget_key
+from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets, budget_key
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import HourlyBudgets
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 STAGE = "budget"
 PROMPT_TOKENS = 600
@@ -74,7 +74,7 @@ class TokenBudget:
         now, taken = self._clock(), list[Counter]()
         try:
             for counter in self._counters(now, tenant_id):
-                if not await self._budgets.take(counter.key, amount, counter.limit, now + KEPT):
+                if not await self._budgets.take(counter.key, amount, counter.limit, now + COUNTER_RETENTION):
                     await self._correct(taken, -amount)
                     self._shown.used(counter.budget, counter.hour, counter.limit, counter.limit)
                     self._metrics.budget_refusals.labels(counter.budget).inc()

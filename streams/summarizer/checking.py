@@ -19,10 +19,10 @@ from afterword.streams.summarizer.quality import (
     assess,
     share_of_pairs,
 )
-from afterword.streams.summarizer.sentences import first_sentences
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import known_error_type as bounded
+from afterword.streams.text.sentences import first_sentences
 
 STAGE = "check"
 DECIMALS = 4

@@ -31,7 +31,7 @@ from afterword.streams.summarizer.rolling import History, SummaryRules, inputs_o
 from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 
 class Scope(NamedTuple):

@@ -13,7 +13,7 @@ from afterword.schemas import EpisodeClosed, EpisodeMessage, EpisodeMetrics, Sou
 from afterword.schemas.episodes import CARRIED, metrics, turns, user_of
 from afterword.streams.stores.episodes import Inputs, StoredEpisode
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 MessageState = ArchivedMessage | DeletedMessage
 

@@ -23,10 +23,10 @@ from afterword.streams.settings import EmbedderSettings as EmbedderSettings
 from afterword.streams.stores.index import Dense, Embed
 from afterword.streams.summarizer.llm.refusals import PromptRefusals
 from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
-from afterword.streams.together import together
+from afterword.streams.tasks import gather_or_cancel
 
 if TYPE_CHECKING:
-    from afterword.streams.summarizer.llm.http import HttpClient
+    from afterword.streams.http import HttpClient
 
 STORE = "embedder"
 STAGE = "embed"
@@ -140,7 +140,7 @@ def make_embedder(settings: EmbedderSettings, shown: Callable[[str], str] = str)
     """
     if server := SERVERS.get(settings.provider):
         # imported here: httpx takes a tenth of a second, and the local model needs none
-        from afterword.streams.summarizer.llm.http import HttpClient
+        from afterword.streams.http import HttpClient
 
         default_url, path, vector_in = server
         return HttpEmbedder(HttpClient(settings, "embedder", default_url), str(settings.model), path, vector_in, shown)
@@ -156,7 +156,7 @@ async def embed_messages(embedder: Embedder, texts: Mapping[str, str]) -> dict[s
     Raises: StoreUnavailable, ConfigurationError.
     """
     told = {one: text[:VECTOR_CHARACTERS] for one, text in texts.items() if text.strip()}
-    vectors = await together(*(embedder.embed(text) for text in told.values()))
+    vectors = await gather_or_cancel(*(embedder.embed(text) for text in told.values()))
     return {one: vector for one, vector in zip(told, vectors, strict=True) if vector is not None}
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage
-from afterword.streams.summarizer.cutting import groups, packed, water_level, without_middle
 from afterword.streams.summarizer.extractive import condense
-from afterword.streams.summarizer.prompt.fences import is_dated, message_lines
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.cutting import groups, packed, water_level, without_middle
+from afterword.streams.text.fences import is_dated, message_lines
+from afterword.streams.text.tokens import count_tokens
 
 SpareTokens = Callable[[SummaryRequest], int]
 """Tokens that a request may grow by; negative: it has that many too many."""

@@ -9,13 +9,12 @@ from afterword.schemas import Quality, Usage
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
 from afterword.streams.summarizer.asking import PlainQuestions, Questions, StructuredQuestions
 from afterword.streams.summarizer.extractive import summarize
-from afterword.streams.summarizer.llm.client import Asking, LlmClient
-from afterword.streams.summarizer.llm.protocols import make_client
+from afterword.streams.summarizer.llm.client import Asking, LlmClient, make_client
 from afterword.streams.summarizer.llm.retrying import RetryBudget
 from afterword.streams.summarizer.prompt import EPISODIC, TEMPLATES, Template
-from afterword.streams.summarizer.prose import MAX_MESSAGE_CHARACTERS
 from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
+from afterword.streams.text.prose import MAX_MESSAGE_CHARACTERS
 
 
 class Maker(NamedTuple):

@@ -46,7 +46,6 @@ from afterword.streams.errors import (
     ProviderError,
 )
 from afterword.streams.settings import Retention, Retry
-from afterword.streams.stores.coalescing import Coalesced
 from afterword.streams.stores.episodes import (
     Cause,
     DeletedEpisode,
@@ -66,8 +65,8 @@ from afterword.streams.summarizer.rolling import History, SummaryRules, in_zone,
 from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
-from afterword.streams.together import together
-from afterword.streams.tokens import count_tokens
+from afterword.streams.tasks import Coalesced, gather_or_cancel
+from afterword.streams.text.tokens import count_tokens
 
 AT_A_TIME = 8
 """Episodes of a deleted conversation that are deleted at a time: the stores have others to serve."""
@@ -241,7 +240,9 @@ class Reconciler:
         mine = [done[ordinal] for ordinal in ordinals if ordinal in done and done[ordinal].episode.cause == task.cause]
         if not mine:
             return
-        event, *_ = await together(self._conversation(scope, mine, task), *[self._finish(one, task) for one in mine])
+        event, *_ = await gather_or_cancel(
+            self._conversation(scope, mine, task), *[self._finish(one, task) for one in mine]
+        )
         if task.closed is not None:
             await self._unfollow_expired(scope, task.closed)
         for one in mine:
@@ -257,7 +258,7 @@ class Reconciler:
         found: list[Made | None] = []
         for start in range(0, len(ordinals), AT_A_TIME):
             some = ordinals[start : start + AT_A_TIME]
-            found += await together(*[self._blank(scope, ordinal, task) for ordinal in some])
+            found += await gather_or_cancel(*[self._blank(scope, ordinal, task) for ordinal in some])
         taken = [one for one in found if one is not None]
         if taken:
             texts = dict.fromkeys(one.episode.ordinal for one in taken)
@@ -465,14 +466,14 @@ class Reconciler:
         if task.closed is not None and isinstance(first.episode, StoredEpisode):
             summary = first.episode.summary
             history = first.history or await self._history(scope, first.episode.ordinal)
-            rows, conversation = await together(
+            rows, conversation = await gather_or_cancel(
                 follow.remake(scope, texts, cause, renewed=renewed)
                 if history.is_covered
                 else follow.grow(scope, summary, first.written, history, cause),
                 follow.count(scope, summary, cause, history),
             )
         else:
-            rows, conversation = await together(
+            rows, conversation = await gather_or_cancel(
                 follow.remake(scope, texts, cause, renewed=renewed), follow.recount(scope, cause)
             )
         return updated(scope, conversation, rows, cause) if conversation else None
@@ -482,7 +483,7 @@ class Reconciler:
         if isinstance(made.episode, DeletedEpisode):
             await self._remove_point(made.episode)
             return
-        await together(
+        await gather_or_cancel(
             self._put_point(made.episode.summary, made.now.contents),
             *([self._assign(task.closed)] if task.closed is not None else []),
         )

@@ -10,7 +10,7 @@ from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import Cause, Conversation, RollingRow
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 PENDING_TOKENS = 2000
 """Most tokens of the long summaries that an LLM is shown; above that, short ones take their place."""

@@ -19,7 +19,7 @@ from afterword.streams.errors import (
     SummaryRefused,
 )
 from afterword.streams.settings import Settings
-from afterword.streams.stores.budgets import Budgets
+from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.summarizer.budget import TokenBudget
 from afterword.streams.summarizer.checking import Assess, SummaryCheck, Unchecked
 from afterword.streams.summarizer.llm.retrying import Deadline

@@ -4,9 +4,9 @@ import asyncio
 
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.episodes import EpisodeStore
-from afterword.streams.stores.indexed_texts import pack_words
+from afterword.streams.stores.index import pack_words
 from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 CONNECTIONS = 4
 """Writes of an episode at a time, each on a connection of its own."""

@@ -15,6 +15,7 @@ from afterword.schemas.dead_letters import UNFORESEEN, WEBHOOKS, dead_letter
 from afterword.schemas.headers import FOR_ENDPOINT, KafkaRecord, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.lanes import Lanes
 from afterword.streams.runtime import App, AtLeastOnce, joining
 from afterword.streams.runtime.at_least_once import at_work, rest
 from afterword.streams.runtime.errors import place_of
@@ -22,10 +23,8 @@ from afterword.streams.runtime.failures import Attempts
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka, WebhookEndpoint, Webhooks
 from afterword.streams.stores.episodes import EpisodeVersion
-from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.telemetry import Metrics
-from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone
-from afterword.streams.webhooks.message import webhook_body, webhook_id
+from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
 
 LONGEST_WAIT_SECONDS = 600.0
 """Longest wait between two tries."""

@@ -3,22 +3,27 @@
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple, Self
+from urllib.parse import quote
 
 import aiohttp
+import orjson
 import structlog
 from aiohttp.abc import AbstractResolver
+from standardwebhooks import Webhook
 
+from afterword.schemas import SummaryCreated, SummaryDeleted
+from afterword.schemas.base import rfc3339
 from afterword.schemas.dead_letters import WEBHOOKS
+from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import AfterwordError
+from afterword.streams.http import retry_after_seconds
 from afterword.streams.settings import WebhookEndpoint, Webhooks, variable
-from afterword.streams.summarizer.llm.http import retry_after_seconds
 from afterword.streams.tls import trusting
 from afterword.streams.webhooks.addresses import AddressRefused, socket_maker
-from afterword.streams.webhooks.message import signed_headers
 
 log = structlog.get_logger()
 
@@ -39,6 +44,8 @@ GONE, TIMEOUT, CONNECTION, TLS, NO_ADDRESS, PRIVATE = FAILURES = (
 )
 STATUSES = ("http_1xx", "http_3xx", "http_4xx", "http_429", "http_5xx")
 """Kinds of failures with an answer, beside `gone`."""
+SAFE = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
+"""Characters that stay as they are in an id: all that are visible in ASCII. An event id has a `%` only as `%25`."""
 
 
 class DeliveryFailed(AfterwordError):
@@ -172,3 +179,31 @@ class Endpoint:
         """Post, and leave the body of the answer unread: what has not come by then ends with the connection."""
         async with self._session.post(self._settings.url, data=body, headers=headers, allow_redirects=False) as found:
             return EndpointAnswer(found.status, found.headers.get("retry-after"))
+
+
+def webhook_body(event: SummaryCreated | SummaryDeleted) -> bytes:
+    """Encode the event as JSON: `type`, `timestamp`, and `data`, the event as it is on its topic."""
+    if isinstance(event, SummaryCreated):
+        return _enveloped(SUMMARY_CREATED, event.created_at, event.to_json())
+    return _enveloped(SUMMARY_DELETED, event.deleted_at, event.to_json())
+
+
+def _enveloped(kind: str, moment: datetime, data: bytes) -> bytes:
+    return orjson.dumps({"type": kind, "timestamp": rfc3339(moment), "data": orjson.Fragment(data)})
+
+
+def webhook_id(event_id: str) -> str:
+    """Return the event id as a header can have it: what is not visible in ASCII is percent-encoded."""
+    return quote(event_id, safe=SAFE)
+
+
+def signed_headers(identity: str, body: bytes, secrets: Sequence[str], now: datetime) -> dict[str, str]:
+    """Sign with each secret. `identity`: the `webhook-id`; `now`: in UTC, with its time zone."""
+    text = body.decode()
+    signatures = [Webhook(secret).sign(identity, now, text) for secret in secrets]
+    return {
+        "content-type": "application/json",
+        "webhook-id": identity,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": " ".join(signatures),
+    }

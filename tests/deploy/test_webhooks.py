@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from afterword.streams.settings import WebhookEndpoint, Webhooks
-from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint
-from afterword.streams.webhooks.message import webhook_body, webhook_id
+from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, webhook_body, webhook_id
 from tests.doubles.receiver import SECRET
 from tests.integration.consumers.test_subscriber import event
 

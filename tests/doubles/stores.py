@@ -6,9 +6,8 @@ Calls of a database in memory end at once, so that they can be made without a lo
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
+from afterword.streams.stores.bookkeeping import ApiKey, Erasure
 from afterword.streams.stores.episodes import Conversation, DeletedEpisode, Episode, RollingRow, StoredEpisode
-from afterword.streams.stores.erasures import Erasure
-from afterword.streams.stores.keys import ApiKey
 from afterword.streams.stores.messages import ArchivedMessage, DeletedMessage
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_stores import (

@@ -23,7 +23,7 @@ from afterword.schemas import EpisodeClosed, decode_closed
 from afterword.streams.kafka import client_options
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from afterword.topics import ensure_topics
 from tests.dialogues import message_lines
 

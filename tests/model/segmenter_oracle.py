@@ -12,7 +12,7 @@ from afterword.streams.runtime.changelog import BOOKMARK_KEY, decode_bookmark, r
 from afterword.streams.runtime.database import Expiry
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.segmenter.state import deadline_of, parse_scope
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from tests.model.broker import Transaction
 from tests.model.segmenting import (
     DEAD_LETTERS,

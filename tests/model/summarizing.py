@@ -36,6 +36,7 @@ from afterword.schemas import (
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO, EpisodeMessage
 from afterword.schemas.headers import CE_TYPE
 from afterword.streams.errors import ProviderUnavailable
+from afterword.streams.lanes import Lanes
 from afterword.streams.runtime import Options
 from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, joining
 from afterword.streams.runtime.batch import Output, current_batch
@@ -44,7 +45,6 @@ from afterword.streams.settings import Retry
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.summarizer.agent import LaneKey, lane_of
 from afterword.streams.summarizer.fallbacks import FallbackTimer
-from afterword.streams.summarizer.lanes import Lanes
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.summarizer.rolling import SummaryRules

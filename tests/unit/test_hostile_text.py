@@ -19,31 +19,30 @@ from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import one_line
 from afterword.schemas.decoding import InvalidRecord, decode_input
 from afterword.streams.errors import AfterwordError
-from afterword.streams.language import detect, normalized, plausible, stem_words, words
+from afterword.streams.http import retry_after_seconds
 from afterword.streams.settings import Llm, Redaction
-from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
-from afterword.streams.stores.indexed_texts import pack_words
-from afterword.streams.stores.search_words import query_words
-from afterword.streams.stores.sparse import query_vector
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, pack_words
+from afterword.streams.stores.qdrant import query_vector
 from afterword.streams.summarizer.answer import Limits, is_refusal, own_turn, read_answer, read_plain, without_thinking
-from afterword.streams.summarizer.control_tokens import strip_control_tokens
-from afterword.streams.summarizer.cutting import without_middle
 from afterword.streams.summarizer.extractive import carry_forward, condense, summarize
 from afterword.streams.summarizer.extractive.ranking import informativeness, is_politeness, is_question
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
-from afterword.streams.summarizer.llm.http import retry_after_seconds
 from afterword.streams.summarizer.long_input import Planner
 from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, build_prompt, plain
-from afterword.streams.summarizer.prompt.fences import problem_line
 from afterword.streams.summarizer.quality.assess import QualityRules, SourceTexts, Texts, assess
 from afterword.streams.summarizer.quality.facts import facts, source_facts
 from afterword.streams.summarizer.quality.grounding import Evidence
 from afterword.streams.summarizer.quality.grounding import plain as plain_text
 from afterword.streams.summarizer.quality.names import fold, names, words_of
 from afterword.streams.summarizer.quality.quantities import readable
-from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word, first_sentences, split_sentences
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.tokens import count_tokens, without_surrogates
+from afterword.streams.text.cutting import without_middle
+from afterword.streams.text.fences import problem_line
+from afterword.streams.text.language import detect, normalized, plausible, stem_words, words
+from afterword.streams.text.search_words import query_words
+from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences, split_sentences
+from afterword.streams.text.tokens import count_tokens, without_surrogates
+from afterword.streams.text.visible import strip_control_tokens
 from tests.doubles.llm import an_llm_provider
 from tests.nasty_texts import RUNS, mixed, run
 from tests.samples import a_message

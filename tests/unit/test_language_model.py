@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py3langid.langid import MODEL_DIR, MODEL_FILE
 
-from afterword.streams.language_identifier import LONGEST_NGRAM, MODEL, NGramTable
+from afterword.streams.text.language_identifier import LONGEST_NGRAM, MODEL, NGramTable
 from tools.language_model import prepared, table
 
 LETTERS = st.sampled_from(b"ab\x00\xff")

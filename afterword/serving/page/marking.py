@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from afterword.schemas import MessageCreated
 from afterword.serving.page.rendering import anchor, cut_off, visible_text
-from afterword.streams.language import detect, plausible
-from afterword.streams.stores.search_words import query_words, words_of
+from afterword.streams.text.language import detect, plausible
+from afterword.streams.text.search_words import query_words, words_of
 
 FIGURE = re.compile(r"\d{1,40}(?:[.,:/-]\d{1,40}){0,8}")
 WORD = re.compile(r"\w{1,100}")

@@ -29,7 +29,7 @@ from afterword.serving.services import Services
 from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.episodes import Revision, revisions_until
 from afterword.streams.summarizer.summary import EXTRACTIVE
-from afterword.streams.visible import many, printable, shown
+from afterword.streams.text.visible import many, printable, shown
 
 STATIC = Path(__file__).parent / "static"
 SIGN_IN = "/sign-in"

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Collection, Sequence
 
-from afterword.streams.language import words
-from afterword.streams.summarizer.control_tokens import strip_control_tokens
 from afterword.streams.summarizer.extractive.ranking import Terms, informativeness, is_question
-from afterword.streams.summarizer.sentences import ELLIPSIS, split_sentences, word_end
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.language import words
+from afterword.streams.text.sentences import ELLIPSIS, split_sentences, word_end
+from afterword.streams.text.tokens import count_tokens
+from afterword.streams.text.visible import strip_control_tokens
 
 SAME = 0.8
 """Jaccard index of two sentences' terms from which they are duplicates, if their numbers agree."""

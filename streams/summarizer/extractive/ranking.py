@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, groupby, islice
 
 from afterword.schemas import EpisodeMessage
-from afterword.streams.summarizer.prose import sentences_of
+from afterword.streams.text.prose import sentences_of
 
 MAX_CHARACTERS = 380
 """Of an exchange, so that a short summary has room for any. A single sentence that is longer is cut."""

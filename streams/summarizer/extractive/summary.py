@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from afterword.schemas import EpisodeClosed
-from afterword.streams.language import UNDETERMINED, detect, stem_words
 from afterword.streams.summarizer.extractive.condensing import carry_forward
 from afterword.streams.summarizer.extractive.ranking import (
     FILLERS,
@@ -17,7 +16,8 @@ from afterword.streams.summarizer.extractive.ranking import (
     weight,
 )
 from afterword.streams.summarizer.extractive.titles import TITLE_CHARACTERS, title_of
-from afterword.streams.summarizer.sentences import cut_at_word
+from afterword.streams.text.language import UNDETERMINED, detect, stem_words
+from afterword.streams.text.sentences import cut_at_word
 
 SHORT_CHARACTERS = 400
 SHORT_SENTENCES = 5

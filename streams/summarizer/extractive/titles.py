@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from afterword.streams.language import stem
 from afterword.streams.summarizer.extractive.ranking import FILLERS, LONG_TURN, Terms, Turn
+from afterword.streams.text.language import stem
 
 TITLE_CHARACTERS = 60
 MAX_PHRASE_WORDS = 8

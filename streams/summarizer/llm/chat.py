@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from afterword.schemas import Usage
-from afterword.streams.content import ContentUnreadable, Kind, flatten_message
 from afterword.streams.errors import AnswerInvalid
+from afterword.streams.http import HttpClient, no_answer
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.http import HttpClient, no_answer
 from afterword.streams.summarizer.prompt import Messages
-from afterword.streams.tokens import TOKENIZER_MARGIN, count_tokens
+from afterword.streams.text.content import ContentUnreadable, Kind, flatten_message
+from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 
 STOP = ["<|im_end|>", "<|im_start|>", "<|endoftext|>"]
 """End of an answer in ChatML, also for a model that goes on with the next turn."""

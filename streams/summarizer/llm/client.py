@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,8 +18,11 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     ProviderUnavailable,
 )
+from afterword.streams.http import HttpClient
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
+from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, HttpProtocol, Reply
+from afterword.streams.summarizer.llm.ollama import Ollama
+from afterword.streams.summarizer.llm.openai import OpenAi
 from afterword.streams.summarizer.llm.refusals import Refusals, harmless
 from afterword.streams.summarizer.llm.retrying import TIME_IS_UP, RetryBudget, retrying
 from afterword.streams.telemetry import Metrics
@@ -38,6 +41,11 @@ Read = Callable[[str], T]
 """Reads the text of an answer. Raises: AnswerInvalid for one that is of no use."""
 
 log = structlog.get_logger()
+PROTOCOLS: Mapping[str, type[HttpProtocol]] = {
+    "openai": OpenAi,
+    "ollama": Ollama,
+}
+"""Chat protocols by `llm.provider`."""
 
 
 class LlmClient:
@@ -158,3 +166,13 @@ class Asking:
         if not fails or isinstance(error, ProviderMisconfigured) or self.budget.deadline.left <= 0:
             return False
         return await self.client.refusals.concern_one_request(request, asked_at)
+
+
+def make_client(llm: Llm, metrics: Metrics, tracer: Tracer) -> LlmClient:
+    """Make the client of the configured server. It connects with its first question.
+
+    Raises: ConfigurationError when the address, the key or the CA file cannot be used.
+    """
+    protocol = PROTOCOLS[llm.provider]
+    http = HttpClient(llm, "llm", protocol.DEFAULT_URL, llm.max_concurrency, metrics.llm_request_seconds)
+    return LlmClient(protocol(llm, http), llm, metrics, tracer, close=http.close)

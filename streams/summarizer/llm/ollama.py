@@ -3,6 +3,7 @@
 from typing import Any
 
 from afterword.schemas import Usage
+from afterword.streams.http import HttpClient, no_answer
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import (
     STOP,
@@ -13,8 +14,7 @@ from afterword.streams.summarizer.llm.chat import (
     said_in,
     token_count,
 )
-from afterword.streams.summarizer.llm.http import HttpClient, no_answer
-from afterword.streams.tokens import TOKENIZER_MARGIN
+from afterword.streams.text.tokens import TOKENIZER_MARGIN
 
 SMALLEST_CONTEXT = 8192
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from afterword.schemas import Usage
+from afterword.streams.http import HttpClient, no_answer, reported
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import (
     STOP,
@@ -13,7 +14,6 @@ from afterword.streams.summarizer.llm.chat import (
     said_in,
     token_count,
 )
-from afterword.streams.summarizer.llm.http import HttpClient, no_answer, reported
 
 OPTIONAL = frozenset({"max_tokens", "max_completion_tokens", "temperature", "response_format"})
 

@@ -2,7 +2,8 @@
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.prompt_template import placeholders
-from afterword.streams.summarizer.prompt.fences import (
+from afterword.streams.summarizer.prompt.templates import Template
+from afterword.streams.text.fences import (
     FENCE_RULE,
     TIME_RULE,
     Messages,
@@ -12,7 +13,6 @@ from afterword.streams.summarizer.prompt.fences import (
     language_of,
     problem_line,
 )
-from afterword.streams.summarizer.prompt.templates import Template
 
 _SYSTEM = f"""\
 You write the memory of a chat assistant. Answer with the text alone: no JSON, no list, no heading, no quotation \

@@ -5,7 +5,8 @@ from typing import Any
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.prompt_template import placeholders
-from afterword.streams.summarizer.prompt.fences import (
+from afterword.streams.summarizer.prompt.templates import EPISODIC, Template
+from afterword.streams.text.fences import (
     FENCE_RULE,
     TIME_RULE,
     Messages,
@@ -14,7 +15,6 @@ from afterword.streams.summarizer.prompt.fences import (
     language_of,
     problem_line,
 )
-from afterword.streams.summarizer.prompt.templates import EPISODIC, Template
 
 FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")
 WITHOUT_ROLLING = FIELDS[:3]

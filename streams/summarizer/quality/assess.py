@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from afterword.streams.language import UNDETERMINED, detect, plausible, stem_words, words
 from afterword.streams.summarizer.answer import is_refusal
 from afterword.streams.summarizer.quality.grounding import Evidence, ground, plain
 from afterword.streams.summarizer.quality.names import ROLES
-from afterword.streams.summarizer.sentences import split_sentences
+from afterword.streams.text.language import UNDETERMINED, detect, plausible, stem_words, words
+from afterword.streams.text.sentences import split_sentences
 
 SHORT_SENTENCES = 2
 LONG_SENTENCES = (3, 8)

@@ -7,7 +7,6 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache, partial
 
-from afterword.streams.language import date_words, stem_words, words
 from afterword.streams.summarizer.quality.quantities import (
     CLOCK,
     DIGITS,
@@ -21,6 +20,7 @@ from afterword.streams.summarizer.quality.quantities import (
     spoken_keys,
     times_of_day,
 )
+from afterword.streams.text.language import date_words, stem_words, words
 
 COUNTED = 12
 """Largest number that may be a count made by the writer: "they compared three options"."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from unicodedata import numeric
 
-from afterword.streams.language import normalized, stem_words, stems, words
 from afterword.streams.summarizer.quality.facts import Claim, dates_in, facts, months, source_facts, weekdays
 from afterword.streams.summarizer.quality.names import fold, names, words_of
+from afterword.streams.text.language import normalized, stem_words, stems, words
 
 UNSUPPORTED = 20
 """Most unsupported tokens that are listed; all of them count."""

@@ -5,9 +5,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from afterword.streams.language import is_common, normalized
 from afterword.streams.summarizer.quality.quantities import CURRENCIES
-from afterword.streams.tokens import token_ids
+from afterword.streams.text.language import is_common, normalized
+from afterword.streams.text.tokens import token_ids
 
 NOUN_CAPITALS = frozenset({"de", "lb"})
 """Languages that capitalize every noun: only words marked as a name count there."""

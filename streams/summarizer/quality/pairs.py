@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from afterword.streams.language import words
-from afterword.streams.summarizer.prose import sentences_of
+from afterword.streams.text.language import words
+from afterword.streams.text.prose import sentences_of
 
 Said = tuple[str, str]
 """Role and text."""

@@ -14,7 +14,7 @@ from unicodedata import numeric
 
 from text_to_num import alpha2digit
 
-from afterword.streams.language import UNDETERMINED, date_words
+from afterword.streams.text.language import UNDETERMINED, date_words
 
 Key = tuple[str, Decimal]
 """A kind and a value: a dimension, currency or time of day, or one of the next three."""

@@ -9,11 +9,9 @@ import pytest_asyncio
 
 from afterword.streams.settings import Mongo, Qdrant
 from afterword.streams.stores import mongo
-from afterword.streams.stores.budgets import Budgets
+from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, Erasures
 from afterword.streams.stores.episodes import EpisodeQueries
-from afterword.streams.stores.erasures import Erasures
 from afterword.streams.stores.index import EpisodeIndex
-from afterword.streams.stores.keys import ApiKeys
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.mongo import (
     MongoBudgets,

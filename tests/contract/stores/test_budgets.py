@@ -1,7 +1,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from afterword.streams.stores.budgets import Budgets, budget_key
+from afterword.streams.stores.bookkeeping import Budgets, budget_key
 
 LATER = datetime.now(UTC) + timedelta(days=1)  # a server deletes a counter that has expired, by its own clock
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from afterword.streams.stores.erasures import ErasedConversation, Erasure, Erasures
+from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure, Erasures
 from tests.samples import NOON
 
 ERASURE = Erasure("e1", "ann", "acme", None, NOON, "the officer")

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from afterword.streams.stores.budgets import Budgets
+from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex, Query
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from afterword.streams.stores.index import DEPTH, EpisodeIndex, Query, packed_texts
-from afterword.streams.stores.indexed_texts import cosines
+from afterword.streams.stores.index import DEPTH, EpisodeIndex, Query, cosines, packed_texts
 from tests.indexing import put
 from tests.samples import NOON, a_summary
 

@@ -3,7 +3,7 @@
 import pytest
 
 from afterword.serving.keys import key_digest, new_key
-from afterword.streams.stores.keys import ApiKeys
+from afterword.streams.stores.bookkeeping import ApiKeys
 
 
 async def test_a_key_is_found_by_its_digest_only(keys: ApiKeys) -> None:

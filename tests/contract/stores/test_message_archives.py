@@ -22,7 +22,7 @@ from afterword.streams.stores.messages import (
     MessageText,
     Selection,
 )
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from tests.samples import NOON, a_message
 
 HOSTILE_METADATA = {

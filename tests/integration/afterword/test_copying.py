@@ -11,7 +11,7 @@ from afterword.schemas import MessageDeleted, MessageEdited
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Mongo, Settings, Sqlite
-from afterword.streams.stores.keys import ApiKey
+from afterword.streams.stores.bookkeeping import ApiKey
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.opening import Stores, open_stores
 from tests.samples import NOON, a_conversation, a_message, a_row, a_stored_episode, a_tombstone

@@ -18,8 +18,8 @@ from afterword.checks import check_reranker
 from afterword.recalling.endpoint import RerankServer as Endpoint
 from afterword.recalling.reranking import Reranking, open_reranking
 from afterword.streams.errors import ConfigurationError, ProviderError, ProviderMisconfigured
+from afterword.streams.http import MOST_RESPONSE_BYTES
 from afterword.streams.settings import Settings
-from afterword.streams.summarizer.llm.http import MOST_RESPONSE_BYTES
 from afterword.streams.telemetry import Metrics
 from tests.doubles.llm import unread
 from tests.doubles.reranker import FORMS, KEY, MODEL, Answer, Form, RerankServer, reranking, says, scores

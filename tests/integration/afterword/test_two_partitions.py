@@ -7,7 +7,7 @@ import pytest
 
 from afterword import audit
 from afterword.streams.kafka import running_producer
-from afterword.streams.segmenter.partitions import standard_partition
+from afterword.streams.segmenter.agent import standard_partition
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import deployed
 from tests.integration.afterword.test_telemetry import LINES, MESSAGES, Worker

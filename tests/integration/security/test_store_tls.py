@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 
 from afterword.streams.errors import ConfigurationError, ProviderUnavailable, StoreUnavailable
+from afterword.streams.http import HttpClient
 from afterword.streams.settings import EmbedderSettings, Llm, Mongo, Qdrant, Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.qdrant import open_index
 from afterword.streams.summarizer.embedders import make_embedder
-from afterword.streams.summarizer.llm.http import HttpClient
 from tests.certificates import Authority
 from tests.endpoints import serving
 

@@ -11,8 +11,7 @@ from qdrant_client import AsyncQdrantClient, models
 from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant
-from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, open_index
-from afterword.streams.stores.sparse import query_vector
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, open_index, query_vector
 from tests.indexing import put
 from tests.samples import a_summary
 

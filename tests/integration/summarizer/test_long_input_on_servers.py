@@ -15,7 +15,7 @@ from afterword.streams.summarizer.long_input import Planner
 from afterword.streams.summarizer.providers import LlmProvider, Provider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.tokens import TOKENIZER_MARGIN, count_tokens
+from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 from tests import openai_server as llm
 from tests.doubles.llm import a_provider
 from tests.openai_server import LlmServer

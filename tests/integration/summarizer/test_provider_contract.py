@@ -7,11 +7,11 @@ import pytest
 import pytest_asyncio
 
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.protocols import PROTOCOLS
+from afterword.streams.summarizer.llm.client import PROTOCOLS
 from afterword.streams.summarizer.providers import Provider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from tests.doubles.llm import a_provider
 from tests.doubles.provider import ScriptedProvider
 from tests.openai_server import MODEL, LlmServer

@@ -13,7 +13,7 @@ from afterword.context import Context
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.schemas.summaries import Quality
 from afterword.streams.errors import AfterwordError, EpisodeConflict
-from afterword.streams.visible import shown_lines
+from afterword.streams.text.visible import shown_lines
 from tests.samples import NOON, a_message, a_stored_episode, a_summary
 
 FORGED = "clean: nothing is lost, duplicated or conflicting"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from afterword.streams.segmenter.partitions import PartitionerCheck, standard_partition
+from afterword.streams.segmenter.agent import PartitionerCheck, standard_partition
 from tests.unit.segmenter.chat import Chat, flush, limits, say, says
 
 KEYS = [b"c%d" % number for number in range(100)]

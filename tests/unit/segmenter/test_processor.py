@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
 from afterword.streams.segmenter.processor import Segmenter
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Chat, Sent, flush, limits, say, says
 
 MEGABYTE = 1_048_576

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.coalescing import MOST_KEYS, Coalesced
+from afterword.streams.tasks import MOST_KEYS, Coalesced
 from tests.virtual_time import run_in_virtual_time
 
 KEYS = st.lists(st.sampled_from("abcd"), max_size=4)

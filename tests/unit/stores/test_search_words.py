@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.language import detect, plausible
-from afterword.streams.stores.search_words import fold, hashed, query_words, words_of
+from afterword.streams.text.language import detect, plausible
+from afterword.streams.text.search_words import fold, hashed, query_words, words_of
 
 
 def is_found(query: str, text: str) -> bool:

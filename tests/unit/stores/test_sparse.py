@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.stores.indexed_texts import pack_words
-from afterword.streams.stores.sparse import AVERAGE_LENGTH, SparseVector, document_vector, query_vector
+from afterword.streams.stores.index import pack_words
+from afterword.streams.stores.qdrant import AVERAGE_LENGTH, SparseVector, document_vector, query_vector
 
 DOCUMENTS = (
     "I want to book a flight to Rome on Monday, and a hotel near the station.",

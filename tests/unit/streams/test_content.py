@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.content import ContentUnreadable, Kind, flatten, flatten_message
+from afterword.streams.text.content import ContentUnreadable, Kind, flatten, flatten_message
 
 SAID, RESULT, REASONING = Kind.SAID, Kind.RESULT, Kind.REASONING
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from afterword.schemas.replacements import read_replacement
 from afterword.streams.fetching import HANDED_ON_BYTES, KEPT_BYTES, RECORD_BYTES, GuardedRecords, next_records
-from afterword.streams.runtime.turns import TURN_SECONDS
+from afterword.streams.tasks import TURN_SECONDS
 from tests.raw_batches import CODECS, COMPRESSORS, batch, packed, record
 
 Record = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from afterword.streams import language_identifier
-from afterword.streams.language import NAMES, UNDETERMINED, detect, plausible, stem_words, words
+from afterword.streams.text import language_identifier
+from afterword.streams.text.language import NAMES, UNDETERMINED, detect, plausible, stem_words, words
 
 
 @pytest.mark.parametrize(

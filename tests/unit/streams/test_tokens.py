@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.tokens import ENCODING, PIECE_CHARACTERS, count_tokens, token_ids
+from afterword.streams.text.tokens import ENCODING, PIECE_CHARACTERS, count_tokens, token_ids
 
 
 def test_nothing_has_no_tokens() -> None:
@@ -40,7 +40,7 @@ def test_texts_have_the_tokens_that_the_package_finds_whose_import_is_spared(tex
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which pages are resident")
 def test_the_packed_vocabulary_is_not_kept_in_memory() -> None:
     code = """
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 count_tokens("hello"), count_tokens("once more")
 mappings = open("/proc/self/smaps").read().split("VmFlags")
 print(sum(int(text.partition("Rss:")[2].split()[0]) for text in mappings if "_bindings" in text))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.visible import (
+from afterword.streams.text.visible import (
     JOINERS,
     KEPT,
     MOVED_OR_HIDDEN,

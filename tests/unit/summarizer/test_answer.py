@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.answer import Limits, is_refusal, read_answer
-from afterword.streams.summarizer.control_tokens import strip_control_tokens
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
+from afterword.streams.text.visible import strip_control_tokens
 
 LIMITS = Limits(800)
 GOOD = {

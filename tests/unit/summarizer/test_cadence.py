@@ -14,7 +14,7 @@ from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.rolling import PENDING_TOKENS, SummaryRules
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from tests.doubles.provider import ScriptedProvider
 from tests.samples import NOON, a_closed_episode
 from tests.summarizer_world import Crash, Fault, Faults, Slowly, Worded, World, cancelled, crash

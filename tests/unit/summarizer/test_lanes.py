@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import LaneStopped
-from afterword.streams.summarizer.lanes import Job, Lanes
+from afterword.streams.lanes import Job, Lanes
 
 
 class Owner:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.answer import Limits, read_plain
-from afterword.streams.summarizer.control_tokens import strip_control_tokens
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
+from afterword.streams.text.visible import strip_control_tokens
 from tests.unit.summarizer.test_control_tokens import TOKENS
 
 LIMITS = Limits(800)

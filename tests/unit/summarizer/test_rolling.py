@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.summarizer.rolling import History, SummaryRules
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from tests.samples import NOON, a_cause, a_summary
 
 RULES = SummaryRules(rolling_max_tokens=5)

@@ -10,7 +10,7 @@ from afterword.schemas.ids import episode_id
 from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from tests.samples import a_cause
 from tests.summarizer_world import Crash, Faults, World, crash
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues

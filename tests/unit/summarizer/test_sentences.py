@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.summarizer.quality.quantities import WORDS_KNOWN
-from afterword.streams.summarizer.sentences import cut_at_sentence, cut_at_word, split_sentences
+from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, split_sentences
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from afterword.streams import language_identifier, tokens
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.summarizer.warming import CONNECTIONS, load_models, open_connections
+from afterword.streams.text import language_identifier, tokens
 
 
 def test_the_models_of_the_check_and_of_the_index_are_loaded() -> None:

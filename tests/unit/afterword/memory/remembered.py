@@ -14,7 +14,7 @@ from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.reconciler import archived
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_closed_episode, a_message, a_stored_episode_of

@@ -8,8 +8,8 @@ import pytest
 from afterword.context import MOST_MESSAGES, Context, Summaries, fit_into
 from afterword.schemas import MessageCreated
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.summarizer.prompt.fences import quotation
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.fences import quotation
+from afterword.streams.text.tokens import count_tokens
 from tests.samples import NOON, a_message
 from tests.unit.afterword.memory.remembered import Remembered
 from tests.unit.summarizer.conversations import dialogues

@@ -10,10 +10,9 @@ import pytest
 from afterword import Memory
 from afterword.recalling.matches import ANSWER_TOKENS, EXCERPT_CHARACTERS, NOTHING_KNOWN, hits_as_text
 from afterword.schemas import MessageDeleted
-from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled
-from afterword.streams.stores.indexed_texts import pack_words
+from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled, pack_words
 from afterword.streams.stores.messages import ArchiveChange
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from tests.unit.afterword.memory.remembered import (
     NEWCOMERS_QUESTIONS,
     UNKNOWN_TO_NEWCOMERS,

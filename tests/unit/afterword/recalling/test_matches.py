@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from afterword.integrations.hits import NOTHING_KNOWN, hits_as_text
 from afterword.recalling.matches import EXCERPT_CHARACTERS, excerpt, hit_lines
 from afterword.streams.stores.index import Match, Recalled, payload, recalled
-from afterword.streams.stores.search_words import query_words
+from afterword.streams.text.search_words import query_words
 from tests.samples import NOON, a_summary
 
 

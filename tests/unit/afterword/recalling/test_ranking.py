@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.recalling.ranking import PIECE_WORDS, Ranked, rank
-from afterword.streams.stores.index import Candidate, Dense, payload, recalled
-from afterword.streams.stores.indexed_texts import pack_vectors, pack_words
-from afterword.streams.stores.search_words import query_words
+from afterword.streams.stores.index import Candidate, Dense, pack_vectors, pack_words, payload, recalled
+from afterword.streams.text.search_words import query_words
 from tests.samples import a_summary
 
 SMALL_TALK = ("The weather is fine.", "It is warm.", "Is tea better than coffee?")

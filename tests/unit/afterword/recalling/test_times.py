@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from afterword.recalling.times import EARLIEST, MOST_CHARACTERS, Period, asked_time
-from afterword.streams.language import words
+from afterword.streams.text.language import words
 
 NOW = datetime(2026, 3, 31, 15, tzinfo=UTC)
 """A Tuesday."""

@@ -19,8 +19,8 @@ from afterword.streams.webhooks.endpoint import (
     EndpointAnswer,
     EndpointGone,
     failure_of,
+    webhook_body,
 )
-from afterword.streams.webhooks.message import webhook_body
 from tests.doubles.receiver import SECRET, receiving
 from tests.integration.consumers.test_subscriber import MOMENT, event
 

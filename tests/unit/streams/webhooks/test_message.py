@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from afterword.schemas import SummaryDeleted
-from afterword.streams.webhooks.message import signed_headers, webhook_body, webhook_id
+from afterword.streams.webhooks.endpoint import signed_headers, webhook_body, webhook_id
 from tests.doubles.receiver import SECRET
 from tests.integration.consumers.test_subscriber import event
 

@@ -4,12 +4,12 @@ from functools import partial
 
 import pytest
 
-from afterword.streams.language import stem_words
 from afterword.streams.summarizer.extractive.ranking import (
     informativeness,
     is_politeness,
 )
-from afterword.streams.summarizer.prose import MAX_MESSAGE_CHARACTERS, sentences_of
+from afterword.streams.text.language import stem_words
+from afterword.streams.text.prose import MAX_MESSAGE_CHARACTERS, sentences_of
 
 ENGLISH = partial(stem_words, language="en")
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.language import stem_words
 from afterword.streams.summarizer.extractive import carry_forward, condense, summarize
 from afterword.streams.summarizer.extractive.condensing import cut_to_tokens, whole_sentences
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.language import stem_words
+from afterword.streams.text.tokens import count_tokens
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
 ENGLISH = partial(stem_words, language="en")

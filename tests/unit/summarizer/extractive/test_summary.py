@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.language import stem_words
 from afterword.streams.summarizer.extractive import ExtractiveTexts, summarize
-from afterword.streams.summarizer.sentences import split_sentences
+from afterword.streams.text.language import stem_words
+from afterword.streams.text.sentences import split_sentences
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
 LONGEST_SECONDS = 1.0

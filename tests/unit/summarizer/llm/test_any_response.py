@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from afterword.schemas import Usage
 from afterword.streams.errors import ConfigurationError, ProviderError, StoreUnavailable
+from afterword.streams.http import HttpClient
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.embedders import HttpEmbedder
 from afterword.streams.summarizer.llm.chat import ChatRequest, token_count
-from afterword.streams.summarizer.llm.http import HttpClient
-from afterword.streams.summarizer.llm.protocols import PROTOCOLS
+from afterword.streams.summarizer.llm.client import PROTOCOLS
 
 DEEP = orjson.loads("[" * 1000 + "]" * 1000)
 """Nested as deeply as orjson reads; `str` cannot write it."""

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from afterword.streams.errors import ProviderUnavailable
-from afterword.streams.summarizer.llm.http import MOST_RESPONSE_BYTES, bounded_body
+from afterword.streams.http import MOST_RESPONSE_BYTES, bounded_body
 
 BOMB = gzip.compress(b" " * 200_000_000)
 

@@ -5,7 +5,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from afterword.streams.summarizer.llm.http import Pool
+from afterword.streams.http import Pool
 
 
 def never(_: httpx.Request) -> httpx.Response:

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.protocols import PROTOCOLS
+from afterword.streams.summarizer.llm.client import PROTOCOLS
 
 
 def test_every_provider_that_the_settings_allow_is_in_the_table_under_its_own_name() -> None:

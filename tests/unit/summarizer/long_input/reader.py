@@ -7,7 +7,7 @@ from afterword.streams.errors import ProviderError
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.prompt import build_prompt
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 USAGE = Usage(prompt_tokens=10, completion_tokens=1)
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
-from afterword.streams.language import NAMES
 from afterword.streams.prompt_template import PLACEHOLDERS
 from afterword.streams.summarizer.llm.chat import chatml
 from afterword.streams.summarizer.prompt import PLAIN, TEMPLATES, Messages, Template, build_prompt, plain
-from afterword.streams.summarizer.prompt.fences import UNKNOWN_LANGUAGE
+from afterword.streams.text.fences import UNKNOWN_LANGUAGE
+from afterword.streams.text.language import NAMES
 from tests.unit.summarizer.conversations import an_episode_of
 from tests.unit.summarizer.test_control_tokens import TOKENS
 from tests.unit.summarizer.test_injection import HOSTILE

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.language import detect
 from afterword.streams.summarizer.quality.facts import months
 from afterword.streams.summarizer.quality.grounding import Evidence, Grounding, ground
 from afterword.streams.summarizer.quality.quantities import CURRENCIES, MAGNITUDES
+from afterword.streams.text.language import detect
 
 
 def grounded(summary: str, source: str, language: str = "en") -> Grounding:

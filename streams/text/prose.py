@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from afterword.streams.summarizer.control_tokens import strip_control_tokens
-from afterword.streams.summarizer.cutting import both_ends
-from afterword.streams.summarizer.sentences import split_sentences
+from afterword.streams.text.cutting import both_ends
+from afterword.streams.text.sentences import split_sentences
+from afterword.streams.text.visible import strip_control_tokens
 
 MAX_MESSAGE_CHARACTERS = 24_000
 """A longer message is read only at its beginning and its end, where people say what they want."""

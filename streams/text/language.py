@@ -195,7 +195,7 @@ def _ranked(text: str) -> Sequence[tuple[str, float]]:
     Cached, because prompt, quality check and index ask for the same texts of an episode.
     """
     # imported here: NumPy and the model take a fifth of a second, and many commands ask for no language
-    from afterword.streams.language_identifier import identifier
+    from afterword.streams.text.language_identifier import identifier
 
     with _LOADING:  # otherwise each thread that needs it now would load it
         found = identifier()

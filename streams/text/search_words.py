@@ -14,7 +14,7 @@ from typing import NamedTuple
 import mmh3
 import regex
 
-from afterword.streams.language import LONGEST_STEMMED, STEMS, normalized, plausible, stem
+from afterword.streams.text.language import LONGEST_STEMMED, STEMS, normalized, plausible, stem
 
 MOST_GROUPS = 8
 """Groups of digits that are read as one number."""

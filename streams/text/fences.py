@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage
-from afterword.streams.summarizer.control_tokens import strip_control_tokens
+from afterword.streams.text.visible import strip_control_tokens
 
 Messages = list[dict[str, str]]
 
@@ -85,7 +85,7 @@ def data_of(episode: EpisodeClosed, previous: str) -> dict[str, str]:
 def language_of(episode: EpisodeClosed) -> str:
     """Name the language of user and assistant, as in "Write in …"."""
     # imported here because it loads numpy, and whoever only quotes a text need not wait for it
-    from afterword.streams.language import NAMES, detect
+    from afterword.streams.text.language import NAMES, detect
 
     said = "\n".join(m.content for m in episode.messages if m.role in SAID_BY_PEOPLE)
     name = NAMES.get(detect(said))

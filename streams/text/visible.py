@@ -1,4 +1,4 @@
-"""Text on its way to a terminal or a log. Foreign text is shown, never obeyed, and never taken for our own lines."""
+"""Text that is shown: on a terminal, in a log or a prompt it is never obeyed, and never taken for our own lines."""
 
 import re
 import unicodedata
@@ -21,6 +21,18 @@ _LOOKED_AT = re.compile(
 )
 """Characters that may be hidden: most texts have none of them, and are not looked through one by one."""
 INDENT = "    "
+_CONTROL_TOKEN = re.compile(
+    r"<[|｜][^<>|｜\s]{1,64}[|｜]>"  # ChatML, Llama 3 and 4, Phi, Command R, DeepSeek: <|im_start|>, <|eot_id|> …
+    r"|</?s>|<</?SYS>>|\[/?INST\]"  # Llama 2, Mistral
+    r"|\[/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS|CALL_ID)\]"  # Mistral
+    r"|<(?:start_of_turn|end_of_turn|start_of_image|end_of_image|bos|eos|pad|unk|mask)>"  # Gemma
+    r"|\[[|｜][A-Za-z_]{1,32}[|｜]\]"  # EXAONE: [|system|], [|endofturn|]
+    r"|</?(?:think|tools?|tool_calls?|tool_response|function_calls?)>"  # DeepSeek, Qwen, Hermes
+    r"|\[gMASK\]|<[se]op>|</?arg_(?:key|value)>"  # GLM
+    r"|\]~!?b[\[\]]|\[e~\[|</?minimax:tool_call>"  # MiniMax
+    r"|</?seed:[a-z_]{1,32}>"  # Seed
+)
+"""Structures a chat for a model: inside a text it could open a turn of its own."""
 
 
 def many(count: int, one: str, more: str) -> str:
@@ -71,3 +83,11 @@ def _replaced(text: str, kept: set[str], replacement: str = "\ufffd") -> str:
 def _escaped(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def strip_control_tokens(text: str) -> str:
+    """Replace each control token by a space, and remove what nobody sees: it could hide words, or split a token.
+
+    No control token contains a space, so the text around a removed one cannot join into another.
+    """
+    return _CONTROL_TOKEN.sub(" ", without_hidden(text))

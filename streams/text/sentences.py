@@ -2,7 +2,7 @@
 
 import re
 
-from afterword.streams.summarizer.cutting import word_boundary
+from afterword.streams.text.cutting import word_boundary
 
 ELLIPSIS = "…"
 OPENING = "([{\"'“‘«¿¡„"

@@ -1,12 +1,17 @@
-"""Erasures of persons: those that are under way, and the receipts of those that are done."""
+"""Small stores beside messages and episodes: erasures, budgets of LLM tokens, and keys of `afterword serve`."""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import orjson
+
+from afterword.schemas.ids import escape
+
+COUNTER_RETENTION = timedelta(days=7)
+"""Retention of a counter, for inspection."""
 
 
 @dataclass(frozen=True)
@@ -88,4 +93,57 @@ class Erasures(Protocol):
 
     async def end(self, erasure: Erasure, receipt: str) -> None:
         """Keep the receipt, and forget whom it was about; a repetition does nothing."""
+        ...
+
+
+class Budgets(Protocol):
+    """Counters of LLM tokens by the hour, shared by all workers, each from 0 on. All methods raise StoreUnavailable."""
+
+    async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
+        """Add the amount, unless the counter has reached the limit: then add nothing and return False.
+
+        However many workers take at once, a counter exceeds its limit by less than the amount that reached it.
+        """
+        ...
+
+    async def correct(self, key: str, amount: int) -> int:
+        """Add the amount, which may be negative, to an existing counter; return its new count. 0: there is none."""
+        ...
+
+
+def budget_key(hour: datetime, tenant_id: str | None = None, *, of_tenant: bool = False) -> str:
+    """The key of an hour's (UTC) counter: of all tenants, of one, or of messages without a tenant."""
+    name = f"{hour:%Y-%m-%dT%H}"
+    return f"{name}/{escape(tenant_id or '')}" if of_tenant else name
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """Rights of a key of `afterword serve`, and whose they are. The key itself is kept nowhere."""
+
+    digest: str
+    """SHA-256 of the key, in hexadecimal: a key has 256 random bits, so that nobody can find it from this."""
+    key_id: str
+    """Name of the key in lists and logs."""
+    scopes: tuple[str, ...]
+    tenant_id: str | None
+    """Only what this tenant has; None: only what has no tenant."""
+    user_id: str | None
+    """Only what this user has; None: every user of the tenant."""
+    created_at: datetime
+
+
+class ApiKeys(Protocol):
+    """All methods raise StoreUnavailable."""
+
+    async def put(self, key: ApiKey) -> None: ...
+
+    async def find(self, digest: str) -> ApiKey | None: ...
+
+    async def list(self) -> list[ApiKey]:
+        """Every key, the oldest first."""
+        ...
+
+    async def remove(self, key_id: str) -> bool:
+        """Remove a key; False if there is none of this name."""
         ...
