@@ -49,7 +49,7 @@ ASKED_AT_ONCE = 1000
 
 class MessagesGrown(AfterwordError):
     """{topic} has {found} partitions, and the segmenter has read it with {before}: nothing was changed. See
-    docs/how-to/grow-partitions.md"""
+    docs/how-to/scale.md"""
 
 
 class SegmenterCameBack(AfterwordError):

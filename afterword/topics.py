@@ -258,7 +258,7 @@ async def _with_growth(
         return list(reports)
     problems = [
         f"it has {found.partitions} partitions, and {group} has read it with {before}: it reads no more; see "
-        "docs/how-to/grow-partitions.md"
+        "docs/how-to/scale.md"
         for group in (kafka.segmenter_id, kafka.archiver_id)
         if (before := await read_with(admin, group, kafka.messages_topic)) is not None and before < found.partitions
     ]

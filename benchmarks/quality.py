@@ -257,7 +257,7 @@ def _stem(word: str) -> str:
     return str(Stemmer.Stemmer("english").stemWord(word))
 
 
-# Titles without an LLM, to be judged by people: docs/titles.md says how
+# Titles without an LLM, to be judged by people: docs/summaries.md says what a good one is
 
 
 def titles() -> list[str]:

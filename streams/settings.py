@@ -324,7 +324,7 @@ class Engine(Section):
 class Episodes(Section):
     trigger: Trigger = Field(
         10,
-        description="end of an episode: a number of messages, a preset or conditions; see docs/triggers.md",
+        description="end of an episode: a number of messages, a preset or conditions; see docs/segmentation.md",
         json_schema_extra={"type_name": "whole number, name of a preset, or JSON"},
     )
     trigger_tokens: int = Field(

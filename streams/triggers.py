@@ -53,7 +53,7 @@ class Condition(NamedTuple):
 
     name: str
     meaning: str
-    """Its fulfilment in words, as `docs/triggers.md` has it."""
+    """Its fulfilment in words, as `docs/segmentation.md` has it."""
     least: int | None
     """The lowest whole number that it takes; None: any number of more than 0."""
     compile: Callable[[Any], Fires]

@@ -1,6 +1,6 @@
-"""Hooks of MkDocs: the site's navigation is the README's, and links that leave `docs/` lead to pages made of the files.
+"""Hooks of MkDocs: the README's last section is the navigation, and links that leave `docs/` get pages of their own.
 
-The texts are those of the repository, unchanged but for the addresses in their links.
+The pages are the repository's files; only the addresses in their links change.
 """
 
 import json
@@ -8,7 +8,7 @@ import posixpath
 import re
 import subprocess
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,17 @@ LOADED = re.compile(
 BEFORE_LIST = re.compile(r"^(?![-*] |\d+\. )\S.*\n(?=[-*] |\d+\. )", re.MULTILINE)
 INDENTED = re.compile(r"^ {2}(?= *\S)", re.MULTILINE)
 CODE_FENCE = "`" * 5
+DOCUMENTATION = "\n## Documentation\n"
+"""Heading of the README's last section."""
+LOOKED_UP = ("Reference", "Internals", "Project")
+"""Sections whose pages come after the others in a search."""
 LANGUAGES = {".py": "python", ".json": "json", ".yml": "yaml", ".yaml": "yaml", ".ts": "typescript", ".sh": "bash"}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Take navigation and version from the repository."""
     sections = sections_of((ROOT / README).read_text())
+    config.extra["looked_up"] = {page_of(path) for title in LOOKED_UP for _, path in sections[title]}
     pages = {title: [(name, pages_of(path)) for name, path in links] for title, links in sections.items()}
     config.nav = [page_of(README)] + [{title: [_entry(*one) for one in links]} for title, links in pages.items()]
     listed = {title: [uri for _, uris in links for uri in uris] for title, links in pages.items()}
@@ -65,9 +70,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Let the links lead to the site's own pages, lists be lists, and diagrams be pictures."""
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Any) -> str:
+    """Point links to the site's own pages, make lists and diagrams work, and rank the page in the search."""
     uri: str = page.file.src_uri
+    page.meta["search"] = search_rank(uri, config.extra["looked_up"])
     path = path_of(uri)
     within = path if (ROOT / path).is_dir() else posixpath.dirname(path)
 
@@ -91,9 +97,16 @@ def on_post_build(config: MkDocsConfig) -> None:
             raise PluginError(f"{page} loads something from elsewhere: {found[0]}")
 
 
+def search_rank(uri: str, looked_up: Collection[str]) -> dict[str, bool | float]:
+    """Rank how-tos first, reference and internals last, and leave out files from outside `docs/`."""
+    if uri.startswith(f"{ELSEWHERE}/"):
+        return {"exclude": True}
+    return {"boost": 0.5 if uri in looked_up or uri.startswith("adr/") else 2}
+
+
 def sections_of(readme: str) -> dict[str, list[tuple[str, str]]]:
     """Names and paths of the pages in the README's last section, by the title of their paragraph."""
-    paragraphs = readme.partition("\n## More\n")[2].split("\n\n")
+    paragraphs = readme.partition(DOCUMENTATION)[2].split("\n\n")
     titled = [(re.match(r"\s*\*\*(.+?)\*\*:", paragraph), paragraph) for paragraph in paragraphs]
     return {title[1]: [(link["name"], link["target"]) for link in NAMED.finditer(p)] for title, p in titled if title}
 

@@ -110,7 +110,7 @@ class SourceRecreated(EngineError):
 class SourceGrown(EngineError):
     """{topic} has {found} partitions, and was read while it had {expected}: keys have moved to other partitions, away
     from what came before. Nothing more is read. Move to a new topic with {found} partitions: see
-    docs/how-to/grow-partitions.md"""
+    docs/how-to/scale.md"""
 
 
 class ChangelogMismatch(EngineError):

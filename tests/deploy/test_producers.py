@@ -29,7 +29,9 @@ TOPIC = "messages"
 
 def program(title: str) -> str:
     """The code below a heading of the page."""
-    found = re.search(rf"^## {re.escape(title)}\n```\w+\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    found = re.search(
+        rf"^## {re.escape(title)}\n(?:<!--.*-->\n)?```\w+\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
     assert found, title
     return found[1]
 

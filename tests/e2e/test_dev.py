@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from afterword.embedded import Process
-from tests.e2e.test_tutorial import development, shell
+from tests.e2e.test_how_to import development, shell
 from tests.processes import until
 
 pytestmark = pytest.mark.nightly

@@ -1,14 +1,17 @@
-"""Names in the pages exist: tests, files, settings, commands, options."""
+"""Names in the pages exist: tests, files, settings, commands, options. Programs compile."""
 
+import ast
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 
 from afterword.cli import app
 from afterword.streams.settings import FILE_SUFFIX, Settings, is_secret, locations, variable
+from tests.blocks import COMMANDS, blocks
 from tools.reference.settings import reference
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +49,19 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 @pages
+def test_programs_compile(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "python":
+            compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pages
+def test_options_of_commands_exist(page: Path) -> None:
+    lines = [line for block in blocks(page) if block.language in COMMANDS for line in block.code.splitlines()]
+    assert [line for line in lines if unknown_options(line)] == []
+
+
+@pages
 def test_tests_that_are_named_exist(page: Path) -> None:
     assert set(TEST.findall(page.read_text())) - existing_tests() == set()
 
@@ -69,6 +85,24 @@ def test_every_row_of_the_systems_that_are_replaced_is_answered_with_a_test() ->
     rows = {f"{system}{n}" for system, last in zip("ABCD", (14, 19, 9, 9), strict=True) for n in range(1, last + 1)}
     answered = {line.split("|")[1].strip() for line in text.splitlines() if TEST.search(line.rpartition("| ")[2])}
     assert rows - answered == set()
+
+
+def unknown_options(line: str) -> set[str]:
+    """Options that the command of a line does not have: of its first word `afterword` to a pipe or its end."""
+    words = line.partition("#")[0].split()
+    if "afterword" not in words:
+        return set()
+    command: Any = typer.main.get_command(app)
+    given = []
+    for word in words[words.index("afterword") + 1 :]:
+        if word in ("|", "<", ">", "&&"):
+            break
+        if word in getattr(command, "commands", {}):
+            command = command.commands[word]
+        elif word.startswith("-") and word != "-":
+            given.append(word.partition("=")[0])
+    known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    return set(given) - known - {"--help", "--version"}
 
 
 def code(text: str) -> list[str]:

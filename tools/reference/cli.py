@@ -8,30 +8,32 @@ from tools.reference.markdown import NOTHING, table
 Command = Any
 """Click's, which Typer is made from and does not export."""
 
+EVERYWHERE = ("help", "as_json")
+"""Options that the heading describes."""
 HEADING = """\
 # Command line
 
 Made by `make docs` from `afterword/commands`; do not edit it by hand.
 
-Every command has `--help`; `afterword --version` prints the version and the commit that it was built from. Results go
-to standard output, logs and errors to standard error. If standard output is not a terminal, tables are printed as lines
-with tab-separated cells.
+Every command has `--help`, and most have `--json`, which prints JSON for programs. `afterword --version` prints the
+version and the commit it was built from. Results go to standard output, logs and errors to standard error. If standard
+output is not a terminal, tables are printed as tab-separated lines.
 
 | exit code | meaning |
 | --- | --- |
-| 0 | success; also when `dev`, `watch` or a worker was stopped by a signal |
-| 1 | a failure, or a check that did not pass: see the last line of standard error, or the report |
-| 2 | a setting, topic or argument is missing or wrong: the last line of standard error names it; \
-or `audit --wait` ran out: the report says what is missing |
+| 0 | success, also when `dev`, `watch` or a worker was stopped by a signal |
+| 1 | a failure, or a check that did not pass: see the report, or the last line of standard error |
+| 2 | a setting, topic or argument is missing or wrong and is named on standard error; \
+or `audit --wait` timed out, and the report says what is missing |
 
 | environment variable | meaning |
 | --- | --- |
 | `AFTERWORD_…` | [settings](../settings.md), for every command; an unknown one is an error |
 | `AFTERWORD_CONFIG` | TOML file with settings; `afterword dev` writes one |
-| `OTEL_…` | where workers and `produce` send [traces](../how-to/observe.md#traces); without it there are none |
+| `OTEL_…` | where workers and `produce` send [traces](../how-to/observe.md#traces); without it, nowhere |
 
-Unless one of them names a file or a server, commands and programs take `.afterword/afterword.toml` in the current
-directory, or in the nearest one above it, if it is this user's. Commands say so on standard error.
+If none of them names a file or a server, commands and programs use `.afterword/afterword.toml` in the current directory
+or the nearest one above it, if it belongs to this user. Commands say so on standard error.
 """
 
 
@@ -50,7 +52,7 @@ def _sections(command: Command, name: str, parent: Any) -> Iterator[str]:
 
 
 def _section(command: Command, context: Any) -> str:
-    parameters = [parameter for parameter in command.get_params(context) if parameter.name != "help"]
+    parameters = [parameter for parameter in command.get_params(context) if parameter.name not in EVERYWHERE]
     rows = [_row(parameter, *parameter.get_help_record(context)) for parameter in parameters]
     shown = "\n" + table(("argument or option", "default", "meaning"), rows) if rows else ""
     return f"## {context.command_path}\n{command.help}\n{shown}"

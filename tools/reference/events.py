@@ -26,8 +26,8 @@ Made by `make docs` from `schemas` and `afterword/contract.py`; do not edit it b
 
 On every topic the key is the `conversation_id` in UTF-8, and the value is JSON in UTF-8. Times are RFC 3339 with an
 offset. Events that Afterword writes have every field. In events that you write, unknown fields are ignored. An invalid
-record becomes a [dead letter](#dead-letters). See also the limits of [sizes](../segmentation.md#sizes), and how
-[ids](../segmentation.md#ids) are made.
+record becomes a [dead letter](#dead-letters). [Segmentation](../segmentation.md) has the limits of
+[sizes](../segmentation.md#sizes) and the form of [ids](../segmentation.md#ids).
 
 ## Topics
 The names are the defaults. Changelogs are internal.
@@ -35,19 +35,19 @@ The names are the defaults. Changelogs are internal.
 """
 HEADERS = """
 ## Headers
-Afterword writes CloudEvents 1.0 headers in binary mode. Your messages need no headers: the type is that of `ce_type`,
-otherwise the field `type`, otherwise `message.created`. Structured mode (`content-type: application/cloudevents+json`)
-is accepted too.
+Afterword writes CloudEvents 1.0 headers in binary mode. Your messages need no headers: the type is that of
+`ce_type`, else of the field `type`, else `message.created`. Structured mode
+(`content-type: application/cloudevents+json`) is accepted too.
 
 """
 PARTS = """
 ## Parts
-Objects inside of events.
+Objects inside events.
 """
 DEAD_LETTERS = """
 ## Dead letters
-A dead letter has key, value and headers of the original record, and these headers, whose values are text in UTF-8. To
-recover, see [dead letters](../how-to/dead-letters.md).
+A dead letter has the key, value and headers of the original record, and these headers as UTF-8 text. To recover, see
+[dead letters](../how-to/dead-letters.md).
 
 """
 WRITERS = {"input": "You write it.", "output": "Afterword writes it."}
@@ -108,9 +108,14 @@ def _anchor(heading: str) -> str:
 
 def _event(event: EventType) -> str:
     schema = event_schema(event)
-    shown = json.dumps(example(event), indent=2, ensure_ascii=False)
     heading = f"\n## {event.name}\n{WRITERS[event.direction]} {_described(schema)}"
-    return f"{heading}{_fields(schema)}\n```json\n{shown}\n```\n"
+    return f"{heading}{_fields(schema)}\n```json\n{_shown(example(event))}\n```\n"
+
+
+def _shown(value: Mapping[str, object]) -> str:
+    """JSON with a field on each line, and what is nested on one line."""
+    fields = (f"  {json.dumps(name)}: {json.dumps(field, ensure_ascii=False)}" for name, field in value.items())
+    return "{\n" + ",\n".join(fields) + "\n}"
 
 
 def _described(schema: Schema) -> str:
@@ -146,6 +151,8 @@ def _type(schema: Schema) -> str:
         return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{choice}`" for choice in schema["enum"])
+    if schema.get("minLength") and schema.get("maxLength"):
+        return f"text, {schema['minLength']} to {schema['maxLength']} characters"
     return ", ".join([_name(schema), *_bounds(schema)])
 
 

@@ -50,5 +50,5 @@ async def stops(lab: Lab, worker: Process) -> None:
     assert await lab.exit_code(worker) > 0
     [error] = {line["error"] for line in said(worker, "partition_failed")}
     assert error.startswith(f"{lab.source} has {lab.partitions} partitions, and was read while it had 2:")
-    assert error.endswith("see docs/how-to/grow-partitions.md")
+    assert error.endswith("see docs/how-to/scale.md")
     assert "\n" not in error
