@@ -38,8 +38,7 @@ def create(
     if (tenant is None) != no_tenant:
         raise typer.BadParameter("give either --tenant or --no-tenant")
     with extra_required("serve", "afterword keys"):
-        from afterword.serving.keys import new_key
-        from afterword.serving.principal import SCOPES
+        from afterword.serving.principal import SCOPES, new_key
     if unknown := sorted(set(scope) - SCOPES):
         raise typer.BadParameter(f"{unknown[0]!r} is no scope; there are {', '.join(sorted(SCOPES))}")
     key, record = new_key(tuple(sorted(set(scope))), tenant, user)

@@ -1,41 +1,43 @@
-"""The composition root of `afterword serve`: opens what the routes use, and puts the application together."""
+"""The composition root of `afterword serve`: opens what the routes use and warms it up, and puts the app together."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
+import structlog
+from aiokafka.errors import KafkaError
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
+from starlette.datastructures import MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from afterword.erasing.eraser import Eraser
 from afterword.erasing.requests import ErasureRunner
 from afterword.memory import Memory
 from afterword.producer import Producer
 from afterword.serving import erasures, events, manual, mcp, operating, reading, writing
-from afterword.serving.access import AccessMiddleware
-from afterword.serving.bodies import BODIES
 from afterword.serving.feed import Feed
-from afterword.serving.keys import KeyHolders
 from afterword.serving.page import app as page
 from afterword.serving.page.arriving import RecentMessages
 from afterword.serving.page.live import LagReader
 from afterword.serving.page.visitor import Seal
-from afterword.serving.paths import EncodedPaths
-from afterword.serving.principal import Authenticator, Nobody
-from afterword.serving.problems import RESPONSES, ProblemDocument, add_handlers
-from afterword.serving.rates import STREAMS_OF_A_KEY, Rates, Streams
-from afterword.serving.sending import Outbox
+from afterword.serving.principal import STREAMS_OF_A_KEY, Authenticator, KeyHolders, Nobody, Rates, Streams
+from afterword.serving.problems import RESPONSES, ProblemDocument, add_handlers, fault_response
+from afterword.serving.requests import BODIES, EncodedPaths
 from afterword.serving.services import Services
 from afterword.serving.tokens import token_holders
-from afterword.serving.warming import warm_up
+from afterword.serving.writing import Outbox
+from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.telemetry import Metrics
+from afterword.streams.text.tokens import count_tokens
 from afterword.version import running_version
 
 ROLE = "server"
@@ -54,6 +56,21 @@ BATCH_BYTES = 256 * 1024
 """Most bytes of a batch, a single larger message aside. With the client's 16 KiB a request of 100 messages is three
 batches, each of which waits for the acknowledgement of the one before."""
 DESCRIPTION = "Long-term memory of chat conversations: messages in; context, episodes, recall and events out."
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+NO_STORE = "no-store"
+UNMATCHED = "unmatched"
+
+log = structlog.get_logger(__name__)
+SECONDS = 10.0
+"""Time for all of it; a server without what did not answer by then is ready as well, for what does not need it."""
+CONNECTIONS = 4
+"""Reads at a time, each on a connection of its own."""
+NOBODY = "afterword/warm-up"
+"""Stands for a conversation and a user that are not there."""
 
 
 @asynccontextmanager
@@ -157,3 +174,78 @@ def openapi(app: FastAPI) -> dict[str, Any]:
         document["components"]["schemas"] = made["$defs"] | document["components"]["schemas"]
         app.openapi_schema = document
     return app.openapi_schema
+
+
+class AccessMiddleware:
+    """Middleware around everything else. `logged`: write a line for each request.
+
+    An error that nobody foresaw ends here. After an answer has begun, the server ends the connection.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, logged: bool) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._logged = logged
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        status: int | None = None
+        scope.setdefault("state", {})
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", NO_STORE)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, answer)
+        except Exception as error:  # noqa: BLE001 – the wrapper around every route: uvicorn would log the error's text
+            log.error("request_failed", stage="serve", error_type=type(error).__name__)
+            if status is None:
+                await fault_response()(scope, receive, answer)
+        finally:
+            self._note(scope, 500 if status is None else status, time.perf_counter() - began)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", UNMATCHED)
+        self._metrics.requests.labels(route, str(status)).inc()
+        self._metrics.request_seconds.labels(route).observe(seconds)
+        if self._logged:
+            state = scope["state"]
+            log.info(
+                "request_served",
+                stage="serve",
+                key_id=state.get("key_id"),
+                method=scope["method"],
+                route=route,
+                status=status,
+                count=state.get("count"),
+                milliseconds=round(seconds * 1000, 1),
+            )
+
+
+async def warm_up(memory: Memory, outbox: Outbox) -> None:
+    """Do once what requests do: read a context, search, connect to Kafka. What is away is logged, and left to them."""
+    steps = {
+        "tokens": asyncio.to_thread(count_tokens, NOBODY),
+        "context": asyncio.gather(*[memory.context(NOBODY) for _ in range(CONNECTIONS)]),
+        "recall": memory.recall(NOBODY, user_id=NOBODY, tenant_id=None),
+        "messages": outbox.open(),
+    }
+    await asyncio.gather(*[_warm(name, step) for name, step in steps.items()])
+
+
+async def _warm(name: str, step: Awaitable[object]) -> None:
+    try:
+        async with asyncio.timeout(SECONDS):
+            await step
+    except (AfterwordError, KafkaError, TimeoutError) as error:
+        log.warning("warm_up_failed", stage="serve", step=name, error_type=type(error).__name__)

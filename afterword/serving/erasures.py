@@ -9,10 +9,9 @@ from afterword.context import ANYONE, Owner
 from afterword.erasing.person import Person
 from afterword.erasing.receipt import Receipt
 from afterword.schemas.base import Id, Model, PartyId, Time
-from afterword.serving.bodies import SMALL_BYTES, body_of, described_body
-from afterword.serving.paths import ErasureId
 from afterword.serving.principal import MayErase
 from afterword.serving.problems import NotFound
+from afterword.serving.requests import SMALL_BYTES, ErasureId, body_of, described_body
 from afterword.serving.services import Services
 from afterword.streams.stores.bookkeeping import Erasure
 

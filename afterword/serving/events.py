@@ -17,11 +17,9 @@ from starlette.types import Receive, Scope, Send
 
 from afterword.context import Owner
 from afterword.schemas.base import PartyId
-from afterword.serving.feed import Feed, Reached, StreamFilter
-from afterword.serving.positions import MOST_CHARACTERS, offsets_of, position_id
-from afterword.serving.principal import MayRead, is_still_admitted
+from afterword.serving.feed import MOST_CHARACTERS, Feed, Reached, StreamFilter, offsets_of, position_id
+from afterword.serving.principal import MayRead, Streams, is_still_admitted
 from afterword.serving.problems import NotFound
-from afterword.serving.rates import Streams
 from afterword.serving.reading import Parameters
 from afterword.serving.services import Services
 

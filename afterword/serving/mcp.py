@@ -36,11 +36,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from afterword.memory import Memory
 from afterword.producer import Producer
-from afterword.serving.bodies import read_json
-from afterword.serving.paths import decoded
 from afterword.serving.principal import MayReadOrWrite, Principal
 from afterword.serving.problems import FAILED, NotFound, NotPermitted, RequestInvalid, explained
-from afterword.serving.sending import Outbox
+from afterword.serving.requests import decoded, read_json
 from afterword.serving.services import Services
 from afterword.serving.tools import (
     AgentTool,
@@ -52,6 +50,7 @@ from afterword.serving.tools import (
     require_user,
     tools_of,
 )
+from afterword.serving.writing import Outbox
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Serve, Settings
 from afterword.version import running_version

@@ -1,22 +1,45 @@
-"""Principal of a request: who asks, what they may see, and how that is found."""
+"""Principal of a request: who asks, by a key or a token; what they may see; and how often they may ask."""
 
-from collections.abc import Set
+import hashlib
+import math
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol, get_args
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, NoReturn, Protocol, get_args
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from limits import RateLimitItemPerMinute
+from limits.aio.storage import MemoryStorage
+from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
 from afterword.context import ANYONE, Anyone, Owner
-from afterword.serving.problems import NotPermitted, RequestInvalid, Unauthenticated
+from afterword.schemas.base import utc_milliseconds
+from afterword.serving.problems import NotPermitted, RequestInvalid, TooManyRequests, TooManyStreams, Unauthenticated
 from afterword.serving.services import Services
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys
 
 Permission = Literal["read", "write", "erase", "admin"]
 SCOPES: frozenset[str] = frozenset(get_args(Permission))
 BEARER = HTTPBearer(
     auto_error=False, description="A key of `afterword keys create`, or a token of the identity provider."
 )
+PREFIX = "afw_"
+"""Marks a key for scanners of leaked secrets."""
+KEY_BYTES = 32
+CACHED_SECONDS = 2.0
+"""A revoked key is refused after this time at the latest."""
+MOST_CACHED = 1000
+STREAMS_OF_A_KEY = 500
+"""Most event streams of a key that are open at a time, in one process."""
+
+
+MOST_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True)
@@ -134,3 +157,110 @@ MayRead = Annotated[Principal, requiring("read")]
 MayWrite = Annotated[Principal, requiring("write")]
 MayErase = Annotated[Principal, requiring("erase")]
 MayReadOrWrite = Annotated[Principal, requiring("read", "write")]
+
+
+def new_key(scopes: tuple[str, ...], tenant_id: str | None, user_id: str | None) -> tuple[str, ApiKey]:
+    """Make a key, and what is stored of it."""
+    key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    now = utc_milliseconds(datetime.now(UTC))
+    return key, ApiKey(key_digest(key), secrets.token_hex(4), scopes, tenant_id, user_id, now)
+
+
+def key_digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+class KeyHolders:
+    """An Authenticator. It looks every key up by its digest, so that a wrong one differs in nothing from an unknown."""
+
+    def __init__(self, keys: ApiKeys, clock: Callable[[], float] = time.monotonic) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._known: dict[str, tuple[float, Principal]] = {}
+
+    async def principal(self, token: str | None) -> Principal:
+        if not token:
+            raise Unauthenticated
+        digest = key_digest(token)
+        until, known = self._known.get(digest, (0.0, None))
+        if known is not None and self._clock() < until:
+            return known
+        found = await self._keys.find(digest)
+        if found is None:
+            self._known.pop(digest, None)
+            raise Unauthenticated
+        if len(self._known) >= MOST_CACHED:
+            self._known.clear()
+        principal = holder(found)
+        self._known[digest] = self._clock() + CACHED_SECONDS, principal
+        return principal
+
+
+def holder(key: ApiKey) -> Principal:
+    """The principal of a key."""
+    user_id = ANYONE if key.user_id is None else key.user_id
+    return Principal(key.key_id, frozenset(key.scopes), key.tenant_id, user_id)
+
+
+class Rates:
+    """Requests of the last minute, by name. `per_minute`: the most of one name; 0: any number."""
+
+    def __init__(self, per_minute: int) -> None:
+        self._limit = RateLimitItemPerMinute(per_minute) if per_minute else None
+        self._counters = SlidingWindowCounterRateLimiter(MemoryStorage())
+        self._valid: set[bytes] = set()
+        """Digests of tokens that were valid when they were last seen: these are no guesses."""
+
+    def knows(self, token: str | None) -> bool:
+        return _digest(token) in self._valid
+
+    def remember(self, token: str | None) -> None:
+        if len(self._valid) >= MOST_REMEMBERED:
+            self._valid.clear()
+        self._valid.add(_digest(token))
+
+    def forget(self, token: str | None) -> None:
+        self._valid.discard(_digest(token))
+
+    async def take(self, name: str) -> None:
+        """Count a request. Raises: TooManyRequests."""
+        if self._limit is None or await self._counters.hit(self._limit, name):
+            return
+        await self._refuse(self._limit, name)
+
+    async def _refuse(self, limit: RateLimitItemPerMinute, name: str) -> NoReturn:
+        until = (await self._counters.get_window_stats(limit, name)).reset_time
+        raise TooManyRequests(limit=limit.amount, retry_after=max(1, math.ceil(until - time.time())))
+
+    async def require_room(self, name: str) -> None:
+        """Check that another request would be within the limit. Raises: TooManyRequests."""
+        if self._limit is not None and not await self._counters.test(self._limit, name):
+            await self._refuse(self._limit, name)
+
+
+def _digest(token: str | None) -> bytes:
+    return hashlib.sha256((token or "").encode(errors="surrogatepass")).digest()
+
+
+class Streams:
+    """Open event streams, by name. `most`: of one name; 0: any number."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: Counter[str] = Counter()
+
+    def require_room(self, name: str) -> None:
+        """Raises: TooManyStreams."""
+        if 0 < self._most <= self._open[name]:
+            raise TooManyStreams(limit=self._most)
+
+    @contextmanager
+    def counted(self, name: str) -> Iterator[None]:
+        """Count a stream for as long as it is open."""
+        self._open[name] += 1
+        try:
+            yield
+        finally:
+            self._open[name] -= 1
+            if not self._open[name]:
+                del self._open[name]

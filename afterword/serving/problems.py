@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from afterword.memory import CursorInvalid
-from afterword.serving.positions import PositionInvalid
+from afterword.serving.feed import PositionInvalid
 from afterword.streams.errors import (
     AfterwordError,
     BrokerUnavailable,

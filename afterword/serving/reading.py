@@ -25,10 +25,9 @@ from afterword.memory import (
 from afterword.recalling.matches import hits_as_text
 from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
 from afterword.schemas.base import Model, PartyId, Time
-from afterword.serving.bodies import SMALL_BYTES, body_of, described_body
-from afterword.serving.paths import ConversationId, EpisodeId, MessageId
 from afterword.serving.principal import MayRead, Principal
 from afterword.serving.problems import NotFound
+from afterword.serving.requests import SMALL_BYTES, ConversationId, EpisodeId, MessageId, body_of, described_body
 from afterword.serving.services import Services
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
 from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled

@@ -13,8 +13,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
 
 if TYPE_CHECKING:
-    from afterword.serving.principal import Authenticator
-    from afterword.serving.rates import Rates, Streams
+    from afterword.serving.principal import Authenticator, Rates, Streams
 
 
 class RecordSender(Protocol):

@@ -31,7 +31,6 @@ from afterword.recalling.matches import NOTHING_KNOWN, hit_lines
 from afterword.schemas import ConversationFlush, MessageDeleted
 from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role
-from afterword.serving.paths import MOST_CHARACTERS, MOST_EPISODE_ID_CHARACTERS
 from afterword.serving.principal import Permission, Principal
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, problems_of
 from afterword.serving.reading import (
@@ -41,6 +40,7 @@ from afterword.serving.reading import (
     Parameters,
     RecallAnswer,
 )
+from afterword.serving.requests import MOST_CHARACTERS, MOST_EPISODE_ID_CHARACTERS
 from afterword.serving.services import RecordSender
 from afterword.serving.writing import NewMessage, owned_message, require_own, write_events
 from afterword.streams.settings import Serve

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from afterword.context import ANYONE
 from afterword.memory import Memory
-from afterword.producer import ProducerRecord, to_record
+from afterword.producer import Producer, ProducerRecord, WrittenAt, to_record
 from afterword.schemas import (
     ConversationDeleted,
     ConversationFlush,
@@ -23,12 +24,13 @@ from afterword.schemas import (
     decode_input,
 )
 from afterword.schemas.base import Id, Model, PartyId, TextList, Time
-from afterword.serving.bodies import SMALL_BYTES, body_of, described_body
-from afterword.serving.paths import ConversationId, MessageId
 from afterword.serving.principal import MayWrite, Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid, problems_of
 from afterword.serving.reading import Parameters
+from afterword.serving.requests import SMALL_BYTES, ConversationId, MessageId, body_of, described_body
 from afterword.serving.services import RecordSender, Services
+from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.settings import Kafka
 
 SOURCE = "afterword/server"
 """The CloudEvents source of what is written through the server."""
@@ -37,6 +39,8 @@ CONCURRENT_LOOKS = 16
 REASON_CHARACTERS = 1000
 
 router = APIRouter(prefix="/v1", tags=["changes"])
+ACKNOWLEDGE_SECONDS = 15.0
+"""Time for Kafka to acknowledge all records of a request; the client itself would go on for minutes."""
 
 
 class NewMessage(MessageCreated):
@@ -276,3 +280,42 @@ def _records(events: Sequence[InputEvent], now: datetime) -> list[ProducerRecord
     if problems:
         raise RequestInvalid(problems=problems[:MAX_PROBLEMS_NAMED])
     return records
+
+
+class Outbox:
+    """Sends records to the topic `messages`; to be closed.
+
+    `make`: builds a producer that is not connected yet. `seconds`: for the acknowledgement of all records of a request.
+    """
+
+    def __init__(self, kafka: Kafka, make: Callable[[], Producer], seconds: float = ACKNOWLEDGE_SECONDS) -> None:
+        self._kafka = kafka
+        self._make = make
+        self._seconds = seconds
+        self._opening = asyncio.Lock()
+        self._running = AsyncExitStack()
+        self._producer: Producer | None = None
+
+    async def send(self, records: Sequence[ProducerRecord]) -> list[WrittenAt]:
+        """Return when all are acknowledged, with their places.
+
+        Raises: TopicMissing; BrokerUnavailable, also when there is no answer in time: some may be written later then,
+        and a repeated message is dropped as a duplicate.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await (await self.open()).send_all(records)
+        except TimeoutError:
+            problem = f"no acknowledgement in {self._seconds:g} s"
+            raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem=problem) from None
+
+    async def open(self) -> Producer:
+        """Connect, unless it is connected. Raises: BrokerUnavailable, TopicMissing."""
+        async with self._opening:
+            if self._producer is None:
+                self._producer = await self._running.enter_async_context(self._make())
+        return self._producer
+
+    async def close(self) -> None:
+        """Wait for every acknowledgement, then disconnect."""
+        await self._running.aclose()

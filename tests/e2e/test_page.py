@@ -22,7 +22,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 from afterword.samples import sample_lines
 from afterword.serving.app import make_app
-from afterword.serving.keys import new_key
+from afterword.serving.principal import new_key
 from afterword.serving.server import HttpServer, configuration
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import client_options

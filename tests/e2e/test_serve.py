@@ -17,7 +17,7 @@ from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
 from afterword.erasing.receipt import Receipt
 from afterword.erasing.verifying import verify
-from afterword.serving.keys import new_key
+from afterword.serving.principal import new_key
 from afterword.serving.server import HEADER_SECONDS
 from afterword.streams.kafka import running_producer
 from afterword.streams.stores.opening import open_stores

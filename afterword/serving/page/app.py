@@ -6,20 +6,10 @@ from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
-from afterword.serving.page import (
-    arriving,
-    changing,
-    conversation,
-    dead_letters,
-    erasing,
-    finding,
-    health,
-    live,
-    visitor,
-)
+from afterword.serving.page import arriving, changing, conversation, finding, live, operating, visitor
 from afterword.serving.page.rendering import STATIC, PageRoute, static_version
 
-SCREENS = (visitor, live, arriving, conversation, changing, finding, dead_letters, erasing, health)
+SCREENS = (visitor, live, arriving, conversation, changing, finding, operating)
 ONE_YEAR = "public, max-age=31536000, immutable"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
 

@@ -1,15 +1,19 @@
-"""Edits and deletions on the page: forms, and the same functions behind them as the API has."""
+"""Edits, deletions and erasures on the page: forms, and behind them the same functions as the API has."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.schemas.base import Id
-from afterword.serving.page.conversation import MessageQuery, seen_conversation, seen_message
+from afterword.serving.erasures import ErasureAnswer, ErasureBody, request_erasure, show_erasure
+from afterword.serving.page.conversation import MessageQuery, choices, seen_conversation, seen_message
 from afterword.serving.page.rendering import PageRoute, html_page, link
-from afterword.serving.page.visitor import Submitted, WritingVisitor, field
-from afterword.serving.reading import ByAgent
+from afterword.serving.page.visitor import ErasingVisitor, FormFields, Submitted, WritingVisitor, field
+from afterword.serving.problems import NotFound, RequestInvalid, problems_of
+from afterword.serving.reading import ByAgent, Parameters
+from afterword.serving.requests import MOST_CHARACTERS
 from afterword.serving.writing import (
     ChangeBody,
     DeletionQuery,
@@ -85,3 +89,62 @@ def _back(conversation_id: str, agent_id: str | None) -> RedirectResponse:
     return RedirectResponse(
         str(link("/conversation", id=conversation_id, agent_id=agent_id, sent="1")).replace("&amp;", "&"), 303
     )
+
+
+class ErasureQuery(Parameters):
+    id: str = Field(min_length=1, max_length=MOST_CHARACTERS)
+
+
+@router.get("/erasures")
+async def show_erasure_form(request: Request, principal: ErasingVisitor) -> HTMLResponse:
+    """Show the forms: for a new erasure, and for the id of another."""
+    given: dict[str, Any] = {"user_id": "", "tenant_id": ""}
+    return html_page(request, "erasures.html", principal, **given, **choices(principal))
+
+
+@router.post("/erasures")
+async def ask_for_erasure(request: Request, principal: ErasingVisitor, fields: Submitted) -> RedirectResponse:
+    """Ask for an erasure, and show it."""
+    names = ("user_id", "tenant_id", "conversation_id", "asked_by")
+    try:
+        body = ErasureBody.model_validate({name: _given(fields, name) for name in names})
+    except ValidationError as error:
+        raise RequestInvalid(problems=problems_of(error, "form")) from None
+    asked = await request_erasure(request, Response(), principal, body)
+    return RedirectResponse(f"/erasure?id={asked.erasure_id}", 303)
+
+
+def _given(fields: FormFields, name: str) -> str | None:
+    """Return the value of a field; None for an empty one, and one that the form does not have."""
+    return (field(fields, name) if name in fields else "") or None
+
+
+@router.get("/erasure")
+async def watch_erasure(
+    request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
+) -> HTMLResponse:
+    """Show an erasure; its state renews itself until it is done."""
+    found = await show_erasure(request, principal, wanted.id)
+    return html_page(request, "erasure.html", principal, erasure=found)
+
+
+@router.get("/erasure/state")
+async def show_erasure_state(
+    request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
+) -> HTMLResponse:
+    """Show the part that changes."""
+    found = await show_erasure(request, principal, wanted.id)
+    return html_page(request, "erasure_state.html", principal, erasure=found)
+
+
+@router.get("/erasure/receipt")
+async def send_receipt(
+    request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
+) -> Response:
+    """Send the receipt as a file, which `afterword erase verify` reads."""
+    found: ErasureAnswer = await show_erasure(request, principal, wanted.id)
+    if found.receipt is None:
+        raise NotFound(what="receipt")
+    content = found.receipt.model_dump_json(indent=2) + "\n"
+    headers = {"Content-Disposition": 'attachment; filename="receipt.json"'}
+    return Response(content, media_type="application/json", headers=headers)

@@ -19,8 +19,7 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id, PartyId
 from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, Published, StreamFilter
-from afterword.serving.page.marking import figures_in, with_evidence
-from afterword.serving.page.rendering import PageRoute, cut_off, fragment, html_page
+from afterword.serving.page.rendering import PageRoute, cut_off, figures_in, fragment, html_page, with_evidence
 from afterword.serving.page.visitor import ReadingVisitor
 from afterword.serving.principal import Principal, is_still_admitted
 from afterword.serving.problems import NotFound

@@ -14,8 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.context import ANYONE
 from afterword.serving.page.conversation import choices
-from afterword.serving.page.marking import FindWords, with_words, word_finder
-from afterword.serving.page.rendering import PageRoute, html_page
+from afterword.serving.page.rendering import FindWords, PageRoute, html_page, with_words, word_finder
 from afterword.serving.page.visitor import ReadingVisitor, Seal, Submitted, field
 from afterword.serving.principal import Principal
 from afterword.serving.reading import Parameters

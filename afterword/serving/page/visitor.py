@@ -12,10 +12,10 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import SecretStr
 from starlette.responses import RedirectResponse
 
-from afterword.serving.bodies import read_body
 from afterword.serving.page.rendering import SIGN_IN, PageRoute, html_page, is_operator
 from afterword.serving.principal import Permission, Principal, admit
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
+from afterword.serving.requests import read_body
 from afterword.serving.services import Services
 from afterword.streams.settings import is_loopback
 

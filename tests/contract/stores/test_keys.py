@@ -2,7 +2,7 @@
 
 import pytest
 
-from afterword.serving.keys import key_digest, new_key
+from afterword.serving.principal import key_digest, new_key
 from afterword.streams.stores.bookkeeping import ApiKeys
 
 

@@ -12,8 +12,7 @@ from afterword.erasing.requests import ErasureRunner
 from afterword.producer import ProducerRecord, WrittenAt
 from afterword.serving.app import make_app
 from afterword.serving.feed import Feed
-from afterword.serving.principal import Authenticator, Nobody
-from afterword.serving.rates import Rates, Streams
+from afterword.serving.principal import Authenticator, Nobody, Rates, Streams
 from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Episodes, Kafka, Serve, Settings

@@ -15,12 +15,9 @@ from afterword.schemas.base import Model
 from afterword.schemas.headers import owner_header
 from afterword.serving import feed as feed_module
 from afterword.serving.events import ALL, EventStream
-from afterword.serving.feed import QUEUED_EVENTS, Feed, Published, StreamFilter, Turns
-from afterword.serving.keys import CACHED_SECONDS
-from afterword.serving.positions import offsets_of
-from afterword.serving.principal import Principal, is_still_admitted
+from afterword.serving.feed import QUEUED_EVENTS, Feed, Published, StreamFilter, Turns, offsets_of
+from afterword.serving.principal import CACHED_SECONDS, Principal, Streams, is_still_admitted
 from afterword.serving.problems import TooManyStreams, Unauthenticated
-from afterword.serving.rates import Streams
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import EpisodeVersion

@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from afterword.serving.app import make_app, routes_only
-from afterword.serving.bodies import BODY_SECONDS, MOST_VALUES, SMALL_BYTES, has_too_many_values, read_body
-from afterword.serving.keys import KeyHolders, new_key
+from afterword.serving.principal import KeyHolders, new_key
+from afterword.serving.requests import BODY_SECONDS, MOST_VALUES, SMALL_BYTES, has_too_many_values, read_body
 from afterword.serving.writing import MessagesBody
 from tests.doubles.stores import MemoryKeys
 from tests.unit.afterword.serving.served import serving

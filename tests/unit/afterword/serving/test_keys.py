@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from afterword.serving.keys import CACHED_SECONDS, KeyHolders, key_digest, new_key
+from afterword.serving.principal import CACHED_SECONDS, KeyHolders, key_digest, new_key
 from afterword.serving.problems import Unauthenticated
 from tests.doubles.stores import MemoryKeys
 from tests.unit.afterword.serving.served import serving

@@ -3,10 +3,9 @@
 import re
 from html.parser import HTMLParser
 
-from afterword.serving.access import HEADERS
-from afterword.serving.app import routes_only
-from afterword.serving.bodies import BODIES
+from afterword.serving.app import HEADERS, routes_only
 from afterword.serving.manual import example_of, operations, rendered, type_of
+from afterword.serving.requests import BODIES
 from tests.unit.afterword.serving.served import serving
 
 

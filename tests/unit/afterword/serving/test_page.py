@@ -16,13 +16,23 @@ from afterword.erasing.receipt import Receipt
 from afterword.schemas import Usage
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.serving.feed import Published
-from afterword.serving.keys import new_key
 from afterword.serving.page import app as page
 from afterword.serving.page.live import LiveView, sparkline
-from afterword.serving.page.marking import figures_in, with_evidence, with_words, word_finder
-from afterword.serving.page.rendering import STATIC, anchor, fragment, link, rendered, static_version, visible_text
+from afterword.serving.page.rendering import (
+    STATIC,
+    anchor,
+    figures_in,
+    fragment,
+    link,
+    rendered,
+    static_version,
+    visible_text,
+    with_evidence,
+    with_words,
+    word_finder,
+)
 from afterword.serving.page.visitor import COOKIE, SESSION_SECONDS, Seal
-from afterword.serving.principal import Principal
+from afterword.serving.principal import Principal, new_key
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.errors import StoreUnavailable
 from tests.nasty_texts import mixed

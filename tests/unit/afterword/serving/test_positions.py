@@ -5,7 +5,7 @@ from aiokafka import TopicPartition
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.serving.positions import PositionInvalid, offsets_of, position_id
+from afterword.serving.feed import PositionInvalid, offsets_of, position_id
 
 TOPICS = ("a", "b", "c")
 offsets = st.dictionaries(

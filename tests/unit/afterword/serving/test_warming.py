@@ -11,9 +11,8 @@ import httpx
 import pytest
 
 from afterword.memory import Memory
-from afterword.serving.app import make_app
-from afterword.serving.sending import Outbox
-from afterword.serving.warming import warm_up
+from afterword.serving.app import make_app, warm_up
+from afterword.serving.writing import Outbox
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.index import Candidate, Dense, Query

@@ -1,4 +1,4 @@
-"""Dead letters: the list, one of them, and replaying or discarding those that are chosen."""
+"""Screens for operators: health, and dead letters, which can be looked at, replayed and discarded."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -12,13 +12,15 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.dlq import Action, Filters, NoSuchDeadLetter, open_queue, queue_topics
 from afterword.schemas.dead_letters import DeadLetter
+from afterword.serving.operating import READY_SECONDS
 from afterword.serving.page.rendering import PageRoute, html_page
-from afterword.serving.page.visitor import OperatingVisitor, Submitted, field
+from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, field
 from afterword.serving.problems import NotFound, RequestInvalid
 from afterword.serving.reading import Parameters
 from afterword.serving.services import Services
-from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka
+from afterword.version import running_version
 
 LISTED = 200
 SHOWN_BYTES = 64 * 2**10
@@ -29,6 +31,35 @@ ACTIONS: dict[str, Action] = {"replay": "replayed", "discard": "discarded"}
 T = TypeVar("T")
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+@router.get("/health")
+async def show_health(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+    """Show the screen; its state comes by itself, again and again."""
+    return html_page(request, "health.html", principal, version=running_version())
+
+
+@router.get("/health/state")
+async def show_state(request: Request, principal: ReadingVisitor) -> HTMLResponse:
+    """Show whether the database and the stream of events answer."""
+    services: Services = request.app.state.services
+    try:
+        async with asyncio.timeout(READY_SECONDS):
+            await services.ping_database()
+        database = True
+    except (StoreUnavailable, TimeoutError):
+        database = False
+    feed = services.feed
+    return html_page(request, "health_state.html", principal, database=database, kafka=feed.running)
+
+
+@router.post("/health/checks")
+async def run_checks(request: Request, principal: OperatingVisitor, _: Submitted) -> HTMLResponse:
+    """Run the checks, which ask every server, and the LLM."""
+    from afterword.checks import check_all  # imports the engine, which only this needs
+
+    services: Services = request.app.state.services
+    return html_page(request, "health_checks.html", principal, results=await check_all(services.settings))
 
 
 class LettersQuery(Parameters):

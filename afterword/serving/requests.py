@@ -1,14 +1,16 @@
-"""Bodies of requests: JSON that is validated as records of the topics are, by its bytes, strictly."""
+"""Requests: ids in paths, and bodies of JSON, validated by their bytes as strictly as records of the topics."""
 
 import asyncio
 import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
+from urllib.parse import unquote
 
-from fastapi import Depends, Request
-from pydantic import BaseModel, ValidationError
+from fastapi import Depends, Path, Request
+from pydantic import BaseModel, BeforeValidator, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from afterword.schemas.mending import mended
 from afterword.serving.problems import RequestInvalid, problems_of
@@ -24,6 +26,9 @@ STRING_OR_COMMA: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)|,', re
 PARSER: Final = ThreadPoolExecutor(1, "parser")
 """Parses large bodies one after the other, so that the event loop has its turn in between."""
 B = TypeVar("B", bound=BaseModel)
+MOST_CHARACTERS = 256
+MOST_EPISODE_ID_CHARACTERS = 2 * 3 * MOST_CHARACTERS + 24
+"""Characters of a conversation and an agent, each of them escaped, with an ordinal."""
 
 
 def body_of(model: type[B], most: int | None = None) -> Any:
@@ -107,3 +112,33 @@ def described_body(model: type[BaseModel]) -> dict[str, Any]:
 
 BODIES: dict[str, type[BaseModel]] = {}
 """Models of bodies by name, filled when the routes are defined."""
+
+
+class EncodedPaths:
+    """Middleware that leaves paths as they came: servers decode them before routes are matched, `%2F` included."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and "raw_path" in scope:
+            scope["path"] = scope["raw_path"].decode("latin-1")
+        await self._app(scope, receive, send)
+
+
+def decoded(part: str) -> str:
+    """Decode one part of a path. Raises: ValueError for what is no UTF-8."""
+    try:
+        return unquote(part, errors="strict")
+    except UnicodeDecodeError:
+        raise ValueError("must be percent-encoded UTF-8") from None
+
+
+def _id_in_path(most: int, description: str) -> object:
+    return Path(min_length=1, max_length=most, description=f"{description}, percent-encoded.")
+
+
+ConversationId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_CHARACTERS, "Id of the conversation")]
+MessageId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_CHARACTERS, "Id of the message")]
+ErasureId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_CHARACTERS, "Id of the erasure")]
+EpisodeId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_EPISODE_ID_CHARACTERS, "Id of the episode")]
