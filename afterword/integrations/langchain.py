@@ -3,7 +3,7 @@
 from typing import NoReturn
 
 from afterword.extras import extra_required
-from afterword.integrations.asynchronous import AsyncOnly
+from afterword.integrations import AsyncOnly
 from afterword.memory import Memory, Recalled
 from afterword.recalling.matches import hit_lines
 from afterword.streams.stores.index import MIN_COVERAGE

@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 from afterword.context import Context
 from afterword.extras import extra_required
-from afterword.integrations.asynchronous import AsyncOnly
-from afterword.integrations.hits import hits_as_text
+from afterword.integrations import AsyncOnly
 from afterword.memory import MAX_TOKENS, ConversationEntry, Memory, Recalled, StoredEpisode
+from afterword.recalling.matches import hits_as_text
 from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 from uuid import uuid4
 
 from afterword.extras import extra_required
-from afterword.integrations.hits import hits_as_text
 from afterword.memory import Memory
 from afterword.producer import Producer, ProducerRecord, to_record
+from afterword.recalling.matches import hits_as_text
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH
 from afterword.schemas.decoding import MAX_INPUT_BYTES

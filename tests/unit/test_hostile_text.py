@@ -29,10 +29,9 @@ from afterword.streams.summarizer.extractive.ranking import informativeness, is_
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
 from afterword.streams.summarizer.long_input import Planner
 from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, build_prompt, plain
-from afterword.streams.summarizer.quality.assess import QualityRules, SourceTexts, Texts, assess
+from afterword.streams.summarizer.quality.assess import Evidence, QualityRules, SourceTexts, Texts, assess
+from afterword.streams.summarizer.quality.assess import plain as plain_text
 from afterword.streams.summarizer.quality.facts import facts, source_facts
-from afterword.streams.summarizer.quality.grounding import Evidence
-from afterword.streams.summarizer.quality.grounding import plain as plain_text
 from afterword.streams.summarizer.quality.names import fold, names, words_of
 from afterword.streams.summarizer.quality.quantities import readable
 from afterword.streams.summarizer.summary import SummaryRequest

@@ -3,7 +3,7 @@
 import pytest
 
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.summarizer.warming import CONNECTIONS, load_models, open_connections
+from afterword.streams.summarizer_app import CONNECTIONS, load_models, open_connections
 from afterword.streams.text import language_identifier, tokens
 
 

@@ -8,7 +8,7 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnablePassthrough
 
 from afterword import OwnerMissing
-from afterword.integrations.asynchronous import AsyncOnly
+from afterword.integrations import AsyncOnly
 from afterword.integrations.langchain import AfterwordRetriever
 from tests.unit.afterword.memory.remembered import Remembered
 

@@ -7,7 +7,7 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 
-from afterword.integrations.asynchronous import AsyncOnly
+from afterword.integrations import AsyncOnly
 from afterword.integrations.langgraph import (
     AfterwordStore,
     FilterUnknown,

@@ -8,8 +8,8 @@ from agents.tool_context import ToolContext
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.integrations.hits import NOTHING_KNOWN
 from afterword.integrations.openai_agents import ITEM, recall_tool, taken_apart, to_item, with_calls
+from afterword.recalling.matches import NOTHING_KNOWN
 from tests.samples import a_message
 from tests.unit.afterword.memory.remembered import Remembered
 

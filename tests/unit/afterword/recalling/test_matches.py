@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.integrations.hits import NOTHING_KNOWN, hits_as_text
-from afterword.recalling.matches import EXCERPT_CHARACTERS, excerpt, hit_lines
+from afterword.recalling.matches import EXCERPT_CHARACTERS, NOTHING_KNOWN, excerpt, hit_lines, hits_as_text
 from afterword.streams.stores.index import Match, Recalled, payload, recalled
 from afterword.streams.text.search_words import query_words
 from tests.samples import NOON, a_summary
