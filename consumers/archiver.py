@@ -1,8 +1,8 @@
-"""The archiver: `messages` → the archive, in bulk, every message as it was produced, or as it was changed last.
+"""The archiver writes every message of `messages` to the archive in bulk, and applies edits and deletions to it.
 
-Invalid records are only counted here. The segmenter reads the same topic and sends each of them to `messages.dlq`, in
-the transaction that commits its offset; a second dead letter from here would be a duplicate. Only a record on which the
-archiver itself keeps failing is a dead letter of its own, with the stage `archive`.
+It only counts invalid records. The segmenter reads the same topic and sends each of them to `messages.dlq`, in the
+transaction that commits its offset; a dead letter from here would be a duplicate. The archiver writes dead letters only
+for records that it fails on itself, with the stage `archive`.
 """
 
 import asyncio
@@ -34,26 +34,26 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, step, trace_in
 from afterword.streams.telemetry.worker import worker_telemetry
 
-if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
+if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
     from afterword.streams.redaction.records import RecordRedaction
 
 log = structlog.get_logger(__name__)
 
 STAGE = ARCHIVE
-"""The only step."""
+"""The archiver's only stage."""
 CONDITIONS = (PARTITIONS, STAGE)
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 10.0
 
 MOST_SECONDS = 10.0
-"""Time after which what is done of a batch is committed, so that slow servers do not look like a stalled worker."""
+"""After this time the finished part of a batch is committed, so that slow servers do not look like a stalled worker."""
 MAX_WRITE_RECORDS = 100
-"""Records of one write. Each edit or deletion among them is a write of its own."""
+"""Upper limit for one write. Each edit or deletion is a separate write."""
 MAX_WRITE_BYTES = 512 * 1024
-"""Bytes of records that are decoded and written without a pause: 0.15 s when tokens are slow to count."""
+"""Upper limit for what is decoded and written without a pause; it takes up to 0.15 s when counting tokens is slow."""
 
 ARCHIVED, AMENDED, INVALID, OTHER, FAILED = OUTCOMES = ("archived", "amended", "invalid", "other", "failed")
-"""Outcomes of a record; `amended` are edits and deletions, `other` are flushes."""
+"""Outcomes of a record. `amended` counts edits and deletions, `other` counts flushes."""
 
 Entry = ArchivedMessage | ArchiveChange
 
@@ -73,13 +73,16 @@ async def run_archiver(settings: Settings) -> None:
 def archiver_app(
     settings: Settings, archive: MessageWriter, readiness: Readiness, metrics: Metrics, tracer: Tracer
 ) -> App:
-    """Make the app with its only agent: exactly once as to offsets and dead letters, and without tables."""
+    """Build the app with its one agent. Offsets and dead letters are committed exactly once; there are no tables."""
     kafka = settings.kafka
     app = faust_app(settings, kafka.archiver_id, metrics.engine, tracer=tracer)
     archiver = Archiver(archive, readiness, metrics, tracer, settings.redaction.of_records())
 
     def reject(record: Any, error: Exception) -> Output:
-        """Make the dead letter of a record that failed alone: with type and place of the error, which may quote it."""
+        """Build the dead letter of a record that failed alone.
+
+        The error may quote the record, so only its type and place are used.
+        """
         problem, engine = place_of(error), app.engine
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.error("record_rejected", stage=STAGE, error_type=UNFORESEEN, problem=problem, **where)
@@ -106,10 +109,10 @@ def archiver_app(
 
 
 class Archiver:
-    """Writes batches of records to the archive. While that is unavailable, a batch is retried.
+    """Writes batches of records to the archive, and retries a batch while the archive is unavailable.
 
-    A batch is archived before its offset is committed, so a crash may repeat a write; the archive keeps what it had
-    first.
+    A batch is archived before its offset is committed, so a crash may repeat a write. The archive then keeps the
+    version it already has.
     """
 
     def __init__(
@@ -121,10 +124,10 @@ class Archiver:
         redaction: "RecordRedaction | None" = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`redaction`: takes personal data and secrets out of what is archived, and out of dead letters."""
+        """`redaction` removes personal data and secrets from archived messages and dead letters."""
         self._clock = clock
         self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
-        """Records since the start, by outcome. A batch that had to be run again counts again."""
+        """Records since the start, by outcome. A batch that is retried counts again."""
         self._archive = archive
         self._readiness = readiness
         self._metrics = metrics
@@ -132,9 +135,10 @@ class Archiver:
         self._redaction = redaction
 
     async def handle(self, records: Sequence[KafkaRecord], group: str) -> int:
-        """Write records of a partition for MOST_SECONDS, in small parts; return how many of them are done.
+        """Write records of one partition in small parts for up to MOST_SECONDS. Returns how many are done.
 
-        They are in a span that links the spans of their messages. `group`: the consumer group, for the span.
+        The work is traced in a span that links to the messages' spans. `group` is the consumer group recorded in that
+        span.
         """
         done, until = 0, self._clock() + MOST_SECONDS
         attributes = {
@@ -192,7 +196,7 @@ class Archiver:
 
 
 async def write(archive: MessageWriter, entries: Sequence[Entry]) -> None:
-    """Write in the order of the log: messages that no change lies between together. May be repeated.
+    """Write in log order, batching consecutive messages. Repeating a write is harmless.
 
     Raises: StoreUnavailable.
     """
@@ -210,7 +214,7 @@ async def write(archive: MessageWriter, entries: Sequence[Entry]) -> None:
 
 
 async def until_available(call: Callable[[], Awaitable[None]], readiness: Readiness) -> None:
-    """Retry a call of the archive until it answers, and be not ready meanwhile."""
+    """Retry a call to the archive until it succeeds, reporting not ready meanwhile."""
 
     def is_retried(error: Exception) -> bool:
         if not isinstance(error, StoreUnavailable):
@@ -233,7 +237,7 @@ async def until_available(call: Callable[[], Awaitable[None]], readiness: Readin
 
 
 def parts(records: Iterable[KafkaRecord], most_bytes: int, most_records: int) -> Iterator[list[KafkaRecord]]:
-    """Cut the records into lists of at most `most_records` and `most_bytes`, or of a single record."""
+    """Split records into lists of at most `most_records` and `most_bytes`. A larger record gets its own list."""
     part: list[KafkaRecord] = []
     total = 0
     for record in records:
@@ -249,7 +253,7 @@ def parts(records: Iterable[KafkaRecord], most_bytes: int, most_records: int) ->
 
 @asynccontextmanager
 async def connected_archive(settings: Settings, readiness: Readiness) -> AsyncIterator[MessageWriter]:
-    """Open the archive, available or not: until there is something to write, readiness follows a ping."""
+    """Open the archive, whether or not it is available. Until the first write, a ping determines readiness."""
     async with open_stores(settings) as stores:
         contact = asyncio.create_task(until_available(stores.ping_database, readiness))
         try:
@@ -259,7 +263,7 @@ async def connected_archive(settings: Settings, readiness: Readiness) -> AsyncIt
 
 
 class PreparedArchive:
-    """A MessageWriter that prepares the database with the first write, so that both are retried until it answers."""
+    """A MessageWriter that prepares the database before the first write, so that both are retried together."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores

@@ -1,4 +1,4 @@
-"""Typed events of `summary.created` and `summary.deleted`, for Python services."""
+"""Typed `summary.created` and `summary.deleted` events for Python services."""
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,7 +28,7 @@ from afterword.streams.settings import Kafka, Settings, load_settings
 log = structlog.get_logger(__name__)
 
 REPEATS_REMEMBERED = 10_000
-"""Ids of processed events. After a crash of this process an event comes again, so a repeat follows soon."""
+"""How many ids of processed events to remember. Repeats normally follow soon after the original."""
 
 STAGE = "subscribe"
 StartFrom = Literal["earliest", "latest"]
@@ -39,7 +39,7 @@ E = TypeVar("E", bound=SummaryCreated | SummaryDeleted)
 
 
 class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E]):
-    """Subscriber to the events of one or more topics, see SummarySubscriber. `options`: with servers and group."""
+    """Subscribes to one or more topics; see SummarySubscriber. `options` must include the servers and the group."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         self._finds_settings = False
         self._consumer: AIOKafkaConsumer
         self.expired = 0
-        """Offsets that expired unread, markers of transactions included."""
+        """Number of offsets that expired unread, including transaction markers."""
 
     async def __aenter__(self) -> Self:
         """Connect and join the group. Raises: BrokerUnavailable, TopicMissing."""
@@ -70,7 +70,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
             await require_topics(self._kafka, *self._topics, **connection_of(self._options))
         self._current_id, self._progress = None, PassedOffsets()
         ours = client_options(self._kafka) | {"enable_auto_commit": False, "isolation_level": "read_committed"}
-        options = ours | self._options | {"auto_offset_reset": "none"}  # never a silent jump: see `_reposition`
+        options = ours | self._options | {"auto_offset_reset": "none"}  # never skip records silently: see `_reposition`
         self._consumer = AIOKafkaConsumer(**options)
         self._consumer.subscribe(self._topics, listener=self._progress)
         try:
@@ -90,7 +90,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
             await self._consumer.stop()
 
     async def __anext__(self) -> E:
-        """Return the next event; the one before it counts as processed.
+        """Return the next event. The previous one then counts as processed.
 
         Raises: TopicReplaced.
         """
@@ -107,7 +107,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
                     return event
 
     async def _record(self) -> ConsumerRecord | None:
-        """Return the next record; None if a partition has no position, or one that is out of range."""
+        """Return the next record, or None if a partition has no position or one that is out of range."""
         try:
             return await self._consumer.getone()
         except NoOffsetForPartitionError as error:
@@ -117,7 +117,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         for source, position in positions.items():
             try:
                 await self._reposition(source, position)
-            except KafkaError as error:  # the partition has moved, or no broker answers: the next fetch fails again
+            except KafkaError as error:  # the partition has moved or no broker answers; the next fetch fails again
                 if not error.retriable and not isinstance(error, (IllegalStateError, KafkaTimeoutError)):
                     raise
                 where = {"topic": source.topic, "partition": source.partition}
@@ -125,9 +125,9 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         return None
 
     async def _reposition(self, source: TopicPartition, position: int | None) -> None:
-        """Go on with the first record that is there, and count what expired; None: the group has no position.
+        """Seek to the first record that still exists, and count those that expired.
 
-        Raises: TopicReplaced.
+        `position` is None if the group has no position. Raises: TopicReplaced.
         """
         first = int((await self._consumer.beginning_offsets([source]))[source])
         end = int((await self._consumer.end_offsets([source]))[source])
@@ -173,25 +173,25 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
             async for event in events:
                 await store(event)
 
-    An event counts as processed when the next one is asked for, or when the block ends without an exception; only then
-    is its offset committed. If the block ends with an exception (a cancellation too) or the process dies, the event
-    comes again.
+    An event counts as processed when the next one is requested or the block ends without an exception; only then is
+    its offset committed. If the block ends with an exception (including a cancellation) or the process dies, the event
+    is delivered again.
 
-    A processed event that is repeated under the same `ce_id` is dropped. The last `remember` ids are kept in memory, so
-    a repeat after a restart, or after the partition has moved to another member, is seen again. Where that matters,
-    make your own write idempotent by `event.event_id`.
+    A repeat of a processed event with the same `ce_id` is dropped. The last `remember` ids are kept in memory only, so
+    you may see a repeat after a restart or after the partition has moved to another member. If that matters, make your
+    own write idempotent by `event.event_id`.
 
-    A record that is not a valid `summary.created` is skipped, because it would be as invalid the next time: it is
-    logged as a warning without its content and passed to `on_invalid`, if given. Raise there to stop instead; the
-    record then stays uncommitted. Records of another `ce_type` are ignored, because later versions may announce more on
-    this topic.
+    A record that is not a valid `summary.created` is skipped, because retrying cannot make it valid. It is logged as a
+    warning without its content and passed to `on_invalid`, if given. Raise an exception there to stop instead; the
+    record then stays uncommitted. Records with another `ce_type` are ignored, because later versions may announce more
+    on this topic.
 
-    Events that expired before the group read them are lost, and not passed over in silence: the error
-    `records_expired` is logged with their offsets, `expired` counts them, and the next event is the first that is left.
-    A topic that ends before the group's offset is another one: TopicReplaced.
+    Events that expired before the group read them are lost, but not silently: the error `records_expired` is logged
+    with their offsets, `expired` counts them, and reading continues with the first event that is left. If the topic
+    ends before the group's offset, it must have been recreated, and TopicReplaced is raised.
 
-    `topic`: see `kafka.summaries_topic`. `start_from`: where a group without committed offsets begins, and nothing
-    else. `options`: further arguments of `AIOKafkaConsumer`; `auto_offset_reset` is another name of `start_from`.
+    `topic`: see the setting `kafka.summaries_topic`. `start_from` applies only to a group without committed offsets.
+    `options` are further arguments of `AIOKafkaConsumer`; `auto_offset_reset` is another name for `start_from`.
     `from_settings` fills in servers, topic, TLS and SASL.
     """
 
@@ -231,8 +231,8 @@ class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
                 else:
                     await store(event)
 
-    Deletions are on a topic of their own, so either may come first: of each `episode_id` keep the highest `revision`,
-    that of a deletion included. `deletions_topic`: see `kafka.deletions_topic`.
+    Deletions have their own topic, so the two kinds may arrive in either order: for each `episode_id` keep the event
+    with the highest `revision`, even if it is a deletion. `deletions_topic`: see the setting `kafka.deletions_topic`.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
 
 
 def decode(record: ConsumerRecord) -> SummaryCreated | None:
-    """Decode a record; None for one of another type. Raises: InvalidRecord."""
+    """Decode a record; None if it is of another type. Raises: InvalidRecord."""
     if header(record.headers, CE_TYPE) not in (SUMMARY_CREATED, None):
         return None
     return _keyed(SummaryCreated, record)
@@ -286,7 +286,7 @@ def _keyed(model: type[E], record: ConsumerRecord) -> E:
 
 
 class RecentIds:
-    """The last `limit` ids, in order of use."""
+    """The `limit` most recently used ids."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -305,7 +305,7 @@ class RecentIds:
 class PassedOffsets(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is not typed
     """Offsets that may be committed.
 
-    Those of a revoked partition are dropped: if it comes back after another member had it, they would set it back.
+    When a partition is revoked its offsets are dropped: committing them after another member had it would set it back.
     """
 
     def __init__(self) -> None:
@@ -318,7 +318,10 @@ class PassedOffsets(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
         self._offsets[source] = position
 
     async def commit(self, consumer: AIOKafkaConsumer) -> None:
-        """Commit what was passed. A commit overtaken by a rebalance is dropped: the new owner reads the event again."""
+        """Commit the offsets.
+
+        If a rebalance overtakes the commit, it is dropped and the new owner reads the event again.
+        """
         offsets, self._offsets = self._offsets, {}
         try:
             if offsets:

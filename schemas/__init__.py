@@ -1,4 +1,4 @@
-"""Events of the topics: models, ids, headers and dead letters. No I/O, no imports of other packages of ours."""
+"""The events on the topics: models, ids, headers and dead letters. No I/O, and no imports from our other packages."""
 
 from afterword.schemas.decoding import InvalidRecord, decode_closed, decode_episode, decode_input
 from afterword.schemas.episodes import (

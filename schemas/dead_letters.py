@@ -1,8 +1,8 @@
-"""Dead letters: a record that was rejected, with headers that say where it came from and what was wrong.
+"""Dead letters: rejected records, with headers that say where each came from and what was wrong.
 
-The record is unchanged, unless it is so large that the dead-letter topic might reject it: then its beginning is kept,
-with the size and the SHA-256 of the whole. A dead letter can always be written. Where all is redacted, its worker does
-that afterwards (`streams.redaction.records`).
+The record is unchanged unless it is so large that the dead-letter topic might reject it. In that case only its
+beginning is kept, with the size and the SHA-256 of the whole, so a dead letter can always be written. If redaction
+applies to all records, the worker redacts the dead letter afterwards (`streams.redaction.records`).
 """
 
 import hashlib
@@ -25,31 +25,31 @@ MAX_KEY_BYTES = 10_000
 MAX_ID_CHARACTERS = 256
 MAX_HEADERS_BYTES = 50_000
 MAX_BYTES = 900_000
-"""Limit for key, value and headers together: such a record passes a broker's default limit of 1 MiB."""
+"""Upper limit for key, value and headers together, which stays below a broker's default limit of 1 MiB."""
 KEPT_BYTES = 64 * 2**10
-"""Bytes kept of a value that is too large."""
+"""How many bytes of an oversized value are kept."""
 MOST_USERS = 100
-"""Users of a value that was cut who are named."""
+"""A dead letter whose value was cut names at most this many of its users."""
 USER = re.compile(rb'"user_id"\s*+:\s*+("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
 MAX_OFFSET_DIGITS = 19
 LATEST_SECONDS = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
-"""A record's timestamp may be later, a datetime not."""
+"""The latest time a datetime can hold; a record's timestamp may be later."""
 ARCHIVE = "archive"
-"""Stage of a record of `messages` on which only the archiver failed; what the segmenter made of it is independent."""
+"""Stage of a record of `messages` that only the archiver failed on; the segmenter handles it independently."""
 WEBHOOKS = "webhooks"
-"""Stage of an event that an endpoint of webhooks did not take."""
+"""Stage of an event that a webhook endpoint did not accept."""
 UNFORESEEN = "unforeseen"
-"""Error type of a record on which a worker failed again and again, for no reason that it knows."""
+"""Error type of a record that repeatedly failed with an unexpected exception."""
 UNKNOWN = "unknown"
 """Stage and error type of a record on a dead-letter queue that Afterword did not write."""
 
 
 DeadLetterRecord = tuple[bytes | None, bytes | None, Headers]
-"""Key, value and headers of a dead letter that is written."""
+"""Key, value and headers of a dead letter to be written."""
 
 
 class Origin(NamedTuple):
-    """Position of the rejected record."""
+    """The topic, partition and offset of the rejected record."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A dead letter as it was read from its queue: position there, failure, and the original record."""
+    """A dead letter as read from its queue: its position there, the failure, and the original record."""
 
     topic: str
     partition: int
@@ -68,15 +68,15 @@ class DeadLetter:
     error_type: str
     problem: str
     origin: Origin | None
-    """None for a record that Afterword did not write: there is no telling where it belongs."""
+    """None for a record that Afterword did not write, because its origin is unknown."""
     key: bytes | None
     value: bytes | None
     headers: Headers
     """The original's headers, without those that the dead letter added."""
     truncated: bool = False
-    """Part of the original is missing: it cannot be replayed from here."""
+    """Part of the original is missing, so it cannot be replayed from here."""
     users: tuple[str, ...] = ()
-    """Users whom the whole of a value that was cut names."""
+    """Users named anywhere in a value that was cut, including the part that is missing."""
 
     @property
     def address(self) -> str:
@@ -93,7 +93,7 @@ def dead_letter(
     """Return key, value and headers of the dead letter for `record`.
 
     `error_type` is a stable snake_case word. `message` is for people and is cut to one line of
-    `MAX_MESSAGE_CHARACTERS`. `attempts` counts how often the record was tried. `now_ms`: milliseconds since 1970.
+    `MAX_MESSAGE_CHARACTERS`. `attempts` counts how often the record was tried. `now_ms` is in milliseconds since 1970.
     A replayed dead letter that fails again carries only the latest failure.
     """
     key, value, headers, cut = _bounded(record)
@@ -112,7 +112,7 @@ def dead_letter(
 
 
 def _bounded(record: KafkaRecord) -> tuple[bytes | None, bytes | None, Headers, dict[str, str]]:
-    """Key, value and headers that fit, and what is said about those that were cut."""
+    """Return key, value and headers cut to the limits, and headers that describe what was cut."""
     key, value, headers = record.key, record.value, _original_headers(record)
     cut: dict[str, str] = {}
     if read_replacement(record.headers):
@@ -131,7 +131,7 @@ def _bounded(record: KafkaRecord) -> tuple[bytes | None, bytes | None, Headers, 
 
 
 def _users_in(value: bytes) -> Iterator[str]:
-    """Yield the users that a value names, each once: an erasure has to find what was cut off, too."""
+    """Yield each user that a value names, once. An erasure must find those in the part that was cut off too."""
     for found in dict.fromkeys(match[1] for match in USER.finditer(value)):
         with suppress(ValueError):
             user = json.loads(found)
@@ -140,13 +140,13 @@ def _users_in(value: bytes) -> Iterator[str]:
 
 
 def cut_headers(part: str, data: bytes) -> dict[str, str]:
-    """Size and SHA-256 of a part that a dead letter does not have, or not whole, by the names of their headers."""
+    """Return headers with the size and SHA-256 of a part that the dead letter lacks or holds only in part."""
     digest = hashlib.sha256(data).hexdigest()
     return {"truncated": part, f"{part}_bytes": str(len(data)), f"{part}_sha256": digest}
 
 
 def read_dead_letter(record: KafkaRecord) -> DeadLetter:
-    """Read any record of a dead-letter queue; what it does not say is unknown."""
+    """Parse any record of a dead-letter queue. Whatever its headers do not say is unknown."""
 
     def said(name: str) -> str | None:
         return header(record.headers, DEAD_LETTER_PREFIX + name)
@@ -177,7 +177,7 @@ def _users(said: str | None) -> tuple[str, ...]:
 
 
 def one_line(text: str) -> str:
-    """Bound the text and drop control characters: a record's content must not forge a line of a log."""
+    """Shorten the text and drop control characters, so that a record's content cannot forge a log line."""
     printable = "".join(c if c.isprintable() else " " for c in text)
     line = " ".join(printable.split())
     return line if len(line) <= MAX_MESSAGE_CHARACTERS else line[: MAX_MESSAGE_CHARACTERS - 1] + "…"
@@ -201,5 +201,5 @@ def _origin(topic: str | None, partition: str | None, offset: str | None) -> Ori
 
 
 def is_offset(said: str | None) -> bool:
-    """Check that a header's text is a number that can be an offset."""
+    """Return whether a header's text is a number that can be an offset."""
     return said is not None and said.isascii() and said.isdecimal() and len(said) <= MAX_OFFSET_DIGITS

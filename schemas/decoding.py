@@ -1,4 +1,4 @@
-"""Decoding of records: bytes to a model, or to an error that names the problem without repeating the content."""
+"""Decode records into models, or into an error that names the problem without repeating the content."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -38,12 +38,12 @@ INPUT_TYPES: dict[str, type[InputEvent]] = {
     CONVERSATION_DELETED: ConversationDeleted,
 }
 MAX_INPUT_BYTES = 700_000
-"""A longer record could not travel on in an `episode.closed` of less than a megabyte."""
+"""A longer record might not fit into an `episode.closed` of less than a megabyte."""
 MAX_ERRORS_NAMED = 3
 
 
 class InvalidRecord(ValueError):
-    """This record cannot be taken: {error_type}: {detail}."""
+    """Invalid record: {error_type}: {detail}."""
 
     def __init__(self, error_type: str, detail: str) -> None:
         super().__init__(f"{error_type}: {detail}")
@@ -52,10 +52,10 @@ class InvalidRecord(ValueError):
 
 
 def decode_input(key: bytes | None, value: bytes | None, headers: RecordHeaders, timestamp_ms: int) -> InputEvent:
-    """A record of `messages`.
+    """Decode a record of `messages`.
 
-    Its type is its `ce_type`, else its JSON field `type`, else `message.created`. A message without `sent_at` gets the
-    record's timestamp (milliseconds since 1970).
+    The event type is its `ce_type`, else its JSON field `type`, else `message.created`. A message without `sent_at`
+    gets the record's timestamp (milliseconds since 1970).
 
     Raises: InvalidRecord.
     """
@@ -63,9 +63,9 @@ def decode_input(key: bytes | None, value: bytes | None, headers: RecordHeaders,
     data, event_type = read_event(value, headers)
     model = INPUT_TYPES.get(event_type)
     if model is None:
-        raise InvalidRecord("unknown_type", "not a type that this topic takes")
+        raise InvalidRecord("unknown_type", "this topic does not accept that type")
     if len(data) > MAX_INPUT_BYTES:
-        raise InvalidRecord("too_large", f"{len(data)} bytes, at most {MAX_INPUT_BYTES} can be taken")
+        raise InvalidRecord("too_large", f"{len(data)} bytes; at most {MAX_INPUT_BYTES} are accepted")
     event = validate(model, data)
     check_key(key, event.conversation_id)
     if isinstance(event, MessageCreated) and event.sent_at is None:
@@ -74,7 +74,7 @@ def decode_input(key: bytes | None, value: bytes | None, headers: RecordHeaders,
 
 
 def _check_original(headers: RecordHeaders) -> None:
-    """Raises: InvalidRecord for a replacement, as for its original, and for any other record with its header."""
+    """Reject a replacement with its original's error, and any other record that has the reserved header."""
     if not headers or header(headers, REPLACED) is None:
         return
     if replaced := read_replacement(headers):
@@ -83,7 +83,7 @@ def _check_original(headers: RecordHeaders) -> None:
 
 
 def record_time(timestamp_ms: int) -> datetime:
-    """A record's timestamp as a moment. Raises: InvalidRecord where a calendar has no such moment."""
+    """Convert a record's timestamp to a datetime. Raises: InvalidRecord if it is out of range."""
     try:
         return utc_milliseconds(EPOCH + timedelta(milliseconds=timestamp_ms))
     except (OverflowError, ValueError):
@@ -93,7 +93,7 @@ def record_time(timestamp_ms: int) -> datetime:
 def decode_closed(
     key: bytes | None, value: bytes | None, headers: RecordHeaders
 ) -> EpisodeClosed | EpisodeAmended | EpisodeRedo:
-    """A record of `episode.closed`: an episode, or what becomes of one. Raises: InvalidRecord."""
+    """Decode a record of `episode.closed`: an episode, an amendment or a request to redo one. Raises: InvalidRecord."""
     declared = header(headers, CE_TYPE)
     if declared == EPISODE_AMENDED:
         return _keyed(EpisodeAmended, key, value, headers)
@@ -103,7 +103,7 @@ def decode_closed(
 
 
 def decode_episode(key: bytes | None, value: bytes | None, headers: RecordHeaders = ()) -> EpisodeClosed:
-    """An episode of `episode.closed`. Raises: InvalidRecord."""
+    """Decode an episode of `episode.closed`. Raises: InvalidRecord."""
     return _keyed(EpisodeClosed, key, value, headers)
 
 
@@ -117,7 +117,7 @@ def _keyed(model: type[Keyed], key: bytes | None, value: bytes | None, headers: 
 
 
 def validate(model: type[M], data: bytes) -> M:
-    """Raises: InvalidRecord with the fields at fault, never with what was in them."""
+    """Parse and validate JSON. Raises: InvalidRecord, which names the invalid fields but never their content."""
     try:
         return cast("M", model.__pydantic_validator__.validate_json(data))
     except ValidationError as error:
@@ -130,7 +130,7 @@ def validate(model: type[M], data: bytes) -> M:
 
 
 def check_key(key: bytes | None, conversation_id: str) -> None:
-    """The key decides the partition, and with it the order: it must be the conversation's id."""
+    """Check that the key is the conversation's id: the key determines the partition and therefore the order."""
     if key is None:
         raise InvalidRecord("missing_key", "the record has no key")
     if key != conversation_id.encode():
@@ -138,7 +138,7 @@ def check_key(key: bytes | None, conversation_id: str) -> None:
 
 
 def read_event(value: bytes | None, headers: RecordHeaders) -> tuple[bytes, str]:
-    """The event of a record of `messages`, as JSON that nobody has checked, and its type. Raises: InvalidRecord."""
+    """Return the event of a record of `messages` as unvalidated JSON, and its type. Raises: InvalidRecord."""
     if value is None:
         raise InvalidRecord("empty_value", "the record has no value")
     if headers:
@@ -150,28 +150,28 @@ def read_event(value: bytes | None, headers: RecordHeaders) -> tuple[bytes, str]
 
 
 def _type_field(value: bytes) -> str:
-    if b'"type"' not in value:  # spares most records a second parse
+    if b'"type"' not in value:  # most records need no second parse
         return MESSAGE_CREATED
     return _text(json_object(value).get("type", MESSAGE_CREATED))
 
 
 def _text(found: object) -> str:
-    """A text as it is, anything else as an empty one: `str` cannot read what orjson can, so deeply may it be nested."""
+    """Return a string unchanged and anything else as "": `str()` fails on nesting as deep as orjson can read."""
     return found if isinstance(found, str) else ""
 
 
 def _structured(value: bytes) -> tuple[bytes, str]:
     event = json_object(value)
     if not isinstance(event.get("data"), dict):
-        raise InvalidRecord("schema_violation", "data: a structured CloudEvent must carry its event here")
+        raise InvalidRecord("schema_violation", "data: a structured CloudEvent must carry its event in this field")
     try:
         return orjson.dumps(event["data"]), _text(event.get("type") or MESSAGE_CREATED)
-    except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
+    except orjson.JSONEncodeError:  # orjson can read deeper nesting than it can write
         raise InvalidRecord("schema_violation", "nested too deeply") from None
 
 
 def json_object(value: bytes) -> dict[str, Any]:
-    """Read a JSON object. Raises: InvalidRecord."""
+    """Parse a JSON object. Raises: InvalidRecord."""
     try:
         event = loads(value)
     except orjson.JSONDecodeError as error:
@@ -182,7 +182,7 @@ def json_object(value: bytes) -> dict[str, Any]:
 
 
 def loads(value: bytes) -> Any:
-    """Read JSON, mended if need be. Raises: JSONDecodeError."""
+    """Parse JSON, after repairing its Unicode if it is otherwise unreadable. Raises: JSONDecodeError."""
     try:
         return orjson.loads(value)
     except orjson.JSONDecodeError:
@@ -190,5 +190,5 @@ def loads(value: bytes) -> Any:
 
 
 def _where(location: tuple[int | str, ...]) -> str:
-    # only the name of the field: deeper parts may be keys that the producer chose
+    # only the top-level field name, because deeper keys may have been chosen by the producer
     return str(location[0]) if location else "record"

@@ -21,7 +21,7 @@ Change = Literal["edited", "deleted"]
 
 
 class EpisodeMessage(Model):
-    """Message as carried by an episode: everything a summary may need. `metadata` is in the archive only."""
+    """A message as carried by an episode, with everything a summary may need. `metadata` is only in the archive."""
 
     id: Id
     """Message id."""
@@ -36,41 +36,41 @@ class EpisodeMessage(Model):
     agent_id: PartyId | None = None
     """Agent of the message."""
     sentiment: float | None = None
-    """Sentiment of the user, −1 to 1; null: unknown."""
+    """Sentiment of the user, from −1 to 1; null if unknown."""
     flows: tuple[str, ...] = ()
-    """Flows activated with this message."""
+    """Flows that were activated with this message."""
     tools: tuple[str, ...] = ()
-    """Tools invoked with this message."""
+    """Tools that were invoked with this message."""
     offset: int | None = None
-    """Offset of its record on the topic of the messages."""
+    """Offset of the message's record on the messages topic."""
     changed: int | None = None
-    """Log offset of the last edit that is in it; null: there was none before the episode closed."""
+    """Log offset of the last edit applied to the message; null if there was none before the episode closed."""
 
 
 CARRIED = set(EpisodeMessage.model_fields.keys() & MessageCreated.model_fields.keys())
-"""Fields of a message that its episode carries."""
+"""Message fields that an episode carries."""
 
 
 class EpisodeMetrics(Model):
-    """Metrics of the core messages; sentiment statistics are the population's, null if no message carries one."""
+    """Metrics of the core messages. Sentiment statistics are null if no message carries a sentiment."""
 
     flows_activated: tuple[str, ...] = ()
-    """Flows, each once, in order of first use."""
+    """Flows in order of first use, without repetition."""
     tools_invoked: tuple[str, ...] = ()
-    """Tools, each once, in order of first use."""
+    """Tools in order of first use, without repetition."""
     average_sentiment: float | None = None
     """Mean sentiment."""
     sentiment_variance: float | None = None
-    """Variance of the sentiment."""
+    """Population variance of the sentiment."""
 
 
 class Source(Model):
-    """Topic, partition and offsets of an episode."""
+    """The topic, partition and offsets that an episode covers."""
 
     topic: str
-    """Topic of the messages."""
+    """The messages topic."""
     partition: int
-    """Partition of that topic."""
+    """The partition of that topic."""
     first_offset: int
     """Offset of the first core message."""
     last_offset: int
@@ -78,84 +78,84 @@ class Source(Model):
 
 
 class EpisodeClosed(Model):
-    """Closed episode, self-contained: summarizing it needs nothing else."""
+    """A closed episode. It is self-contained: summarizing it needs nothing else."""
 
     episode_id: str
     """`{conversation_id}:{ordinal}`; with `scope = agent`, `{conversation_id}/{agent_id}:{ordinal}`."""
     revision: int = Field(ge=1)
-    """Revision of the episode: 1, 2, …"""
+    """Revision of the episode, starting with 1."""
     conversation_id: Id
     """Equal to the record's key."""
     user_id: PartyId
-    """User of the first `user` message; of the first message if no user speaks."""
+    """User of the first `user` message, or of the first message if there is no `user` message."""
     agent_id: PartyId | None = None
-    """Agent of the episode if episodes are kept per agent; else null."""
+    """Agent of the episode if episodes are kept per agent, else null."""
     tenant_id: PartyId | None = None
     """Tenant of the conversation."""
     ordinal: int = Field(ge=1)
-    """Position of the episode in its conversation: 1, 2, …"""
+    """Position of the episode in its conversation, starting with 1."""
     close_reason: CloseReason
-    """Reason for the end of the episode."""
+    """Why the episode was closed."""
     fingerprint: str
-    """SHA-256, in hexadecimal, of the core ids and contents."""
+    """Hexadecimal SHA-256 of the ids and contents of the core messages."""
     started_at: Time
-    """Earliest `sent_at` of the core messages: they are in the order of the log, and clocks differ."""
+    """Earliest `sent_at` of the core messages. It need not be the first message's, because clocks differ."""
     ended_at: Time
     """Latest `sent_at` of the core messages."""
     closed_at: Time
-    """Time of closing."""
+    """When the episode was closed."""
     messages: tuple[EpisodeMessage, ...] = Field(min_length=1)
-    """Core messages; they are in no other episode."""
+    """The core messages. They belong to no other episode."""
     overlap: tuple[EpisodeMessage, ...] = ()
-    """Last core messages of the previous episode, for context; not counted."""
+    """The last core messages of the previous episode, included for context and not counted."""
     message_count: int
     """Number of core messages."""
     turn_count: int
     """Number of turns. A turn is a user message and everything up to the next one; messages before the first user
     message count as one."""
     token_count: int
-    """Tokens of the core contents, counted with `o200k_base`."""
+    """Number of tokens in the contents of the core messages, counted with `o200k_base`."""
     metrics: EpisodeMetrics
     """Metrics of the core messages."""
     source: Source
     """Log position of the core messages."""
     truncated: bool = False
-    """`true`: edits made it too large for a record, and the longest contents lost their middle; the archive has all."""
+    """`true` if edits made the episode too large for a record, so that the longest contents lost their middle. The
+    archive has the full text."""
     topic_model: int | None = None
-    """Version of the model that found, in the text of the next message, the topic shift that ended it, or null."""
+    """Version of the topic model, if it closed the episode because the next message begins a new topic; else null."""
 
 
 class EpisodeAmended(Model):
-    """A change of messages that are in closed episodes; on the topic `episode.closed`, after those episodes."""
+    """A change to messages of closed episodes. It follows those episodes on the topic `episode.closed`."""
 
     conversation_id: Id
     """Equal to the record's key."""
     tenant_id: PartyId | None = None
-    """Tenant that the change names; with another one than the conversation's it is a dead letter."""
+    """Tenant named by the change. If it differs from the conversation's, the change is dead-lettered."""
     message_id: Id | None = None
-    """The message; null: all of the conversation before `offset`."""
+    """The changed message; null for every message of the conversation before `offset`."""
     change: Change
-    """Change that was made to it."""
+    """What happened to the message."""
     fields: dict[str, Any] = Field(default_factory=dict)
-    """The fields that the edit replaces, with their new values; `metadata`, which no summary has, is left out."""
+    """The fields that the edit replaces, with their new values. `metadata` is left out because summaries do not use it."""
     episode_id: str | None = None
-    """Episode that has the message, where that is still known; null: not known, or more than one."""
+    """The episode with the message; null if it is unknown or there are several."""
     partition: int
-    """Partition of the record on the topic of the messages."""
+    """Partition of the change's record on the messages topic."""
     offset: int
-    """Offset of that record: of two changes the one with the higher offset counts."""
+    """Offset of that record. Of two changes, the one with the higher offset wins."""
     amended_at: Time
-    """Time of the record."""
+    """Timestamp of that record."""
     reason: str | None = None
-    """Reason for people to read; the `reason` of the record."""
+    """Free-text reason, copied from the record's `reason`."""
 
 
 class EpisodeRedo(Model):
-    """A request to redo the summary of a stored episode; on the topic `episode.closed`.
+    """A request to redo the summary of a stored episode, on the topic `episode.closed`.
 
-    By `afterword summaries redo`, or by a summarizer whose fallback the LLM is to replace.
-
-    It has no content: the episode's messages are read from the archive.
+    `afterword summaries redo` sends it, and so does a summarizer when the LLM should replace a fallback. It carries no
+    content: the episode's messages are read from the archive.
     """
 
     conversation_id: Id
@@ -163,26 +163,26 @@ class EpisodeRedo(Model):
     tenant_id: PartyId | None = None
     """Tenant of the conversation."""
     episode_id: str
-    """The episode."""
+    """The episode to summarize again."""
     revision: int = Field(ge=1)
-    """Revision of the summary to replace; where another one is stored, nothing is done."""
+    """Revision of the summary to replace. If another revision is stored, the request is ignored."""
     attempt: int = Field(0, ge=0)
-    """Requests for this revision before it that led to nothing; where there were more, nothing is done."""
+    """Number of earlier failed requests for this revision. If there have been more by now, the request is ignored."""
     model: str
-    """Model that is to write it; a summarizer that asks another one does nothing."""
+    """Model that should write the summary. A summarizer configured with another one ignores the request."""
     prompt_version: str
-    """Prompt that is to be used; a summarizer with another one does nothing."""
+    """Prompt version to use. A summarizer with another one ignores the request."""
     requested_at: Time
-    """Time of the request."""
+    """When the request was made."""
 
 
 def fingerprint(messages: Iterable[EpisodeMessage]) -> str:
-    """Compute the SHA-256, in hexadecimal, of the UTF-8 JSON array `[[id, content], …]` without white space."""
+    """Return the hexadecimal SHA-256 of the UTF-8 JSON array `[[id, content], …]` without white space."""
     return hashlib.sha256(orjson.dumps([[m.id, m.content] for m in messages])).hexdigest()
 
 
 def user_of(core: Sequence[EpisodeMessage]) -> str:
-    """User of the first `user` message, or of the first message when no user speaks."""
+    """Return the user of the first `user` message, or of the first message if there is no `user` message."""
     for message in core:
         if message.role == "user":
             return message.user_id
@@ -190,7 +190,7 @@ def user_of(core: Sequence[EpisodeMessage]) -> str:
 
 
 def turns(core: Sequence[EpisodeMessage]) -> int:
-    """Number of turns: a user message and all up to the next; what comes before the first user message is one too."""
+    """Count the turns: a user message and everything up to the next one; earlier messages count as one turn."""
     return [m.role for m in core].count("user") + (core[0].role != "user")
 
 
@@ -206,10 +206,10 @@ def metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
 
 
 def unique(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Each once, in order of first use."""
+    """Return the distinct items in order of first use."""
     return tuple(dict.fromkeys(chain.from_iterable(lists)))
 
 
 def variance(numbers: Sequence[float], mean: float) -> float:
-    """Variance of the population."""
+    """Return the population variance."""
     return fsum((n - mean) ** 2 for n in numbers) / len(numbers)

@@ -1,4 +1,4 @@
-"""Records of Kafka and their headers: CloudEvents 1.0 in binary mode."""
+"""Kafka records and their headers: CloudEvents 1.0 in binary mode."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -16,18 +16,19 @@ STRUCTURED_JSON = "application/cloudevents+json"
 CE_TYPE = "ce_type"
 CE_ID = "ce_id"
 RESERVED_PREFIX = "__afterword."
-"""Prefix of headers that only Afterword writes; a producer's are dropped when a record is copied."""
+"""Prefix of headers that only Afterword writes. A producer's headers with this prefix are dropped when a record is
+copied."""
 FOR_ENDPOINT = "afterword_webhook"
-"""Header of an event that is replayed for one endpoint of webhooks, by its name: nobody else takes it."""
+"""Header that names the webhook endpoint an event is replayed for. Every other reader skips the event."""
 OWNER = "afterword_owner"
-"""Header of an event that we produce: JSON array of its tenant and user, so that readers can pass over what is foreign
-without decoding it."""
+"""Header of every event that we produce: a JSON array of its tenant and user. Readers can use it to skip other people's
+events without decoding them."""
 REPLACED = RESERVED_PREFIX + "replaced"
-"""Header of a record that replaces one that a consumer could not hand on; JSON, see `replacements.py`."""
+"""Header of a record that stands in for one that a consumer could not pass on; JSON, see `replacements.py`."""
 
 
 class KafkaRecord(Protocol):
-    """The part of aiokafka's `ConsumerRecord` that pure code reads."""
+    """The part of aiokafka's `ConsumerRecord` that pure code uses."""
 
     @property
     def topic(self) -> str: ...
@@ -46,7 +47,7 @@ class KafkaRecord(Protocol):
 
 
 def cloud_event(event_type: str, event_id: str, source: str, time: datetime) -> Headers:
-    """Binary-mode headers for a record that we produce."""
+    """Build the binary-mode headers of a record that we produce."""
     return [
         ("ce_specversion", b"1.0"),
         (CE_ID, event_id.encode()),
@@ -58,20 +59,20 @@ def cloud_event(event_type: str, event_id: str, source: str, time: datetime) -> 
 
 
 class EventOwner(NamedTuple):
-    """Whose an event is."""
+    """The tenant and user an event belongs to."""
 
     tenant_id: str | None
     user_id: str | None
-    """None: the event names no user."""
+    """None if the event names no user."""
 
 
 def owner_header(tenant_id: str | None, user_id: str | None) -> tuple[str, bytes]:
-    """Build the header that names the owner of an event."""
+    """Build the header that names an event's owner."""
     return OWNER, orjson.dumps([tenant_id, user_id])
 
 
 def owner_in(headers: Iterable[tuple[str, bytes | None]]) -> EventOwner | None:
-    """Read the owner of an event; None if its record does not name one."""
+    """Read an event's owner from its headers; None if they do not name one."""
     found = header(headers, OWNER)
     try:
         tenant_id, user_id = orjson.loads(found or "")
@@ -81,7 +82,7 @@ def owner_in(headers: Iterable[tuple[str, bytes | None]]) -> EventOwner | None:
 
 
 def header(headers: Iterable[tuple[str, bytes | None]] | None, name: str) -> str | None:
-    """The first header of that name as text; None when absent. Bytes that are not UTF-8 are replaced."""
+    """Return the first header with that name as text, or None. Bytes that are not UTF-8 are replaced."""
     for key, value in headers or ():
         if key == name:
             return (value or b"").decode(errors="replace")

@@ -1,4 +1,4 @@
-"""JSON as programs write it that are careless about Unicode: with a byte order mark, or with half of a character."""
+"""Repairs JSON with careless Unicode: a byte order mark, or half of a surrogate pair."""
 
 import re
 
@@ -6,17 +6,17 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HIGH, _LOW = rb"[dD][89abAB][0-9a-fA-F]{2}", rb"[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE = re.compile(rb"\\u(?:%b(?!\\u%b)|(?<!\\u%b\\u)%b)" % (_HIGH, _LOW, _HIGH, _LOW))
 _ENCODED = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
-"""A surrogate in what is not quite UTF-8."""
+"""A surrogate encoded as if it were a UTF-8 character."""
 MOST_MENDED = 10_000
-"""So many are no accident, and would take their time: data with more is left as it is."""
+"""Data with this many defects is left alone: they are not an accident, and repairing them would take time."""
 NEVER = b"\xff"
-"""In no UTF-8; it stands for an escaped backslash, after which a surrogate is only a text about one."""
+r"""A byte that never occurs in UTF-8. It stands in for an escaped backslash, so that the text `\\ud800` is left alone."""
 
 
 def mended(data: bytes) -> bytes:
-    """Leave a byte order mark out, and write U+FFFD for each lone surrogate, as of a text that was cut inside an emoji.
+    """Drop a byte order mark and replace each lone surrogate, as left by a cut inside an emoji, with U+FFFD.
 
-    Returns equal bytes if there is nothing to mend. Linear in the data, and fast.
+    Returns equal bytes if there is nothing to repair. Runs in linear time.
     """
     found = data.removeprefix(BYTE_ORDER_MARK)
     if NEVER in found:

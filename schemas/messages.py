@@ -1,4 +1,4 @@
-"""Input events of the topic `messages`."""
+"""Input events on the topic `messages`."""
 
 from math import isfinite
 from typing import Annotated, Any, Literal, Self
@@ -16,14 +16,15 @@ CONVERSATION_DELETED = "conversation.deleted"
 Role = Literal["user", "assistant", "system", "tool"]
 
 METADATA_MAX_DEPTH = 32
-"""Levels of nesting that can be stored (MongoDB's own limit is 100 for the whole document)."""
+"""Maximum nesting of stored metadata. MongoDB's own limit is 100 levels for the whole document."""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def storable(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Reject what a document store or JSON cannot hold.
+    """Reject metadata that JSON or a document store cannot hold.
 
-    Deep nesting, integers beyond 64 bits, NUL in a name; NaN and infinity, which the parser makes of `NaN` and `1e400`.
+    That is deep nesting, integers beyond 64 bits, NUL in a name, and the NaN and infinity that the parser reads from
+    `NaN` and `1e400`.
     """
     level: list[Any] = [metadata]
     for _ in range(METADATA_MAX_DEPTH):
@@ -46,64 +47,64 @@ def _children(node: Any) -> list[Any]:
 
 
 class MessageCreated(Model):
-    """Chat message, unique by `id` within its conversation; changed by `message.edited` and `message.deleted` only."""
+    """A chat message, unique by `id` within its conversation. Only `message.edited` and `message.deleted` change it."""
 
     id: Id
-    """Message id, unique within the conversation; a repeat is dropped as a duplicate."""
+    """Message id, unique within the conversation. A repeated id is dropped as a duplicate."""
     conversation_id: Id
     """Equal to the record's key; unique across tenants."""
     user_id: PartyId
-    """User of the conversation, on assistant messages too."""
+    """User of the conversation, also on assistant messages."""
     agent_id: PartyId | None = None
     """Agent that the message belongs to."""
     tenant_id: PartyId | None = None
-    """Tenant, the same on all messages of a conversation; a message of another tenant is dead-lettered."""
+    """Tenant, the same on all messages of a conversation. A message of another tenant is dead-lettered."""
     role: Role
     """Author's role."""
     content: str
     """The text; may be empty."""
     sent_at: Time | None = None
-    """Event time; when absent, decoding fills in the record's timestamp."""
+    """Event time. If it is absent, decoding fills in the record's timestamp."""
     is_continuation: bool | None = None
-    """`false`: the topic shifts with this message; `null`: unknown."""
+    """`false` if this message starts a new topic; null if unknown."""
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
-    """Sentiment of the user: −1 is bad, 1 is good; null: unknown."""
+    """Sentiment of the user, from −1 (bad) to 1 (good); null if unknown."""
     flows: TextList = ()
-    """Flows activated with this message."""
+    """Flows that were activated with this message."""
     tools: TextList = ()
-    """Tools invoked with this message."""
+    """Tools that were invoked with this message."""
     skip_summarization: bool = False
-    """`true`: archive the message, but never summarize it or count it for a trigger."""
+    """`true` to archive the message but never summarize it or count it toward a trigger."""
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] = Field(default_factory=dict)
-    """Archived unchanged; the key `afterword` overrides settings, see the triggers."""
+    """Archived unchanged. The key `afterword` overrides trigger settings."""
 
     def edited(self, edit: "MessageEdited") -> "MessageCreated":
-        """The message as it is after the edit."""
+        """Return the message with the edit applied."""
         return self.model_copy(update=edit.changes)
 
 
 class ConversationFlush(Model):
-    """Request to close everything pending of a conversation now."""
+    """A request to close a conversation's pending messages now."""
 
     conversation_id: Id
     """Equal to the record's key."""
     agent_id: PartyId | None = None
-    """Agent whose pending messages are flushed, where episodes are kept by agent; null: all agents."""
+    """If episodes are kept per agent, the agent whose pending messages to close; null for all agents."""
     tenant_id: PartyId | None = None
-    """Tenant of the conversation's messages; another one is a dead letter."""
+    """Tenant of the conversation's messages. A flush that names another one is dead-lettered."""
     reason: str | None = None
     """Reason for people to read."""
 
 
 EDITABLE = ("content", "metadata", "sentiment", "flows", "tools", "skip_summarization")
-"""Fields of a message that an edit may replace."""
+"""Message fields that an edit may replace."""
 
 
 class MessageEdited(Model):
-    """Replaces fields of an earlier message of the conversation; absent fields stay as they are.
+    """Replaces fields of an earlier message of the conversation. Absent fields are unchanged.
 
-    The order of the records decides: an edit before its message is a dead letter, one after its deletion changes
-    nothing.
+    The order of the records decides: an edit that precedes its message is dead-lettered, and one that follows the
+    message's deletion has no effect.
     """
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": [name]} for name in EDITABLE]})
@@ -113,21 +114,21 @@ class MessageEdited(Model):
     conversation_id: Id
     """Equal to the record's key."""
     tenant_id: PartyId | None = None
-    """Tenant of the message; with another one the edit is a dead letter."""
+    """Tenant of the message. An edit that names another one is dead-lettered."""
     edited_at: Time | None = None
     """Time for people to read: the order of the records decides, not this."""
     content: str | None = None
-    """The new text; null: it stays."""
+    """The new text; null leaves it unchanged."""
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] | None = None
-    """Replaces all of the metadata; the key `afterword` has no effect here; null: it stays."""
+    """Replaces the whole metadata; null leaves it unchanged. The key `afterword` has no effect here."""
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
-    """The new sentiment; null, if it is given: unknown."""
+    """The new sentiment. An explicit null makes it unknown."""
     flows: TextList | None = None
     """Replaces the list; null: it stays."""
     tools: TextList | None = None
     """Replaces the list; null: it stays."""
     skip_summarization: bool | None = None
-    """`true`: the message leaves its episode and stays in the archive; `false` brings nothing back."""
+    """`true` removes the message from its episode but keeps it in the archive; `false` does not bring it back."""
 
     @model_validator(mode="after")
     def changes_something(self) -> Self:
@@ -137,7 +138,7 @@ class MessageEdited(Model):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The fields to replace, with their values."""
+        """Return the fields to replace, with their new values."""
         given = {name: getattr(self, name) for name in EDITABLE if getattr(self, name) is not None}
         if "sentiment" in self.model_fields_set:
             given["sentiment"] = self.sentiment
@@ -147,14 +148,14 @@ class MessageEdited(Model):
 
 
 class MessageDeleted(Model):
-    """Takes a message out of everything: archive, episode, summary, index. Deleting it again changes nothing."""
+    """Removes a message from the archive, its episode, its summary and the index. Deleting it again has no effect."""
 
     id: Id
-    """Id of the message; it is not used again."""
+    """Id of the message. It must not be reused."""
     conversation_id: Id
     """Equal to the record's key."""
     tenant_id: PartyId | None = None
-    """Tenant of the message; with another one the deletion is a dead letter."""
+    """Tenant of the message. A deletion that names another one is dead-lettered."""
     deleted_at: Time | None = None
     """Time for people to read: the order of the records decides, not this."""
     reason: str | None = None
@@ -162,18 +163,18 @@ class MessageDeleted(Model):
 
 
 class ConversationDeleted(Model):
-    """Takes all messages of a conversation so far out of everything, with episodes and summaries.
+    """Removes all messages of a conversation so far, with their episodes and summaries.
 
-    Later messages start it afresh; its ordinals go on, so that no episode id is used twice.
+    Later messages start the conversation afresh. Its ordinals continue, so that no episode id is used twice.
     """
 
     conversation_id: Id
     """Equal to the record's key."""
     tenant_id: PartyId | None = None
-    """Tenant of the conversation's messages; with another one the deletion is a dead letter."""
+    """Tenant of the conversation's messages. A deletion that names another one is dead-lettered."""
     reason: str | None = None
     """Reason for people to read."""
 
 
 InputEvent = MessageCreated | ConversationFlush | MessageEdited | MessageDeleted | ConversationDeleted
-"""An event of the topic `messages`."""
+"""Any event on the topic `messages`."""

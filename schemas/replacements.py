@@ -1,7 +1,7 @@
-"""Replacements: small records in the place of those that a consumer could not hand on as they are.
+"""Replacements: small records that stand in for those that a consumer could not pass on as they were.
 
-A header says what was wrong with the original. It has no text of its own: a producer may forge it, and what it says
-goes into logs and dead letters.
+A header says what was wrong with the original. It carries facts but no free text: a producer may forge it, and its
+content ends up in logs and dead letters.
 """
 
 import re
@@ -13,7 +13,7 @@ import orjson
 from afterword.schemas.headers import REPLACED
 
 _SENTENCES = {
-    "too_large": "{bytes} bytes, of which {value_bytes} are the value, whose SHA-256 is {value_sha256}",
+    "too_large": "{bytes} bytes, including a value of {value_bytes} bytes with SHA-256 {value_sha256}",
     "invalid_header": "a header's name is not UTF-8",
     "undecodable_batch": "offsets {first} to {last} cannot be read: {cause}",
 }
@@ -39,19 +39,19 @@ _FACTS: dict[str, dict[str, Callable[[object], bool]]] = {
 
 
 class Replaced(NamedTuple):
-    """The failure of the original."""
+    """Why the original was replaced."""
 
     error_type: str
     detail: str
 
 
 def replacement_header(error_type: str, **facts: int | str) -> tuple[str, bytes]:
-    """Write the header of a replacement; numbers of 64 bits at most."""
+    """Build the header of a replacement. Numbers must fit into 64 bits."""
     return REPLACED, orjson.dumps({"error_type": error_type, **facts})
 
 
 def read_replacement(headers: Sequence[tuple[str, bytes | None]]) -> Replaced | None:
-    """Read the only header of a replacement; None for any other record, also for most of those that pretend."""
+    """Read the header of a replacement; None for any other record, including most forgeries."""
     if len(headers) != 1 or headers[0][0] != REPLACED:
         return None
     try:

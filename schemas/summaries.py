@@ -1,4 +1,4 @@
-"""What everyone downstream subscribes to: summaries of episodes, their ends, and conversations as they grow."""
+"""The events that downstream services subscribe to: created and deleted summaries, and updated conversations."""
 
 from typing import Annotated, Literal
 
@@ -16,29 +16,29 @@ RevisionReason = Change | Literal["redone"]
 
 
 class Quality(Model):
-    """Trustworthiness of a summary."""
+    """How trustworthy a summary is."""
 
     source: Literal["llm", "fallback"]
-    """Origin of the summary."""
+    """Whether an LLM or the fallback wrote the summary."""
     reason: str | None = None
-    """Reason why no LLM wrote it; null if one did."""
+    """Why no LLM wrote the summary; null if one did."""
     grounding: Annotated[float, Field(ge=0, le=1)] | None = None
     """Share of the summary's checkable tokens that occur in the source; null if not measured."""
     unsupported: tuple[str, ...] = ()
     """Checkable tokens of the summary that do not occur in the source."""
     truncated: bool = False
-    """`true`: a message was too long to be read whole, and the summary was made without its middle."""
+    """`true` if a message was so long that the summary was made without its middle."""
 
 
 class Usage(Model):
-    """Tokens that an LLM used, as its server counts them, and the time that it took; 0 if no LLM was asked."""
+    """Tokens used by an LLM, as counted by its server, and the time it took; 0 if no LLM was called."""
 
     prompt_tokens: int = 0
-    """Tokens of all prompts."""
+    """Total tokens in the prompts."""
     completion_tokens: int = 0
-    """Tokens of all answers."""
+    """Total tokens in the answers."""
     seconds: float = Field(0.0, ge=0)
-    """Seconds from questions to their answers, added up; those that failed are left out."""
+    """Total seconds from request to answer. Failed requests are not counted."""
 
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
@@ -49,32 +49,32 @@ class Usage(Model):
 
 
 class Compression(Model):
-    """Size of a summary compared with its source."""
+    """The size of a summary compared with its source."""
 
     tokens_before: int
-    """Tokens of the core contents."""
+    """Tokens in the contents of the core messages."""
     tokens_after: int
-    """Tokens of the long summary."""
+    """Tokens in the long summary."""
     ratio: float
-    """1 − after/before, of the tokens; negative when the summary is longer than its source."""
+    """1 − `tokens_after` / `tokens_before`; negative if the summary is longer than its source."""
     events_before: int
     """Number of core messages."""
     events_after: int = 1
-    """Always 1: the summary."""
+    """Always 1, for the summary."""
 
 
 class SummaryCreated(Model):
-    """Summary of an episode, announced once to readers of committed records, always under the same `event_id`."""
+    """A summary of an episode. Consumers that read committed records see each `event_id` once."""
 
     event_id: str
     """`{episode_id}:{revision}`, also in the header `ce_id`; a repeated event has the same id."""
     episode_id: str
     """Id of the episode."""
     revision: int = Field(ge=1)
-    """Revision of the summary: 1, 2, … Keep the highest of each episode."""
+    """Revision of the summary, starting with 1. Keep the highest of each episode."""
     reason: RevisionReason | None = None
-    """Why it was made again: a change of a message, or `redone`, on request or in place of a fallback; null: it is
-    the episode's own."""
+    """Why the summary was revised: a message was edited or deleted, or it was `redone` on request or to replace a
+    fallback. Null for an episode's first summary."""
     conversation_id: Id
     """Equal to the record's key."""
     user_id: PartyId
@@ -86,7 +86,7 @@ class SummaryCreated(Model):
     ordinal: int = Field(ge=1)
     """Position of the episode in its conversation: 1, 2, …"""
     title: str
-    """Subject of the episode; the latest one is the conversation's title."""
+    """Subject of the episode. The latest episode's title is the conversation's title."""
     short_summary: str
     """Summary of the episode in one or two sentences."""
     long_summary: str
@@ -96,43 +96,42 @@ class SummaryCreated(Model):
     message_count: int
     """Number of core messages."""
     quality: Quality
-    """Trustworthiness of the summary."""
+    """How trustworthy the summary is."""
     model: str
     """Model that wrote the summary; `extractive` if no LLM did."""
     prompt_version: str | None = None
-    """Preset and hash of the prompt; null if no LLM was asked."""
+    """Preset and hash of the prompt; null if no LLM was called."""
     usage: Usage
-    """Tokens used by the LLM, over all questions."""
+    """Tokens used by the LLM in all requests."""
     compression: Compression
-    """Size compared with the source."""
+    """Size of the summary compared with its source."""
     metrics: EpisodeMetrics
     """Metrics of the core messages."""
     started_at: Time
-    """Earliest `sent_at` of the core messages: they are in the order of the log, and clocks differ."""
+    """Earliest `sent_at` of the core messages. It need not be the first message's, because clocks differ."""
     ended_at: Time
     """Latest `sent_at` of the core messages."""
     closed_at: Time
-    """Time of closing the episode."""
+    """When the episode was closed."""
     created_at: Time
-    """Time of making the summary."""
+    """When the summary was made."""
 
 
 class SummaryDeleted(Model):
-    """End of an episode of which no message is left, announced once to readers of committed records.
+    """The end of an episode that has no messages left. Consumers that read committed records see it once.
 
-    It counts as a revision: it replaces every `summary.created` of the episode, whichever is read first.
+    It counts as a revision and replaces every `summary.created` of the episode, whichever is read first.
     """
 
     event_id: str
     """`{episode_id}:{revision}`, also in the header `ce_id`; a repeated event has the same id."""
     episode_id: str
-    """Id of the episode; it is not used again."""
+    """Id of the episode. It is not reused."""
     revision: int = Field(ge=1)
-    """Higher than that of every summary of the episode."""
+    """Higher than the revision of every summary of the episode."""
     reason: Change | Literal["expired"]
-    """Change to its messages; `edited`: the last remaining message is no longer to be summarized.
-
-    `expired`: the episode is older than it is kept; announced only if its `episode.closed` is read again."""
+    """What ended the episode. `edited`: its last remaining message is no longer to be summarized. `expired`: the
+    episode is past its retention; this is only announced if its `episode.closed` is read again."""
     conversation_id: Id
     """Equal to the record's key."""
     agent_id: PartyId | None = None
@@ -142,39 +141,40 @@ class SummaryDeleted(Model):
     ordinal: int = Field(ge=1)
     """Position of the episode in its conversation: 1, 2, …"""
     deleted_at: Time
-    """Time of the deletion."""
+    """When the summary was deleted."""
 
 
 class RollingSummary(Model):
     """A row of a conversation's rolling summary: one text about a range of its episodes."""
 
     row: int = Field(ge=1)
-    """Position of the row: 1, 2, … Together the rows cover the conversation."""
+    """Position of the row, starting with 1. Together the rows cover the conversation."""
     revision: int = Field(ge=1)
-    """Revision of the row. Keep the highest of each."""
+    """Revision of the row. Keep the highest of each row."""
     first_ordinal: int
     """Ordinal of the first episode in the range."""
     last_ordinal: int
     """Ordinal of the last episode in the range."""
     text: str
-    """Summary of these episodes; empty if nothing is left of them."""
+    """Summary of these episodes; empty if none of them is left."""
 
 
 class ConversationUpdated(Model):
     """A conversation after one of its episodes was summarized, revised or deleted.
 
-    Announced once to readers of committed records. Of each conversation and agent keep the highest revision, and that
-    of each row.
+    Consumers that read committed records see it once. For each conversation and agent keep the highest revision, and
+    for each row keep the row's highest revision.
     """
 
     event_id: str
-    """Id of the conversation, or of an agent's part of it, and of the record that led to it; also in `ce_id`."""
+    """Id of the conversation, or of an agent's part of it, and of the record that caused the update; also in `ce_id`."""
     revision: int = Field(ge=1)
-    """Revision of the conversation: 1, 2, … Some are left out, and one may come twice, with other rows."""
+    """Revision of the conversation, starting with 1. Numbers may be skipped, and one may appear twice with different
+    rows."""
     conversation_id: Id
     """Equal to the record's key."""
     user_id: PartyId
-    """User that the conversation began with; empty if no episode is left."""
+    """User of the conversation's first message; empty if no episode is left."""
     agent_id: PartyId | None = None
     """Agent, if episodes are kept per agent."""
     tenant_id: PartyId | None = None
@@ -182,12 +182,12 @@ class ConversationUpdated(Model):
     title: str
     """Title of the last episode; empty if no episode is left."""
     rolling: tuple[RollingSummary, ...]
-    """The rows that changed; the others stay as they were announced."""
+    """The rows that changed. Other rows are as last announced."""
     episode_count: int
     """Number of summarized episodes."""
     message_count: int
-    """Number of messages in them."""
+    """Number of messages in those episodes."""
     last_ordinal: int
     """Ordinal of the last episode that was ever summarized."""
     updated_at: Time
-    """Time of the last summary."""
+    """When the last summary was made."""
