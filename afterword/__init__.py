@@ -1,7 +1,8 @@
-"""Long-term memory for chat assistants, from the Kafka topic their messages are on.
+"""Long-term memory for chat assistants, built from the Kafka topic that carries their messages.
 
-What a service needs is named here. Each name is imported when it is first used, so that a subscriber does not load the
-stores' clients: `Memory` needs the extra `memory`, `Eraser` the extra `worker`, everything else the base install.
+This module names what a service needs. Each name is imported when it is first used, so that a subscriber does not load
+the stores' clients. `Memory` needs the extra `memory`, `Eraser` the extra `worker`, and everything else only the base
+install.
 """
 
 from importlib import import_module
@@ -81,7 +82,7 @@ _MODULES = {
     ),
     **dict.fromkeys(("Settings", "load_settings"), "afterword.streams.settings"),
 }
-"""Module of each name; the other names are errors."""
+"""The module of each name. All other names are errors."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`python -m afterword` and the script `afterword`: the command line."""
+"""The command line, as `python -m afterword` and as the script `afterword`."""
 
 import os
 import sys
@@ -10,21 +10,22 @@ from afterword.extras import ExtraMissing, extra_required
 from afterword.version import version_line
 
 INTERRUPTED = 130
-"""Exit code of a process that Ctrl-C ended, as shells have it."""
+"""Exit code of a process that Ctrl-C ended, following the shells' convention."""
 
 
 def main() -> None:
-    """Run the command line, or say in one line what it needs."""
+    """Run the command line, or say in one line what it requires."""
     try:
         with extra_required("worker", "the command line"):
             from afterword.cli import main as run
 
-            if find_spec("faust") is None:  # what the extra memory brings has a command line's library, too
+            # the extra `memory` installs only the command line's own library
+            if find_spec("faust") is None:
                 raise ModuleNotFoundError(name="faust")
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
     except ExtraMissing as error:
-        if sys.argv[1:] == ["--version"]:  # which a report of a bug names, of the base install too
+        if sys.argv[1:] == ["--version"]:  # bug reports quote it, also from the base install
             sys.stdout.write(f"{version_line()}\n")
             return
         sys.exit(f"afterword: {error}")
@@ -37,10 +38,10 @@ def main() -> None:
 
 
 def leave(ended: SystemExit) -> NoReturn:
-    """Leave the process at once, with its exit code.
+    """End the process at once with its exit code.
 
-    At the end of a process the database's driver waits up to half a second for its threads, which only sleep then.
-    Raises: SystemExit, if it has a text that is still to be printed.
+    At a regular exit the database driver waits up to half a second for its sleeping threads. Raises: SystemExit, if it
+    carries a text that is still to be printed.
     """
     if not isinstance(ended.code, int | None):
         raise ended

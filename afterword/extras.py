@@ -1,4 +1,4 @@
-"""Optional dependencies: what is imported from an extra that is not installed ends in one line that names the extra."""
+"""Optional dependencies: importing from an extra that is not installed gives a one-line error that names the extra."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from afterword.streams.errors import AfterwordError
 
 OURS = "afterword"
 EMBEDDED = "afterword.embedded"
-"""The package of ours that an extra brings."""
+"""Our package that an extra installs."""
 
 
 class ExtraMissing(AfterwordError, ImportError):
@@ -16,7 +16,7 @@ class ExtraMissing(AfterwordError, ImportError):
 
 @contextmanager
 def extra_required(extra: str, what: str) -> Iterator[None]:
-    """Translate the failed import of a module that an extra brings. Raises: ExtraMissing."""
+    """Translate the failed import of a module that an extra installs. Raises: ExtraMissing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -138,7 +138,7 @@ class EpisodeAmended(Model):
     change: Change
     """What happened to the message."""
     fields: dict[str, Any] = Field(default_factory=dict)
-    """The fields that the edit replaces, with their new values. `metadata` is left out because summaries do not use it."""
+    """The fields that the edit replaces, with their new values, without `metadata`, which summaries do not use."""
     episode_id: str | None = None
     """The episode with the message; null if it is unknown or there are several."""
     partition: int

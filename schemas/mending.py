@@ -10,7 +10,7 @@ _ENCODED = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 MOST_MENDED = 10_000
 """Data with this many defects is left alone: they are not an accident, and repairing them would take time."""
 NEVER = b"\xff"
-r"""A byte that never occurs in UTF-8. It stands in for an escaped backslash, so that the text `\\ud800` is left alone."""
+r"""A byte that never occurs in UTF-8. It stands in for an escaped backslash, after which `\\ud800` is plain text."""
 
 
 def mended(data: bytes) -> bytes:

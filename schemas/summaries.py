@@ -167,7 +167,8 @@ class ConversationUpdated(Model):
     """
 
     event_id: str
-    """Id of the conversation, or of an agent's part of it, and of the record that caused the update; also in `ce_id`."""
+    """Id of the conversation, or of an agent's part of it, with that of the record that caused the update; also in
+    `ce_id`."""
     revision: int = Field(ge=1)
     """Revision of the conversation, starting with 1. Numbers may be skipped, and one may appear twice with different
     rows."""

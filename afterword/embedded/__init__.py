@@ -1,6 +1,7 @@
-"""A real Kafka as a child process, without Docker and without an installed Java.
+"""Runs a real Kafka as a child process, without Docker and without an installed Java.
 
-For laptops and tests; POSIX only. The distribution `afterword-embedded`, which the extra `dev` installs.
+It is meant for laptops and tests, and for POSIX systems only. The distribution is `afterword-embedded`, which the extra
+`dev` installs.
 """
 
 from afterword.embedded.errors import DirectoryInUse, JarsUnavailable, ProcessExited, StartTimeout

@@ -1,4 +1,4 @@
-"""Locks on files, directories and ports, which end with the process that holds them."""
+"""Locks on files, directories and ports. A lock ends with the process that holds it."""
 
 import fcntl
 import json
@@ -16,18 +16,18 @@ from afterword.streams.private import cache_directory, private_directory, write_
 
 POLL_SECONDS = 0.05
 DYING_SECONDS = 10.0
-"""Time for the children of a killed stack to end."""
+"""How long the children of a killed stack may take to exit."""
 HOST = "127.0.0.1"
 LOWEST, HIGHEST = 20_000, 32_000
-"""Below the range for outgoing connections of Linux (from 32768) and macOS (from 49152). Otherwise a client that
-reconnects to a stopped server may be given that server's own port."""
+"""Ports are chosen below the range that Linux (from 32768) and macOS (from 49152) use for outgoing connections.
+Otherwise a client that reconnects to a stopped server could be given that server's port."""
 
 _claimed: set[int] = set()
 
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold the lock of `path`; wait until it is free."""
+    """Hold the lock of `path`, waiting until it is free."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -35,10 +35,10 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 class DirectoryLock:
-    """Lock that admits one running stack to a directory.
+    """A lock that allows only one running stack in a directory.
 
-    Its servers inherit `fd`: the directory stays locked until the last of them has ended, even if their parent was
-    killed.
+    The stack's servers inherit `fd`, so the directory stays locked until the last of them has exited, even if their
+    parent was killed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -48,7 +48,7 @@ class DirectoryLock:
     def acquire(self) -> None:
         """Take the lock.
 
-        Raises: DirectoryInUse, at once if the owner runs, otherwise if its children do not end in time.
+        Raises: DirectoryInUse, at once if the owner is running, or after a while if only its children are.
         """
         private_directory(self.directory)
         fd = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -88,13 +88,13 @@ def _alive(pid: str) -> bool:
         os.kill(int(pid), 0)
     except (ValueError, ProcessLookupError):
         return False
-    except PermissionError:  # it runs, as another user
+    except PermissionError:  # it is running as another user
         return True
     return True
 
 
 def remembered_ports(file: Path, count: int) -> list[int]:
-    """Return the ports of the last start, kept as JSON in `file`; new ones if one of them is taken."""
+    """Return the ports of the last start, stored as JSON in `file`, or new ones if any of them is taken."""
     if file.exists():
         ports = [int(port) for port in json.loads(file.read_text())]
         if len(ports) == count and all(is_free(port) and _claim(port) for port in ports):
@@ -107,7 +107,7 @@ def remembered_ports(file: Path, count: int) -> list[int]:
 def free_ports(count: int) -> list[int]:
     """Claim free ports until this process ends.
 
-    No other caller gets them, even before a server listens (a JVM takes seconds) and while it is down.
+    Other callers are not given these ports, even before a server listens (a JVM takes seconds) or while it is down.
     """
     candidates = random.SystemRandom().sample(range(LOWEST, HIGHEST), HIGHEST - LOWEST)
     free = (port for port in candidates if port not in _claimed and is_free(port) and _claim(port))
@@ -115,7 +115,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_port(preferred: int) -> int:
-    """Claim the preferred port until this process ends, or another one if it is taken; 0 prefers none."""
+    """Claim the preferred port, or another if it is taken, until this process ends. 0 means no preference."""
     if preferred and is_free(preferred) and _claim(preferred):
         return preferred
     return free_ports(1)[0]
@@ -123,7 +123,7 @@ def free_port(preferred: int) -> int:
 
 def is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # as servers do: connections in TIME_WAIT do not hold a port
+        # as servers do, so that connections in TIME_WAIT do not block the port
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -133,10 +133,10 @@ def is_free(port: int) -> bool:
 
 
 def _claim(port: int) -> bool:
-    """Claim the port; False if another process of this user has. The kernel ends a claim with its process."""
+    """Claim the port; False if another process of this user holds it. The kernel releases a claim with its process."""
     try:
         fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except (BlockingIOError, PermissionError):  # depends on the system
+    except (BlockingIOError, PermissionError):  # which of them is raised depends on the system
         return False
     _claimed.add(port)
     return True
@@ -144,9 +144,10 @@ def _claim(port: int) -> bool:
 
 @cache
 def _claims() -> int:
-    """File whose byte n is locked by the owner of port n. Never closed: closing any descriptor drops all locks.
+    """Open the file whose byte n is locked by the owner of port n.
 
-    It is in a directory of the user's own: in the common one for temporary files anybody could be there first.
+    It is never closed, because closing any descriptor drops all locks. The file is in the user's own directory, because
+    in the shared directory for temporary files anyone could create it first.
     """
     path = cache_directory() / "ports"
     private_directory(path.parent)

@@ -1,4 +1,4 @@
-"""Java without an installed Java: a runtime from a wheel, jars fetched once and checked."""
+"""Runs Java without an installed Java: the runtime comes from a wheel, and jars are fetched once and verified."""
 
 import hashlib
 import os
@@ -23,14 +23,14 @@ from afterword.streams.private import cache_directory
 
 FETCHES_AT_ONCE = 6
 TIMEOUT_SECONDS = 60
-# small and quick to start: these servers run for a test or an afternoon
+# small and quick to start, because these servers run for a test or an afternoon
 FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 ARCHIVE_FLAG, RECORDING_FLAG = "-XX:AOTCache=", "-XX:AOTCacheOutput="
-"""JEP 483 and 514. What Java cannot use, an empty file for example, it passes over."""
+"""Flags of JEP 483 and 514. Java ignores an archive that it cannot use, for example an empty file."""
 
 DownloadProgress = Callable[[str, int, int], None]
-"""Called with the file name, bytes so far and bytes in total, from several threads, one at a time. An exception from it
-aborts the download."""
+"""Called with the file name, the bytes so far and the total bytes. Calls come from several threads, but one at a time.
+An exception aborts the download."""
 
 
 class Jar(NamedTuple):
@@ -65,11 +65,11 @@ def parse_lock(text: str) -> list[Jar]:
 
 
 def ignore_progress(name: str, done: int, total: int) -> None:
-    """Ignore progress."""
+    """Do nothing."""
 
 
 class JarCache:
-    """Jars below one directory, which several processes may share."""
+    """Jars in one directory, which several processes may share."""
 
     def __init__(
         self,
@@ -78,23 +78,23 @@ class JarCache:
         progress: DownloadProgress = ignore_progress,
         repositories: Mapping[str, str] | None = None,
     ) -> None:
-        """`repositories`: names and addresses to fetch from; by default what jgo knows."""
+        """`repositories` maps names to addresses to fetch from; by default jgo's own."""
         self.directory = directory
         self.jars = jars
         self._progress = progress
         self._repositories = repositories
 
     def classpath(self, user: str) -> str:
-        """Classpath of the jars that `user` needs."""
+        """Return the classpath of the jars that `user` needs."""
         return os.pathsep.join(str(self.path(jar)) for jar in self.jars if user in jar.used_by.split(","))
 
     def path(self, jar: Jar) -> Path:
         return self.directory.joinpath("jars", *jar.group.split("."), jar.artifact, jar.version, jar.file_name)
 
     def ensure(self) -> None:
-        """Fetch the jars that are missing or changed; when complete, use no network.
+        """Fetch the jars that are missing or changed. If all are present, the network is not used.
 
-        Every start hashes all of them, for the cache may have been written to since: 61 jars of 53 MB take 0.16 s.
+        Every start hashes all jars, because the cache may have been modified since; 61 jars of 53 MB take 0.16 s.
         Raises: JarsUnavailable.
         """
         if not all(map(self._has_its_hash, self.jars)):
@@ -121,7 +121,7 @@ class JarCache:
         return MavenContext(resolver, repo_cache=self.directory / "jars", remote_repos=remote, timeout=TIMEOUT_SECONDS)
 
     def _intact(self, jar: Jar) -> bool:
-        """Check that the jar exists with its hash; otherwise remove it, because jgo would accept a truncated file."""
+        """Return whether the jar exists with its hash. If not, remove it, because jgo would accept a truncated file."""
         if self._has_its_hash(jar):
             return True
         self.path(jar).unlink(missing_ok=True)
@@ -129,7 +129,7 @@ class JarCache:
 
 
 class _Fetch:
-    """Download of jars by jgo, which knows their repositories; counts bytes."""
+    """Downloads jars with jgo, which knows their repositories, and counts bytes."""
 
     def __init__(self, maven: Callable[[PythonResolver], MavenContext], total: int, progress: DownloadProgress) -> None:
         self._maven = maven(PythonResolver(progress_callback=self._counting))
@@ -160,27 +160,27 @@ def _digest(data: bytes) -> str:
 
 
 class Recorded(Protocol):
-    """Makes the command of a program that writes an archive of its classes when it ends."""
+    """Builds the command of a program that writes an archive of its classes when it exits."""
 
     def __call__(self, main_class: str, arguments: Sequence[str]) -> list[str]: ...
 
 
 class Java:
-    """Command lines of Java programs; call `prepare` first."""
+    """Builds command lines of Java programs; call `prepare` first."""
 
     def __init__(
         self, cache: Path | None = None, progress: DownloadProgress = ignore_progress, jars: Sequence[Jar] | None = None
     ) -> None:
-        """`jars`: by default those of `jars.lock`."""
+        """`jars` defaults to those of `jars.lock`."""
         self._cache = cache or cache_directory()
         self._jars = JarCache(self._cache, jars or locked_jars(), progress)
 
     def prepare(self) -> None:
-        """Fetch what is missing; blocks. Raises: JarsUnavailable."""
+        """Fetch missing jars; blocks. Raises: JarsUnavailable."""
         self._jars.ensure()
 
     def kafka(self, main_class: str, *arguments: str) -> list[str]:
-        """A program of Kafka's, whose classes come from the archive if there is one."""
+        """Build the command line of a Kafka program, which loads its classes from the archive if there is one."""
         flags = [f"{ARCHIVE_FLAG}{self._archive}"] if self.is_recorded else []
         return command_line(self._jars.classpath("kafka"), main_class, arguments, flags)
 
@@ -190,9 +190,10 @@ class Java:
 
     @contextmanager
     def recording(self) -> Iterator[Recorded | None]:
-        """Make the archive of Kafka's classes, loaded and linked, unless there is one.
+        """Record the archive of Kafka's loaded and linked classes, unless it exists.
 
-        None where there is one. What the program has not written in the end is not tried again.
+        Yields None if it exists. If the program has not written the archive in the end, recording is not attempted
+        again.
         """
         with exclusive(self._archive.parent / "lock"):
             if self.is_recorded:
@@ -211,7 +212,7 @@ class Java:
 
 
 def run(command: Sequence[str], error: type[EmbeddedError], **values: str) -> None:
-    """Run to the end. Raises: `error`, with standard output and error as `output`."""
+    """Run a command to its end. Raises: `error`, with standard output and error as `output`."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 – our own command line
     if done.returncode:
         raise error(output=(done.stdout + done.stderr).strip(), **values)
@@ -222,7 +223,7 @@ def command_line(classpath: str, main_class: str, arguments: Sequence[str], flag
 
 
 def _publish(made: Path, wanted: Path) -> None:
-    """Rename atomically, so that no process sees half of it; the first one wins."""
+    """Rename atomically, so that no process sees a partial file. The first process wins."""
     try:
         made.rename(wanted)
     except OSError:

@@ -1,4 +1,4 @@
-"""Apache Kafka (KRaft) as child processes: one node, or a cluster of three for tests of faults."""
+"""Apache Kafka (KRaft) as child processes: one node, or a cluster of three for fault tests."""
 
 import asyncio
 import base64
@@ -24,44 +24,44 @@ from afterword.streams.private import private_directory, write_private
 Properties = Mapping[str, str | int]
 
 CLEANER_BYTES = 16 << 20
-"""Heap for log compaction. The default is a third of our heap, and twice that if the broker compacts more often: it ran
-out of memory and stopped compacting."""
+"""Memory for log compaction. By default it is a third of our heap, and twice that while a second compaction runs: the
+broker ran out of memory and stopped compacting."""
 REQUEST_MILLISECONDS = 5_000
 RECORDING_SECONDS = 120.0
-"""Time to write an archive of classes, which takes 4 s on an idle machine."""
+"""Time limit for writing an archive of classes, which takes 4 s on an idle machine."""
 META = "meta.properties"
 SECURITY = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 
 @dataclass(frozen=True)
 class Listener:
-    """Additional address for clients; for tests of TLS and SASL."""
+    """An additional address for clients, used by the tests of TLS and SASL."""
 
     name: str
-    """Name in capitals."""
+    """The name, in capitals."""
     protocol: str
     """`SSL`, `SASL_SSL` or `SASL_PLAINTEXT`."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the broker, without the prefix that names the listener."""
+    """Broker properties, without the prefix that names the listener."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Listeners, users and properties beside the plain listener, which is open to everybody."""
+    """Listeners, users and properties in addition to the plain listener, which is open to everyone."""
 
     listeners: tuple[Listener, ...] = ()
     scram_users: Mapping[str, str] = field(default_factory=dict)
-    """Passwords by name, stored at the first start of a cluster."""
+    """Passwords by user name, stored when a cluster first starts."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Additional properties of every broker, such as an authorizer."""
 
 
 PLAIN = Access()
-"""Only the plain listener."""
+"""Access through the plain listener only."""
 
 
 def with_listeners(properties: Properties, listeners: Sequence[tuple[Listener, int]]) -> dict[str, str | int]:
-    """Add listeners, with their ports, to the plain properties."""
+    """Add listeners and their ports to the plain properties."""
     addresses = "".join(f",{listener.name}://{HOST}:{port}" for listener, port in listeners)
     protocols = "".join(f",{listener.name}:{listener.protocol}" for listener, _ in listeners)
     return {
@@ -78,7 +78,7 @@ def with_listeners(properties: Properties, listeners: Sequence[tuple[Listener, i
 
 
 def scram_arguments(users: Mapping[str, str]) -> list[str]:
-    """Arguments of the storage tool, with both SCRAM mechanisms for each user."""
+    """Return the storage tool's arguments that create both SCRAM credentials for each user."""
     credentials = [
         f"{mechanism}=[name={name},password={password}]"
         for name, password in users.items()
@@ -92,21 +92,21 @@ class Cluster(NamedTuple):
 
     id: str
     ports: list[int]
-    """Two for each node, in order: broker and controller."""
+    """Two ports for each node in turn: broker and controller."""
     pass_fds: Collection[int]
     access: Access = PLAIN
     listener_ports: Sequence[int] = ()
-    """Ports of the listeners of `access`, node by node."""
+    """Ports of the listeners in `access`, node by node."""
 
     def more_listeners(self, node_id: int) -> list[tuple[Listener, int]]:
-        """Listeners with their ports on this node."""
+        """Return the additional listeners with their ports on this node."""
         listeners = self.access.listeners
         first = (node_id - 1) * len(listeners)
         return list(zip(listeners, self.listener_ports[first : first + len(listeners)], strict=True))
 
 
 class Broker(Server):
-    """Node that is broker and controller; its port stays the same when it is restarted."""
+    """A node that is both broker and controller. It keeps its port when it is restarted."""
 
     def __init__(self, java: Java, directory: Path, node_id: int, cluster: Cluster) -> None:
         super().__init__()
@@ -117,11 +117,11 @@ class Broker(Server):
 
     @property
     def address(self) -> str:
-        """Address host:port of the plain listener."""
+        """The plain listener's address, as host:port."""
         return f"{HOST}:{self._cluster.ports[2 * self.node_id - 2]}"
 
     def listener_address(self, name: str) -> str:
-        """Address host:port of a listener of `Access`."""
+        """Return the address of a listener of `Access`, as host:port."""
         return next(
             f"{HOST}:{port}" for listener, port in self._cluster.more_listeners(self.node_id) if listener.name == name
         )
@@ -142,7 +142,7 @@ class Broker(Server):
         return self._java.kafka("kafka.Kafka", str(properties))
 
     def _format(self, properties: Path, logs: Path) -> None:
-        """Make the directory a new node's. Kafka's tool, another JVM, does it only where it has users to store."""
+        """Format the directory for a new node. Kafka's own tool, another JVM, is needed only to store users."""
         if users := scram_arguments(self._cluster.access.scram_users):
             arguments = ("format", "-t", self._cluster.id, "-c", str(properties), "--ignore-formatted")
             run(self._java.kafka("kafka.tools.StorageTool", *arguments, *users), FormatFailed)
@@ -154,7 +154,7 @@ class Broker(Server):
 
 
 class _RecordedBroker(Broker):
-    """Writes an archive of its classes when it stops."""
+    """A broker that writes an archive of its classes when it stops."""
 
     def __init__(self, java: Java, directory: Path, recorded: Recorded) -> None:
         ports = remembered_ports(directory / "ports.json", 2)
@@ -166,10 +166,10 @@ class _RecordedBroker(Broker):
 
 
 def record(java: Java, go_on: Callable[[], None]) -> None:
-    """Run a broker once for its classes, unless there is an archive: the others start in half the time. Blocks.
+    """Run a broker once to record its classes, unless there is an archive. Later starts then take half the time.
 
-    `go_on` is asked again and again while the broker starts. Raises: its errors, FormatFailed, ProcessExited,
-    StartTimeout.
+    It blocks, and calls `go_on` repeatedly while the broker starts. Raises: the errors of `go_on`, FormatFailed,
+    ProcessExited, StartTimeout.
     """
     with java.recording() as recorded:
         if recorded is None:
@@ -189,7 +189,7 @@ async def _has_started(broker: Broker, go_on: Callable[[], None]) -> None:
 
 
 class KafkaServer:
-    """Cluster whose id, ports and data are in `directory`; a second start finds them again."""
+    """A cluster whose id, ports and data are kept in `directory`, so that it can be started again."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class KafkaServer:
         pass_fds: Collection[int] = (),
         access: Access = PLAIN,
     ) -> None:
-        """Prepare the brokers; nothing is started. Raises: ClusterSizeDiffers."""
+        """Prepare the brokers without starting them. Raises: ClusterSizeDiffers."""
         ports = _ports(directory, brokers)
         wanted = brokers * len(access.listeners)
         more = remembered_ports(directory / "listeners.json", wanted) if wanted else []
@@ -211,11 +211,11 @@ class KafkaServer:
         return ",".join(broker.address for broker in self.brokers)
 
     def servers_of(self, listener: str) -> str:
-        """`bootstrap_servers` for one of the listeners of `Access`."""
+        """Return the `bootstrap_servers` for one listener of `Access`."""
         return ",".join(broker.listener_address(listener) for broker in self.brokers)
 
     def start(self) -> None:
-        """Start every broker that is not running; does not wait for answers."""
+        """Start every broker that is not running, without waiting until it answers."""
         self._each(Broker.start)
 
     def stop(self) -> None:
@@ -225,13 +225,13 @@ class KafkaServer:
         self._each(Broker.kill)
 
     def _each(self, action: Callable[[Broker], None]) -> None:
-        # concurrently: the last of three to stop would have no quorum for its controlled shutdown
+        # stopped concurrently, because the last of three would have no quorum for its controlled shutdown
         with ThreadPoolExecutor(len(self.brokers)) as pool:
             list(pool.map(action, self.brokers))
 
 
 def server_properties(node_id: int, ports: list[int], logs: Path) -> dict[str, str | int]:
-    """Properties of one node; `ports` as in `Cluster`."""
+    """Return the properties of one node; `ports` as in `Cluster`."""
     nodes = len(ports) // 2
     broker, controller = ports[2 * node_id - 2 : 2 * node_id]
     voters = ",".join(f"{node}@{HOST}:{ports[2 * node - 1]}" for node in range(1, nodes + 1))
@@ -252,7 +252,7 @@ def server_properties(node_id: int, ports: list[int], logs: Path) -> dict[str, s
 
 
 def replication(nodes: int) -> dict[str, str | int]:
-    """Replicate every topic to every node; with three nodes a write survives the loss of one."""
+    """Replicate every topic to every node. With three nodes a write survives the loss of one."""
     in_sync = min(2, nodes)
     return {
         "default.replication.factor": nodes,
@@ -286,9 +286,9 @@ def _ports(directory: Path, brokers: int) -> list[int]:
 
 
 def new_id(random: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
-    """Make an id of a cluster or directory as Kafka does.
+    """Generate an id for a cluster or a directory as Kafka does.
 
-    It has no leading dash, which the storage tool would read as an option.
+    It never begins with a dash, which the storage tool would read as an option.
     """
     while True:
         text = base64.urlsafe_b64encode(random().bytes).decode().rstrip("=")
@@ -297,7 +297,7 @@ def new_id(random: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
 
 
 async def has_brokers(bootstrap_server: str, count: int) -> None:
-    """Check that this broker knows `count` live ones. Raises: NotReady, KafkaError, OSError."""
+    """Check that this broker sees `count` live brokers. Raises: NotReady, KafkaError, OSError."""
     host, port = bootstrap_server.split(":")
     await accepts(host, int(port))  # aiokafka logs an error for every refused connection
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_server, request_timeout_ms=REQUEST_MILLISECONDS)

@@ -1,4 +1,4 @@
-"""Child processes and servers: start, stop, kill, and wait until one answers."""
+"""Child processes and servers: start them, stop or kill them, and wait until they answer."""
 
 import asyncio
 import os
@@ -18,22 +18,22 @@ from afterword.streams.private import OWNER_ONLY, private_directory
 TAIL_CHARACTERS = 2_000
 STOP_SECONDS = 20.0
 READY_SECONDS = 120.0
-"""A cold start takes 3 s on an idle machine; test machines are busy."""
+"""A cold start takes 3 s on an idle machine, but test machines are busy."""
 POLL_SECONDS = 0.05
 
 Probe = Callable[[], Awaitable[None]]
 
 WATCHDOG = 'read -r _; kill -s KILL -- "-$1"'
-"""POSIX sh (dash has no `kill -9 --`). `read` returns when the process at the other end of the pipe has ended, however
-it died."""
+"""A script for POSIX sh (dash has no `kill -9 --`). `read` returns when the process at the other end of the pipe has
+ended, for whatever reason."""
 
 
 class Process:
-    """A command with a log file, in its own session, so that Ctrl-C in a terminal reaches only its parent.
+    """A command with a log file, in its own session, so that Ctrl-C in a terminal only reaches its parent.
 
-    It does not outlive its parent: a small watchdog process kills its process group when the parent has ended.
-    (Linux's parent-death signal fires when the *thread* ends that started the child.) Standard input is a pipe that
-    closes with the parent too.
+    It does not outlive its parent: a small watchdog process kills its process group when the parent has ended. (Linux's
+    parent-death signal would fire when the *thread* that started the child ends.) Standard input is a pipe that also
+    closes with the parent.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Process:
                 cwd=directory,
                 start_new_session=True,
                 pass_fds=tuple(pass_fds),
-                umask=OWNER_ONLY,  # its data are conversations
+                umask=OWNER_ONLY,  # the files hold conversations
             )
         self._watchdog = _watch(self._child.pid)
 
@@ -69,7 +69,7 @@ class Process:
 
     @property
     def returncode(self) -> int | None:
-        """Exit code; None while it runs, −n if signal n ended it."""
+        """The exit code; None while it is running, −n if signal n ended it."""
         return self._child.poll()
 
     @property
@@ -77,7 +77,7 @@ class Process:
         return self.returncode is None
 
     def check(self) -> None:
-        """Check that it runs. Raises: ProcessExited, with the end of its log."""
+        """Check that the process is running. Raises: ProcessExited, with the end of its log."""
         if not self.running:
             raise ProcessExited(name=self.name, code=self.returncode, log=self.log, tail=self.tail())
 
@@ -85,12 +85,12 @@ class Process:
         return self.log.read_text(errors="replace")[-TAIL_CHARACTERS:]
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its exit code. Raises: subprocess.TimeoutExpired."""
+        """Wait for the exit code. Raises: subprocess.TimeoutExpired."""
         return self._child.wait(timeout)
 
     def stop(self, timeout: float = STOP_SECONDS) -> int:
-        """Send SIGTERM, then SIGKILL after `timeout` seconds; blocks. Returns its exit code."""
-        self._child.send_signal(signal.SIGTERM)  # to it alone: it ends its children in order
+        """Send SIGTERM, then SIGKILL after `timeout` seconds; blocks. Returns the exit code."""
+        self._child.send_signal(signal.SIGTERM)  # sent only to the process itself, which ends its children in order
         self._signal(signal.SIGCONT)  # a suspended process would not receive SIGTERM
         try:
             self._child.wait(timeout)
@@ -104,14 +104,14 @@ class Process:
         self._reap()
 
     def suspend(self) -> None:
-        """Send SIGSTOP: it keeps its connections, and answers nothing."""
+        """Send SIGSTOP: the process keeps its connections but stops answering."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):  # it may end between the two lines
+        with suppress(ProcessLookupError):  # the process may exit between these lines
             if self.running:
                 os.killpg(self._child.pid, number)
 
@@ -140,7 +140,7 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 
 class Server(ABC):
-    """A process that may be started more than once, always on the same port and data."""
+    """A process that can be started repeatedly, always with the same port and data."""
 
     def __init__(self) -> None:
         self._process: Process | None = None
@@ -150,7 +150,7 @@ class Server(ABC):
 
     @property
     def process(self) -> Process:
-        """Latest process. Raises: RuntimeError before the first start."""
+        """The latest process. Raises: RuntimeError before the first start."""
         if self._process is None:
             raise RuntimeError(f"{type(self).__name__} was never started")
         return self._process
@@ -160,13 +160,16 @@ class Server(ABC):
         return self._process is not None and self._process.running
 
     def start(self) -> None:
-        """Start it unless it runs. Does not wait for an answer, but may block for a second before the first start."""
+        """Start the server unless it is running, without waiting for an answer.
+
+        The first start may block for a second.
+        """
         if not self.running:
-            self.stop()  # reaps one that died by itself
+            self.stop()  # reaps a process that died by itself
             self._process = self._launch()
 
     def stop(self) -> None:
-        """Stop it in order; blocks."""
+        """Stop the server gracefully; blocks."""
         if self._process is not None:
             self._process.stop()
 
@@ -182,7 +185,7 @@ class Server(ABC):
 
 
 class NotReady(Exception):
-    """The server does not answer as expected yet."""
+    """The server does not yet answer as expected."""
 
 
 async def until_ready(process: Process, probe: Probe, seconds: float = READY_SECONDS) -> None:
@@ -198,7 +201,7 @@ async def until_ready(process: Process, probe: Probe, seconds: float = READY_SEC
 
 
 async def accepts(host: str, port: int) -> None:
-    """Connect once. Raises: OSError if nothing listens."""
+    """Connect once. Raises: OSError if nothing is listening."""
     _, writer = await asyncio.open_connection(host, port)
     writer.close()
     await writer.wait_closed()

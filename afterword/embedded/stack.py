@@ -1,4 +1,4 @@
-"""Kafka, and the place of the SQLite file, below one directory."""
+"""The embedded stack: Kafka and the path of the SQLite file, both in one directory."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -17,9 +17,9 @@ from afterword.embedded.process import until_ready
 
 
 class EmbeddedStack:
-    """Kafka on 127.0.0.1, and the file of the stores: all data is in `directory` and survives a restart.
+    """Kafka on 127.0.0.1 and the stores' SQLite file. All data is in `directory` and survives a restart.
 
-    `kafka` exists once it was started; tests kill, suspend and restart it.
+    `kafka` exists after the first start; tests kill, suspend and restart it.
     """
 
     kafka: KafkaServer
@@ -34,10 +34,11 @@ class EmbeddedStack:
         jars: Sequence[Jar] | None = None,
         record: bool = True,
     ) -> None:
-        """`jars`: by default those of `jars.lock`; tests run other versions of Kafka.
+        """Prepare the stack without starting it.
 
-        `record`: at the first start on this machine, write an archive of Kafka's classes, which halves the time of all
-        later starts, and takes longer than it saves once.
+        `jars` defaults to those of `jars.lock`; tests run other versions of Kafka. If `record` is true, the first start
+        on this machine records an archive of Kafka's classes. That takes longer than one start saves, but it halves the
+        time of all later starts.
         """
         self.directory = directory.absolute()
         self._brokers = brokers
@@ -66,7 +67,7 @@ class EmbeddedStack:
             undo.pop_all()
 
     async def stop(self) -> None:
-        """Stop Kafka; everything written is on disk afterwards."""
+        """Stop Kafka. Everything written is on disk afterwards."""
         self._stopping.set()
         try:
             if hasattr(self, "kafka"):
@@ -75,7 +76,7 @@ class EmbeddedStack:
             self._lock.release()
 
     async def start_kafka(self) -> None:
-        """Start the brokers that are not running, and wait until each of them knows all."""
+        """Start the brokers that are not running, and wait until each of them sees all the others."""
         await asyncio.to_thread(self.kafka.start)
         await _all(
             *(until_ready(b.process, partial(has_brokers, b.address, self._brokers)) for b in self.kafka.brokers)
@@ -96,7 +97,7 @@ class EmbeddedStack:
 
     @property
     def sqlite_path(self) -> Path:
-        """File of the stores."""
+        """The stores' database file."""
         return self.directory / "afterword.sqlite"
 
     @property
@@ -104,7 +105,7 @@ class EmbeddedStack:
         return self.directory / "state"
 
     def environment(self) -> dict[str, str]:
-        """Environment variables of a worker on this stack."""
+        """Return the environment variables of a worker on this stack."""
         return {
             "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": self.bootstrap_servers,
             "AFTERWORD_KAFKA__REPLICATION_FACTOR": str(self._brokers),
@@ -118,13 +119,16 @@ class EmbeddedStack:
         self._progress(name, done, total)
 
     def _go_on(self) -> None:
-        """Raises: StartCancelled: threads cannot be cancelled, so without it Ctrl-C would wait for the last jar."""
+        """Check whether to continue: threads cannot be cancelled, so Ctrl-C would otherwise wait for the last jar.
+
+        Raises: StartCancelled.
+        """
         if self._stopping.is_set():
             raise StartCancelled
 
 
 async def _all(*steps: Awaitable[None]) -> None:
-    """Run every step to its end, then raise the first error."""
+    """Run every step to completion, then raise the first error."""
     for result in await asyncio.gather(*steps, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

@@ -1,1 +1,1 @@
-"""Import of histories from elsewhere: files of a known format → messages on the topic `messages`."""
+"""Imports chat histories from other products: files of a known format become records on the topic `messages`."""

@@ -25,17 +25,17 @@ ROLES = ("user", "assistant", "system", "tool")
 NOT_SAID = ("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context", "system_error")
 PAGES = ("sonic_webpage", "tether_quote", "tether_browsing_display")
 MARK = re.compile(" ?\ue200([^\ue201]*)\ue201")
-"""What ChatGPT shows as a link or a chip: its kind and its arguments, separated by U+E202."""
+"""A mark that ChatGPT shows as a link or a chip: its kind and its arguments, separated by U+E202."""
 OTHER_MARKS = re.compile(
     " ?\ue200?(?:file)?cite(?:\ue202?turn[0-9]+[a-z]+[0-9]+)+\ue201?|[\ue200-\ue206]| ?【[^【】]*†[^【】]*】"
 )
-"""Citations whose signs were lost on the way, ends of cited passages, and the citations of earlier years."""
+"""Citations that lost their delimiters on the way, ends of cited passages, and citations of earlier years."""
 
 Node = tuple[str, Mapping[str, Any]]
 
 
 def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
-    """Read a conversation: the branch that ends with its current message."""
+    """Read the branch of a conversation that ends with its current message."""
     if isinstance(record, Malformed):
         yield Rejected(where, record.reason)
         return
@@ -43,7 +43,7 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
     conversation_id = identifier(known.get("conversation_id")) or identifier(known.get("id"))
     nodes = known.get("mapping")
     if conversation_id is None or not isinstance(nodes, dict):
-        yield Rejected(where, "not a conversation: it has no id, or no mapping")
+        yield Rejected(where, "not a conversation: it has no id or no mapping")
         return
     messages = {name for name, node in nodes.items() if isinstance(mapping(node).get("message"), dict)}
     try:
@@ -66,20 +66,20 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
 
 
 def _branch(nodes: Mapping[str, Any], last: object) -> list[str]:
-    """Return the nodes from the root, or from one whose parent is missing, to the current one. Raises: Refused."""
+    """Return the nodes up to the current one, from the root or from a node with a missing parent. Raises: Refused."""
     if nodes and not (isinstance(last, str) and last in nodes):
         raise Refused("current_node is not in its mapping")
     branch: dict[str, None] = {}
     while isinstance(last, str) and last in nodes:
         if last in branch:
-            raise Refused("its branch is a circle")
+            raise Refused("its branch is circular")
         branch[last] = None
         last = mapping(nodes[last]).get("parent")
     return [*branch][::-1]
 
 
 def _beside(where: str, nodes: Mapping[str, Any], branch: list[str], messages: set[str]) -> Iterator[ImportOutcome]:
-    """Tell of the messages beside the branch: those of others leave it, and the rest has lost its connection to it."""
+    """Account for messages outside the branch: those on other branches, and those with no connection to it."""
     leaving: dict[str, bool] = dict.fromkeys(branch, True)
     for name in nodes:
         way, at = [], name
@@ -94,13 +94,13 @@ def _beside(where: str, nodes: Mapping[str, Any], branch: list[str], messages: s
     beside = messages.difference(branch)
     replaced = sum(leaving[name] for name in beside)
     if replaced:
-        yield LeftOut("of another branch: answers that were regenerated, messages that were replaced", replaced)
+        yield LeftOut("on another branch (regenerated answers and replaced messages)", replaced)
     if lost := len(beside) - replaced:
         yield Rejected(where, "a parent is missing between these messages and the current one", lost)
 
 
 def _fields(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Fields of what a message becomes, none for an empty one. Raises: Refused, ContentUnreadable."""
+    """Return the fields of the messages that one becomes, none if it is empty. Raises: Refused, ContentUnreadable."""
     role, content = mapping(message.get("author")).get("role"), message.get("content")
     if role not in ROLES:
         raise Refused("its author has no known role")
@@ -121,7 +121,7 @@ def _fields(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _without_marks(content: str) -> str:
-    """Replace the marks of citations, links and names by the text that ChatGPT shows for them, if any."""
+    """Replace the marks of citations, links and names with the text that ChatGPT shows for them, if any."""
     return OTHER_MARKS.sub("", MARK.sub(_shown, content))
 
 

@@ -30,7 +30,7 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
     known = mapping(record)
     messages, conversation_id = known.get("chat_messages"), identifier(known.get("uuid"))
     if not isinstance(messages, list) or conversation_id is None:
-        yield Rejected(where, "not a conversation: it has no uuid, or no chat_messages")
+        yield Rejected(where, "not a conversation: it has no uuid or no chat_messages")
         return
     user_id = options.user_id or identifier(mapping(known.get("account")).get("uuid"))
     if user_id is None:
@@ -48,10 +48,9 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
 
 
 def _fields(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Raises: Refused, ContentUnreadable."""
     role, message_id = ROLES.get(str(message.get("sender"))), identifier(message.get("uuid"))
     if role is None or message_id is None:
-        raise Refused("it has no uuid, or no known sender")
+        raise Refused("it has no uuid or no known sender")
     content = message.get("content") if flatten(message.get("content")) else message.get("text")
     names = [
         text(mapping(one).get("file_name")) for key in ("attachments", "files") for one in sequence(message.get(key))

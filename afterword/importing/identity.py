@@ -1,7 +1,7 @@
-"""Who and which conversation a record of a history names: an id that can be read, nobody, or a reason to refuse it.
+"""Finds the user and the conversation that a record names: an id, nothing, or a reason to refuse the record.
 
-`--user` stands for the user of records that name nobody. A record that names somebody in a way that cannot be read is
-refused: given to the user of the command line, it would be in the memory of the wrong person.
+`--user` applies to records that name nobody. A record that names somebody in an unreadable way is refused: attributing
+it to the user of the command line would put it into the wrong person's memory.
 """
 
 import re
@@ -23,9 +23,9 @@ CONVERSATION_IDS: tuple[tuple[str, ...], ...] = (
     ("chat", "id"),
     ("chatid",),
 )
-"""Names of the fields that are read, split into words, the preferred ones first."""
+"""Names of the fields that are read, split into words, in order of preference."""
 OWN_IDS = (("id",), ("uuid",))
-"""Names of the id of whatever has it: a conversation in a record of one, and a message in a message."""
+"""Names of an object's own id: the conversation's in a record of a conversation, the message's in a message."""
 
 _PEOPLE = """
 account actor author by client contact creator customer email employee guest human identity login member owner
@@ -37,11 +37,11 @@ ID_WORDS = frozenset(
     ["code", "guid", "hash", "id", "identifier", "key", "name", "no", "number", "ref", "reference", "uuid"]
 )
 NAME_CHARACTERS = 80
-"""Longer names are cut, in errors as well."""
+"""Longer names are cut, also in errors."""
 
 
 def user_of(record: Mapping[str, Any]) -> str | None:
-    """Return the id of the user that a record or a message names; None if it names nobody. Raises: Refused."""
+    """Return the id of the user named by a record or a message; None if it names nobody. Raises: Refused."""
     found = _named(record, USER_IDS, "user")
     if found is None:
         _check_hidden(record, _is_person, "user")
@@ -49,7 +49,7 @@ def user_of(record: Mapping[str, Any]) -> str | None:
 
 
 def conversation_of(record: Mapping[str, Any], is_message: bool = False) -> str | None:
-    """Return the id of the conversation that a record or a message names; None if it names none. Raises: Refused."""
+    """Return the id of the conversation named by a record or a message; None if it names none. Raises: Refused."""
     found = _named(record, CONVERSATION_IDS if is_message else (*CONVERSATION_IDS, *OWN_IDS), "conversation")
     if found is None:
         _check_hidden(record, _is_conversation, "conversation")
@@ -57,22 +57,22 @@ def conversation_of(record: Mapping[str, Any], is_message: bool = False) -> str 
 
 
 class OneOwner:
-    """Checks that all records are of the same person, where `--user` says who that is."""
+    """Checks that all records belong to the same person, if `--user` says who that is."""
 
     def __init__(self) -> None:
         self._first: dict[str, Any] = {}
 
     def check(self, record: Any) -> None:
-        """Raises: Refused for a record that names another owner, in any way, than the first that names one."""
+        """Refuse a record whose owner, in any field, differs from that of the first record with one."""
         fields = record.items() if isinstance(record, dict) else ()
         owner = {name: value for name, value in fields if _is_person(words_of(name)) and not _is_empty(value)}
         self._first = self._first or owner
         if owner and owner != self._first:
-            raise Refused("it is of another person than the conversations before, and --user names one")
+            raise Refused("it belongs to another person than the conversations before it, but --user names only one")
 
 
 def identifier(value: object) -> str | None:
-    """Return a text that is not blank or a whole number as an id, and None for everything else."""
+    """Return a non-blank string or a whole number as an id, and None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value if isinstance(value, str) and value.strip() else None
@@ -96,7 +96,7 @@ def _named(record: Mapping[str, Any], spellings: Sequence[tuple[str, ...]], what
 
 
 def _check_hidden(record: Mapping[str, Any], is_such: Callable[[tuple[str, ...]], bool], what: str) -> None:
-    """Raises: Refused if a field with another name, at any depth, seems to say who or what it is."""
+    """Refuse a record in which another field, at any depth, seems to name its user or conversation."""
     for path, value in _fields(record):
         if is_such(words_of(path[-1])) and not _is_empty(value):
             name = ".".join(path)[:NAME_CHARACTERS]
@@ -104,7 +104,7 @@ def _check_hidden(record: Mapping[str, Any], is_such: Callable[[tuple[str, ...]]
 
 
 def _fields(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield the fields of a record and of the objects in it, but not of its messages, and each with its path."""
+    """Yield the fields of a record and of its nested objects, except its messages, each with its path."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), record)]
     while waiting:
         path, value = waiting.pop()

@@ -1,4 +1,4 @@
-"""Our own JSON Lines: messages as `afterword produce` takes them."""
+"""Our own JSON Lines format: messages as `afterword produce` accepts them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,15 +10,14 @@ from afterword.schemas.messages import MESSAGE_CREATED
 
 
 def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
-    """Read the message of a line."""
     if isinstance(record, Malformed):
         yield Rejected(where, record.reason)
     elif not isinstance(record, dict):
         yield Rejected(where, "schema_violation: not a JSON object")
     elif record.get("type", MESSAGE_CREATED) != MESSAGE_CREATED:
-        yield Rejected(where, "not a message; edits, deletions and flushes are for afterword produce")
+        yield Rejected(where, "not a message; send edits, deletions and flushes with afterword produce")
     elif not isinstance(record.get("conversation_id"), str):
-        yield Rejected(where, "schema_violation: conversation_id: a text is required")
+        yield Rejected(where, "schema_violation: conversation_id: a string is required")
     else:
         try:
             user = {} if "user_id" in record else {"user_id": user_of(record) or options.user_id}

@@ -1,4 +1,4 @@
-"""Message lists in the forms of OpenAI, Anthropic and LangGraph: a record has `messages` with roles and contents."""
+"""Message lists in the formats of OpenAI, Anthropic and LangGraph: records whose `messages` have roles and contents."""
 
 import hashlib
 from collections import Counter
@@ -33,24 +33,26 @@ ROLES = {
     "function": "tool",
 }
 ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
-"""Roles of the items of OpenAI's Responses, by the last word of their type."""
+"""Roles of items in OpenAI's Responses API, by the last word of their type."""
 ANSWERED = ("tool", "call", "id")
-"""Name of the field with the call that a message answers, split into words."""
+"""Name of the field that holds the id of the tool call a message answers, split into words."""
 TIMES = (("sent", "at"), ("created", "at"), ("create", "time"), ("timestamp",), ("created",), ("time",), ("date",))
-"""Names of the fields with a time, split into words, the preferred ones first."""
+"""Names of the fields that hold a time, split into words, in order of preference."""
 SAID = frozenset(
     {"content", "parts", "tool_calls", "function_call", "additional_kwargs", "response_metadata", "artifact"}
 )
-"""Fields of a message that do not say whose it is: its text, and arguments and answers of tools, may name anybody."""
+"""Fields of a message that do not identify its user: its text and the arguments and answers of tools may mention
+anyone."""
 ID_DIGITS = 32
 MESSAGE_WEIGHT = 512
-"""Bytes of memory of a message beside its characters."""
+"""Bytes of memory that a message takes in addition to its characters."""
 
 
 def conversations(records: Iterator[Any]) -> Iterator[Any]:
-    """Make conversations of the messages that are records themselves.
+    """Group messages that are records of their own into conversations.
 
-    One that names its conversation is yielded for itself; the others, as in an array of messages, are one in the end.
+    A message that names its conversation is yielded by itself. All others, as in an array of messages, form one
+    conversation, yielded at the end.
     """
     joined: list[Any] = []
     weight = 0
@@ -73,7 +75,6 @@ def conversations(records: Iterator[Any]) -> Iterator[Any]:
 
 
 def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
-    """Read a conversation."""
     if isinstance(record, Malformed):
         yield Rejected(where, record.reason)
         return
@@ -86,7 +87,7 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
         users = [user_id] * len(messages) if user_id is not None else _users(messages, options.user_id)
         conversation_id = _conversation(record, messages)
         if conversation_id is None and len(set(users)) > 1:
-            raise Refused("it names more than one user, and no conversation")
+            raise Refused("it names more than one user but no conversation")
         conversation_id = conversation_id or _digest([record, users])
         time = _time(record)
     except Refused as error:
@@ -99,7 +100,7 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
         try:
             own_time = _time(mapping(message))
             if is_alone and own_time is None and identifier(_inner(message).get("id")) is None:
-                raise Refused("it has neither id nor time: it cannot be told from one with the same words")
+                raise Refused("it has neither id nor time, so it cannot be told apart from another with the same words")
             time = own_time or time
             common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time}
             read = [{**common, **fields} for fields in _fields(message, [user, own_time], repeats)]
@@ -111,14 +112,14 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
 
 
 def _messages(record: Any) -> Sequence[Any] | None:
-    """`messages` of a record, or of the `values` of a LangGraph state."""
+    """Return the `messages` of a record, or of the `values` of a LangGraph state."""
     known = mapping(record)
     listed = known.get("messages", mapping(known.get("values")).get("messages"))
     return listed if isinstance(listed, list) else None
 
 
 def _conversation(record: Mapping[str, Any], messages: Sequence[Any]) -> str | None:
-    """Return the id of the conversation that a record or its messages name. Raises: Refused for several."""
+    """Return the id of the conversation named by a record or its messages. Raises: Refused if they name several."""
     named = {conversation_of(record), *(conversation_of(_about(one), is_message=True) for one in messages)} - {None}
     if len(named) > 1:
         raise Refused("it and its messages name more than one conversation")
@@ -126,7 +127,7 @@ def _conversation(record: Mapping[str, Any], messages: Sequence[Any]) -> str | N
 
 
 def _is_of_a_conversation(message: Any) -> bool:
-    """Tell whether a message names its conversation, be it in a way that cannot be read."""
+    """Return whether a message names its conversation, readably or not."""
     try:
         return conversation_of(_about(message), is_message=True) is not None
     except Refused:
@@ -138,14 +139,14 @@ def _about(message: Any) -> dict[str, Any]:
 
 
 def _users(messages: Sequence[Any], default: str | None) -> list[str]:
-    """Return the user of each message, for a record that names none itself.
+    """Return the user of each message in a record that names none itself.
 
-    A message that names nobody has the user of the others. Raises: Refused if they have several, or none.
+    A message that names nobody gets the user of the others. Raises: Refused if there are several users, or none.
     """
     named = [user_of(_about(one)) for one in messages]
     users = {user for user in named if user is not None}
     if len(users) > 1 and None in named:
-        raise Refused("its messages name more than one user, and some of them none")
+        raise Refused("its messages name more than one user, and some of them name none")
     user = next(iter(users), default)
     if user is None:
         raise Refused("it has no user; give --user")
@@ -153,10 +154,10 @@ def _users(messages: Sequence[Any], default: str | None) -> list[str]:
 
 
 def _fields(message: Any, context: list[Any], repeats: Counter[str]) -> list[dict[str, Any]]:
-    """Fields of the messages that a message becomes, none for an empty one.
+    """Return the fields of the messages that one becomes, none if it is empty.
 
-    `context`: what tells it apart beside its words. `repeats`: how often the same was in the conversation so far.
-    Raises: Refused, ContentUnreadable.
+    `context` distinguishes messages with the same words. `repeats` counts how often the conversation had the same
+    message so far. Raises: Refused, ContentUnreadable.
     """
     role = _role(message)
     if role is None:
@@ -170,16 +171,16 @@ def _fields(message: Any, context: list[Any], repeats: Counter[str]) -> list[dic
 
 
 def _inner(message: Any) -> Mapping[str, Any]:
-    """Fields of a message, which LangChain also writes below `data` or `kwargs`."""
+    """Return a message's fields, which LangChain may nest in `data` or `kwargs`."""
     known = mapping(message)
     return mapping(known.get("data")) or mapping(known.get("kwargs")) or known
 
 
 def _role(message: Any) -> str | None:
-    """Role of a message, None for what is none; LangChain calls it `type`."""
+    """Return a message's role, or None if it is not a message. LangChain calls the role `type`."""
     for known in (mapping(message), _inner(message)):
         if any(words_of(name) == ANSWERED and value for name, value in known.items()):
-            return "tool"  # whatever role it is given
+            return "tool"  # regardless of its stated role
         for name in ("role", "type"):
             role = known.get(name)
             if isinstance(role, str) and role.lower() in ROLES:
@@ -189,13 +190,12 @@ def _role(message: Any) -> str | None:
 
 
 def _time(fields: Mapping[str, Any]) -> str | None:
-    """Raises: Refused."""
     times = {words_of(name): value for name, value in _inner(fields).items()}
     return next((time for words in TIMES if (time := rfc3339_of(times.get(words)))), None)
 
 
 def _digest(value: Any) -> str:
-    """Hexadecimal digest of JSON. Raises: Refused."""
+    """Return a hexadecimal digest of a JSON value. Raises: Refused."""
     try:
         data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:

@@ -1,4 +1,4 @@
-"""Outcomes of reading a history: messages, what it leaves out, and what it cannot take."""
+"""What becomes of the parts of a history: they are messages, left out, or rejected."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,28 +14,28 @@ from afterword.schemas.decoding import MAX_INPUT_BYTES, validate
 from afterword.streams.text.content import Kind, Piece
 
 MILLISECONDS_FROM = 1e11
-"""Numbers from here on are milliseconds: as seconds they would be later than the year 5138."""
+"""Numbers from here on are milliseconds: as seconds they would be after the year 5138."""
 DIGITS = re.compile(r"\d+(\.\d*)?", re.ASCII)
 YEARS = range(1990, 2100)
-"""A time in another year has another unit than seconds or milliseconds, or stands for one that is unknown."""
+"""A time outside these years must be in another unit, or stand for an unknown one."""
 
 
 class Refused(ValueError):
-    """Something in a record that cannot be taken; its text is the reason, and never repeats what was in it."""
+    """Part of a record cannot be imported. The text gives the reason and never repeats the content."""
 
 
 class LeftOut(NamedTuple):
-    """Parts of a history that are no messages."""
+    """Parts of a history that are not messages."""
 
     reason: str
     number: int = 1
 
 
 class Rejected(NamedTuple):
-    """Part of a history that cannot be taken."""
+    """A part of a history that cannot be imported."""
 
     where: str
-    """File, number of the record in it, and message."""
+    """The file, the record's number in it, and the message's number."""
     reason: str
     messages: int = 1
     """Number of messages in it."""
@@ -46,12 +46,12 @@ class Rejected(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Message of a history."""
+    """A message of a history."""
 
     where: str
     message: MessageCreated
     is_shared: bool = False
-    """Its conversation may be one of several users."""
+    """Whether its conversation may belong to several users."""
 
 
 ImportOutcome = Found | LeftOut | Rejected
@@ -59,26 +59,26 @@ ImportOutcome = Found | LeftOut | Rejected
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Options of the user for a history."""
+    """The caller's options for an import."""
 
     user_id: str | None = None
-    """User of the records that name none."""
+    """The user of records that name none."""
     tenant_id: str | None = None
     prefix: str = ""
-    """Prefix of every conversation's id."""
+    """A prefix for every conversation id."""
 
 
 def found(where: str, options: ImportOptions, fields: Mapping[str, Any], is_shared: bool = False) -> Found | Rejected:
-    """Build a message of the fields, with the tenant and the prefix of the options."""
+    """Build a message from the fields, with the tenant and the prefix of the options."""
     named = {**fields, "conversation_id": f"{options.prefix}{fields['conversation_id']}"}
     if options.tenant_id is not None:
         if named.get("tenant_id") not in (None, options.tenant_id):
-            return Rejected(where, "it has another tenant than --tenant says")
+            return Rejected(where, "its tenant is not the one given with --tenant")
         named["tenant_id"] = options.tenant_id
     try:
         data = orjson.dumps(named)
         if len(data) > MAX_INPUT_BYTES:
-            return Rejected(where, f"too_large: {len(data)} bytes, at most {MAX_INPUT_BYTES} can be taken")
+            return Rejected(where, f"too_large: {len(data)} bytes; at most {MAX_INPUT_BYTES} are accepted")
         return Found(where, validate(MessageCreated, data), is_shared)
     except orjson.JSONEncodeError:
         return Rejected(where, "schema_violation: nested too deeply, or an integer of more than 64 bits")
@@ -89,14 +89,14 @@ def found(where: str, options: ImportOptions, fields: Mapping[str, Any], is_shar
 def outcomes_of(
     where: str, options: ImportOptions, messages: Sequence[Mapping[str, Any]], is_shared: bool = False
 ) -> list[ImportOutcome]:
-    """Build the messages that a message of a history becomes; with none of them it is empty."""
+    """Build the messages that one message of a history becomes. It is left out as empty if there are none."""
     return [found(where, options, fields, is_shared) for fields in messages] or [LeftOut("empty")]
 
 
 def said(role: str, pieces: Sequence[Piece], message_id: str) -> list[dict[str, Any]]:
-    """Turn the pieces of a message into the fields of messages: what a tool answered is one of its own.
+    """Turn the pieces of a message into fields of messages. A tool's result becomes a message of its own.
 
-    Nobody said what only a model thought, or a system prompt: that is archived and not summarized.
+    A model's reasoning and system prompts were not said by anyone, so they are archived but not summarized.
     """
     return [
         {
@@ -111,9 +111,10 @@ def said(role: str, pieces: Sequence[Piece], message_id: str) -> list[dict[str, 
 
 
 def rfc3339_of(value: object) -> str | None:
-    """Convert seconds or milliseconds since 1970, as a number or in digits, or ISO 8601, without an offset in UTC.
+    """Convert a time to RFC 3339; None and an empty string give None.
 
-    None and an empty text give None. Raises: Refused.
+    Accepted are seconds or milliseconds since 1970, as a number or a string of digits, and ISO 8601, in UTC unless it
+    has an offset. Raises: Refused.
     """
     if value is None or value == "":
         return None
@@ -129,17 +130,17 @@ def rfc3339_of(value: object) -> str | None:
         if time.year in YEARS:
             return rfc3339(time)
     except (ValueError, OverflowError, OSError):
-        pass  # the error would repeat the value
+        pass  # the original error would repeat the value
     raise Refused("its time is neither seconds or milliseconds since 1970 nor ISO 8601")
 
 
 def text(value: object) -> str | None:
-    """Return a text that is not empty, or None."""
+    """Return a non-empty string, or None."""
     return value if isinstance(value, str) and value else None
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return an object, or an empty one for anything else."""
+    """Return a JSON object, or an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 

@@ -1,4 +1,4 @@
-"""Records of a file of JSON, one at a time, each of bounded size; a record that is not JSON costs no other."""
+"""Reads the records of a JSON file one at a time, each of bounded size. A damaged record does not affect the others."""
 
 import json
 import math
@@ -13,28 +13,28 @@ from afterword.schemas.mending import BYTE_ORDER_MARK, mended
 
 CHUNK_BYTES = 256 * 1024
 MAX_WEIGHT = 128 * 2**20
-"""Limit of a record: its bytes, and `VALUE_WEIGHT` for each comma and bracket; about its bytes of memory."""
+"""Limit for a record: its bytes plus `VALUE_WEIGHT` per comma and bracket, which approximates its memory in bytes."""
 VALUE_WEIGHT = 64
 OUTSIDE = re.compile(rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
-"""All up to the next bracket, or to a string that does not end here."""
+"""Matches everything up to the next bracket, or up to a string that does not end here."""
 QUOTE = ord('"')
 
 
 class Malformed(NamedTuple):
-    """The reason why a record cannot be read."""
+    """Stands for an unreadable record, with the reason."""
 
     reason: str
 
 
 BLANK = Malformed("a blank line")
-"""Counted as a record, so that the number of a record is that of its line; else to be passed over."""
+"""A blank line is counted as a record, so that a record's number is its line number, and otherwise ignored."""
 TOO_LARGE = Malformed(f"too_large: more than {MAX_WEIGHT >> 20} MiB in memory")
 
 
 def records(file: BufferedReader, is_lines: bool = False) -> Iterator[Any | Malformed]:
-    """Yield the records of a file: the elements of an array, JSON values that follow each other, or one on each line.
+    """Yield a file's records: the elements of an array, consecutive JSON values, or one value per line.
 
-    `is_lines`: it has one on each line, even if the first is damaged. Raises: OSError.
+    `is_lines` forces one record per line even if the first is damaged. Raises: OSError.
     """
     head = file.peek(CHUNK_BYTES)
     if head.startswith(BYTE_ORDER_MARK):
@@ -46,9 +46,9 @@ def records(file: BufferedReader, is_lines: bool = False) -> Iterator[Any | Malf
 
 
 def parsed(data: bytes | None) -> Any | Malformed:
-    """Parse a JSON value; None is one that is too large.
+    """Parse a JSON value; None stands for one that is too large.
 
-    NaN and infinity, which are not JSON, become null, and half of a surrogate pair U+FFFD.
+    NaN and infinity, which are not JSON, become null, and half of a surrogate pair becomes U+FFFD.
     """
     if data is None or len(data) + VALUE_WEIGHT * sum(data.count(one) for one in (b",", b"[", b"{")) > MAX_WEIGHT:
         return TOO_LARGE
@@ -60,12 +60,12 @@ def parsed(data: bytes | None) -> Any | Malformed:
         return json.loads(mended(data), parse_constant=_no_number, parse_float=_number)
     except json.JSONDecodeError as error:
         return Malformed(f"not JSON at column {error.colno}")
-    except (ValueError, RecursionError):  # not UTF-8, or a number of thousands of digits
+    except (ValueError, RecursionError):  # not UTF-8, or a number with thousands of digits
         return Malformed("not JSON")
 
 
 def _no_number(_: str) -> None:
-    """Read NaN and infinity."""
+    """Return None for NaN and infinity."""
 
 
 def _number(digits: str) -> float | None:
@@ -84,7 +84,7 @@ def _lines(file: BinaryIO) -> Iterator[Any | Malformed]:
 
 
 def _elements(file: BinaryIO) -> Iterator[Any | Malformed]:
-    """Cut a document into its records by counting brackets, and parse each for itself."""
+    """Split a document into records by counting brackets, and parse each separately."""
     document = _Document(file)
     depth, in_array = 0, False
     while sign := document.next_bracket():
@@ -120,9 +120,9 @@ class _Document:
         self.ended = False
 
     def next_bracket(self) -> bytes:
-        """Go to behind the next bracket outside of strings and return it; nothing at the end, or in an endless text."""
+        """Advance past the next bracket outside strings and return it; b"" at the end or in an unterminated string."""
         while True:
-            self.at = OUTSIDE.match(self._buffer, self.at).end()  # type: ignore[union-attr]  # it matches nothing, too
+            self.at = OUTSIDE.match(self._buffer, self.at).end()  # type: ignore[union-attr]  # it always matches
             if self.at < len(self._buffer) and self._buffer[self.at] != QUOTE:
                 self.at += 1
                 return self._buffer[self.at - 1 : self.at]
@@ -130,21 +130,22 @@ class _Document:
                 self._dropped += self.at - self._start
                 self._start = self.at
             held = len(self._buffer) - self._start
-            more = self._file.read(max(CHUNK_BYTES, held)) if held <= 2 * MAX_WEIGHT else b""  # doubled: stays linear
+            # doubling keeps it linear
+            more = self._file.read(max(CHUNK_BYTES, held)) if held <= 2 * MAX_WEIGHT else b""
             if not more:
                 self.ended = self.at == len(self._buffer)
                 return b""
             self._buffer, self._start, self.at = self._buffer[self._start :] + more, 0, self.at - self._start
 
     def take(self, end: int) -> bytes | None:
-        """Return the bytes from the last record to here, None if they are too many."""
+        """Return the bytes since the last record, or None if there are too many."""
         found = None if self._dropped else self._buffer[self._start : end]
         self._start, self._dropped = end, 0
         return found
 
 
 def _scalars(text: bytes | None) -> Iterator[Any | Malformed]:
-    """Yield the values between two records with brackets, where nothing should be but a comma."""
+    """Yield the values between two bracketed records, where there should only be a comma."""
     if text is None or (text := text.strip(b" \t\r\n,")):
         values = parsed(None if text is None else b"[" + text + b"]")
         yield from [values] if isinstance(values, Malformed) else values

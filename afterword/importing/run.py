@@ -1,4 +1,4 @@
-"""Running an import: the messages of a history, in order, to the topic `messages`."""
+"""Runs an import: sends the messages of a history, in order, to the topic `messages`."""
 
 import asyncio
 import hashlib
@@ -33,9 +33,9 @@ SOURCE = "afterword/import"
 FORMATS = {"chatgpt": chatgpt.read, "claude": claude.read, "messages": messages.read, "jsonl": jsonl.read}
 BATCH = 500
 BATCH_CHARACTERS = 8_000_000
-"""A batch is in memory as a whole, and so is what the archive has of it."""
+"""Upper limit for a batch, which is held in memory together with its counterparts from the archive."""
 OPEN_CONVERSATIONS = 256
-"""Conversations that may go on before the one that was idle for longest is flushed: lines may mix conversations."""
+"""When more conversations than this are open, the one idle for longest is flushed. Lines may mix conversations."""
 ARCHIVE_SECONDS = 60.0
 POLL_SECONDS = 0.2
 
@@ -44,12 +44,12 @@ ShowRejected = Callable[[Rejected], None]
 
 
 class ArchiveBehind(AfterwordError):
-    """the archiver has {number:,} records of {topic} to take yet, so that it is not known which messages are there
-    already: start it, or let it catch up"""
+    """the archiver is {number:,} records of {topic} behind, so it is not known which messages are already
+    archived: start it, or let it catch up"""
 
 
 class Sends(Protocol):
-    """The part of a `Producer` that an import needs."""
+    """The part of a `Producer` that an import uses."""
 
     async def enqueue(self, event: MessageCreated | ConversationFlush) -> None: ...
 
@@ -58,26 +58,26 @@ class Sends(Protocol):
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """Format of a history, and the options for it."""
+    """The format of a history and the options of its import."""
 
     format: str
     options: ImportOptions
     flush: bool = True
     rate: float | None = None
-    """Records a second at most."""
+    """Upper limit in records per second."""
 
 
 @dataclass
 class ImportCounts:
-    """Numbers of messages: each that was read was sent, or is a duplicate, or was rejected."""
+    """Counts of messages. Each message that was read is either sent, a duplicate, or rejected."""
 
     sent: int = 0
     duplicates: int = 0
-    """Those that the archive has, deleted ones included, and those that were in this history before."""
+    """Messages that the archive has, including deleted ones, and repeats within this history."""
     rejected: int = 0
     flushes: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
-    """Parts of the history that are no messages, by reason."""
+    """Parts of the history that are not messages, by reason."""
 
     @property
     def read(self) -> int:
@@ -85,7 +85,7 @@ class ImportCounts:
 
 
 def read_history(plan: ImportPlan, files: Iterator[tuple[str, BufferedReader]]) -> Iterator[ImportOutcome]:
-    """Read the records of files, in an order that depends on nothing else. Raises: OSError."""
+    """Read the records of the files in a deterministic order. Raises: OSError."""
     of_one_person = plan.format in ("chatgpt", "claude") and plan.options.user_id is not None
     owner = OneOwner()
     for name, file in files:
@@ -110,7 +110,7 @@ async def import_history(
     report: ShowRejected,
     tracer: Tracer | None = None,
 ) -> ImportCounts:
-    """Send what the archive does not have; return when the broker has acknowledged every record.
+    """Send the messages that the archive lacks. Returns once the broker has acknowledged every record.
 
     Raises: ArchiveBehind, OSError, TopicMissing, BrokerUnavailable, StoreUnavailable, ConfigurationError.
     """
@@ -125,12 +125,12 @@ async def import_history(
 async def count_history(
     plan: ImportPlan, outcomes: Iterator[ImportOutcome], progress: ShowCounts, report: ShowRejected
 ) -> ImportCounts:
-    """Read a history without sending anything, or asking the archive what is new. Raises: OSError."""
+    """Read a history without sending anything or asking the archive what is new. Raises: OSError."""
     return await Import(None, None, plan, report).run(outcomes, progress)
 
 
 async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None:
-    """Wait until the archiver has taken what is on `messages` now, such as an earlier import.
+    """Wait until the archiver has processed what is on `messages` now, such as an earlier import.
 
     Raises: ArchiveBehind, BrokerUnavailable.
     """
@@ -145,7 +145,7 @@ async def until_archived(kafka: Kafka, seconds: float = ARCHIVE_SECONDS) -> None
 
 
 def next_batch(outcomes: Iterator[ImportOutcome]) -> list[ImportOutcome]:
-    """Take the next outcomes, fewer of large messages; none at the end."""
+    """Take the next outcomes, fewer if messages are large; an empty list at the end."""
     batch: list[ImportOutcome] = []
     characters = 0
     for outcome in outcomes:
@@ -157,9 +157,9 @@ def next_batch(outcomes: Iterator[ImportOutcome]) -> list[ImportOutcome]:
 
 
 class Import:
-    """Sends the messages of a history that are new, and accounts for all others.
+    """Sends the new messages of a history and accounts for all others.
 
-    Without a producer nothing is sent, and without an archive only the history itself tells what is new.
+    Without a producer nothing is sent. Without an archive, only repeats within the history are recognized.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Import:
         report: ShowRejected,
         compare_contents: bool = True,
     ) -> None:
-        """`compare_contents`: the archive has them as they were sent."""
+        """`compare_contents` says that the archive stores contents as they were sent."""
         self.counts = ImportCounts()
         self._producer = producer
         self._archive = archive
@@ -180,10 +180,10 @@ class Import:
         self._pace = Pace(plan.rate)
         self._seen = _Seen()
         self._open: dict[str, str | None] = {}
-        """Conversations with messages that are not flushed yet, and their tenants; the longest idle first."""
+        """Conversations with unflushed messages and their tenants, the longest idle first."""
 
     async def run(self, outcomes: Iterator[ImportOutcome], progress: ShowCounts) -> ImportCounts:
-        """Send all messages, and flush their conversations. Raises: OSError, BrokerUnavailable, StoreUnavailable."""
+        """Send all messages and flush their conversations. Raises: OSError, BrokerUnavailable, StoreUnavailable."""
         while batch := await asyncio.to_thread(next_batch, outcomes):
             await self._take(batch)
             await self._flush_all_but(OPEN_CONVERSATIONS)
@@ -192,7 +192,7 @@ class Import:
         return self.counts
 
     async def _take(self, batch: Sequence[ImportOutcome]) -> None:
-        """Send the messages of a batch that are new. Raises: BrokerUnavailable, StoreUnavailable."""
+        """Send a batch's new messages. Raises: BrokerUnavailable, StoreUnavailable."""
         found: list[Found] = []
         for outcome in batch:
             if isinstance(outcome, LeftOut):
@@ -208,7 +208,7 @@ class Import:
             self.counts.sent += 1
 
     async def _is_of_its_conversation(self, found: Found) -> bool:
-        """Reject a message whose conversation is another user's or tenant's, in this history or in the archive."""
+        """Reject a message whose conversation belongs to another user or tenant, in this history or the archive."""
         message = found.message
         if found.is_shared:
             return True
@@ -222,12 +222,14 @@ class Import:
         if known == _digest(owner):
             return True
         self._reject(
-            Rejected(found.where, "another user or tenant has a conversation of this id; --prefix tells apart")
+            Rejected(
+                found.where, "another user or tenant has a conversation with this id; make ids distinct with --prefix"
+            )
         )
         return False
 
     def _is_first(self, found: Found) -> bool:
-        """Tell whether this history had no message of this id in the conversation so far."""
+        """Return whether this is the first message with its id in this history's conversation."""
         message = found.message
         key, said = f"message {_key(message)}", _digest(f"{message.user_id!r} {message.role} {message.content}")
         known = self._seen.get(key)
@@ -283,7 +285,7 @@ class Import:
 
 
 class _Seen:
-    """Digests of what a history had so far, by key, in a temporary database on disk: memory stays bounded."""
+    """Digests of the messages seen so far, by key, in a temporary database on disk so that memory stays bounded."""
 
     def __init__(self) -> None:
         self._database = sqlite3.connect("", isolation_level=None)

@@ -217,7 +217,7 @@ def test_a_record_of_closed_episodes_is_what_its_type_says(
 
 anything = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text("aF0{}", max_size=500) | st.floats()
 REPLACEMENTS: list[tuple[str, dict[str, int | str], str]] = [
-    ("too_large", {"bytes": 3000000, "value_bytes": 2999990, "value_sha256": "0a" * 32}, "3000000 bytes, of which"),
+    ("too_large", {"bytes": 3000000, "value_bytes": 2999990, "value_sha256": "0a" * 32}, "3000000 bytes, including"),
     ("invalid_header", {}, "not UTF-8"),
     ("undecodable_batch", {"first": 3, "last": 5, "cause": "EOFError"}, "offsets 3 to 5 cannot be read: EOFError"),
 ]

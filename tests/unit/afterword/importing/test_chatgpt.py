@@ -49,9 +49,7 @@ def test_answers_that_were_made_anew_are_left_out():
     conversation = chain(None, said("user", "Name a lake."), said("assistant", "Como."))
     conversation["mapping"]["other"] = {"id": "other", "parent": "n1", "message": said("assistant", "Garda.")}
     assert [m.content for m in messages_of(read(conversation))] == ["Name a lake.", "Como."]
-    assert reasons(read(conversation)) == [
-        "of another branch: answers that were regenerated, messages that were replaced"
-    ]
+    assert reasons(read(conversation)) == ["on another branch (regenerated answers and replaced messages)"]
     conversation["current_node"] = "other"
     assert [m.content for m in messages_of(read(conversation))] == ["Name a lake.", "Garda."]
 
@@ -163,9 +161,9 @@ def test_citations_and_links_are_as_people_see_them(written, shown):
     [
         (chain(said("user", "secret"), current_node="gone"), "current_node is not in its mapping"),
         (chain(said("user", "secret"), current_node=None), "current_node is not in its mapping"),
-        (chain(said("user", "secret"), mapping=[]), "not a conversation: it has no id, or no mapping"),
-        (chain(said("user", "secret"), id=[7]), "not a conversation: it has no id, or no mapping"),
-        (["secret"], "not a conversation: it has no id, or no mapping"),
+        (chain(said("user", "secret"), mapping=[]), "not a conversation: it has no id or no mapping"),
+        (chain(said("user", "secret"), id=[7]), "not a conversation: it has no id or no mapping"),
+        (["secret"], "not a conversation: it has no id or no mapping"),
         (chain(said("user", "secret"), create_time="soon"), "its time is neither seconds or milliseconds since 1970"),
         (chain(said("boss", "secret")), "message 1: its author has no known role"),
         (chain(said("user", "secret", create_time=1e300)), "message 1: its time is neither seconds or"),
@@ -185,7 +183,7 @@ def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reas
 def test_a_branch_that_is_a_circle_is_rejected():
     conversation = chain(said("user", "a"), said("user", "b"))
     conversation["mapping"]["n0"]["parent"] = "n1"
-    assert reasons(read(conversation)) == ["conversations.json:1: its branch is a circle (2 messages)"]
+    assert reasons(read(conversation)) == ["conversations.json:1: its branch is circular (2 messages)"]
 
 
 def test_messages_before_a_missing_parent_are_named_and_the_others_read():

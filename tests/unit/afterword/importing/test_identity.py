@@ -127,7 +127,7 @@ def test_lines_that_are_messages_are_of_the_conversations_that_they_name():
     ]
     assert [m.user_id for m in messages_of(found)[3:]] == ["admin"]
     assert [reason.split(":")[-1].strip() for reason in reasons(found)] == [
-        "it cannot be told from one with the same words",
+        "it has neither id nor time, so it cannot be told apart from another with the same words",
         "it names its conversation in thread, which is not read; copy the id to conversation_id",
     ]
 

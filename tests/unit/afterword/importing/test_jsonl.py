@@ -47,7 +47,7 @@ def test_options_give_what_is_missing_and_the_tenant_and_the_prefix_of_all():
         (b"secret", "not JSON at column 1"),
         (b'["secret"]', "schema_violation: not a JSON object"),
         (line(role="boss"), "schema_violation: role"),
-        (line(conversation_id=7), "schema_violation: conversation_id: a text is required"),
+        (line(conversation_id=7), "schema_violation: conversation_id: a string is required"),
         (line(type="message.edited"), "not a message"),
         (line(content="secret" * 200_000), "too_large"),
     ],
@@ -62,5 +62,5 @@ def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reas
 
 def test_a_message_of_another_tenant_is_rejected():
     assert reasons(read(line(tenant_id="other"), options=ImportOptions("ann", "acme"))) == [
-        "a.jsonl:1: it has another tenant than --tenant says"
+        "a.jsonl:1: its tenant is not the one given with --tenant"
     ]
