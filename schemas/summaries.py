@@ -84,7 +84,7 @@ class SummaryCreated(Model):
     tenant_id: PartyId | None = None
     """Tenant of the conversation."""
     ordinal: int = Field(ge=1)
-    """Position of the episode in its conversation: 1, 2, …"""
+    """Position of the episode in its conversation, starting with 1."""
     title: str
     """Subject of the episode. The latest episode's title is the conversation's title."""
     short_summary: str
@@ -139,7 +139,7 @@ class SummaryDeleted(Model):
     tenant_id: PartyId | None = None
     """Tenant of the conversation."""
     ordinal: int = Field(ge=1)
-    """Position of the episode in its conversation: 1, 2, …"""
+    """Position of the episode in its conversation, starting with 1."""
     deleted_at: Time
     """When the summary was deleted."""
 
