@@ -229,6 +229,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "short_summary": "The user's order 1187 arrived broken; the assistant sends a return label.",
         "long_summary": "The user reports that order 1187 arrived broken and asks what to do. "
         "The assistant apologises. A return label is on its way.",
+        "facts": [
+            {
+                "statement": "order 1187 arrived broken",
+                "kind": "event",
+                "attribute": None,
+                "about": None,
+                "user_id": "u-7",
+                "said_by": "user",
+                "message_ids": ["m-1"],
+            }
+        ],
         "message_ids": ["m-1", "m-2"],
         "quality": {"source": "llm", "reason": None, "grounding": 1.0, "unsupported": []},
         "model": "gpt-4o-mini",

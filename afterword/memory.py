@@ -15,6 +15,7 @@ import structlog
 from pydantic import ConfigDict
 
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
+from afterword.profile import PROFILE_TOKENS, Profile, profile
 from afterword.recalling.reranking import Reranking, open_reranking
 from afterword.recalling.search import EpisodeSearch, Search, utc_now
 from afterword.schemas import MessageCreated
@@ -63,6 +64,7 @@ __all__ = [
     "Memory",
     "MessagePage",
     "OwnerMissing",
+    "Profile",
     "Recalled",
     "StoredEpisode",
 ]
@@ -79,6 +81,9 @@ FOLLOWING_OFFSETS = (100, 1_000, 10_000, 100_000, None)
 PAGE_MESSAGES = 50
 MOST_PAGE_MESSAGES = 200
 MOST_FOUND_MESSAGES = 1000
+
+MOST_PROFILE_EPISODES = 2000
+"""Newest episodes with facts that a profile is made of."""
 
 log = structlog.get_logger(__name__)
 
@@ -484,6 +489,19 @@ class Memory:
         found = await self._episodes.latest(conversation_id, limit + 1, before=before, agent_id=agent_id)
         page = found[:limit]
         return EpisodePage(tuple(page), page[-1].summary.ordinal if len(found) > limit else None)
+
+    async def profile(self, user_id: str, tenant_id: str | None, max_tokens: int = PROFILE_TOKENS) -> Profile:
+        """What is known of a user, each fact with the messages that say it; without facts if nothing is.
+
+        Made of the facts of the user's last 2,000 episodes that have any. `max_tokens` bounds its `as_text`.
+        `tenant_id`: None means episodes without a tenant. Raises: OwnerMissing.
+        """
+        _check_user(user_id)
+        _check_tenant(tenant_id)
+        require(int, max_tokens=max_tokens)
+        require_within(0, max_tokens=max_tokens)
+        found = await self._episodes.facts_of(user_id, tenant_id, MOST_PROFILE_EPISODES)
+        return profile(user_id, tenant_id, found, max_tokens)
 
     async def recall(
         self,

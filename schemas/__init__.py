@@ -22,6 +22,8 @@ from afterword.schemas.messages import (
 from afterword.schemas.summaries import (
     Compression,
     ConversationUpdated,
+    Fact,
+    FactKind,
     Quality,
     RollingSummary,
     SummaryCreated,
@@ -40,6 +42,8 @@ __all__ = [
     "EpisodeMessage",
     "EpisodeMetrics",
     "EpisodeRedo",
+    "Fact",
+    "FactKind",
     "InputEvent",
     "InvalidRecord",
     "MessageCreated",

@@ -27,6 +27,8 @@ class EpisodeMessage(Model):
     """Message id."""
     role: Role
     """Author's role."""
+    author: PartyId | None = None
+    """Name of the author, as people see it."""
     content: str
     """The text; may be empty."""
     sent_at: Time

@@ -61,6 +61,8 @@ class MessageCreated(Model):
     """Tenant, the same on all messages of a conversation. A message of another tenant is dead-lettered."""
     role: Role
     """Author's role."""
+    author: PartyId | None = None
+    """Name of the author, as people see it: useful where several people talk."""
     content: str
     """The text; may be empty."""
     sent_at: Time | None = None

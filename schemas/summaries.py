@@ -6,6 +6,7 @@ from pydantic import Field
 
 from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.schemas.episodes import Change, EpisodeMetrics
+from afterword.schemas.messages import Role
 
 SUMMARY_CREATED = "summary.created"
 SUMMARY_DELETED = "summary.deleted"
@@ -13,6 +14,7 @@ CONVERSATION_UPDATED = "conversation.updated"
 REDONE: Literal["redone"] = "redone"
 
 RevisionReason = Change | Literal["redone"]
+FactKind = Literal["identity", "relation", "constraint", "preference", "plan", "event"]
 
 
 class Quality(Model):
@@ -63,6 +65,26 @@ class Compression(Model):
     """Always 1, for the summary."""
 
 
+class Fact(Model):
+    """A short statement about a person, and the messages that say it."""
+
+    statement: str
+    """The statement, in the language of the conversation; its subject may be left out."""
+    kind: FactKind
+    """What it is about: who somebody is, whom they know, what they must or cannot do, what they like, what they plan,
+    what happened."""
+    attribute: str | None = None
+    """Name of the value that it gives, such as `home_city`: a later fact with the same name replaces it; null: none."""
+    about: str | None = None
+    """Name of the person that it is about; null: the user in `user_id`."""
+    user_id: PartyId
+    """User of the messages that say it."""
+    said_by: Role
+    """Role of those messages; `user` only if the user's own words say it."""
+    message_ids: tuple[str, ...] = Field(min_length=1)
+    """Core messages that say it, in order."""
+
+
 class SummaryCreated(Model):
     """A summary of an episode. Consumers that read committed records see each `event_id` once."""
 
@@ -91,6 +113,8 @@ class SummaryCreated(Model):
     """Summary of the episode in one or two sentences."""
     long_summary: str
     """Summary of the episode."""
+    facts: tuple[Fact, ...] = ()
+    """What the core messages say about people, in the order of these messages."""
     message_ids: tuple[str, ...]
     """Ids of the core messages, in order."""
     message_count: int

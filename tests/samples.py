@@ -8,6 +8,7 @@ from afterword.schemas import (
     EpisodeClosed,
     EpisodeMessage,
     EpisodeMetrics,
+    Fact,
     MessageCreated,
     Quality,
     Source,
@@ -84,6 +85,11 @@ def a_summary(ordinal: int = 1, conversation_id: str = "c1", revision: int = 1, 
     }
     ids = {"event_id": event_id(episode, revision), "episode_id": episode, "revision": revision}
     return SummaryCreated(conversation_id=conversation_id, ordinal=ordinal, **{**ids, **given, **fields})
+
+
+def a_fact(statement: str = "lives in Porto", **fields: Any) -> Fact:
+    given: dict[str, Any] = {"kind": "identity", "user_id": "u1", "said_by": "user", "message_ids": ("m1",)}
+    return Fact(statement=statement, **{**given, **fields})
 
 
 def a_cause(offset: int = 0) -> Cause:

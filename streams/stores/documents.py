@@ -5,13 +5,14 @@ from typing import Any
 
 from bson.int64 import Int64
 
-from afterword.schemas import MessageCreated, MessageEdited, SummaryCreated, SummaryDeleted
+from afterword.schemas import Fact, MessageCreated, MessageEdited, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key, row_id
 from afterword.streams.stores.episodes import (
     Cause,
     Conversation,
     DeletedEpisode,
     Episode,
+    EpisodeFacts,
     EpisodeRef,
     EpisodeVersion,
     Revision,
@@ -40,6 +41,7 @@ DELETED_FIELDS = (
 )
 EPISODE_SCAN_FIELDS = tuple(sorted({*EPISODE_REF_FIELDS, *DELETED_FIELDS}))
 """Fields of an `EpisodeRef`, and of what stays of a deleted episode."""
+FACT_FIELDS = ("episode_id", "conversation_id", "ordinal", "ended_at", "facts")
 EPISODE_VERSION_FIELDS = ("revision", "deleted", "reason")
 TEXT_FIELDS = ("source", "role", "sent_at", "user_id", "agent_id")
 MESSAGE_REF_FIELDS = ("source", "episode_id", "deleted", "offset", "skip_summarization", "content")
@@ -115,6 +117,12 @@ def episode_from(document: StoredDocument) -> StoredEpisode:
 
 def version_from(document: StoredDocument) -> EpisodeVersion:
     return EpisodeVersion(document["revision"], document["reason"] if document.get("deleted") else None)
+
+
+def facts_from(document: StoredDocument, user_id: str) -> EpisodeFacts:
+    """The facts of this user."""
+    own = tuple(Fact.model_validate(one, strict=False) for one in document["facts"] if one["user_id"] == user_id)
+    return EpisodeFacts(**{name: document[name] for name in FACT_FIELDS} | {"facts": own})
 
 
 def episode_ref_from(document: StoredDocument) -> EpisodeRef:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from afterword.schemas import CloseReason, EpisodeClosed, SummaryCreated, SummaryDeleted
+from afterword.schemas import CloseReason, EpisodeClosed, Fact, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import Time
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.schemas.summaries import RevisionReason
@@ -193,6 +193,16 @@ class Totals(NamedTuple):
     last_ordinal: int = 0
 
 
+class EpisodeFacts(NamedTuple):
+    """What an episode says of one user."""
+
+    episode_id: str
+    conversation_id: str
+    ordinal: int
+    ended_at: datetime
+    facts: tuple[Fact, ...]
+
+
 class EpisodeVersion(NamedTuple):
     """The revision of an episode that is stored."""
 
@@ -304,6 +314,10 @@ class EpisodeQueries(EpisodeStore, Protocol):
         self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
     ) -> dict[str, int]:
         """Count the episodes of a tenant's conversations of which this very user is a participant; none: left out."""
+        ...
+
+    async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
+        """Facts of this very user and tenant, of the `limit` episodes with any that ended last, in no order."""
         ...
 
     async def users_of(self, conversation_id: str) -> set[str]:

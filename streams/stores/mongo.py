@@ -27,6 +27,7 @@ from afterword.streams.stores.bookkeeping import ApiKey, ErasedConversation, Era
 from afterword.streams.stores.documents import (
     EPISODE_SCAN_FIELDS,
     EPISODE_VERSION_FIELDS,
+    FACT_FIELDS,
     MESSAGE_REF_FIELDS,
     TEXT_FIELDS,
     any_episode_from,
@@ -40,6 +41,7 @@ from afterword.streams.stores.documents import (
     episode_document,
     episode_from,
     episode_ref_from,
+    facts_from,
     message_document,
     message_from,
     message_ref_from,
@@ -54,6 +56,7 @@ from afterword.streams.stores.episodes import (
     Conversation,
     DeletedEpisode,
     Episode,
+    EpisodeFacts,
     EpisodeRef,
     EpisodeVersion,
     RollingRow,
@@ -104,6 +107,7 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
         (("due_at", 1),),
         (("tenant_id", 1), ("participants", 1), ("conversation_id", 1)),
         (("tenant_id", 1), ("user_id", 1), ("conversation_id", 1)),
+        (("tenant_id", 1), ("facts.user_id", 1), ("ended_at", -1)),
     ),
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
     "conversations": ((("tenant_id", 1), ("user_id", 1), ("updated_at", -1)),),
@@ -319,6 +323,15 @@ class MongoEpisodes:
         with mongo_errors():
             found = await self._episodes.aggregate([{"$match": wanted}, counts]).to_list(None)
         return {group["_id"]: group["episodes"] for group in found}
+
+    async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
+        require(str, user_id=user_id)
+        require(str | None, tenant_id=tenant_id)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        wanted = {"tenant_id": {"$eq": tenant_id}, "facts.user_id": {"$eq": user_id}}
+        cursor = self._episodes.find(wanted, FACT_FIELDS, sort=[("ended_at", -1)], limit=limit)
+        return [facts_from(document, user_id) async for document in _each(cursor, SCAN_SIZE)]
 
     async def users_of(self, conversation_id: str) -> set[str]:
         require(str, conversation_id=conversation_id)

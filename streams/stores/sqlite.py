@@ -55,6 +55,10 @@ CREATE TABLE participants (episode_id TEXT, tenant_id TEXT, user_id TEXT, conver
 CREATE INDEX participants_of_episode ON participants (episode_id);
 CREATE INDEX participants_of_conversation ON participants (conversation_id);
 CREATE INDEX participants_by_user ON participants (user_id, tenant_id, conversation_id);
+CREATE TABLE facts (
+    episode_id TEXT, tenant_id TEXT, user_id TEXT, conversation_id TEXT, ordinal INTEGER, ended_at INTEGER, facts TEXT);
+CREATE INDEX facts_of_episode ON facts (episode_id);
+CREATE INDEX facts_of_user ON facts (user_id, tenant_id, ended_at);
 CREATE TABLE rolling_rows (
     scope TEXT, row INTEGER, revision INTEGER NOT NULL, last_ordinal INTEGER NOT NULL, document TEXT NOT NULL,
     PRIMARY KEY (scope, row));

@@ -3,7 +3,7 @@
 A record is a row: its JSON, and beside it the columns that it is found by. A moment is a number of milliseconds.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -14,7 +14,7 @@ import apsw
 import orjson
 from pydantic import TypeAdapter
 
-from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
+from afterword.schemas import ConversationDeleted, Fact, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.base import EPOCH
 from afterword.schemas.ids import message_key, scope_id
 from afterword.streams.settings import Settings
@@ -33,6 +33,7 @@ from afterword.streams.stores.episodes import (
     Conversation,
     DeletedEpisode,
     Episode,
+    EpisodeFacts,
     EpisodeQueries,
     EpisodeRef,
     EpisodeVersion,
@@ -67,6 +68,7 @@ SCAN_SIZE = 500
 
 STORED: TypeAdapter[StoredEpisode] = TypeAdapter(StoredEpisode)
 DELETED: TypeAdapter[DeletedEpisode] = TypeAdapter(DeletedEpisode)
+FACTS: TypeAdapter[tuple[Fact, ...]] = TypeAdapter(tuple[Fact, ...])
 ROW: TypeAdapter[RollingRow] = TypeAdapter(RollingRow)
 CONVERSATION: TypeAdapter[Conversation] = TypeAdapter(Conversation)
 KEY: TypeAdapter[ApiKey] = TypeAdapter(ApiKey)
@@ -102,6 +104,9 @@ class SqliteEpisodes:
             connection.execute("DELETE FROM participants WHERE episode_id = ?", (event.episode_id,))
             users = [(event.episode_id, event.tenant_id, user, event.conversation_id) for user in _users(episode)]
             connection.executemany("INSERT INTO participants VALUES (?, ?, ?, ?)", users)
+            connection.execute("DELETE FROM facts WHERE episode_id = ?", (event.episode_id,))
+            for fact_row in _fact_rows(episode):
+                insert(connection, "facts", fact_row)
             return True
 
         return await self._written(write, erases=before is not None)
@@ -219,6 +224,18 @@ class SqliteEpisodes:
             WHERE tenant_id IS ? AND user_id = ? AND conversation_id IN {LISTED} GROUP BY conversation_id"""  # noqa: S608
         return dict(await self._file.select(select, tenant_id, user_id, _json(conversation_ids)))
 
+    async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
+        _require_owner(user_id, tenant_id)
+        _require_limit(limit)
+        select = """SELECT episode_id, conversation_id, ordinal, ended_at, facts FROM facts
+            WHERE tenant_id IS ? AND user_id = ? ORDER BY ended_at DESC LIMIT ?"""
+        return [
+            EpisodeFacts(episode_id, conversation_id, ordinal, _moment(ended_at), FACTS.validate_json(facts))
+            for episode_id, conversation_id, ordinal, ended_at, facts in await self._file.select(
+                select, tenant_id, user_id, limit
+            )
+        ]
+
     async def users_of(self, conversation_id: str) -> set[str]:
         require(str, conversation_id=conversation_id)
         select = "SELECT DISTINCT user_id FROM participants WHERE conversation_id = ?"
@@ -282,6 +299,17 @@ def _users(episode: Episode) -> Iterable[str]:
     if isinstance(episode, DeletedEpisode):
         return ()
     return dict.fromkeys((*episode.participants, episode.summary.user_id))
+
+
+def _fact_rows(episode: Episode) -> Iterator[dict[str, Any]]:
+    """The facts of each user, by which a profile finds them."""
+    if isinstance(episode, DeletedEpisode):
+        return
+    names = {"episode_id", "tenant_id", "conversation_id", "ordinal"}
+    own = episode.summary.model_dump(include=names) | {"ended_at": _milliseconds(episode.summary.ended_at)}
+    for user in dict.fromkeys(fact.user_id for fact in episode.summary.facts):
+        facts = tuple(fact for fact in episode.summary.facts if fact.user_id == user)
+        yield {**own, "user_id": user, "facts": FACTS.dump_json(facts).decode()}
 
 
 def _ref(episode: StoredEpisode) -> EpisodeRef:

@@ -9,17 +9,24 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
+from afterword.schemas import FactKind
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.summarizer.extractive import condense
-from afterword.streams.summarizer.prompt import FIELDS
+from afterword.streams.summarizer.prompt import FACTS, FIELDS
 from afterword.streams.text.sentences import cut_at_sentence, cut_at_word, first_sentences
 from afterword.streams.text.visible import strip_control_tokens
 
 TITLE_CHARACTERS = 60
 SHORT_CHARACTERS = 400
 LONG_CHARACTERS = 1000
+MOST_FACTS = 12
+STATEMENT_CHARACTERS = 200
+"""A longer statement is no short one, and left out."""
+NAME_CHARACTERS = 60
+"""Longest name of an attribute or of a person."""
+KINDS = get_args(FactKind)
 
 _THOUGHT = r"[^<>\[\]◁▷|｜\s]{0,40}(?:think|thought|reason|reflect|reflex|analy|scratch|monolog)[^<>\[\]◁▷|｜\s]{0,40}"
 _BLOCK = re.compile(
@@ -68,6 +75,18 @@ _PREFACE = re.compile(
 )
 
 
+class StatedFact(NamedTuple):
+    """A fact as an LLM states it."""
+
+    statement: str
+    kind: FactKind
+    attribute: str | None
+    about: str
+    """As the LLM names that person: a role, or a name."""
+    numbers: tuple[int, ...]
+    """Numbers of the messages that say it, from 1."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """Cleaned: no control tokens, single spaces, within the lengths of a Summary."""
@@ -77,6 +96,8 @@ class Answer:
     long_summary: str
     rolling_summary: str = ""
     """Empty where it was not asked for."""
+    facts: tuple[StatedFact, ...] | None = None
+    """None if the answer has no list of them."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +128,32 @@ def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> An
         if not isinstance(found.get(field), str):
             raise AnswerInvalid(problem=f'"{field}" was {"not a string" if field in found else "missing"}')
     texts = {field: checked(strip_control_tokens(found[field]), f'"{field}"') for field in fields}
-    return Answer(**{field: limits.cut(field, texts[field]) for field in fields})
+    return Answer(**{field: limits.cut(field, texts[field]) for field in fields}, facts=read_facts(found.get(FACTS)))
+
+
+def read_facts(found: object) -> tuple[StatedFact, ...] | None:
+    """Read the list of facts; None for what is none. One that cannot be used is left out: it spoils no summary."""
+    if not isinstance(found, list):
+        return None
+    stated = (_stated(one) for one in found[: 2 * MOST_FACTS] if isinstance(one, dict))
+    return tuple(fact for fact in stated if fact is not None)[:MOST_FACTS]
+
+
+def _stated(found: dict[str, Any]) -> StatedFact | None:
+    statement, about = _line(found.get("statement")), _line(found.get("about"))
+    kind, numbers = found.get("kind"), found.get("messages")
+    is_short = len(statement) <= STATEMENT_CHARACTERS and len(about) <= NAME_CHARACTERS
+    if not is_short or not any(map(str.isalnum, statement)) or is_refusal(statement):
+        return None
+    if kind not in KINDS or not isinstance(numbers, list):
+        return None
+    attribute = re.sub(r"\W+", "_", _line(found.get("attribute")).casefold()).strip("_")[:NAME_CHARACTERS]
+    named = attribute if attribute not in ("", "none", "null") else None
+    return StatedFact(statement, kind, named, about, tuple(number for number in numbers if type(number) is int))
+
+
+def _line(found: object) -> str:
+    return " ".join(strip_control_tokens(found).split()) if isinstance(found, str) else ""
 
 
 def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None = None) -> str:
@@ -189,6 +235,8 @@ def checked(text: str, name: str) -> str:
 _DECODER = json.JSONDecoder(strict=False)
 """Takes line breaks inside of texts."""
 _ESCAPED = re.compile(r'\\.|"', re.DOTALL)
+_LIST_OF_FACTS = re.compile(rf"""[,\s]*["'“]?{FACTS}["'”]?\s*+:\s*+\[.*""", re.DOTALL)
+"""At the end of an answer, where it may have been cut off."""
 _CLOSING = {'"': '"', "'": "'", "“": "”"}
 
 
@@ -205,7 +253,7 @@ def _object_in(text: str, fields: Sequence[str]) -> dict[str, Any]:
         raise AnswerInvalid(problem="it held no JSON object")
     candidates = [_loose_object(text[start:end], fields), *_objects(text)]
     complete = [one for one in candidates if all(isinstance(one.get(field), str) for field in fields)]
-    found = complete or [one for one in candidates if one]
+    found = complete or [one for one in candidates if not one.keys().isdisjoint(fields)]
     if not found:
         raise AnswerInvalid(problem="it was not valid JSON")
     return found[-1]
@@ -235,6 +283,7 @@ def _loose_object(text: str, fields: Sequence[str]) -> dict[str, Any]:
     A text goes from the quotation mark after its field's name to the last one before the next field, or to the first
     one before a closing bracket, so that it may have quotation marks inside, comments after it, and no comma.
     """
+    text = _LIST_OF_FACTS.sub("}", text)
     names = re.compile(rf"""(?<=[{{,\s/])["'“]?({"|".join(fields)})["'”]?\s*+:\s*+(?=["'“])""")
     found = list(names.finditer(text))
     texts = {}

@@ -20,6 +20,8 @@ from afterword.streams.text.sentences import cut_at_word
 
 JSON_TOKENS = 250
 """Tokens of a JSON answer beside its long texts: title, short summary, names of the fields, quotation marks."""
+FACTS_TOKENS = 400
+"""Tokens of its facts, about as many as it may have."""
 CHARACTERS_PER_TOKEN = 4
 """Average of English. Other languages use the margin of the rolling summary, whose words are bounded more tightly."""
 PLAIN_TOKENS = 500
@@ -161,7 +163,7 @@ async def ask_for_title(request: SummaryRequest, answer: Answer, asking: Asking,
 def json_tokens(request: SummaryRequest) -> int:
     """Tokens that a JSON answer may need."""
     rolling = request.rolling_tokens * 5 // 4 if request.wants_rolling else 0
-    return JSON_TOKENS + request.max_summary_length // CHARACTERS_PER_TOKEN + rolling
+    return JSON_TOKENS + FACTS_TOKENS + request.max_summary_length // CHARACTERS_PER_TOKEN + rolling
 
 
 def _fields(request: SummaryRequest) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Everything about one request is masked before anything is made of it: plan, prom
 from dataclasses import replace
 from typing import TypeVar
 
-from afterword.schemas import EpisodeMessage
+from afterword.schemas import EpisodeMessage, Fact
 from afterword.streams.redaction.redactor import Redactor, replaced
 from afterword.streams.summarizer.answer import Limits
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -73,11 +73,20 @@ class Masking:
             short_summary=text("short_summary"),
             long_summary=text("long_summary"),
             rolling_summary=text("rolling_summary"),
+            facts=tuple(map(self._fact, summary.facts)),
         )
 
     def _message(self, message: M) -> M:
-        content = self.masked(message.content)
-        return message if content == message.content else message.model_copy(update={"content": content})
+        shown = {"content": self.masked(message.content), "author": message.author and self.masked(message.author)}
+        return (
+            message
+            if shown["content"] == message.content and shown["author"] == message.author
+            else message.model_copy(update=shown)
+        )
+
+    def _fact(self, fact: Fact) -> Fact:
+        restored = {"statement": self.restored(fact.statement), "about": fact.about and self.restored(fact.about)}
+        return fact.model_copy(update=restored)
 
     def _without_entities(self, text: str) -> str:
         spans = self._redactor.spans(text)

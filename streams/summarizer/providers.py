@@ -1,14 +1,18 @@
 """Providers of summaries: an LLM, or the extractive method, which needs none."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from opentelemetry.trace import Tracer
 
-from afterword.schemas import Quality, Usage
+from afterword.schemas import EpisodeMessage, Fact, Quality, Usage
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
+from afterword.streams.summarizer.answer import StatedFact
 from afterword.streams.summarizer.asking import PlainQuestions, Questions, StructuredQuestions
 from afterword.streams.summarizer.extractive import summarize
+from afterword.streams.summarizer.extractive.first_person import first_person
+from afterword.streams.summarizer.facts import grounded
 from afterword.streams.summarizer.llm.client import Asking, LlmClient, make_client
 from afterword.streams.summarizer.llm.retrying import RetryBudget
 from afterword.streams.summarizer.prompt import EPISODIC, TEMPLATES, Template
@@ -56,6 +60,8 @@ class LlmProvider:
         budget = RetryBudget(self._llm.retry_budget_seconds, request.deadline)
         asking = Asking(self._client, budget)
         answer = await self._questions.ask(request, asking)
+        # in a thread, because it reads the messages
+        facts = await asyncio.to_thread(facts_of, answer.facts, request.episode.messages)
         return Summary(
             title=answer.title,
             short_summary=answer.short_summary,
@@ -65,6 +71,7 @@ class LlmProvider:
             model=self._llm.model or self.name,
             usage=asking.used,
             prompt_version=self._questions.version,
+            facts=facts,
         )
 
     def room(self, request: SummaryRequest) -> int:
@@ -103,6 +110,7 @@ class ExtractiveProvider:
             quality=Quality(source="fallback", reason=EXTRACTIVE, truncated=truncated),
             model=self.name,
             usage=Usage(),
+            facts=await asyncio.to_thread(first_person, request.episode.messages),
         )
 
     async def check(self) -> None:
@@ -110,6 +118,11 @@ class ExtractiveProvider:
 
     async def close(self) -> None:
         """Do nothing: it holds no connection."""
+
+
+def facts_of(stated: Sequence[StatedFact] | None, messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
+    """What an LLM says it has read in the messages, or what people say of themselves if it states no facts."""
+    return first_person(messages) if stated is None else grounded(stated, messages)
 
 
 def questions_of(template: Template, llm: Llm) -> Questions:

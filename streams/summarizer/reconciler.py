@@ -392,6 +392,7 @@ class Reconciler:
             title=answer.title,
             short_summary=answer.short_summary,
             long_summary=answer.long_summary,
+            facts=answer.facts,
             message_ids=tuple(message.id for message in episode.messages),
             quality=answer.quality,
             model=answer.model,

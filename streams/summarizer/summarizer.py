@@ -171,7 +171,9 @@ class Summarizer:
         except ProviderError as error:
             error.usage = used + usage_of(error)
             raise
-        return replace(summary, usage=used + summary.usage)
+        # those of the parts: what the last call read are summaries, not messages
+        facts = tuple(fact for part in summaries for fact in part.facts)
+        return replace(summary, usage=used + summary.usage, facts=facts)
 
     async def _ask_for_all(self, request: SummaryRequest, parts: int) -> Summary:
         plan = await self._plan(request, COMBINED_AT_LEAST)

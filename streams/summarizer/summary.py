@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from afterword.schemas import EpisodeClosed, Quality, Usage
+from afterword.schemas import EpisodeClosed, Fact, Quality, Usage
 from afterword.streams.summarizer.llm.retrying import Deadline
 
 MAX_SUMMARY_LENGTH = 1000
@@ -48,6 +48,8 @@ class Summary:
     """Tokens of every call that was made for it, the unusable answers included."""
     prompt_version: str | None = None
     """Version of the prompt; None where no LLM was asked."""
+    facts: tuple[Fact, ...] = ()
+    """What the messages say about people."""
 
 
 def is_replaceable(quality: Quality) -> bool:

@@ -111,7 +111,9 @@ def message_lines(number: int, message: EpisodeMessage, *, dated: bool) -> str:
 
     Nobody can forge a time: further lines of a message are indented, and its first one begins with its number.
     """
-    line = f"[{number}] {message.role}: {indented(cleaned(message.content))}"
+    name = " ".join(cleaned(message.author or "").replace(":", " ").split())
+    speaker = f"{message.role} ({name})" if name else message.role
+    line = f"[{number}] {speaker}: {indented(cleaned(message.content))}"
     return f"{time_line(message.sent_at)}\n{line}" if dated else line
 
 

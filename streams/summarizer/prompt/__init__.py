@@ -1,11 +1,12 @@
 """Prompts. Pure: the same episode always makes the same prompt."""
 
-from afterword.streams.summarizer.prompt.structured import FIELDS, SCHEMA, build_prompt, schema_of
+from afterword.streams.summarizer.prompt.structured import FACTS, FIELDS, SCHEMA, build_prompt, schema_of
 from afterword.streams.summarizer.prompt.templates import EPISODIC, PLAIN, TEMPLATES, Template
 from afterword.streams.text.fences import Messages, unused_prefix
 
 __all__ = [
     "EPISODIC",
+    "FACTS",
     "FIELDS",
     "PLAIN",
     "SCHEMA",

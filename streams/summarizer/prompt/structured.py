@@ -1,9 +1,9 @@
 """Prompt for all texts of a summary, answered as a JSON object."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
-from afterword.schemas import EpisodeClosed
+from afterword.schemas import EpisodeClosed, FactKind
 from afterword.streams.prompt_template import placeholders
 from afterword.streams.summarizer.prompt.templates import EPISODIC, Template
 from afterword.streams.text.fences import (
@@ -18,6 +18,8 @@ from afterword.streams.text.fences import (
 
 FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")
 WITHOUT_ROLLING = FIELDS[:3]
+FACTS = "facts"
+"""Field of an answer with the facts, after the texts."""
 WORDS_PER_TOKEN = 0.6
 """English prose has about 0.75 words a token; the rest is a margin for other languages."""
 
@@ -28,9 +30,14 @@ _ASKED = {
     "rolling_summary": "the whole conversation so far: what the previous summary holds, carried forward, and what this \
 episode adds or changes. At most {rolling_words} words.",
 }
+_FACTS = """\
+a list, [] if there is nothing: what the transcript says of the people in it that will matter in later conversations. \
+Each is {{"statement": a few words without a subject, "about": "user" or a name, "kind": "identity", "relation", \
+"constraint", "preference", "plan" or "event", "attribute": a name such as home_city or employer for a value that may \
+change, else null, "messages": [the numbers of the messages that say it]}}."""
 _SYSTEM = """\
 You write the long-term memory of a chat assistant. You are given one episode of a conversation and answer with one \
-JSON object that has exactly these strings:
+JSON object that has exactly these fields, strings but for the last:
 {asked}
 
 {fence_rule}
@@ -39,18 +46,25 @@ _PREVIOUS = "\n\nSummary of the conversation before this episode:\n{previous_sum
 _END = "\n\nAnswer with the JSON object only."
 _CORRECTION = "\n\nYour previous answer could not be used: {problem}. Answer again, with the JSON object only."
 
-FRAME = "\n".join((_SYSTEM, FENCE_RULE, TIME_RULE, *_ASKED.values(), _PREVIOUS, _END))
+FRAME = "\n".join((_SYSTEM, FENCE_RULE, TIME_RULE, *_ASKED.values(), _FACTS, _PREVIOUS, _END))
 """All that is asked beside a template."""
 
 
 def schema_of(fields: Sequence[str]) -> dict[str, Any]:
     """Make the JSON schema of the answer. It has no lengths: strict modes reject them, and texts are cut afterwards."""
-    return {
-        "type": "object",
-        "properties": {field: {"type": "string"} for field in fields},
-        "required": list(fields),
-        "additionalProperties": False,
+    text = {"type": "string"}
+    fact = {
+        "statement": text,
+        "about": text,
+        "kind": {"type": "string", "enum": list(get_args(FactKind))},
+        "attribute": {"type": ["string", "null"]},
+        "messages": {"type": "array", "items": {"type": "integer"}},
     }
+    return _object(dict.fromkeys(fields, text) | {FACTS: {"type": "array", "items": _object(fact)}})
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 SCHEMA = schema_of(FIELDS)
@@ -87,5 +101,6 @@ def build_prompt(
 
 
 def _system(fields: Sequence[str]) -> str:
-    asked = "\n".join(f'- "{field}": {_ASKED[field]}' for field in fields)
+    described = {**{field: _ASKED[field] for field in fields}, FACTS: _FACTS}
+    asked = "\n".join(f'- "{field}": {what}' for field, what in described.items())
     return _SYSTEM.format(asked=asked, fence_rule=FENCE_RULE, time_rule=TIME_RULE)

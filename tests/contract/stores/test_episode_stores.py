@@ -8,6 +8,7 @@ import pytest
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.episodes import (
     Cause,
+    EpisodeFacts,
     EpisodeQueries,
     EpisodeRef,
     EpisodeVersion,
@@ -17,7 +18,7 @@ from afterword.streams.stores.episodes import (
     find_conversation,
     find_episode,
 )
-from tests.samples import NOON, a_conversation, a_row, a_stored_episode, a_summary, a_tombstone
+from tests.samples import NOON, a_conversation, a_fact, a_row, a_stored_episode, a_summary, a_tombstone
 
 
 async def stored(episodes: EpisodeQueries, ordinal: int = 1, **fields: Any) -> StoredEpisode:
@@ -46,11 +47,41 @@ async def test_an_episode_comes_back_equal_in_every_field(episodes: EpisodeQueri
         attempt=4,
         unusable=2,
         due_at=NOON,
+        facts=(a_fact(about="Ann", attribute="home_city", said_by="tool", message_ids=("m1", "$a.b")),),
     )
     found = await find_episode(episodes, "c1:1")
     assert found == episode
     assert found is not None
     assert found.summary.to_json() == episode.summary.to_json()
+
+
+async def test_facts_are_found_by_their_user_and_tenant_alone(episodes: EpisodeQueries) -> None:
+    hers, his = a_fact(user_id="u1"), a_fact("hates tea", user_id="u2", kind="preference")
+    await stored(episodes, 1, facts=(hers, his), user_id="u3")
+    await stored(episodes, 1, conversation_id="c2", facts=(a_fact("likes tea"),), tenant_id="t2")
+    await stored(episodes, 1, conversation_id="c3", facts=())
+    found = await episodes.facts_of("u1", "t1", 10)
+    assert found == [EpisodeFacts("c1:1", "c1", 1, NOON + timedelta(minutes=2), (hers,))]
+    assert [one.facts for one in await episodes.facts_of("u2", "t1", 10)] == [(his,)]
+    for user, tenant in (("u3", "t1"), ("u1", None), ("u1", ""), ("", "t1"), ("$user_id", "t1")):
+        assert await episodes.facts_of(user, tenant, 10) == []
+
+
+async def test_facts_are_those_of_the_revision_that_is_stored(episodes: EpisodeQueries) -> None:
+    first = await stored(episodes, facts=(a_fact(),))
+    second = a_stored_episode(revision=2, facts=(a_fact("lives in Leeds"),))
+    assert await episodes.put(second, first)
+    assert not await episodes.put(a_stored_episode(revision=2, facts=(a_fact("is late"),)), first)
+    assert [one.facts for one in await episodes.facts_of("u1", "t1", 10)] == [second.summary.facts]
+    assert await episodes.put(a_tombstone(1, 3), second)
+    assert await episodes.facts_of("u1", "t1", 10) == []
+
+
+async def test_of_many_episodes_with_facts_those_that_ended_last_are_read(episodes: EpisodeQueries) -> None:
+    for ordinal in range(1, 6):
+        await stored(episodes, ordinal, facts=(a_fact(),), ended_at=NOON - timedelta(days=ordinal))
+    await stored(episodes, 6, facts=(), ended_at=NOON)
+    assert sorted(one.ordinal for one in await episodes.facts_of("u1", "t1", 3)) == [1, 2, 3]
 
 
 async def test_a_tombstone_comes_back_equal_in_every_field(episodes: EpisodeQueries) -> None:

@@ -1,0 +1,185 @@
+"""A profile: what a user's episodes say about them, computed from stored facts, so it is never out of date. Pure."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from pydantic import ConfigDict
+
+from afterword.schemas import Fact, FactKind
+from afterword.schemas.base import Time
+from afterword.schemas.messages import Role
+from afterword.streams.stores.episodes import EpisodeFacts
+from afterword.streams.tokens import count_tokens
+from afterword.streams.visible import without_hidden
+
+KINDS: tuple[FactKind, ...] = ("identity", "relation", "constraint", "preference", "plan", "event")
+"""Order of a profile: what is true for longest comes first."""
+PROFILE_TOKENS = 1000
+"""Tokens of a profile, unless the caller says otherwise."""
+MOST_SOURCES = 10
+"""Newest sources of a fact that are named."""
+MOST_SUPERSEDED = 100
+"""Newest superseded facts that are named."""
+
+
+@dataclass(frozen=True)
+class FactSource:
+    """An episode with messages that say it."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    conversation_id: str
+    episode_id: str
+    message_ids: tuple[str, ...]
+    ended_at: Time
+    """Time of the episode's last message."""
+
+
+@dataclass(frozen=True)
+class KnownFact:
+    """A fact of a profile: of the same statement in several episodes, the newest wording."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    statement: str
+    kind: FactKind
+    attribute: str | None
+    """Name of the value that it gives, such as `home_city`."""
+    about: str | None
+    """Name of the person that it is about; None: the user."""
+    said_by: Role
+    """`user` if the user said it in at least one source."""
+    sources: tuple[FactSource, ...]
+    """Newest first, at most 10."""
+    superseded_at: Time | None = None
+    """End of the episode in which a later fact took its place; None: it holds."""
+
+    def as_line(self, clean: Callable[[str], str] = without_hidden) -> str:
+        """One line for a model, which says so if the user did not say it."""
+        about = f"{self.about}: " if self.about else ""
+        marked = "" if self.said_by == "user" else f" (said by the {self.said_by}, not the user)"
+        return " ".join(clean(f"{about}{self.statement}").split()) + marked
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What is known of a user: by kind, the newest of each kind first."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    user_id: str
+    tenant_id: str | None
+    facts: tuple[KnownFact, ...]
+    superseded: tuple[KnownFact, ...]
+    """Facts whose place a later one took, those that ended last first; at most 100."""
+    omitted: int
+    """Facts that hold and did not fit into the tokens."""
+    tokens: int
+    """Tokens of `as_text`."""
+
+    def as_text(self, clean: Callable[[str], str] = without_hidden) -> str:
+        """The facts that hold as one text for a prompt, a line each; empty if nothing is known.
+
+        `clean` is applied to each foreign text. A caller that puts it into a prompt quotes it as data.
+        """
+        return "\n".join(fact.as_line(clean) for fact in self.facts)
+
+
+class Said(NamedTuple):
+    """A fact as one episode says it."""
+
+    fact: Fact
+    episode: EpisodeFacts
+    statement: str
+    """The statement as it is compared with others."""
+
+
+Key = tuple[str, str]
+"""Whom facts are about, and the attribute that they give a value to, or else their statement."""
+
+
+def profile(
+    user_id: str, tenant_id: str | None, episodes: Iterable[EpisodeFacts], max_tokens: int = PROFILE_TOKENS
+) -> Profile:
+    """Merge the facts of a user's episodes.
+
+    Of facts with the same attribute the one said last holds, by the ends of episodes and by the log, and those before
+    it are superseded. The same statement is one fact with several sources. What nobody but an assistant or a tool said
+    supersedes nothing that the user said.
+    """
+    in_order = sorted(episodes, key=lambda one: (one.ended_at, one.conversation_id, one.ordinal))
+    holding, superseded = merged([said for episode in in_order for said in _said(episode)])
+    holding.sort(key=lambda fact: fact.sources[0].ended_at, reverse=True)
+    holding.sort(key=lambda fact: KINDS.index(fact.kind))
+    kept, tokens = fitting(holding, max_tokens)
+    superseded.sort(key=lambda fact: (fact.superseded_at, fact.sources[0].ended_at), reverse=True)
+    return Profile(user_id, tenant_id, kept, tuple(superseded[:MOST_SUPERSEDED]), len(holding) - len(kept), tokens)
+
+
+def fitting(facts: Sequence[KnownFact], max_tokens: int) -> tuple[tuple[KnownFact, ...], int]:
+    """The first facts that fit, and their tokens."""
+    tokens = 0
+    for number, fact in enumerate(facts):
+        cost = count_tokens(fact.as_line() + "\n")
+        if tokens + cost > max_tokens:
+            return tuple(facts[:number]), tokens
+        tokens += cost
+    return tuple(facts), tokens
+
+
+def _said(episode: EpisodeFacts) -> Iterator[Said]:
+    return (Said(fact, episode, comparable(fact.statement)) for fact in episode.facts)
+
+
+def comparable(statement: str) -> str:
+    """The statement without the case, the spaces and the full stop in which two of the same may differ."""
+    return " ".join(statement.casefold().split()).rstrip(" .!…")
+
+
+def merged(in_order: Iterable[Said]) -> tuple[list[KnownFact], list[KnownFact]]:
+    """The facts that hold, and those that were superseded. `in_order`: as they were said, oldest first."""
+    of_user: defaultdict[Key, list[Said]] = defaultdict(list)
+    of_others: defaultdict[Key, list[Said]] = defaultdict(list)
+    for said in in_order:
+        key = (said.fact.about or "").casefold(), said.fact.attribute or said.statement
+        (of_user if said.fact.said_by == "user" else of_others)[key].append(said)
+    holding: list[KnownFact] = []
+    superseded: list[KnownFact] = []
+    for key, group in (*of_user.items(), *of_others.items()):
+        runs = [list(run) for _, run in groupby(group, key=lambda said: said.statement)]
+        ends: list[Said | None] = [run[0] for run in runs[1:]]
+        last = _said_by_the_user_later(runs[-1], of_user.get(key, [])) if group[0].fact.said_by != "user" else None
+        for run, end in zip(runs, [*ends, last], strict=True):
+            if end is None:
+                holding.append(_known(run))
+            elif end.statement != run[-1].statement:  # else it is the user's now
+                superseded.append(_known(run, end))
+    return holding, superseded
+
+
+def _said_by_the_user_later(run: Sequence[Said], by_user: Sequence[Said]) -> Said | None:
+    """What the user said of the same: the same statement at any time, or another value later."""
+    same = (said for said in by_user if said.statement == run[-1].statement)
+    later = (said for said in by_user if said.episode.ended_at >= run[-1].episode.ended_at)
+    return next(same, None) or next(later, None)
+
+
+def _known(run: Sequence[Said], end: Said | None = None) -> KnownFact:
+    newest = run[-1].fact
+    return KnownFact(
+        statement=newest.statement,
+        kind=newest.kind,
+        attribute=newest.attribute,
+        about=newest.about,
+        said_by=newest.said_by,
+        sources=tuple(_source(said) for said in run[: -MOST_SOURCES - 1 : -1]),
+        superseded_at=end and end.episode.ended_at,
+    )
+
+
+def _source(said: Said) -> FactSource:
+    episode = said.episode
+    return FactSource(episode.conversation_id, episode.episode_id, said.fact.message_ids, episode.ended_at)

@@ -1,0 +1,92 @@
+"""Facts that an LLM says it has read: those that the messages it names do say. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from afterword.schemas import EpisodeMessage, Fact
+from afterword.schemas.messages import Role
+from afterword.streams.language import detect, stem_words
+from afterword.streams.summarizer.answer import StatedFact
+from afterword.streams.summarizer.extractive.ranking import is_question
+from afterword.streams.summarizer.prose import sentences_of
+from afterword.streams.summarizer.quality.assess import BEGINNING
+from afterword.streams.summarizer.quality.grounding import Evidence, ground
+from afterword.streams.summarizer.quality.names import ROLES, fold
+
+MACHINES = frozenset({"assistant", "agent", "bot", "chatbot", "ai", "system", "tool", "tools"})
+"""Roles of which nothing is kept: a profile is of people."""
+DETECTED_CHARACTERS = 4000
+MOST_CITED = 10
+"""Messages of a fact that are read, the first ones."""
+
+
+class Source(NamedTuple):
+    """Messages that may say a fact."""
+
+    messages: Sequence[EpisodeMessage]
+    texts: Sequence[str]
+    user_id: str
+    said_by: Role
+
+
+def grounded(stated: Iterable[StatedFact], messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
+    """The facts that the messages say, in the order of these, each once.
+
+    The figures, dates and names of a fact, and one more word at least, have to be in the messages that it names. Where
+    a user's own words say it, it has their messages alone. Linear in the messages, for each fact.
+    """
+    language = detect(" ".join(message.content for message in messages)[:DETECTED_CHARACTERS])
+    places = {message.id: place for place, message in enumerate(messages)}
+    found: dict[tuple[str, str], Fact] = {}
+    for one in stated:
+        numbers = sorted(set(one.numbers))[:MOST_CITED]
+        cited = [messages[number - 1] for number in numbers if 0 < number <= len(messages)]
+        source = next((source for source in _sources(cited) if _says(source, one, language)), None)
+        if source is not None:
+            fact = Fact(
+                statement=one.statement,
+                kind=one.kind,
+                attribute=one.attribute,
+                about=_other_person(one, source),
+                user_id=source.user_id,
+                said_by=source.said_by,
+                message_ids=tuple(message.id for message in source.messages),
+            )
+            found.setdefault((source.user_id, fold(one.statement)), fact)
+    return tuple(sorted(found.values(), key=lambda fact: places[fact.message_ids[-1]]))
+
+
+def _sources(cited: Sequence[EpisodeMessage]) -> Iterator[Source]:
+    """What each user says by themselves, who answers first; then all of it, questions too, in an assistant's name."""
+    own = [message for message in cited if message.role == "user"]
+    for user in dict.fromkeys(message.user_id for message in reversed(own)):
+        said = [message for message in own if message.user_id == user]
+        yield Source(said, [_statements(message) for message in said], user, "user")
+    others = [message for message in cited if message.role != "user"]
+    if others:
+        yield Source(cited, [message.content for message in cited], (own or others)[-1].user_id, others[0].role)
+
+
+def _statements(message: EpisodeMessage) -> str:
+    return " ".join(sentence for sentence in sentences_of(message.content) if not is_question(sentence))
+
+
+def _other_person(stated: StatedFact, source: Source) -> str | None:
+    """Whom a fact is about, if that is not the user who says it."""
+    about = fold(stated.about).removeprefix("the ")
+    own = {"", source.user_id, *(message.author or "" for message in source.messages)}
+    return None if about in ROLES or about in map(fold, own) else stated.about
+
+
+def _says(source: Source, stated: StatedFact, language: str) -> bool:
+    if fold(stated.about).removeprefix("the ") in MACHINES:
+        return False
+    authors = (message.author for message in source.messages if message.author)
+    sent_at = [message.sent_at for message in source.messages]
+    evidence = Evidence("\n".join((*authors, *source.texts)), language, sent_at)
+    person = _other_person(stated, source)
+    text = f"{person}: {stated.statement}" if person else stated.statement
+    if ground((text,), evidence, language).unsupported:
+        return False
+    beginnings = {stem[:BEGINNING] for stem in evidence.stems}
+    return any(stem[:BEGINNING] in beginnings for stem in stem_words(stated.statement, language))

@@ -1,0 +1,81 @@
+"""What users say of themselves, without an LLM."""
+
+import pytest
+
+from afterword.streams.summarizer.extractive.first_person import MOST_FACTS, first_person, kind_of
+from tests.samples import an_episode_message
+
+
+@pytest.mark.parametrize(
+    ("sentence", "kind", "attribute"),
+    [
+        ("I live in Leeds.", "identity", "home_city"),
+        ("Well, I've just moved from Leeds to Porto.", "identity", "home_city"),
+        ("My name is Jon.", "identity", "name"),
+        ("It's John, not Jon.", "identity", "name"),
+        ("My name is not Jon, but John.", "identity", "name"),
+        ("Please call me Ada.", "identity", "name"),
+        ("i work for a bank.", "identity", "employer"),
+        ("My phone number is 555-0101.", "identity", "phone_number"),
+        ("Remember that I'm allergic to nuts.", "constraint", None),
+        ("i don't eat pork", "constraint", None),
+        ("My favourite colour is blue.", "preference", "favourite_colour"),
+        ("My sister Anna lives in Rome.", "relation", None),
+        ("I have two kids.", "relation", None),
+        ("I'm planning a trip to Rome in May.", "plan", "plan_trip_to_rome"),
+        ("We have cancelled the trip to Rome.", "plan", "plan_trip_to_rome"),
+        ("Ich wohne jetzt in Bonn.", "identity", "home_city"),
+        ("Ich bin allergisch gegen Nüsse.", "constraint", None),
+        ("J'habite à Lyon.", "identity", "home_city"),
+        ("Je suis allergique aux noix.", "constraint", None),
+        ("Soy alérgica a las nueces.", "constraint", None),
+        ("Mi hermana vive en Roma.", "relation", None),
+        ("Mi chiamo Ada.", "identity", "name"),
+        ("Eu moro em Lisboa.", "identity", "home_city"),
+        ("Ik ben verhuisd, ik woon in Utrecht.", None, None),
+        ("Ik woon nu in Utrecht.", "identity", "home_city"),
+    ],
+)
+def test_statements_of_people_about_themselves(sentence: str, kind: str | None, attribute: str | None) -> None:
+    assert (kind_of(sentence) or (None, None)) == (kind, attribute)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Do I live in Leeds?",
+        "I'd like to know more.",
+        "I like it.",
+        "I love that idea.",
+        "I am sure that this works.",
+        "I have a question.",
+        "My order is late.",
+        "My question is simple.",
+        "She lives in Leeds.",
+        "I am a bit lost.",
+        "If I live in Leeds, I pay less.",
+    ],
+)
+def test_what_says_nothing_that_lasts(sentence: str) -> None:
+    assert kind_of(sentence) is None
+
+
+def test_whole_sentences_of_users_are_kept_with_their_message() -> None:
+    messages = [
+        an_episode_message("m1", content="Hello! I live in Leeds. How are you?", user_id="ann"),
+        an_episode_message("m2", content="I live in Porto.", role="assistant"),
+        an_episode_message("m3", content="I hate tea. I live in Leeds.", user_id="bob"),
+    ]
+    found = [(fact.statement, fact.user_id, fact.message_ids, fact.said_by) for fact in first_person(messages)]
+    assert found == [
+        ("I live in Leeds.", "ann", ("m1",), "user"),
+        ("I hate tea.", "bob", ("m3",), "user"),
+        ("I live in Leeds.", "bob", ("m3",), "user"),
+    ]
+
+
+def test_of_many_statements_the_last_ones_are_kept() -> None:
+    message = an_episode_message("m1", content=" ".join(f"I am {n} years old." for n in range(100)))
+    found = first_person([message])
+    assert len(found) == MOST_FACTS
+    assert found[-1].statement == "I am 99 years old."
