@@ -121,6 +121,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "user_id": "u-7",
         "tenant_id": "acme",
         "role": "user",
+        "author": "Ada",
         "content": "Order 1187 arrived broken. What now?",
         "sent_at": "2026-03-01T09:30:00Z",
         "sentiment": -0.4,
@@ -193,6 +194,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             {
                 "id": "m-1",
                 "role": "user",
+                "author": "Ada",
                 "content": "Order 1187 arrived broken. What now?",
                 "sent_at": "2026-03-01T09:30:00.000Z",
                 "user_id": "u-7",
@@ -206,6 +208,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             {
                 "id": "m-2",
                 "role": "assistant",
+                "author": None,
                 "content": "I am sorry. A label for order 1187 is on its way to you.",
                 "sent_at": "2026-03-01T09:30:04.000Z",
                 "user_id": "u-7",

@@ -235,8 +235,8 @@ def checked(text: str, name: str) -> str:
 _DECODER = json.JSONDecoder(strict=False)
 """Takes line breaks inside of texts."""
 _ESCAPED = re.compile(r'\\.|"', re.DOTALL)
-_LIST_OF_FACTS = re.compile(rf"""[,\s]*["'“]?{FACTS}["'”]?\s*+:\s*+\[.*""", re.DOTALL)
-"""At the end of an answer, where it may have been cut off."""
+_LIST_OF_FACTS = re.compile(rf"""(?<=["'”])\s*+,?\s*+["'“]?{FACTS}["'”]?\s*+:\s*+\[.*""", re.DOTALL)
+"""The end of an answer, where it may have been cut off."""
 _CLOSING = {'"': '"', "'": "'", "“": "”"}
 
 
@@ -248,10 +248,11 @@ def _object_in(text: str, fields: Sequence[str]) -> dict[str, Any]:
     if is_refusal(spoken):
         raise AnswerInvalid(problem="it was a refusal")
     text = _unwrapped(text, "") if text.lstrip()[:1] == '"' else text  # an object as a JSON string
-    start, end = text.find("{"), text.rfind("}") + 1
+    texts = _LIST_OF_FACTS.sub("}", text)
+    start, end = texts.find("{"), texts.rfind("}") + 1
     if not 0 <= start < end:
         raise AnswerInvalid(problem="it held no JSON object")
-    candidates = [_loose_object(text[start:end], fields), *_objects(text)]
+    candidates = [_loose_object(texts[start:end], fields), *_objects(text)]
     complete = [one for one in candidates if all(isinstance(one.get(field), str) for field in fields)]
     found = complete or [one for one in candidates if not one.keys().isdisjoint(fields)]
     if not found:
@@ -283,7 +284,6 @@ def _loose_object(text: str, fields: Sequence[str]) -> dict[str, Any]:
     A text goes from the quotation mark after its field's name to the last one before the next field, or to the first
     one before a closing bracket, so that it may have quotation marks inside, comments after it, and no comma.
     """
-    text = _LIST_OF_FACTS.sub("}", text)
     names = re.compile(rf"""(?<=[{{,\s/])["'“]?({"|".join(fields)})["'”]?\s*+:\s*+(?=["'“])""")
     found = list(names.finditer(text))
     texts = {}

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import AnswerInvalid
-from afterword.streams.summarizer.answer import Limits, is_refusal, read_answer
+from afterword.streams.summarizer.answer import Limits, StatedFact, is_refusal, read_answer
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import strip_control_tokens
 
@@ -48,7 +48,31 @@ def written(**fields: object) -> str:
     ],
 )
 def test_the_object_is_found_wherever_it_stands(text: str) -> None:
-    assert read_answer(text, LIMITS).__dict__ == GOOD
+    assert read_answer(text, LIMITS).__dict__ == {**GOOD, "facts": None}
+
+
+FACT = {"statement": "lives in {Porto}", "about": "user", "kind": "identity", "attribute": None, "messages": [1]}
+
+
+def test_facts_are_read_beside_the_texts() -> None:
+    assert read_answer(written(facts=[FACT]), LIMITS).facts == (
+        StatedFact("lives in {Porto}", "identity", None, "user", (1,)),
+    )
+
+
+@pytest.mark.parametrize("cut", range(1, len(json.dumps([FACT])) + 1))
+def test_facts_that_were_cut_off_spoil_no_text(cut: int) -> None:
+    assert read_answer(written(facts=[FACT])[:-cut], LIMITS).__dict__ == {**GOOD, "facts": None}
+
+
+@pytest.mark.parametrize("facts", [None, "none", {}, {"a": [1]}, [7], [[FACT]], [{"statement": FACT}]])
+def test_facts_that_are_malformed_spoil_no_text(facts: object) -> None:
+    assert read_answer(written(facts=facts), LIMITS).long_summary == GOOD["long_summary"]
+
+
+def test_an_object_among_the_facts_is_not_the_answer() -> None:
+    with pytest.raises(AnswerInvalid, match='"short_summary" was missing'):
+        read_answer(json.dumps({"title": "A flight", "facts": [FACT]}), LIMITS)
 
 
 @pytest.mark.parametrize(
