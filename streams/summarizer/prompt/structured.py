@@ -31,10 +31,10 @@ _ASKED = {
 episode adds or changes. At most {rolling_words} words.",
 }
 _FACTS = """\
-a list, [] if there is nothing: what the transcript says of the people in it that will matter in later conversations. \
-Each is {{"statement": a few words without a subject, "about": "user" or a name, "kind": "identity", "relation", \
-"constraint", "preference", "plan" or "event", "attribute": a name such as home_city or employer for a value that may \
-change, else null, "messages": [the numbers of the messages that say it]}}."""
+a list, [] if there is nothing, of what the messages say of people that will matter in later conversations, each \
+{{"statement": a few words without a subject, "about": "user" or a name, "kind": "identity", "relation", "constraint", \
+"preference", "plan" or "event", "attribute": a name such as home_city or employer if it is a value that may change, \
+else null, "messages": [numbers of the messages that say it]}}."""
 _SYSTEM = """\
 You write the long-term memory of a chat assistant. You are given one episode of a conversation and answer with one \
 JSON object that has exactly these fields, strings but for the last:
