@@ -12,8 +12,8 @@ from afterword.schemas import Fact, FactKind
 from afterword.schemas.base import Time
 from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import EpisodeFacts
-from afterword.streams.tokens import count_tokens
-from afterword.streams.visible import without_hidden
+from afterword.streams.text.tokens import count_tokens
+from afterword.streams.text.visible import without_hidden
 
 KINDS: tuple[FactKind, ...] = ("identity", "relation", "constraint", "preference", "plan", "event")
 """Order of a profile: what is true for longest comes first."""

@@ -141,7 +141,8 @@ def read_facts(found: object) -> tuple[StatedFact, ...] | None:
 
 def _stated(found: dict[str, Any]) -> StatedFact | None:
     statement, about = _line(found.get("statement")), _line(found.get("about"))
-    kind, numbers = found.get("kind"), found.get("messages")
+    kind: Any = found.get("kind")
+    numbers = found.get("messages")
     is_short = len(statement) <= STATEMENT_CHARACTERS and len(about) <= NAME_CHARACTERS
     if not is_short or not any(map(str.isalnum, statement)) or is_refusal(statement):
         return None

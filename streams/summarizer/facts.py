@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 from afterword.schemas import EpisodeMessage, Fact
 from afterword.schemas.messages import Role
-from afterword.streams.language import detect, stem_words
 from afterword.streams.summarizer.answer import StatedFact
 from afterword.streams.summarizer.extractive.ranking import is_question
-from afterword.streams.summarizer.prose import sentences_of
 from afterword.streams.summarizer.quality.assess import BEGINNING
 from afterword.streams.summarizer.quality.grounding import Evidence, ground
 from afterword.streams.summarizer.quality.names import ROLES, fold
+from afterword.streams.text.language import detect, stem_words
+from afterword.streams.text.prose import sentences_of
 
 MACHINES = frozenset({"assistant", "agent", "bot", "chatbot", "ai", "system", "tool", "tools"})
 """Roles of which nothing is kept: a profile is of people."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from afterword.schemas import EpisodeMessage, Fact, FactKind
 from afterword.streams.summarizer.extractive.ranking import is_question
-from afterword.streams.summarizer.prose import sentences_of
+from afterword.streams.text.prose import sentences_of
 
 MOST_FACTS = 40
 """Facts of an episode, the last ones."""

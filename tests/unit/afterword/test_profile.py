@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from afterword.profile import KnownFact, profile
 from afterword.schemas import Fact
 from afterword.streams.stores.episodes import EpisodeFacts
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 from tests.samples import NOON, a_fact
 
 
