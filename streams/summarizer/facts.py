@@ -7,8 +7,7 @@ from afterword.schemas import EpisodeMessage, Fact
 from afterword.schemas.messages import Role
 from afterword.streams.summarizer.answer import StatedFact
 from afterword.streams.summarizer.extractive.ranking import is_question
-from afterword.streams.summarizer.quality.assess import BEGINNING
-from afterword.streams.summarizer.quality.grounding import Evidence, ground
+from afterword.streams.summarizer.quality.assess import BEGINNING, Evidence, ground
 from afterword.streams.summarizer.quality.names import ROLES, fold
 from afterword.streams.text.language import detect, stem_words
 from afterword.streams.text.prose import sentences_of
