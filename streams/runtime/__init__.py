@@ -1,6 +1,6 @@
-"""Exactly-once, micro-batching engine beneath faust-streaming, through Faust's own plug-in points: see README.md.
+"""An exactly-once, micro-batching engine under faust-streaming, built on Faust's own plug-in points: see README.md.
 
-Each name is imported when it is first used: commands that only read rows or lag do not load Faust, which takes long.
+Each name is imported on first use, so that commands which only read rows or lag do not load Faust, which is slow.
 """
 
 from importlib import import_module

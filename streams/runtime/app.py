@@ -19,17 +19,17 @@ from afterword.streams.runtime.watchdog import stalls_before
 
 SCHEME = "eos"
 MAX_POLL_INTERVAL_SECONDS = 14 * 86400.0
-"""Practically never: a partition whose agent is slow, or that holds a record back, fetches nothing although its worker
-is alive. The watchdog ends workers without progress, much sooner."""
+"""Two weeks, which is practically never. A partition whose agent is slow, or that holds a record back, fetches nothing
+although its worker is alive. The watchdog ends workers that make no progress much sooner."""
 PLAINTEXT = {"security_protocol": "PLAINTEXT"}
 
 
 class App(faust.App):
-    """An ordinary `faust.App`: agents, topics, tables and sends are Faust's; their guarantees are the engine's.
+    """An ordinary `faust.App`: agents, topics, tables and sends are Faust's, and the engine provides their guarantees.
 
-    `brokers`: host:port, several separated by commas. `security`: aiokafka's arguments for TLS and SASL, such as
-    `ssl_context`, for every client. `metrics`: by default in a registry that is not exported. `consumer_class` reads
-    the sources: a subclass may bound what it decodes.
+    `brokers` is `host:port`, or several of them separated by commas. `security` holds aiokafka's arguments for TLS and
+    SASL, such as `ssl_context`, and applies to every client. By default, `metrics` live in a registry that is not
+    exported. `consumer_class` reads the sources; a subclass may limit what it decodes.
     """
 
     logger = LIFE_CYCLE
@@ -50,7 +50,7 @@ class App(faust.App):
         self.security = security
         self.consumer_class = consumer_class
         self.breaker = Breaker()
-        """Breaker shared by all partitions of this worker."""
+        """The breaker that all partitions of this worker share."""
         self.engine_metrics = metrics or EngineMetrics(CollectorRegistry(), app_id)
         super().__init__(
             app_id,
@@ -69,7 +69,7 @@ class App(faust.App):
         )
 
     async def on_first_start(self) -> None:
-        """Create the data directory with its parents; Faust creates only the last one. Raises: StoreFailed."""
+        """Create the data directory and its parents, because Faust creates only the last one. Raises: StoreFailed."""
         path = self.conf.datadir
         try:
             private_directory(path)
@@ -80,11 +80,11 @@ class App(faust.App):
 
     @property
     def stalls_file(self) -> Path:
-        """File with the number of stalls that have ended processes of this worker."""
+        """The file that counts how often a stall has ended a process of this worker."""
         return Path(self.conf.datadir) / f"{self.conf.id}-stalls"
 
     def stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Return Faust's stream, whose events bind the agent's writes to their batch."""
+        """Return Faust's stream, whose events bind whatever the agent writes to their batch."""
         stream = super().stream(*args, **kwargs)
         stream.add_processor(take_batch)
         return stream

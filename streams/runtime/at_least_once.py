@@ -1,8 +1,8 @@
 """A source partition whose records are handled at least once, many at a time, and whose outputs are sent exactly once.
 
-What the agent sends while it handles a record is kept until the record is done. One transaction then takes the outputs
-of records that are done, and the group's offset with its metadata, which names every one of them: nothing is sent
-without it, and nothing that was sent is handled again.
+The engine keeps what the agent sends for a record until the record is done. One transaction then commits the outputs of
+the finished records together with the group's offset, whose metadata names every one of those records. So no output is
+sent without its record being marked as finished, and no record is handled again after its outputs were sent.
 """
 
 import asyncio
@@ -37,22 +37,22 @@ log = structlog.get_logger()
 
 POLL_MS = 1000
 SPILLED_POLL_MS = 50
-"""Poll timeout while records wait that are not in memory: their turn may come at any time."""
+"""Poll timeout while some waiting records are not in memory: the turn of one may come at any time."""
 LAST_COMMIT_SECONDS = 3.0
 CANCEL_SECONDS = 6.0
 RETRY_SECONDS = 1.0
 
 
 Order = Callable[[Any], Hashable]
-"""Given an aiokafka record, returns the key whose records are in order; None for a record without any order."""
+"""Maps an aiokafka record to its key. Records with the same key are handled in order; None means unordered."""
 
 
 class AtLeastOnce(RawSchema):
-    """Records one by one, many at a time: `stream.noack()`, and `event.ack()` when a record is done. No tables.
+    """The schema of a source whose records are handled one by one, many at a time, without tables.
 
-    The value of an event is the raw aiokafka record. `max_in_flight` overrides the engine's for this topic. `order`:
-    records with the same key are handed over one after the other, and block no other key's; without it there is no
-    order.
+    The agent reads `stream.noack()` and calls `event.ack()` when a record is done; an event's value is the raw aiokafka
+    record. `max_in_flight` overrides the engine's option for this topic. Records with the same `order` key are handed
+    over one after the other and do not block those with other keys. By default, records are unordered.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class AtLeastOnce(RawSchema):
 
 
 class ConcurrentMessage(ConsumerMessage):
-    """Faust message of one record of many; the agent calls `event.ack()` when it is done with it."""
+    """A Faust message of one of many concurrent records; the agent calls `event.ack()` when it is done with it."""
 
     __slots__ = ("batch", "on_done", "on_rest", "rests")
 
@@ -81,26 +81,27 @@ class ConcurrentMessage(ConsumerMessage):
         **kwargs: Any,
     ) -> None:
         self.batch = batch
-        """Collects what the agent sends: see `joining`."""
+        """Collects what the agent sends for this record: see `joining`."""
         self.on_done = on_done
         self.on_rest = on_rest
         self.rests = False
-        """Nothing is under way for the record: see `rest`."""
+        """True while nobody is working on the record: see `rest`."""
         super().__init__(*args, **kwargs)
 
     def on_final_ack(self, consumer: Any) -> bool:  # noqa: ARG002 – the signature is Faust's
         setattr(self, "acked", True)  # noqa: B010 – a slot of Faust's, which its types do not show
-        if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # what Faust skipped was not done
+        if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # a message that Faust skipped was not handled
             self.batch.finish()
             self.on_done(self)
         return True
 
 
 class AtLeastOncePartition:
-    """Feeds an agent with slow concurrent handlers and no tables, and commits what it sends.
+    """Feeds an agent that has slow concurrent handlers and no tables, and commits what it sends.
 
-    Three tasks: one reads, one hands records over, one commits what is finished, as one transaction at a time: what is
-    finished during a commit is in the next one, and so is what would make a transaction too large.
+    There are three tasks: one reads records, one hands them over, and one commits those that are finished, one
+    transaction at a time. Records that finish during a commit wait for the next one, as do records that would make a
+    transaction too large.
     """
 
     session = None
@@ -119,15 +120,15 @@ class AtLeastOncePartition:
         self._window: Window[Any] = Window(most, reach(self._options.offset_metadata_bytes))
         most_bytes = self._options.max_written_bytes
         self._slices = Slices(2 * most, most_bytes, most_bytes)
-        """Sizes of transactions: finished records, of which there are so many at most, and bytes of what they send."""
+        """Sizes of the transactions: the number of finished records, and the bytes of what they send."""
         self._due: asyncio.Queue[Any] = asyncio.Queue()
-        """Records to be handed over."""
+        """Records that are due to be handed over."""
         self._in_hand: dict[int, ConcurrentMessage] = {}
         self._finished: list[ConcurrentMessage] = []
         """Finished records that are not committed yet, in the order in which they finished."""
         self._committed: Progress | None = None
         self._writes = False
-        """The producer is open: earlier owners are fenced."""
+        """True while the producer is open, so that earlier owners are fenced."""
         self._written: set[str] = set()
         self._last_ms: int | None = None
         self._refusals = Refusals(self._options.refused_seconds)
@@ -136,7 +137,7 @@ class AtLeastOncePartition:
         self._changed = asyncio.Event()
         self._something_sent = asyncio.Event()
         self.last_error = ""
-        """Class of the last error of a fetch or a commit; empty after the next commit."""
+        """Class name of the last error in a fetch or a commit; empty after the next commit."""
         self.task = self._start(self._keep_committing(), "commits of")
         self._feeding = [
             self._start(self._keep_reading(), "reads"),
@@ -148,7 +149,7 @@ class AtLeastOncePartition:
         task.add_done_callback(self._consumer.on_partition_exit)
         return task
 
-    # -- how it stands
+    # -- status
 
     @property
     def ready(self) -> bool:
@@ -158,12 +159,12 @@ class AtLeastOncePartition:
         return Work(self._window.lowest, self._window.lowest_ms, self._last_ms)
 
     async def to_do(self, end: int) -> dict[str, Mark]:
-        """Return the marks of unfinished work, for the watchdog. `end`: where the source ends."""
+        """Return the marks of unfinished work for the watchdog. `end` is the end offset of the source."""
         found: dict[str, Mark] = {}
         if self._window.unfinished:
             # the agent may be busy with records of other partitions
             found[f"records of {self._where} are not finished"] = Mark(self._consumer.handled, handling=True)
-        if not self.ready or self._window.progress() != self._committed:  # commits that fail open it again and again
+        if not self.ready or self._window.progress() != self._committed:  # failing commits reopen it again and again
             found[f"nothing is committed of {self._where}"] = Mark((self._committed, self._slices.most))
         if self.ready and self._may_read and self._window.next < end:
             found[f"nothing is read of {self._where}"] = Mark(self._window.next)
@@ -172,7 +173,7 @@ class AtLeastOncePartition:
     # -- life cycle
 
     async def stop(self, within_seconds: float) -> None:
-        """Stop reading, wait for the records that the agent has begun, commit the finished ones."""
+        """Stop reading, wait for the records that the agent has begun, and commit those that finish."""
         for task in self._feeding:
             task.cancel()
         await asyncio.wait(self._feeding)
@@ -180,7 +181,7 @@ class AtLeastOncePartition:
             async with asyncio.timeout(within_seconds):
                 await self._until(lambda: not any(m.tracked and not m.rests for m in self._in_hand.values()))
         if self._writes:
-            with contextlib.suppress(TimeoutError):  # replayed at worst
+            with contextlib.suppress(TimeoutError):  # at worst, its records are handled again
                 async with asyncio.timeout(LAST_COMMIT_SECONDS):
                     await self._until(lambda: self._window.progress() == self._committed)
         self.task.cancel()
@@ -224,7 +225,7 @@ class AtLeastOncePartition:
                 await self._changed.wait()
 
     async def _seek(self) -> None:
-        """Seek the first record that was not read. Raises: SourceReplaced, KafkaError, TimeoutError."""
+        """Seek to the first record that has not been read. Raises: SourceReplaced, KafkaError, TimeoutError."""
         kafka, window, metrics = self._consumer.kafka, self._window, self._app.engine_metrics
         done = window.progress()
         window.advance(await readable(kafka, self._source, window.next, metrics, done.offset, done.beyond))
@@ -237,7 +238,7 @@ class AtLeastOncePartition:
         kafka.resume(self._source)
 
     async def _read_on(self) -> None:
-        """Read what is next. Meanwhile the window may learn that another owner has finished it."""
+        """Read the next records. While they are fetched, the window may learn that another owner has finished them."""
         kafka, window, first = self._consumer.kafka, self._window, self._window.next
         timeout_ms = SPILLED_POLL_MS if window.has_spilled else POLL_MS
         got = await kafka.getmany(self._source, timeout_ms=timeout_ms, max_records=self._room)
@@ -249,11 +250,12 @@ class AtLeastOncePartition:
                     return
                 self._last_ms = record.timestamp
                 self._put(window.add(record.offset, self._order(record), record, record.timestamp))
-        # past markers of transactions, too: else one that expires after the last record looks like a loss
+        # Advance past transaction markers too: otherwise one that expires after the last record looks like a lost
+        # record
         window.advance(await kafka.position(self._source))
 
     async def _read_again(self, missed: int) -> None:
-        """Read a record whose turn has come, and others behind it that wait."""
+        """Read a record whose turn has come, together with waiting records that follow it."""
         kafka, window = self._consumer.kafka, self._window
         kafka.seek(self._source, missed)
         got = await kafka.getmany(self._source, timeout_ms=POLL_MS, max_records=self._room)
@@ -267,7 +269,7 @@ class AtLeastOncePartition:
 
     @property
     def _room(self) -> int:
-        """Free slots: records in hand or awaiting commit take one each."""
+        """Free slots; each record that is in hand or awaits its commit takes one."""
         return self._window.room - len(self._finished)
 
     @property
@@ -279,7 +281,7 @@ class AtLeastOncePartition:
         return self._window.to_read_again() if self._room > 0 else None
 
     def _lose(self, offsets: Iterable[int], first: int) -> None:
-        """Give up records that were to be read again, and expired meanwhile. `first`: offset of the first one left."""
+        """Give up records that expired before they could be read again. `first` is the offset of the first one left."""
         lost = []
         for offset in offsets:
             self._put(self._window.lose(offset))
@@ -348,13 +350,13 @@ class AtLeastOncePartition:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[TransactionalProducer]:
-        """Fence earlier owners, learn what they committed. Raises: OutputMissing, KafkaError, TimeoutError."""
+        """Fence earlier owners and learn what they committed. Raises: OutputMissing, KafkaError, TimeoutError."""
         clients = self._clients
         writer = transactional_id(self._app.conf.id, self._source)
         producer = TransactionalProducer(writer, clients, self._options)
         try:
             await producer.open(self._options.start_timeout_seconds)
-            if self.last_error and self._written:  # the failure may be a topic that was deleted
+            if self.last_error and self._written:  # a deleted topic may be the cause of the failure
                 await require_outputs(clients, self._written)
             await self._learn()
             self._writes = True
@@ -364,7 +366,7 @@ class AtLeastOncePartition:
             await producer.close()
 
     async def _learn(self) -> None:
-        """Take in what the group has committed: a transaction without an answer may be part of it.
+        """Learn what the group has committed, which may include a transaction of ours that got no answer.
 
         Raises: KafkaError, TimeoutError.
         """
@@ -380,7 +382,7 @@ class AtLeastOncePartition:
     def _progress(self, offset: int, metadata: str) -> Progress:
         try:
             return Progress.read(offset, metadata)
-        except ProgressDamaged as error:  # its records are handled again
+        except ProgressDamaged as error:  # the records that it named are handled again
             log.error("progress_refused", partition=self._where, stage="engine", problem=str(error))
             return Progress(offset)
 
@@ -395,9 +397,10 @@ class AtLeastOncePartition:
                 return
 
     async def _commit(self, producer: TransactionalProducer) -> None:
-        """Commit what is finished by now, or as much of it as one transaction takes. Raises: KafkaError, TimeoutError.
+        """Commit the records that are finished by now, or as many of them as fit into one transaction.
 
-        The rest has finished later, and is in the next one.
+        Those left over are the ones that finished last; they go into the next transaction. Raises: KafkaError,
+        TimeoutError.
         """
         before = self._committed
         self._finished = [message for message in self._finished if before is None or not before.covers(message.offset)]
@@ -423,20 +426,20 @@ class AtLeastOncePartition:
 
 
 async def joining(event: Any, step: Callable[[Any], Awaitable[None]]) -> None:
-    """Run `step(event)` so that what it sends is committed with the event, in whatever task it runs."""
+    """Run `step(event)`, and commit what it sends with the event, whichever task this runs in."""
     with bound(event.message.batch):
         await step(event)
 
 
 def rest(event: Any) -> None:
-    """Say that nothing is under way for a record, which waits to be tried: a stop or a rebalance leaves it as it is."""
+    """Mark the event's record as resting until its next try, so that a stop or a rebalance does not wait for it."""
     event.message.rests = True
     event.message.on_rest()
 
 
 @contextmanager
 def at_work(event: Any) -> Iterator[None]:
-    """Mark one try of a record, before and after which it rests."""
+    """Mark one try of a record; before and after it, the record rests."""
     event.message.rests = False
     try:
         yield

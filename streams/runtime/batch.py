@@ -1,4 +1,6 @@
-"""A batch: what an agent writes while it handles one event, of many records (exactly once) or one (at least once)."""
+"""A batch: what an agent writes while it handles one event, which has many records (exactly once) or one (at least
+once).
+"""
 
 import asyncio
 import sys
@@ -18,13 +20,14 @@ from afterword.streams.runtime.errors import AgentFailed, BatchClosed
 GONE = object()
 """Marks a key that does not exist, in a batch's view of a table."""
 NOT_DONE = (GeneratorExit, asyncio.CancelledError, KeyDecodeError, ValueDecodeError)
-"""Faust acknowledges a message also while one of these is being handled: the agent's generator is being closed."""
+"""Faust acknowledges a message even while one of these is being handled, that is, while the agent's generator is
+closed."""
 
 Headers = list[tuple[str, bytes]]
 
 
 class RawSchema(Schema):
-    """Hands the message's value to the agent unchanged: Faust would acknowledge a value that it cannot decode."""
+    """Hands the message's value to the agent unchanged. Faust would acknowledge a value that it cannot decode."""
 
     def compile(self, app: Any, **_: Any) -> Callable[..., Awaitable[Any]]:
         async def decode(message: Any, *, propagate: bool = False) -> Any:  # noqa: ARG001 – the signature is Faust's
@@ -34,14 +37,16 @@ class RawSchema(Schema):
 
 
 Reject = Callable[[Any, Exception], "Output"]
-"""Returns the dead letter of an aiokafka record on which the agent fails with that error."""
+"""Maps an aiokafka record, and the error that the agent raises on it, to its dead letter."""
 
 
 class Batches(RawSchema):
-    """Exactly once: the value of an event is a list of raw aiokafka records of one partition, or a `Tick`.
+    """The schema of a source that is processed exactly once: an event's value is a list of raw aiokafka records, or a
+    `Tick`.
 
-    `reject` makes the dead letter of a record that fails alone, again and again; without it, such a record stops the
-    worker. So do errors of the types `stops`, whatever the record.
+    All records of a list are from one partition. `reject` makes the dead letter of a record that keeps failing alone;
+    without it, such a record stops the worker. An error of one of the types in `stops` always stops the worker,
+    whatever the record.
     """
 
     def __init__(
@@ -58,13 +63,13 @@ class Batches(RawSchema):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Given to the agent instead of records: the deadlines of these keys have passed, and nothing is unread."""
+    """Given to the agent instead of records when the deadlines of these keys have passed and no record is unread."""
 
     topic: str
     partition: int
     now_ms: int
     due: tuple[tuple[str, bytes], ...]
-    """Table name and key."""
+    """Pairs of a table's name and a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class Output:
 
 
 class Overlay:
-    """A batch's own view of one table: rows as the database has them, and rows as the batch leaves them."""
+    """A batch's own view of one table: the rows that it read from the database, and those that it changed."""
 
     __slots__ = ("changed", "read")
 
@@ -109,35 +114,37 @@ class Batch:
         on_late_write: Callable[[BatchClosed], None] = lambda _: None,
         most_bytes: int = sys.maxsize,
     ) -> None:
-        """`database`: of the tables; None for a record that is handled at least once.
+        """Start an empty batch.
 
-        `on_late_write` is given the error of a write after the close: maybe no one awaits the task that made it.
+        `database` holds the tables; it is None for a record that is handled at least once. `on_late_write` is called
+        with the error of a write after the close, because nobody may be awaiting the task that made it.
         """
         self.where = where
         self.most_bytes = most_bytes
-        """Bytes of outputs and rows after which the agent should take no more records, or keys, of the event."""
+        """Once outputs and rows have this many bytes, the agent should take no more of the event's records or keys."""
         self.taken: int | None = None
-        """Records or keys that the agent has taken; None: all."""
+        """Number of records or keys that the agent has taken; None means all of them."""
         self.database = database
         self.outputs: list[Output] = []
         self.tables: dict[str, Overlay] = defaultdict(Overlay)
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.open = True
         self.abandoned = False
-        """The partition is being released: the agent's further writes are dropped on purpose."""
+        """True while the partition is being released: the agent's further writes are dropped on purpose."""
         self.on_late_write = on_late_write
 
     def send(self, output: Output) -> None:
-        """Add the output. Raises: BatchClosed."""
         if self.accepts(f"topic {output.topic}"):
             self.outputs.append(output)
 
     def take_first(self, number: int) -> None:
-        """Tell that the agent took only so many of the event's records or keys: the others come with the next event."""
+        """Note that the agent took only the first `number` records or keys of the event; the others come with the next
+        event.
+        """
         self.taken = number
 
     def accepts(self, what: str) -> bool:
-        """Return False while the partition is being released. Raises: BatchClosed."""
+        """Return whether a write is recorded: False while the partition is being released. Raises: BatchClosed."""
         if not self.open and not self.abandoned:
             error = BatchClosed(what=what)
             self.on_late_write(error)
@@ -155,7 +162,7 @@ class Batch:
             self.done.set_exception(AgentFailed(where=self.where, cause=cause))
 
     def abandon(self) -> None:
-        """Drop whatever the agent still writes."""
+        """Drop whatever the agent writes from now on."""
         self.abandoned = True
         self.open = False
 
@@ -164,20 +171,20 @@ _current: ContextVar[Batch | None] = ContextVar("batch", default=None)
 
 
 def current_batch() -> Batch | None:
-    """Return the last batch of this task, or of the task that started it; None outside of an agent.
+    """Return the last batch of this task, or of the task that started it; None outside an agent.
 
     Faust's own `current_event` is a weak reference. In a task that outlives its event it would be None, and the task's
-    sends would leave the transaction unnoticed.
+    sends would silently escape the transaction.
     """
     return _current.get()
 
 
 @contextmanager
 def failing_batch() -> Iterator[Batch]:
-    """The batch of the agent's event, which fails instead of the agent: Faust takes seconds to restart that.
+    """Yield the batch of the agent's event; an error inside the block fails the batch instead of the agent.
 
-    Raises: LookupError outside of an exactly-once agent. Nobody waits for the batch of an at-least-once record, so that
-    its failure would be lost.
+    Faust takes seconds to restart an agent that raised. Raises: LookupError outside an exactly-once agent. Nobody waits
+    for the batch of an at-least-once record, so its failure would be lost.
     """
     batch = current_batch()
     if batch is None or batch.database is None:
@@ -190,7 +197,7 @@ def failing_batch() -> Iterator[Batch]:
 
 @contextmanager
 def bound(batch: Batch) -> Iterator[None]:
-    """Let what is written inside of the block join the batch."""
+    """Bind the batch to this block: what is written inside joins it."""
     before = _current.set(batch)
     try:
         yield
@@ -199,7 +206,7 @@ def bound(batch: Batch) -> Iterator[None]:
 
 
 def take_batch(value: Any) -> Any:
-    """Stream processor: bind what the agent writes from here on to the event's batch."""
+    """A stream processor that binds whatever the agent writes from here on to the event's batch."""
     event = current_event()
     _current.set(None if event is None else getattr(event.message, "batch", None))
     return value
@@ -210,9 +217,10 @@ class NotTaken(Exception):
 
 
 class BatchMessage(ConsumerMessage):
-    """Faust message whose batch is finished when the agent asks for the next event, and failed when it ends otherwise.
+    """A Faust message whose batch finishes when the agent asks for the next event, and fails if the agent ends
+    otherwise.
 
-    Faust's Cython code sets `acked` itself instead of calling a method, so it is a property here.
+    Faust's Cython code sets `acked` directly instead of calling a method, so `acked` is a property here.
     """
 
     __slots__ = ("_acked", "batch")

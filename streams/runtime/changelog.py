@@ -1,4 +1,4 @@
-"""Changelogs: the bookmark that ends each transaction in one, and the replay that recovers local state from them."""
+"""Changelogs: the bookmark that ends each transaction, and the replay that recovers local state from them."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 BOOKMARK_KEY = b"\0eos.bookmark"
-"""A key like any other, so that compaction keeps the last bookmark. Row keys are kept apart by `changelog_key`."""
+"""A key like any other, so that compaction keeps the last bookmark. `changelog_key` keeps row keys apart from it."""
 LINK_HEADER = "eos.link"
 SOURCE_HEADER = "eos.source"
-"""Header of a bookmark: id of the source topic."""
+"""Header of a bookmark that holds the source topic's id."""
 POLICY, RETENTION = "cleanup.policy", "delete.retention.ms"
 CONFIGS: dict[str, Any] = {POLICY: None, RETENTION: None}
 POLL_MS = 200
 FETCH_WAIT_MS = 50
 FETCH_BYTES = 1 << 20
 MAX_RECORDS = 5000
-"""Most records in one poll. Decoded they take some 500 bytes each, in each of the partitions that recover together,
-and the event loop is blocked while they are applied."""
+"""Most records in one poll. A decoded record takes some 500 bytes, in each of the partitions that recover at the same
+time, and the event loop is blocked while the records are applied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Value of the last record of a transaction in a changelog: the source records that the rows were made from."""
+    """Value of the last record that a transaction writes to a changelog: how far into the source its rows reach."""
 
     source: int
     """Next offset of the source partition."""
     lineage: str
-    """Random id that the first transaction gave to this changelog."""
+    """Random id that the first transaction gave this changelog."""
     tables: list[str]
-    """Tables whose changelogs have a bookmark of this transaction; one that has none has lost its rows."""
+    """Tables in whose changelogs this transaction left a bookmark. If one of them has none, its rows are lost."""
 
     def encode(self) -> bytes:
         return orjson.dumps(self)
@@ -64,19 +64,20 @@ def decode_bookmark(value: bytes) -> Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Ties a bookmark to the one before it in the same log; the bookmark's header `LINK_HEADER`.
+    """Ties a bookmark to the previous one in the same log; sent as the bookmark's header `LINK_HEADER`.
 
-    Offsets of one log only grow, also under compaction. In a log that was deleted and recreated while a worker wrote
-    to it they do not, which only the first bookmark there can show: the worker stops after that one.
+    Offsets within one log only grow, even under compaction. If a log is deleted and recreated while a worker writes to
+    it, they start over. Only the first bookmark in the new log can reveal that, so the worker stops right after writing
+    it.
     """
 
     previous: int
-    """Offset of the bookmark before; −1 if there is none."""
+    """Offset of the previous bookmark; −1 if there is none."""
     records: int
-    """Records of the transaction in this log, with the bookmark."""
+    """Number of records that the transaction wrote to this log, including the bookmark."""
 
     def check(self, where: TopicPartition, offset: int) -> None:
-        """Check the offset that the bookmark got. Raises: ChangelogReplaced."""
+        """Check the offset at which the bookmark was stored. Raises: ChangelogReplaced."""
         first = offset - self.records + 1
         if first <= self.previous:
             name = f"{where.topic}-{where.partition}"
@@ -87,23 +88,22 @@ class Link:
 
 
 def marked(link: Link, source_id: str) -> "Headers":
-    """Return the headers of a bookmark."""
+    """Return the headers of a bookmark; `source_id` may be empty."""
     headers = [(LINK_HEADER, link.encode())]
     return [*headers, (SOURCE_HEADER, source_id.encode())] if source_id else headers
 
 
 def decode_link(headers: Iterable[tuple[str, bytes]]) -> Link:
-    """Return the link of a bookmark."""
     return Link(**orjson.loads(dict(headers)[LINK_HEADER]))
 
 
 def decode_source_id(headers: Iterable[tuple[str, bytes]]) -> str:
-    """Return the source topic's id in a bookmark; empty where it was not known."""
+    """Return the source topic's id from a bookmark's headers; empty if it was not known."""
     return dict(headers).get(SOURCE_HEADER, b"").decode()
 
 
 def changelog_key(row_key: bytes) -> bytes:
-    """Return the row's key in the changelog: one byte longer if it is the bookmark's or begins like it."""
+    """Return a row's key in the changelog: the row key, with one byte appended if it begins with the bookmark's key."""
     return row_key + b"\0" if row_key.startswith(BOOKMARK_KEY) else row_key
 
 
@@ -117,31 +117,31 @@ def new_lineage() -> str:
 
 
 def changelogs_of(tables: Mapping[str, Any], partition: int) -> dict[str, TopicPartition]:
-    """Return the changelog partition of each table, by its name. `tables`: Faust's."""
+    """Return the changelog partition of each table by the table's name. `tables` are Faust's."""
     return {name: TopicPartition(table.changelog_topic.get_topic_name(), partition) for name, table in tables.items()}
 
 
 class OtherChangelog(Exception):
-    """The local state was made from another changelog than the one on the broker."""
+    """The local state was made from a different changelog than the one on the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Result of a recovery."""
+    """What a recovery did."""
 
     records: int
     seconds: float
     rebuilt: bool
-    """The local state was discarded and rebuilt."""
+    """True if the local state was discarded and rebuilt."""
 
 
 @dataclass
 class Replay:
-    """Replay of the changelogs of one source partition into its database; all earlier writers are fenced.
+    """The replay of one source partition's changelogs into its database; all earlier writers are fenced.
 
-    `changelogs`: by table. `topic`: the source; `source_id`: its id, empty from a broker that has none.
-    `stale_seconds`: older state is rebuilt, because compaction may have removed tombstones that it has not seen.
-    `replayed` is given the number of records so far.
+    `changelogs` has a partition for each table name. `topic` is the source, and `source_id` its id, which is empty if
+    the broker has no topic ids. State older than `stale_seconds` is rebuilt, because compaction may have removed
+    tombstones that it has not seen. `replayed` is called with the number of records so far.
     """
 
     database: Database
@@ -153,7 +153,8 @@ class Replay:
     consumer: Any
 
     async def catch_up(self) -> Recovered:
-        """Replay the records that the local state lacks, up to the present end; rebuild it if it cannot be completed.
+        """Replay the records that the local state lacks, up to the present end, or rebuild the state if that is
+        impossible.
 
         Raises: ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated, StoreFailed, KafkaError,
         TimeoutError.
@@ -173,10 +174,10 @@ class Replay:
         return Recovered(records, time.monotonic() - began, rebuilt)
 
     async def _catch_up(self) -> int:
-        """Replay, and check at the end that the state did not become too old meanwhile.
+        """Replay, and check afterwards that the state did not become too old in the meantime.
 
-        The state keeps its age until all is replayed: a process may be suspended halfway for a day, or crash there
-        repeatedly.
+        The state keeps its age until everything is replayed, because a process may be suspended halfway for a day, or
+        crash there repeatedly.
         """
         database = self.database
         began, known_ms = database.clock(), database.position.written_ms
@@ -228,7 +229,7 @@ async def recover(
 ) -> Recovered:
     """Replay the changelog records that the local state lacks; the caller has fenced all other writers.
 
-    `changelogs`, `topic`, `stale_seconds`, `replayed`: as of `Replay`.
+    For the other arguments see `Replay`.
 
     Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated,
     StoreFailed, KafkaError, TimeoutError.
@@ -238,7 +239,7 @@ async def recover(
     consumer = clients.consumer(
         isolation_level="read_committed",
         enable_auto_commit=False,
-        auto_offset_reset="none",  # what is deleted during the replay must not be passed over
+        auto_offset_reset="none",  # records that are deleted during the replay must not be skipped silently
         fetch_max_wait_ms=FETCH_WAIT_MS,
         max_partition_fetch_bytes=FETCH_BYTES,
     )
@@ -251,9 +252,10 @@ async def recover(
 
 
 def _is_truncated(changelog: TopicPartition, first: int, bookmark: int) -> bool:
-    """Return whether the log's beginning was deleted: compaction leaves the log start at 0. Raises: ChangelogTruncated.
+    """Return whether the log's beginning was deleted, since compaction alone leaves the log start at 0.
 
-    `bookmark`: of the local state, which is whole if the deleted records are before it; −1 without one.
+    `bookmark` is the offset of the local state's bookmark, −1 without one. The state is whole if all deleted records
+    come before it. Raises: ChangelogTruncated.
     """
     if first > max(bookmark, 0):
         raise ChangelogTruncated(changelog=f"{changelog.topic}-{changelog.partition}", first=first)
@@ -272,7 +274,7 @@ def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, Top
 
 
 def _apply(database: Database, table: str, records: Iterable[Any], as_of_ms: int) -> dict[str, Bookmark]:
-    """Write the rows; return the table's last bookmark, if the records have one. Raises: ChangelogReplaced."""
+    """Write the rows; return the table's last bookmark if there is one among the records. Raises: ChangelogReplaced."""
     rows: list[RowChange] = []
     position, marks = database.position, dict[str, Bookmark]()
     for record in records:
@@ -301,10 +303,10 @@ def _advance(
 
 
 async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: str, stale_seconds: float) -> str:
-    """Check partition counts and configuration of the changelogs of a source topic.
+    """Check the partition counts and the configuration of a source topic's changelogs.
 
-    Returns the id of the source topic, empty from a broker that has none.
-    The admin client answers this: a consumer's metadata lacks topics that it has not read.
+    Returns the id of the source topic, which is empty if the broker has no topic ids. This asks the admin client,
+    because a consumer's metadata lacks topics that the consumer has not read.
 
     Raises: ChangelogMismatch, ChangelogDeletes, KafkaError.
     """
@@ -321,14 +323,14 @@ async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: s
     for code, _, _, changelog, entries in [found for response in responses for found in response.resources]:
         if code == 0:
             check_configs(changelog, {entry[0]: entry[1] for entry in entries}, stale_seconds)
-        else:  # a user of Kafka who may not ask is no reason to stop
+        else:  # a Kafka user without the right to ask is no reason to stop
             name = for_code(code).__name__
             log.warning("changelog_not_checked", topic=changelog, stage="recover", error_type=name)
     return ids.get(topic, "")
 
 
 def check_counts(changelogs: Sequence[str], topic: str, counts: Mapping[str, int]) -> None:
-    """Compare partition counts: a row must be in the partition of its records' number, or state is lost silently.
+    """Compare partition counts. Rows must be in partitions numbered like their records', or state is lost silently.
 
     Raises: ChangelogMismatch.
     """
@@ -338,7 +340,7 @@ def check_counts(changelogs: Sequence[str], topic: str, counts: Mapping[str, int
 
 
 def check_configs(changelog: str, configs: Mapping[str, str | None], stale_seconds: float) -> None:
-    """Refuse a changelog from which records are deleted by age or size, and warn of tombstones that go too early.
+    """Refuse a changelog that deletes records by age or size, and warn if it drops tombstones too early.
 
     Raises: ChangelogDeletes.
     """

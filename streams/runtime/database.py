@@ -18,7 +18,7 @@ import structlog
 from afterword.streams.runtime.errors import StoreFailed
 from afterword.streams.runtime.options import Options, wall_clock_ms
 
-if TYPE_CHECKING:  # imported with the first database: a worker without any saves 7 MB
+if TYPE_CHECKING:  # imported with the first database, which saves 7 MB in a worker that has none
     from rocksdict import Options as RocksOptions
     from rocksdict import ReadOptions, WriteBatch
 
@@ -29,30 +29,31 @@ RowChange = tuple[bytes, bytes | None]
 DeadlineOf = Callable[[bytes], int | None]
 """Reads the deadline from a row's encoded value: milliseconds since 1970, or None.
 
-If it depends on more than the row, its attribute `rule` says on what: the index is rebuilt when that has changed.
+If the deadline depends on more than the row, the function's attribute `rule` names what it depends on, and the index is
+rebuilt when that changes.
 """
 
 META = b"\0meta"
 COUNTED = b"\0count"
 """The number of scheduled rows."""
 RULES = b"\0rules"
-"""The rules by which the rows were indexed: JSON, by table."""
+"""The rules by which the rows were indexed, as JSON, by table."""
 DUE = b"\0due\0"
 EXPIRING = b"\0exp\0"
 SCHEDULED = b"\0at\0"
 DEADLINE_BYTES = 8
 EXPIRES = b"\1"
-"""Suffix of the moment of a scheduled row whose entry is among those that expire."""
+"""Appended to a scheduled row's moment if its index entry is under `EXPIRING`."""
 OWNER_ONLY = 0o700
-"""Mode of the directories."""
+"""File mode of the directories."""
 AHEAD_SECONDS = 3600.0
-"""A time so far in the future is from a wrong clock: the age of what it dates is not known."""
+"""A timestamp further in the future than this comes from a wrong clock, so it says nothing about age."""
 MOST_MOVES = 10_000
-"""Early entries of the index that one look moves, and rows that are indexed at once: some 50 ms."""
+"""Most early index entries that one pass moves, and most rows that are indexed at once: some 50 ms of work."""
 
 
 class Expiry(int):
-    """A deadline after which a row is only tidied up: the others come first, and it is not counted as scheduled."""
+    """A deadline after which a row is only tidied up. All others come first, and it is not counted as scheduled."""
 
     def __repr__(self) -> str:
         return f"Expiry({int(self)})"
@@ -63,19 +64,19 @@ class DatabasePosition:
     """Progress of a database in its changelogs."""
 
     source: int = -1
-    """Next offset of the source topic; -1 before the first transaction."""
+    """Next offset of the source topic; −1 before the first transaction."""
     lineage: str = ""
-    """Random id that the first transaction gave to the changelog: another one means another changelog."""
+    """Random id that the first transaction gave the changelog; a different id means a different changelog."""
     bookmarks: dict[str, int] = field(default_factory=dict)
     """Offset of the last bookmark seen in each table's changelog."""
     written_ms: int = 0
     """Time at which the database was last up to date: milliseconds since 1970."""
     source_id: str = ""
-    """Id of the source topic whose records the rows were made from; empty if it is not known."""
+    """Id of the source topic that the rows were made from; empty if it is not known."""
 
 
 class NoDatabase:
-    """Stands in for the database of a partition whose app has no tables: only the position, in memory."""
+    """Stands in for the database of a partition whose app has no tables; keeps only the position, in memory."""
 
     size_bytes = scheduled = 0
 
@@ -94,15 +95,15 @@ class NoDatabase:
     def due(self, _now_ms: int, _limit: int) -> list[tuple[str, bytes]]:
         return []
 
-    def close(self) -> None:
-        """Close nothing."""
+    def close(self) -> None: ...
 
 
 class StateMemory:
-    """Memory that all databases of a worker share: blocks that were read, and rows that no file has yet.
+    """Memory that all databases of a worker share: blocks that were read, and rows that are in no file yet.
 
-    However many partitions a worker has: beyond half of it the database that is written to flushes its rows, in the
-    background. Nothing waits for that, because one that has no rows of its own would wait for the others.
+    Its size does not depend on the number of partitions. When rows take more than half of it, the database that is
+    being written to flushes its rows in the background. Writes do not wait for that, because a database without rows of
+    its own would have to wait for the others.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -114,7 +115,7 @@ class StateMemory:
 
 @contextmanager
 def failures_named(path: Path) -> Iterator[None]:
-    """Raises: StoreFailed for whatever RocksDB or the file system reports."""
+    """Turn whatever RocksDB or the file system reports into StoreFailed, which names the path."""
     try:
         yield
     except StoreFailed:
@@ -126,9 +127,9 @@ def failures_named(path: Path) -> Iterator[None]:
 
 
 class Database:
-    """Rows of several tables, and the position they correspond to, written together or not at all.
+    """Rows of several tables, and the position that they correspond to, written together or not at all.
 
-    Raises: StoreFailed from every method that reads or writes.
+    Every method that reads or writes raises StoreFailed.
     """
 
     def __init__(
@@ -147,9 +148,9 @@ class Database:
         self._options = _rocks_options(write_buffer_bytes, memory)
         self.position = DatabasePosition()
         self.scheduled = 0
-        """Approximate number of rows in the index of deadlines, without those that only expire.
+        """Approximate number of rows in the index of deadlines, except those that only expire.
 
-        A row counts until its removed deadline has passed.
+        A deleted row counts until the deadline that it had has passed.
         """
         self._open()
 
@@ -170,10 +171,11 @@ class Database:
         return orjson.dumps(rules, option=orjson.OPT_SORT_KEYS)
 
     def reindex(self) -> Iterator[None]:
-        """Index all rows if their deadlines follow other rules than when they were written, as after an upgrade.
+        """Index all rows again if the rules for their deadlines have changed since the index was written.
 
-        Reads each of them, some seconds for a million: yields between two parts, for others to go on. After a crash it
-        begins again. Deadlines that became later, or are none any more, are moved when their time has come.
+        This reads every row, which takes some seconds for a million, and yields between portions so that other tasks
+        can run. After a crash it begins again. Deadlines that became later, or disappeared, are moved when the old
+        deadline has passed.
         """
         with failures_named(self.path):
             if self._db.get(RULES) == self._rules():
@@ -192,7 +194,7 @@ class Database:
             self._db.put(RULES, self._rules())
 
     def close(self) -> None:
-        """Close, and only log a failure: what is not in the file, as on a full disk, is in the changelog."""
+        """Close the database. A failure is only logged: what did not reach the file is in the changelog."""
         try:
             with failures_named(self.path):
                 self._db.close()
@@ -201,23 +203,23 @@ class Database:
 
     @property
     def size_bytes(self) -> int:
-        """Total size of its files."""
+        """Total size of the database's files."""
         size = 0
         with failures_named(self.path):
             for file in self.path.iterdir():
-                with suppress(FileNotFoundError):  # compacted away meanwhile
+                with suppress(FileNotFoundError):  # compacted away in the meantime
                     size += file.stat().st_size
         return size
 
     @property
     def age_seconds(self) -> float:
-        """Time since it was last up to date; 0 when nothing was ever written, infinite after a clock far ahead."""
+        """Seconds since it was last up to date: 0 if it never was, infinite if the clock was far ahead then."""
         written = self.position.written_ms
         age = (self.clock() - written) / 1000 if written else 0.0
         return age if age >= -AHEAD_SECONDS else math.inf
 
     def wipe(self) -> None:
-        """Delete everything, as after the loss of the disk."""
+        """Delete everything, as if the disk had been lost."""
         self.close()
         with failures_named(self.path):
             shutil.rmtree(self.path)
@@ -226,7 +228,7 @@ class Database:
     def get(self, table: str, key: bytes) -> bytes | None:
         try:
             value: bytes | None = self._db.get(self._prefixes[table] + key)
-        except Exception as error:  # rocksdict raises bare Exceptions; a context manager would cost more than the look
+        except Exception as error:  # rocksdict raises bare Exceptions; a context manager would be slow here
             raise StoreFailed(path=self.path, cause=error) from error
         return value
 
@@ -239,9 +241,9 @@ class Database:
     def write(
         self, changes: Mapping[str, Iterable[RowChange]], position: DatabasePosition, *, as_of_ms: int | None = None
     ) -> None:
-        """Apply the changes and move the position, in one atomic write.
+        """Apply the changes and move the position in one atomic write.
 
-        `as_of_ms`: time at which the database was up to date with its changelogs; by default now.
+        `as_of_ms` is the time at which the database was up to date with its changelogs; the default is now.
         """
         position = replace(position, written_ms=self.clock() if as_of_ms is None else as_of_ms)
         batch = _empty_batch()
@@ -253,16 +255,17 @@ class Database:
         self.position = position
 
     def _write(self, batch: "WriteBatch") -> None:
-        """Write the batch, and the number of rows that are scheduled then."""
+        """Write the batch, together with the number of scheduled rows."""
         batch.put(COUNTED, b"%d" % self.scheduled)
         self._db.write(batch)
 
     def due(self, now_ms: int, limit: int) -> list[tuple[str, bytes]] | None:
-        """Return at most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once.
+        """Return at most `limit` keys, with their tables, whose deadlines have passed: the earliest first, each once.
 
-        Those that only expire come after all others. The index may be early, never late. An entry that differs from its
-        row's deadline is moved to it; the order is known only after that, hence a second look. After a rebuild every
-        entry may be early: once MOST_MOVES are moved it returns None, and is to be called again.
+        Rows that only expire come after all others. An index entry may be too early but never too late. An entry that
+        differs from its row's deadline is moved to it, and since the order is known only after that, the index is read
+        again. After a rebuild every entry may be too early: once `MOST_MOVES` entries were moved, this returns None and
+        must be called again.
         """
         left = MOST_MOVES
         while left:
@@ -278,7 +281,7 @@ class Database:
     def _look(
         self, now_ms: int, limit: int, moves: "WriteBatch", most_moves: int
     ) -> tuple[list[tuple[str, bytes]], int]:
-        """Return due keys, and the number of entries in `moves`."""
+        """Return the due keys, and the number of entries that were put into `moves`."""
         found: list[tuple[str, bytes]] = []
         moved = 0
         for entry, _ in chain(self._passed(DUE, now_ms), self._passed(EXPIRING, now_ms)):
@@ -299,7 +302,7 @@ class Database:
     def next_deadline(self) -> int | None:
         """Return the earliest time at which `due` may find something, in milliseconds since 1970.
 
-        Without rows that only expire, which have `next_expiry`.
+        Rows that only expire do not count here; see `next_expiry`.
         """
         return self._first_time(DUE)
 
@@ -314,7 +317,8 @@ class Database:
 
     def _put_rows(self, batch: "WriteBatch", table: str, rows: Iterable[RowChange]) -> None:
         prefix, with_deadlines = self._prefixes[table], self._deadlines[table] is not None
-        # Of a key that comes several times, as in a replay, the last value: the index does not see what is in the batch
+        # A replay may have a key several times. Only its last value is written, as the index cannot see the batch's own
+        # entries
         for key, value in dict(rows).items():
             if value is None:
                 batch.delete(prefix + key)
@@ -324,7 +328,7 @@ class Database:
                     self._schedule(batch, table, key, value)
 
     def _schedule(self, batch: "WriteBatch", table: str, key: bytes, value: bytes) -> None:
-        # An early entry stays where it is: most deadlines move with every message, and are looked at once
+        # An entry that is too early stays where it is: deadlines move with most messages but are looked at only once
         deadline = self._deadline(table, value)
         if deadline is None:
             return
@@ -373,11 +377,11 @@ def private_directory(path: Path) -> None:
     """Create the directory and its missing parents for this user alone, whatever the umask. Raises: OSError."""
     for missing in reversed([at for at in (path, *path.parents) if not at.exists()]):
         missing.mkdir(OWNER_ONLY, exist_ok=True)
-    path.mkdir(exist_ok=True)  # raises if it is a file
+    path.mkdir(exist_ok=True)  # raises if the path is a file
 
 
 def read_position(path: Path) -> DatabasePosition:
-    """Return the position of a database that is not open, without opening it for writing. Raises: StoreFailed."""
+    """Return the position of a database that is not open, reading it in read-only mode. Raises: StoreFailed."""
     from rocksdict import AccessType, Rdict
     from rocksdict import Options as RocksOptions
 
@@ -389,7 +393,7 @@ def read_position(path: Path) -> DatabasePosition:
 
 
 def _entry_of(deadline: int) -> bytes:
-    """The start of the entry: kind and moment. Both kinds are equally long."""
+    """Return the start of an index entry: its kind and moment. Both kinds are equally long."""
     return (EXPIRING if isinstance(deadline, Expiry) else DUE) + max(0, deadline).to_bytes(DEADLINE_BYTES, "big")
 
 
@@ -412,7 +416,7 @@ def _empty_batch() -> "WriteBatch":
 
 
 def _read_once() -> "ReadOptions":
-    """Return options for data that is read once: it must not evict other data from the cache."""
+    """Return options for data that is read once, which must not evict other data from the cache."""
     from rocksdict import ReadOptions
 
     options = ReadOptions()

@@ -1,4 +1,4 @@
-"""Errors of the engine, whose class docstrings are their messages, and the kinds of Kafka's errors."""
+"""Errors of the engine, whose class docstrings are their messages, and a classification of Kafka's errors."""
 
 import math
 import traceback
@@ -18,30 +18,32 @@ FATAL = (
     kafka_errors.TransactionalIdAuthorizationFailed,
     kafka_errors.UnsupportedVersionError,
 )
-"""No retry can succeed: the worker stops, and the error names the cause. At once (exactly once), or after
-`refused_seconds` in which a commit was refused (at least once)."""
+"""Errors that no retry can fix. The worker stops with an error that names the cause: at once when it reads exactly
+once, or after commits were refused for `refused_seconds` when it reads at least once."""
 TRANSIENT = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, TimeoutError)
-"""Answered by starting over, unless it is in `FATAL`. A producer that was fenced in the middle of a commit raises
-IllegalOperation, which is not a KafkaError."""
+"""Errors that are answered by starting over, unless they are also in `FATAL`. A producer that is fenced in the middle
+of a commit raises IllegalOperation, which is not a KafkaError."""
 REFUSED_SECONDS = 60.0
-"""Time for which Kafka may refuse a record that no retry can make acceptable: rights that are changed take a moment."""
+"""How long Kafka may refuse a record that no retry can make acceptable; changed rights take a moment to apply."""
 LONGEST_RESTART_SECONDS, MOST_RESTART_DOUBLINGS = 2.0, 10
-"""Longest wait before a partition is opened again: many partitions of many workers ask a broker that is down."""
+"""Longest wait before a partition is reopened, and where its doubling stops: when a broker is down, many partitions of
+many workers ask it."""
 
 
 def restart_seconds(heartbeat_seconds: float, failures: int) -> float:
-    """Return the wait before a partition is opened again that has failed so many times in a row.
+    """Return the wait before a partition that has failed `failures` times in a row is opened again.
 
-    If it was fenced, another worker owns it: the answer to the next heartbeat will say so.
+    If it failed because it was fenced, another worker owns it, and the answer to the next heartbeat will say so.
     """
     shortest = 1.5 * heartbeat_seconds
     return max(shortest, min(LONGEST_RESTART_SECONDS, math.ldexp(shortest, min(failures, MOST_RESTART_DOUBLINGS) - 1)))
 
 
 def place_of(error: BaseException) -> str:
-    """Return type and place of an unforeseen error, as `KeyError at afterword.streams.app:12`.
+    """Return the type and place of an unforeseen error, as in `KeyError at afterword.streams.app:12`.
 
-    The place is the innermost line of this package in its traceback. What the error says may be contents of a message.
+    The place is the innermost line of this package in the traceback. The error's own text is left out, because it may
+    quote a message.
     """
     package = __name__.partition(".")[0]
     lines = [(frame.f_globals.get("__name__", ""), line) for frame, line in traceback.walk_tb(error.__traceback__)]
@@ -75,9 +77,9 @@ class AgentFailed(EngineError):
 
 
 class EverythingFails(EngineError):
-    """{number} records of different keys failed one after the other, and none succeeded, the last on {where} with
-    {failure}. Those read together were not committed; earlier ones may be dead letters. Fix what they have in common,
-    then restart"""
+    """{number} records with different keys failed in a row and none succeeded; the last one was on {where}, with
+    {failure}. The records that were read together were not committed; earlier ones may be dead letters. Fix what they
+    have in common, then restart"""
 
 
 class BatchClosed(EngineError):
@@ -93,23 +95,23 @@ class NoAgent(EngineError):
 
 
 class StateLost(EngineError):
-    """{where}: the group has committed offset {committed}, but the changelog only reaches {source}. Its records are
-    gone; restore the changelog topic, or reset the group's offset to {source} to read the messages again"""
+    """{where}: the group has committed offset {committed}, but the changelog only reaches {source}: records are
+    missing. Restore the changelog topic, or reset the group's offset to {source} to read the messages again"""
 
 
 class SourceReplaced(EngineError):
-    """{where} ends at offset {end}, but its records were read up to {source}: this is another topic. Delete the group's
-    offsets, and the changelog topics if there are any, to start over, or give the application another id"""
+    """{where} ends at offset {end}, but its records were read up to {source}: this is a different topic. Delete the
+    group's offsets, and the changelog topics if there are any, to start over, or give the application another id"""
 
 
 class SourceRecreated(EngineError):
-    """{topic} was deleted and recreated: the state is of the topic with id {expected}, this one has {found}. Delete the
-    group's offsets and the changelog topics to start over, or give the application another id"""
+    """{topic} was deleted and recreated: the state belongs to the topic with id {expected}, but this one has {found}.
+    Delete the group's offsets and the changelog topics to start over, or give the application another id"""
 
 
 class SourceGrown(EngineError):
-    """{topic} has {found} partitions, and was read while it had {expected}: keys have moved to other partitions, away
-    from what came before. Nothing more is read. Move to a new topic with {found} partitions: see
+    """{topic} has {found} partitions, but was read when it had {expected}: keys have moved to other partitions, away
+    from their earlier records. The worker stops reading. Move to a new topic with {found} partitions: see
     docs/how-to/scale.md"""
 
 
@@ -118,18 +120,18 @@ class ChangelogMismatch(EngineError):
 
 
 class ChangelogLost(EngineError):
-    """changelog {changelog} lacks what the others have up to offset {source} of the source: its records are gone.
-    Restore the topic, or delete all changelogs of the application and the group's offsets to start over"""
+    """changelog {changelog} lacks records that the others have, up to offset {source} of the source. Restore the topic,
+    or delete all changelogs of the application and the group's offsets to start over"""
 
 
 class ChangelogDeletes(EngineError):
-    """changelog {changelog} has cleanup.policy={policy}, by which Kafka deletes rows that are still needed. Set it to
+    """changelog {changelog} has cleanup.policy={policy}, so Kafka deletes rows that are still needed. Set it to
     compact, then start again"""
 
 
 class ChangelogTruncated(EngineError):
-    """changelog {changelog} begins at offset {first}: what was before was deleted, with rows of the state. Restore the
-    topic, or delete all changelogs of the application and the group's offsets to start over"""
+    """changelog {changelog} begins at offset {first}: earlier records were deleted, and rows of the state with them.
+    Restore the topic, or delete all changelogs of the application and the group's offsets to start over"""
 
 
 class ChangelogReplaced(EngineError):
@@ -139,7 +141,7 @@ class ChangelogReplaced(EngineError):
 
 
 class OutputMissing(EngineError):
-    """topic {topic}, to which the agent writes, does not exist; nothing was committed of the records that led to it"""
+    """topic {topic}, to which the agent writes, does not exist; the records that led to the write were not committed"""
 
 
 class Stalled(EngineError):
@@ -153,16 +155,17 @@ class StoreFailed(EngineError):
 
 
 class Refusals:
-    """Decides when Kafka has refused one record for too long. Errors that may pass restart the limit."""
+    """Decides when Kafka has refused one record for too long. An error that may pass resets the time."""
 
     def __init__(self, limit_seconds: float) -> None:
         self._limit = limit_seconds
         self._since: float | None = None
 
     def are_final(self, error: Exception, now: float) -> bool:
-        """Take one more failure in. `now`: seconds of a monotonic clock."""
+        """Record a failure, and return whether the worker should stop. `now` is in seconds of a monotonic clock."""
         if isinstance(error, FATAL):
             self._since = now if self._since is None else self._since
-        elif not isinstance(error, kafka_errors.OutOfOrderSequenceNumber):  # that follows the refusal of another record
+        # this error only follows the refusal of another record
+        elif not isinstance(error, kafka_errors.OutOfOrderSequenceNumber):
             self._since = None
         return self._since is not None and now - self._since >= self._limit

@@ -1,4 +1,4 @@
-"""A source partition processed exactly once: batch after batch, each committed before the next begins."""
+"""A source partition processed exactly once, batch after batch; each batch is committed before the next one begins."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -25,9 +25,9 @@ CANCEL_SECONDS = 6.0
 
 
 class ExactlyOncePartition:
-    """Runs until it is stopped; the answer to every failure is to close, and to open again.
+    """Runs until it is stopped, and answers every failure by closing the partition and opening it again.
 
-    To open: fence earlier owners, replay the changelogs, take the source offset from them, seek.
+    Opening a partition fences earlier owners, replays the changelogs, and seeks to the source offset that they hold.
     """
 
     def __init__(self, consumer: Any, source: TopicPartition, schema: Batches | None = None) -> None:
@@ -41,26 +41,26 @@ class ExactlyOncePartition:
         self._draining = False
         self._most_replayed = 0
         self._saved: tuple[int, Mapping[str, int]] = (-1, {})
-        """Source offset, and bookmark in each changelog: deadlines are met at one source offset."""
+        """Source offset, and the bookmark in each changelog: a tick moves only the bookmarks."""
         self._start = 0
-        """Source offset at which it was opened last."""
+        """Source offset at which the partition was last opened."""
         self._written: set[str] = set()
         self.last_error = ""
-        """Class of the error that it started over for; empty after the next commit."""
+        """Class name of the error that made it start over; empty after the next commit."""
         self.session: Session | None = None
         self.task = asyncio.create_task(self._run(), name=f"partition {self._where}")
         self.task.add_done_callback(consumer.on_partition_exit)
 
     @property
     def ready(self) -> bool:
-        """Opened: earlier owners are fenced and the state is recovered."""
+        """True when the partition is open: earlier owners are fenced and the state is recovered."""
         return self.session is not None and not self._draining
 
     def work(self) -> Work:
         return self.session.delivery.work if self.session is not None else Work()
 
     async def to_do(self, end: int) -> dict[str, Mark]:
-        """Return the marks of unfinished work, for the watchdog. `end`: where the source ends."""
+        """Return the marks of unfinished work for the watchdog. `end` is the end offset of the source."""
         session = self.session
         if session is not None:
             position = session.database.position
@@ -73,12 +73,12 @@ class ExactlyOncePartition:
         return {f"nothing is committed of {self._where}": Mark((self._saved, self._most_replayed, sizes))}
 
     async def stop(self, within_seconds: float) -> None:
-        """Finish the running batch, or drop it whole; returns when nothing can be written any more."""
+        """Finish the running batch or drop it whole; nothing can be written once this returns."""
         self._draining = True
         delivery = self.session.delivery if self.session else None
         if delivery is not None and delivery.begun:
             delivery.stop()
-        else:  # not begun: the next owner processes it
+        else:  # the agent has not begun the batch, so the next owner processes it
             if delivery is not None:
                 delivery.withdraw()
             self.task.cancel()
@@ -92,7 +92,7 @@ class ExactlyOncePartition:
     async def _run(self) -> None:
         failures = 0
         while not self._draining:
-            await self._consumer.in_group.wait()  # the rebalance that is under way may give it to another worker
+            await self._consumer.in_group.wait()  # a rebalance under way may give the partition to another worker
             try:
                 async with self._opened() as session:
                     failures = 0
@@ -117,7 +117,7 @@ class ExactlyOncePartition:
                 horizon, looked = await session.horizon(), loop.time()
             if horizon is not None and await session.reached(horizon):
                 more = await session.tick(horizon.now_ms)
-                horizon = horizon if more else None  # keys that are due together share one horizon
+                horizon = horizon if more else None  # keys that are due at the same time share one horizon
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Session]:
@@ -143,7 +143,7 @@ class ExactlyOncePartition:
                 isolation=self._isolation,
                 partitions=partitions,
             )
-            if self.last_error and self._written:  # the failure may be a topic that was deleted
+            if self.last_error and self._written:  # a deleted topic may be the cause of the failure
                 await require_outputs(clients, self._written)
             self._consumer.kafka.seek(self._source, await self._recovered(session, clients))
             self._consumer.kafka.resume(self._source)
@@ -154,7 +154,7 @@ class ExactlyOncePartition:
                 self.session = None
 
     async def _recovered(self, session: Session, clients: Clients) -> int:
-        """Return the source offset to begin at.
+        """Return the source offset at which to begin.
 
         Raises: StateLost, ChangelogLost, SourceReplaced, KafkaError, TimeoutError.
         """
@@ -162,7 +162,8 @@ class ExactlyOncePartition:
             await self._recover(session, clients)
             return await self._start_offset(session.database.position.source, clients)
         except (StateLost, ChangelogLost):
-            # The commits of a later owner look the same, half of them seen: in that case start over
+            # Commits of a later owner look the same if only some of them are seen; then `check_owner` fails, and we
+            # start over
             async with asyncio.timeout(self._options.commit_timeout_seconds):
                 await session.producer.check_owner(self._source, session.group)
             raise
@@ -189,11 +190,11 @@ class ExactlyOncePartition:
             )
 
     def _note_replayed(self, records: int) -> None:
-        # if openings fail one after the other, only the one that gets farthest is progress
+        # if several openings fail in a row, only one that gets further than the others counts as progress
         self._most_replayed = max(self._most_replayed, records)
 
     async def _start_offset(self, recovered: int, clients: Clients) -> int:
-        """Return the changelog's source offset, as of the last transaction; the group's for an app without tables.
+        """Return the source offset of the changelogs' last transaction; without tables, the group's committed offset.
 
         Raises: StateLost, SourceReplaced, KafkaError, TimeoutError.
         """

@@ -1,4 +1,4 @@
-"""Failures: of one record, which is tried again and then blamed, or of everything, which stops the worker."""
+"""Failures: a single record that fails is retried and then rejected; if everything fails, the worker stops."""
 
 import asyncio
 import time
@@ -17,26 +17,26 @@ from afterword.streams.runtime.transaction import Slices
 log = structlog.get_logger()
 
 SKIP_SECONDS = 600.0
-"""Time for which a key is not due on which the agent fails."""
+"""How long a due key on which the agent fails is skipped."""
 SKIPPED = 10_000
-"""Most keys that are passed over at a time."""
+"""Most keys that are skipped at a time."""
 
 TableKey = tuple[str, bytes]
-"""Table and key."""
+"""Table name and key."""
 FAILURES = 20
-"""Records of different keys that fail one after the other."""
+"""The breaker opens after this many keys have failed in a row."""
 WINDOW_SECONDS = 600.0
 HOLD_SECONDS = 10.0
-"""Time for which a failed record waits for others to succeed or fail."""
+"""How long a failed record waits for others to succeed or fail."""
 
 Handle = Callable[[], Awaitable[None]]
 
 
 class Breaker:
-    """Counts records that failed alone, since the last record of this worker that succeeded.
+    """Counts the keys whose records failed alone since a record of this worker last succeeded.
 
-    One for all partitions of a worker: where other records are handled, the failing ones are to blame. `clock`: seconds
-    of a monotonic clock.
+    All partitions of a worker share one breaker: as long as other records succeed, the failing ones are to blame.
+    `clock` returns seconds of a monotonic clock.
     """
 
     def __init__(
@@ -49,22 +49,22 @@ class Breaker:
         self._window = window_seconds
         self._clock = clock
         self._failed: dict[bytes | None, float] = {}
-        """Time of the last failed record of each key."""
+        """The time at which a record of each key last failed."""
         self._decided = asyncio.Event()
 
     @property
     def is_counting(self) -> bool:
-        """A record failed, and none has succeeded since."""
+        """True if a record failed and none has succeeded since."""
         return bool(self._failed)
 
     @property
     def is_open(self) -> bool:
-        """Records of so many keys failed that no record is to blame."""
+        """True if records of so many keys failed that no single record is to blame."""
         return len(self._failed) >= self._failures
 
     @property
     def failures(self) -> int:
-        """Keys whose records failed."""
+        """Number of keys whose records failed."""
         return len(self._failed)
 
     def failed(self, key: bytes | None) -> None:
@@ -92,7 +92,7 @@ class Breaker:
 
 
 class Isolation:
-    """Failures of one partition: its slices, rejected records and rows passed over. It outlives its sessions."""
+    """The failures of one partition: slice sizes, rejected records and skipped rows. It outlives the sessions."""
 
     def __init__(self, where: str, options: Options, breaker: Breaker, schema: Batches | None) -> None:
         self.slices = Slices(options.max_batch, options.max_batch_bytes, options.max_written_bytes)
@@ -102,29 +102,36 @@ class Isolation:
         self._reject = schema.reject if schema else None
         self._stops: tuple[type[Exception], ...] = (EngineError, *(schema.stops if schema else ()))
         self._skipped: dict[TableKey, float] = {}
-        """End of each row's skipping, in seconds of the monotonic clock."""
+        """Until when each row is skipped, in seconds of the monotonic clock."""
 
     @property
     def is_counting(self) -> bool:
-        """The record before failed too: whatever passes by itself has had its time."""
+        """True if the previous record failed too, so that a temporary cause has had its time to pass."""
         return self._breaker.is_counting
 
     def must_stop(self, failure: AgentFailed) -> bool:
-        """Return whether it fails on purpose, whatever the record."""
+        """Return whether the agent failed on purpose, which stops the worker whatever the record."""
         return isinstance(failure.cause, self._stops)
 
     def succeeded(self) -> None:
         self._breaker.succeeded()
 
     def dead_letter(self, record: Any, failure: AgentFailed) -> Output:
-        """Return the dead letter of a record that failed alone. Raises: EverythingFails; `failure` without one."""
+        """Return the dead letter of a record that failed alone.
+
+        Raises: EverythingFails; `failure` itself if the schema makes no dead letters.
+        """
         if self._reject is None or not isinstance(failure.cause, Exception):
             raise failure
         self._count(record.key, failure)
         return self._reject(record, failure.cause)
 
     def skip(self, row: TableKey, failure: AgentFailed) -> None:
-        """Pass over a key for a while. Raises: EverythingFails; `failure` where records are not rejected either."""
+        """Skip a key for a while.
+
+        Raises: EverythingFails; `failure` itself if the schema makes no dead letters or too many keys are skipped
+        already.
+        """
         if self._reject is None or not isinstance(failure.cause, Exception) or len(self._skipped) >= SKIPPED:
             raise failure
         self._count(row[1], failure)
@@ -139,7 +146,7 @@ class Isolation:
         )
 
     def skipped(self) -> set[TableKey]:
-        """Return the keys that are passed over now."""
+        """Return the keys that are skipped now."""
         now = time.monotonic()
         self._skipped = {row: until for row, until in self._skipped.items() if until > now}
         return set(self._skipped)
@@ -152,15 +159,15 @@ class Isolation:
 
 
 class Attempts:
-    """Tries each record of one worker several times before it is blamed (at-least-once).
+    """Retries each record of one worker several times before the record is blamed (at-least-once).
 
-    `stops`: errors for which no record is to blame, beside the engine's and Kafka's.
+    `stops` lists errors for which no record is to blame, in addition to the engine's and Kafka's.
     """
 
     def __init__(
         self, breaker: Breaker, retries: int, stops: tuple[type[Exception], ...], wait_seconds: float = 0.5
     ) -> None:
-        """`wait_seconds`: before the first retry; doubles with each."""
+        """`wait_seconds` is the wait before the first retry; it doubles with each one."""
         self._breaker = breaker
         self._retries = retries
         self._stops = (EngineError, KafkaError, *stops)
@@ -168,11 +175,11 @@ class Attempts:
 
     @property
     def most(self) -> int:
-        """Number of tries of a record that fails."""
+        """Number of times that a failing record is tried."""
         return self._retries + 1
 
     async def once(self, handle: Handle) -> Exception | None:
-        """Return the unforeseen error with which it failed, None if it is done. Raises: what is in `stops`."""
+        """Handle the record; return the unforeseen error that it caused, or None. Raises: the errors in `stops`."""
         batch = current_batch()
         sent = len(batch.outputs) if batch else 0
         try:
@@ -180,16 +187,16 @@ class Attempts:
         except self._stops:
             raise
         except Exception as error:  # noqa: BLE001 – the wrapper around a record's handler
-            if batch:  # what a failed try has sent
+            if batch:  # drop what the failed try sent
                 del batch.outputs[sent:]
             return error
         self._breaker.succeeded()
         return None
 
     async def alone(self, key: bytes | None, where: str, handle: Handle) -> Exception | None:
-        """Try until it is done or fails too often: then return the error. Counts the record as failed.
+        """Try until the record is done, or count it as failed after the last retry and return the error.
 
-        Raises: EverythingFails; what is in `stops`.
+        Raises: EverythingFails; the errors in `stops`.
         """
         error = await self.once(handle)
         for retry in range(self._retries):
@@ -204,12 +211,12 @@ class Attempts:
         return error
 
     async def judged(self, where: str, error: Exception) -> None:
-        """Return when others have succeeded, or nothing else was decided for a while. Raises: EverythingFails."""
+        """Wait until another record succeeds, or for a while if none does. Raises: EverythingFails."""
         await self._breaker.decided(HOLD_SECONDS)
         self.check(where, error)
 
     def check(self, where: str, error: Exception) -> None:
-        """Raises: EverythingFails if it does."""
+        """Raises: EverythingFails if the breaker is open."""
         if self._breaker.is_open:
             number = self._breaker.failures
             raise EverythingFails(where=where, number=number, failure=place_of(error)) from error

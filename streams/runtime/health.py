@@ -1,7 +1,7 @@
 """Liveness and readiness of one worker over HTTP.
 
-`/livez` answers as long as the event loop runs and depends on nothing else: a worker whose broker is down must not be
-restarted for it. `/readyz` answers 200 when every named condition holds, else 503 with the reasons.
+`/livez` answers as long as the event loop runs and depends on nothing else, because a worker must not be restarted when
+its broker is down. `/readyz` answers 200 when every named condition holds, else 503 with the reasons.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 STARTING = "starting"
 MAX_LINE_BYTES = 4096
-"""Longest request line or header that is accepted; a probe sends some 100 bytes."""
+"""Longest request line or header that is accepted; a probe sends about 100 bytes."""
 CONNECTION_SECONDS = 30.0
 """Lifetime of a connection, so that nobody keeps one open by sending a request byte by byte."""
 SHUTDOWN_SECONDS = 1.0
@@ -28,7 +28,7 @@ View = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Readiness:
     """Named conditions; the worker is ready when all of them hold.
 
-    The conditions that are named at the start do not hold until `ready` is called for them.
+    The conditions named at the start do not hold until `ready` is called for them.
     """
 
     def __init__(self, *conditions: str) -> None:
@@ -38,19 +38,22 @@ class Readiness:
         self._reasons[condition] = None
 
     def not_ready(self, condition: str, reason: str) -> None:
-        """Mark the condition as not met. `reason`: a stable snake_case word, shown to all who reach the port."""
+        """Mark the condition as not met.
+
+        `reason` is a stable snake_case word, shown to anyone who can reach the port.
+        """
         self._reasons[condition] = reason
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Reasons why the worker is not ready, by condition; empty when it is."""
+        """Reasons why the worker is not ready, by condition; empty if it is ready."""
         return {condition: reason for condition, reason in self._reasons.items() if reason is not None}
 
 
 class HealthServer:
-    """Serves liveness, readiness and the `views` of a worker, by path.
+    """Serves liveness, readiness and the worker's `views`, by path.
 
-    `port` is the one in use, also where 0 was asked for.
+    `port` is the port in use, even if 0 was requested.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class HealthServer:
         )
 
     async def start(self) -> None:
-        """Raises: OSError when the address cannot be bound."""
+        """Begin to serve. Raises: OSError if the address cannot be bound."""
         await self._runner.setup()
         try:
             self._listening = await asyncio.get_running_loop().create_server(self._connected, self._host, self.port)
@@ -104,7 +107,7 @@ class HealthServer:
 
 
 def application(readiness: Readiness, views: Mapping[str, View]) -> web.Application:
-    """Return the routes as an application, for another server."""
+    """Return the routes as an application, so that another server can serve them."""
 
     async def livez(_: web.Request) -> web.Response:
         return web.json_response({"status": "alive"})
@@ -126,7 +129,7 @@ def cut(connection: Any) -> None:
 
 
 def request_logger() -> logging.Logger:
-    """Return a logger that drops requests which are not HTTP: anybody could fill the log with them."""
+    """Return a logger that drops reports of requests that are not HTTP, with which anybody could fill the log."""
     logger = logging.getLogger(f"{__name__}.requests")
     logger.addFilter(is_ours)
     return logger
@@ -143,7 +146,7 @@ def get_only(handlers: dict[str, View]) -> Iterable[web.RouteDef]:
 
 @web.middleware
 async def without_body(request: web.Request, handler: View) -> web.StreamResponse:
-    """Refuse a request with a body unread, and close its connection: a probe has none, and a body may be large."""
+    """Refuse a request with a body unread, and close its connection: probes have none, and it may be large."""
     if request.can_read_body:
         refusal = web.Response(status=413)
         refusal.force_close()

@@ -1,4 +1,4 @@
-"""Lag of each partition, measured at intervals beside the work: nothing here is done for a single record."""
+"""The lag of each partition, measured at intervals beside the work; it costs nothing per record."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,49 +14,53 @@ ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Lag and state of one source partition at one look."""
+    """Lag and state of one source partition at one measurement."""
 
     topic: str
     partition: int
     ready: bool
-    """Open: its records are being handled."""
+    """True while the partition is open and its records are handled."""
     lag_records: int
-    """Records that are unread, in hand or not committed. In a source written in transactions, their markers count."""
+    """Number of records that are unread, in hand or not committed. In a source that is written in transactions, the
+    transaction markers count too."""
     lag_seconds: float
-    """Age of the oldest of these records; `Backlog` says how it is known."""
+    """Age of the oldest of these records; `Backlog` explains how it is computed."""
     state_bytes: int | None = None
-    """Size of the local state on disk; None without state."""
+    """Size of the local state on disk; None if there is no state."""
     scheduled: int | None = None
-    """Rows in the index of deadlines."""
+    """Number of rows in the index of deadlines."""
     next_deadline_ms: int | None = None
     """Earliest deadline in that index, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Progress of a partition, as it knows it itself."""
+    """A partition's progress, as reported by the partition itself."""
 
     next_offset: int = -1
-    """Offset of the first record that is not done; -1: not known yet."""
+    """Offset of the first record that is not done; −1 if it is not known yet."""
     in_hand_ms: int | None = None
     """Timestamp of that record while it is being handled."""
     done_ms: int | None = None
-    """Timestamp of the last record that this worker has done."""
+    """Timestamp of the last record that this worker has finished."""
 
 
 class Backlog:
-    """Computes the lag of one partition, look after look.
+    """Computes the lag of one partition from one measurement to the next.
 
     While the oldest unfinished record is being handled, its timestamp gives the age. The timestamp of an unread record
-    is unknown: the age is then the time since the last finished record, or since the last look without unread records,
-    whichever is later; before either, since the first look. That is an upper bound.
+    is unknown, so its age is taken as the time since the last record was finished or since nothing was last unread,
+    whichever is later, or since the first measurement. That is an upper bound.
     """
 
     def __init__(self) -> None:
         self._since_ms: int | None = None
 
     def look(self, work: Work, position: int, end: int, now_ms: int) -> tuple[int, float]:
-        """Return records and seconds. `position`: offset of the next record to read; `end`: of the partition's end."""
+        """Return the lag in records and in seconds.
+
+        `position` is the offset of the next record to read, and `end` the partition's end offset.
+        """
         if work.in_hand_ms is None and position >= end:
             self._since_ms = now_ms
             return 0, 0.0
@@ -67,9 +71,9 @@ class Backlog:
 
 
 class Lags:
-    """Lag of all assigned partitions of an aiokafka consumer.
+    """The lag of all partitions that are assigned to an aiokafka consumer.
 
-    `work_of` returns the progress of a partition; without an offset in it, the group's committed one counts.
+    `work_of` returns a partition's progress. If that has no offset, the group's committed offset counts.
     """
 
     def __init__(self, kafka: Any, work_of: Callable[[TopicPartition], Work], clock: Callable[[], int]) -> None:
@@ -79,7 +83,7 @@ class Lags:
         self._backlogs: dict[TopicPartition, Backlog] = {}
 
     async def look(self) -> dict[TopicPartition, tuple[int, float]]:
-        """Return lag in records and in seconds. Raises: KafkaError, OSError, TimeoutError if no broker answers."""
+        """Return the lag in records and in seconds. Raises: KafkaError, OSError, TimeoutError if no broker answers."""
         sources = sorted(self._kafka.assignment())
         self._backlogs = {source: self._backlogs.get(source) or Backlog() for source in sources}
         if not sources:
@@ -98,7 +102,7 @@ class Lags:
 
 
 async def regularly(lags: Lags) -> AsyncIterator[dict[TopicPartition, tuple[int, float]]]:
-    """Yield the lag every `LOOK_SECONDS`, except when the broker does not answer."""
+    """Yield the lag every `LOOK_SECONDS`, except while no broker answers."""
     while True:
         found = await _look(lags)
         if found is not None:
@@ -114,7 +118,7 @@ async def _look(lags: Lags) -> dict[TopicPartition, tuple[int, float]] | None:
 
 
 async def standings(app: Any) -> AsyncIterator[list[Standing]]:
-    """Yield the standings of all assigned partitions of an app that has started, every `LOOK_SECONDS`."""
+    """Yield the standings of all assigned partitions of a started app, every `LOOK_SECONDS`."""
     consumer = app.consumer
     lags = Lags(consumer.kafka, lambda source: _work(consumer.partitions.get(source)), app.engine.clock)
     async for found in regularly(lags):

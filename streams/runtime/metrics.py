@@ -46,28 +46,28 @@ class Families:
 
 
 class EngineMetrics:
-    """Lag, state, recoveries, rebalances, stalls, losses of one worker. Nothing here is called for a single record."""
+    """Lag, state, recoveries, rebalances, stalls and losses of one worker. Nothing here is called once per record."""
 
     def __init__(self, registry: CollectorRegistry, role: str, prefix: str = "engine_") -> None:
-        """`role`: value of the label `role`. `prefix`: of every name."""
+        """`role` is the value of the label `role`; `prefix` begins every name."""
         families = Families(registry, prefix)
         self.described = families.described
         self.standings: Sequence[Standing] = ()
-        """Assigned partitions at the last look."""
+        """The assigned partitions at the last measurement."""
         self._role = role
         self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
         source = ("role", "topic", "partition")
         self._lag_records = families.gauge(
             "consumer_lag_records",
             "Records of an assigned partition that are not done: unread, in hand, or not committed. "
-            "Looked at every two seconds; markers of transactions count while there is any lag.",
+            "Measured every two seconds; transaction markers count while there is any lag.",
             *source,
         )
         self._lag_seconds = families.gauge(
             "consumer_lag_seconds",
-            "Age of the oldest record that is not done: by its timestamp while it is in hand; while it is unread, an "
-            "upper bound, the time since the last record was done, since nothing was unread, or since the start. "
-            "0 without lag. Absent for a topic whose records wait on purpose, as those of retries.",
+            "Age of the oldest record that is not done. While it is in hand, its timestamp gives the age; while it is "
+            "unread, this is an upper bound: the time since a record was last done, since nothing was unread, or since "
+            "the start. 0 without lag. Absent for a topic whose records wait on purpose, such as retries.",
             *source,
         )
         self._state_bytes = families.gauge(
@@ -77,40 +77,40 @@ class EngineMetrics:
             "recovery_duration_seconds", "Time to bring one partition's state up to date.", MOVE_SECONDS, "role"
         )
         self._recovered_records = families.counter(
-            "recovered_records_total", "Records of changelogs that were replayed to recover state."
+            "recovered_records_total", "Changelog records that were replayed to recover state."
         )
         self._rebalance_seconds = families.histogram(
             "rebalance_duration_seconds",
-            "Time from the news of a rebalance to its assignment; the first assignment counts too. The partitions of a "
-            "segmenter are at work meanwhile.",
+            "Time from the notice of a rebalance to its assignment, including the first one. A segmenter's partitions "
+            "keep working in the meantime.",
             MOVE_SECONDS,
             "role",
         )
         self._stalls = families.counter(
             "watchdog_stalls_total",
-            "Stalls that the watchdog found, in earlier processes of the worker too; each ends the process.",
+            "Stalls that the watchdog found, also in earlier processes of this worker; each ends the process.",
             "role",
         )
         self._expired = families.counter(
             "records_expired_total",
-            "Offsets of sources that were deleted before they were read; the log names topic and offsets. "
-            "Markers of transactions count.",
+            "Offsets of sources that were deleted before they were read; the log names the topic and the offsets. "
+            "Transaction markers count too.",
             "role",
         )
         for counter in (self._stalls, self._expired):
-            counter.labels(role)  # 0 from the start: Prometheus sees an increase only after it saw 0
+            counter.labels(role)  # start at 0: Prometheus sees an increase only after it has seen 0
 
     def recovered(self, records: int, seconds: float) -> None:
-        """Count a partition whose state was brought up to date from so many changelog records."""
+        """Count a partition whose state was brought up to date from `records` changelog records in `seconds`."""
         self._recovery_seconds.labels(self._role).observe(seconds)
         self._recovered_records.inc(records)
 
     def rebalanced(self, seconds: float) -> None:
-        """Count a rebalance: `seconds` from revoking the old partitions to assigning the new ones."""
+        """Count a rebalance that took `seconds` from revoking the old partitions to assigning the new ones."""
         self._rebalance_seconds.labels(self._role).observe(seconds)
 
     def stalled(self, times: int = 1) -> None:
-        """Count stalls, after each of which the watchdog ends the worker."""
+        """Count stalls; after each of them the watchdog ends the worker."""
         self._stalls.labels(self._role).inc(times)
 
     def expired(self, count: int) -> None:
@@ -118,16 +118,16 @@ class EngineMetrics:
         self._expired.labels(self._role).inc(count)
 
     def of_group(self, role: str) -> "EngineMetrics":
-        """Return the same families for one more consumer group of this process, under this role."""
+        """Return the same families for another consumer group of this process, under this role."""
         other = copy(self)
         vars(other).update(_role=role, _shown=set(), standings=())
         return other
 
     def show(self, standings: Sequence[Standing]) -> None:
-        """Replace lag and state of the partitions that were assigned before by those of `standings`."""
+        """Replace the lag and state of the partitions shown before with those in `standings`."""
         self.standings = standings
         for gauge, labels in self._shown:
-            gauge.remove(*labels)  # a partition that has moved is reported by its new owner
+            gauge.remove(*labels)  # its new owner reports a partition that has moved
         self._shown = set()
         for found in standings:
             labels = self._role, found.topic, str(found.partition)

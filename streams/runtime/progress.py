@@ -1,7 +1,7 @@
-"""Progress in a source partition: the finished records, in the form that a group's committed offset can hold.
+"""Progress in a source partition: the finished records, encoded so that a group's committed offset can hold them.
 
-The offset is that of the first unfinished record. The offsets finished beyond it are the commit's metadata: a bitmap,
-as in Confluent's parallel consumer.
+The offset is that of the first unfinished record. The commit's metadata encodes the offsets that are finished beyond it
+as a bitmap, as in Confluent's parallel consumer.
 """
 
 import base64
@@ -15,7 +15,7 @@ CHECKSUM_CHARACTERS = 8
 
 
 class ProgressDamaged(Exception):
-    """the metadata of committed offset {offset} was not written by this engine, or was changed: {problem}"""
+    """the metadata of committed offset {offset} was changed, or was not written by this engine: {problem}"""
 
     def __init__(self, offset: int, problem: str) -> None:
         super().__init__((ProgressDamaged.__doc__ or "").format(offset=offset, problem=problem))
@@ -23,19 +23,19 @@ class ProgressDamaged(Exception):
 
 @dataclass(frozen=True)
 class Progress:
-    """Every record below `offset` is finished, `offset` itself is not, and those at `beyond` are."""
+    """Every record below `offset` is finished, the one at `offset` is not, and those at `beyond` are."""
 
     offset: int
     beyond: frozenset[int] = frozenset()
 
     def covers(self, offset: int) -> bool:
-        """Return whether that record is finished."""
+        """Return whether the record at this offset is finished."""
         return offset < self.offset or offset in self.beyond
 
     def metadata(self) -> str:
-        """Encode `beyond`; empty if there is nothing, as in a plain commit.
+        """Encode `beyond`; the result is empty if `beyond` is, as in a plain commit.
 
-        Its length grows with the distance of the last offset, not with the number: see `reach`.
+        Its length depends on how far the last finished offset is from `offset`, not on their number: see `reach`.
         """
         if not self.beyond:
             return ""
@@ -58,7 +58,7 @@ class Progress:
 
 
 def reach(characters: int) -> int:
-    """Return how far beyond the committed offset a finished one may be, so that the metadata has at most so many."""
+    """Return how far beyond the committed offset a finished one may be, given the length of the metadata."""
     return (characters - len(PREFIX) - CHECKSUM_CHARACTERS) * 6 // 8 * 8
 
 
@@ -75,7 +75,7 @@ def _bits(bitmap: bytes) -> Iterator[int]:
 
 
 def _checksum(offset: int, bitmap: bytes) -> str:
-    """CRC-32 of offset and bitmap: a tool that moves the group elsewhere may leave the metadata as it was."""
+    """Return a CRC-32 of offset and bitmap: a tool that resets the group's offset may leave the metadata as it was."""
     return format(zlib.crc32(bitmap, zlib.crc32(str(offset).encode())), "08x")
 
 

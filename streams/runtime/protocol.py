@@ -1,8 +1,9 @@
 """Requests of Kafka's protocol in versions that aiokafka does not know: committed offsets, and ids of topics.
 
-aiokafka knows `OffsetFetch` up to version 3. While the group's coordinator is still taking over the offsets of a
-transaction, that answers with those before it; version 7 (KIP-447) answers that they are not stable. It speaks version
-5 of `Metadata` at most; ids of topics came with version 10 (KIP-516), whose encoding is the flexible one (KIP-482).
+aiokafka knows `OffsetFetch` up to version 3. While the group's coordinator is still applying the offsets of a
+transaction, that version answers with the offsets from before it; version 7 (KIP-447) answers that they are not stable.
+aiokafka knows `Metadata` up to version 5. Topic ids came with version 10 (KIP-516), which uses the flexible encoding
+(KIP-482).
 """
 
 import asyncio
@@ -41,10 +42,11 @@ NO_TAGS: dict[int, bytes] = {}
 UNSTABLE_OFFSET_COMMIT = 88
 MOVED = (CoordinatorNotAvailableError, NotCoordinatorError)
 RETRY_SECONDS = 0.02
-"""Wait before the group is asked again; doubles each time."""
+"""Wait before the group is asked again; it doubles each time."""
 LONGEST_RETRY_SECONDS = 0.5
 LOADING_SECONDS = 20.0
-"""Time in which a group's coordinator must have read the offsets: a topic of it has at most 100 MB, mostly far less."""
+"""A group's coordinator must have loaded its offsets within this time; their partition has at most 100 MB, and usually
+far less."""
 LOADING_RETRY_SECONDS = 0.1
 UUID_BYTES = 16
 NO_ID = bytes(UUID_BYTES)
@@ -99,9 +101,9 @@ class _Question(RequestStruct):
 
 
 class OffsetFetch(Request[_Question]):
-    """Asks for committed offsets; where `stable`, for an error while a transaction may change them.
+    """Asks for committed offsets; with `stable`, the answer is an error while a transaction may change them.
 
-    `topics`: the partitions of each; None: all of the group's.
+    `topics` gives the partitions of each topic; None asks for everything that the group has committed.
     """
 
     API_KEY = OFFSET_FETCH
@@ -115,34 +117,34 @@ class OffsetFetch(Request[_Question]):
 
 
 async def committed(kafka: Any, group: str, source: TopicPartition) -> OffsetAndMetadata | None:
-    """Return what the group has committed, after every transaction that is decided; None if there is nothing.
+    """Return what the group has committed, once no decided transaction is pending; None if there is nothing.
 
-    `kafka`: the group's aiokafka consumer. Waits for transactions that are under way, without a limit of its own.
-    Raises: KafkaError.
+    `kafka` is the group's aiokafka consumer. This waits for transactions that are under way, without a limit of its
+    own. Raises: KafkaError.
     """
     found = await _answer(kafka, OffsetFetch(group, {source.topic: [source.partition]}, stable=True))
     return found.get(source)
 
 
 async def committed_metadata(kafka: Any, group: str, topic: str, partitions: int) -> list[str]:
-    """Return the metadata of the group's commits in a topic, of those that have any; transactions are not waited for.
+    """Return the metadata of the group's commits in a topic, where there is any, without waiting for transactions.
 
-    `kafka`: the group's aiokafka consumer. Raises: KafkaError.
+    `kafka` is the group's aiokafka consumer. Raises: KafkaError.
     """
     found = await _answer(kafka, OffsetFetch(group, {topic: range(partitions)}, stable=False))
     return [committed.metadata for committed in found.values() if committed.metadata]
 
 
 async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> CommittedOffsets:
-    """Return all that the group has committed; transactions are not waited for.
+    """Return everything that the group has committed, without waiting for transactions.
 
-    Waits while the group's coordinator reads the offsets, as it does after its start: aiokafka's own method takes that
-    answer for a group without any. Raises: KafkaError, also where a coordinator is not known yet.
+    This waits while the group's coordinator loads its offsets, as it does after a start; aiokafka's own method takes
+    that answer for a group without offsets. Raises: KafkaError, for example while no coordinator is known.
     """
     coordinator = await admin.find_coordinator(group)
     deadline = time.monotonic() + LOADING_SECONDS
     while True:
-        answer = await admin._send_request(OffsetFetch(group, None, stable=False), coordinator)  # noqa: SLF001 – its own method asks as version 3
+        answer = await admin._send_request(OffsetFetch(group, None, stable=False), coordinator)  # noqa: SLF001 – aiokafka's own method asks with version 3
         code, found = _read(answer)
         if not code:
             return found
@@ -153,7 +155,7 @@ async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> Committed
 
 
 async def _answer(kafka: Any, request: OffsetFetch) -> CommittedOffsets:
-    """Ask until there is an answer, or an error that does not pass. Raises: KafkaError."""
+    """Ask until there is an answer, or an error that will not pass. Raises: KafkaError."""
     wait = RETRY_SECONDS
     coordinator = kafka._coordinator  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
     while True:
@@ -171,7 +173,7 @@ async def _answer(kafka: Any, request: OffsetFetch) -> CommittedOffsets:
 
 
 def _read(answer: Any) -> tuple[int, CommittedOffsets]:
-    """Return the first error code, 0 without one, and what is committed."""
+    """Return the first error code, or 0, and the committed offsets."""
     found: CommittedOffsets = {}
     codes = [answer.error_code]
     for topic, partitions, _ in answer.topics:
@@ -183,7 +185,7 @@ def _read(answer: Any) -> tuple[int, CommittedOffsets]:
 
 
 class Uuid(AbstractType[bytes]):
-    """Sixteen bytes as they are."""
+    """A UUID as its sixteen bytes."""
 
     @classmethod
     def encode(cls, value: bytes) -> bytes:
@@ -258,7 +260,7 @@ class MetadataRequest_v10(RequestStruct):  # noqa: N801 – named like aiokafka'
 
 
 class TopicIdsRequest(Request[MetadataRequest_v10]):
-    """Metadata of some topics, with their ids; creates none."""
+    """Asks for the metadata of some topics, with their ids, without creating any of them."""
 
     API_KEY = 3
 
@@ -274,14 +276,14 @@ class Admin(AIOKafkaAdminClient):
     """aiokafka's admin client, which can also ask for the ids of topics."""
 
     async def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return ids in hex by name; empty from a broker that has none. Raises: KafkaError."""
+        """Return the topics' ids in hex, by name; empty if the broker has no topic ids. Raises: KafkaError."""
         try:
             answer = await self._send_request(TopicIdsRequest(topics))
-        except (NotImplementedError, IncompatibleBrokerVersion):  # aiokafka's words for a version that is not spoken
+        except (NotImplementedError, IncompatibleBrokerVersion):  # the broker does not know this version
             return {}
         return ids_in(answer.to_object()["topics"])
 
 
 def ids_in(topics: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Select the topics that exist and have an id."""
+    """Return the ids, in hex, of the topics that exist and have one."""
     return {t["topic"]: t["topic_id"].hex() for t in topics if not t["error_code"] and t["topic_id"] != NO_ID}

@@ -1,4 +1,4 @@
-"""One source partition while it is open: poll, run the agent, commit; and tick when nothing is unread."""
+"""One source partition while it is open: it polls, runs the agent and commits, and ticks when nothing is unread."""
 
 import asyncio
 import sys
@@ -27,16 +27,16 @@ log = structlog.get_logger()
 
 NOT_TAKEN_WAIT_SECONDS = 0.1
 WITHDRAWN = -1
-"""Generation of a message that Faust skips: it never has this one."""
+"""Generation of a message that Faust is to skip: no assignment has this generation."""
 SHORTER = 0.1
-"""Share of the usual wait after a failure that another one follows anyway."""
+"""Fraction of the usual wait after a failure that another retry follows anyway."""
 MOST_REJECTED = FAILURES
-"""Dead letters that wait for the next slice."""
+"""Most dead letters that wait to be committed with the next slice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """A moment, and the end of the partition then: every record from before the moment is below that end."""
+    """A moment, and the end of the partition at that moment: every earlier record is below that end."""
 
     now_ms: int
     end: int
@@ -44,7 +44,7 @@ class Horizon:
 
 @dataclass(frozen=True)
 class Session:
-    """Resources of an open partition, and its work with them; after any failure there is a new one."""
+    """An open partition's resources and its work with them; after any failure there is a new session."""
 
     source: TopicPartition
     group: str
@@ -55,12 +55,12 @@ class Session:
     delivery: "Delivery"
     options: Options
     written: set[str]
-    """Topics that the agent has sent to; kept by the partition, so that its next session knows them."""
+    """Topics that the agent has sent to. The partition keeps this set, so that its next session knows them."""
     isolation: Isolation
     partitions: int
-    """Number of the source's partitions, which each commit names."""
+    """The source's partition count, which each commit records."""
     rejected: list[Output] = field(default_factory=list)
-    """Dead letters that are not committed yet: of the records before the next slice."""
+    """Dead letters that are not committed yet, of records before the next slice."""
 
     @cached_property
     def changelogs(self) -> Mapping[str, TopicPartition]:
@@ -68,9 +68,9 @@ class Session:
         return changelogs_of(self.tables, self.source.partition)
 
     async def poll(self, *, wait: bool = True) -> None:
-        """Process up to `max_batch` fetched records; pause afterwards if a little lag makes the next batch larger.
+        """Process up to `max_batch` fetched records, then pause if the lag is small, to let the next batch grow.
 
-        `wait`: for records, if there are none, until the deadlines are due for a check.
+        If there are no records and `wait` is true, this waits for some until the next check of the deadlines.
         """
         options = self.options
         timeout_ms = int(options.tick_seconds * 1000) if wait else 0
@@ -83,13 +83,14 @@ class Session:
 
     async def lag(self) -> int:
         """Return the number of unread records, as of the last fetch."""
-        position = await self.kafka.position(self.source)  # raises if it was given away; `highwater` asserts
+        position = await self.kafka.position(self.source)  # raises if it was given away; `highwater` would assert
         return int((self.kafka.highwater(self.source) or 0) - position)
 
     async def horizon(self) -> Horizon | None:
         """Return the present moment if some deadline has passed, else None.
 
-        A tick must not act on a deadline that an unread record would have moved: hence the end at that moment.
+        A tick must not act on a deadline that an unread record would have moved, so the horizon also has the end at
+        that moment.
         """
         now = self.options.clock()
         deadlines = self.database.next_deadline(), self.database.next_expiry()
@@ -99,14 +100,14 @@ class Session:
         return Horizon(now, end)
 
     async def reached(self, horizon: Horizon) -> bool:
-        """Return whether everything before the horizon is handled. A stop may leave records that were fetched."""
+        """Return whether all records before the horizon are handled; a stop may leave some that were fetched."""
         position = await self.kafka.position(self.source)
         return bool(position >= horizon.end) and not self.delivery.stopping
 
     async def tick(self, now_ms: int) -> bool:
         """Give the agent keys whose deadlines had passed at `now_ms`; the source offset stays.
 
-        Returns whether there may be more of them. A key on which the agent fails alone is passed over for a while.
+        Returns whether there may be more such keys. A key that fails alone is skipped for a while.
         """
         most, slices, skipped = self.options.tick_keys, self.isolation.ticks, self.isolation.skipped()
         found = self.database.due(now_ms, most + len(skipped))
@@ -130,7 +131,7 @@ class Session:
     async def process(self, records: Sequence[Any]) -> None:
         """Run the agent on the records and commit what it wrote, slice after slice, until the partition is to stop.
 
-        A record on which the agent fails alone is a dead letter, committed with the next slice or after the last one.
+        A record that fails alone becomes a dead letter, which is committed with the next slice or after the last one.
         Raises: AgentFailed, EverythingFails, ChangelogReplaced, KafkaError, TimeoutError, StoreFailed.
         """
         at = 0
@@ -141,7 +142,7 @@ class Session:
                 await self._commit_in_time(self.delivery.new_batch(), offset, self.isolation.slices, 1)
 
     async def _process_slice(self, records: Sequence[Any], at: int) -> int:
-        """Process records from the index `at` on; return how many of them are done."""
+        """Process the next slice of records, from index `at` on; return how many of them are done."""
         slices = self.isolation.slices
         number = slices.take(map(size_of, islice(records, at, None)))
         part = records[at : at + number]
@@ -158,7 +159,7 @@ class Session:
     async def _run(
         self, work: Sequence[Any] | Tick, next_offset: int, slices: Slices, number: int
     ) -> Batch | AgentFailed:
-        """Run the agent; return the failure of one that is to be halved or rejected. Raises: AgentFailed, NoAgent."""
+        """Run the agent; return its failure if the slice is to be halved or rejected. Raises: AgentFailed, NoAgent."""
         options, isolation = self.options, self.isolation
         retries = options.agent_retries if number == 1 else 0
         wait = options.retry_wait_seconds * (SHORTER if number > 1 or isolation.is_counting else 1.0)
@@ -169,7 +170,7 @@ class Session:
                 raise
             slices.agent_failed(number)
             if number > 1:
-                await asyncio.sleep(wait)  # Faust restarts an agent that raised 100 times a second at most
+                await asyncio.sleep(wait)  # Faust restarts an agent that raised, at most 100 times a second
             return failure
         isolation.succeeded()
         return batch
@@ -177,7 +178,7 @@ class Session:
     async def _commit_in_time(self, batch: Batch, next_offset: int, slices: Slices, number: int, read: int = 0) -> None:
         """Commit the batch, and the dead letters before it.
 
-        `number` of records or keys, of `read` bytes: after a timeout, the next try is half as large.
+        It has `number` records or keys and was made from `read` bytes. After a timeout, the next try is half as large.
         """
         batch.outputs[:0] = self.rejected
         changes = {name: table.data.changes(batch) for name, table in self.tables.items()}
@@ -191,7 +192,8 @@ class Session:
         self, outputs: Sequence[Output], changes: Mapping[str, Sequence[RowChange]], next_offset: int
     ) -> None:
         self.written.update(output.topic for output in outputs)
-        # each commit puts a bookmark into each changelog: else a lost changelog looks like one of a table at rest
+        # Each commit puts a bookmark into each changelog: otherwise a lost changelog looks like that of an unchanged
+        # table
         changelogs, before = self.changelogs, self.database.position
         bookmark = Bookmark(next_offset, before.lineage or new_lineage(), sorted(changes))
         rows = {changelogs[name]: changed for name, changed in changes.items()}
@@ -205,7 +207,7 @@ class Session:
 
 
 class Delivery:
-    """Runs the agent on one batch at a time. A failed batch is retried on the same records: nothing was sent."""
+    """Runs the agent on one batch at a time. A failed batch sent nothing, so it is retried with the same records."""
 
     def __init__(self, consumer: Any, source: TopicPartition, database: Database) -> None:
         self._consumer = consumer
@@ -216,22 +218,22 @@ class Delivery:
         self._database = database
         self._current: BatchMessage | None = None
         self.stopping = False
-        """No failure is retried any more."""
+        """True once failures are no longer retried."""
         self._in_hand_ms: int | None = None
         self._last_ms: int | None = None
 
     @property
     def begun(self) -> bool:
-        """The agent is working on a batch, or its batch is being committed."""
+        """True while the agent works on a batch or its batch is being committed."""
         return self._current is not None and self._current.tracked
 
     @property
     def busy(self) -> bool:
-        """A batch is queued for the agent, in its hands, or being committed."""
+        """True while a batch is queued for the agent, in its hands, or being committed."""
         return self._current is not None
 
     def stop(self) -> None:
-        """Do not retry a failure from now on."""
+        """Stop retrying failures."""
         self.stopping = True
 
     def withdraw(self) -> None:
@@ -240,7 +242,7 @@ class Delivery:
             self._current.generation_id = WITHDRAWN
 
     def abandon(self) -> None:
-        """Drop whatever the agent still writes."""
+        """Drop whatever the agent writes from now on."""
         if self._current is not None:
             self._current.batch.abandon()
 
@@ -260,9 +262,10 @@ class Delivery:
         wait_seconds: float,
         must_stop: Callable[[AgentFailed], bool],
     ) -> Batch:
-        """Return the batch as the agent left it. Raises: AgentFailed when it failed too often, NoAgent.
+        """Return the batch as the agent left it.
 
-        `wait_seconds`: before the first retry; doubles with each. `must_stop`: on which failures nothing is retried.
+        `wait_seconds` is the wait before the first retry; it doubles with each one. A failure for which `must_stop`
+        returns True is not retried. Raises: AgentFailed if the agent failed too often; NoAgent.
         """
         failures = 0
         if not isinstance(work, Tick):
@@ -273,11 +276,11 @@ class Delivery:
             except AgentFailed as error:
                 if self.stopping:
                     raise
-                if isinstance(error.cause, NotTaken):  # a rebalance has begun and will cancel us
+                if isinstance(error.cause, NotTaken):  # a rebalance has begun and will cancel this task
                     await asyncio.sleep(NOT_TAKEN_WAIT_SECONDS)
                     continue
                 failures += 1
-                self._current = None  # nothing is begun between two runs: a stop need not wait
+                self._current = None  # between two runs nothing has begun, so a stop need not wait
                 self._log(error, failures)
                 if failures > retries or must_stop(error):
                     raise
@@ -288,7 +291,6 @@ class Delivery:
         log.error("agent_failed", partition=self._where, stage="agent", error_type=name, place=place, attempt=failures)
 
     def new_batch(self, most_bytes: int = sys.maxsize) -> Batch:
-        """Make an empty batch."""
         return Batch(self._where, self._database, self._consumer.stop_worker, most_bytes)
 
     async def _deliver(self, work: Sequence[Any] | Tick, next_offset: int, most_bytes: int) -> Batch:
@@ -320,7 +322,7 @@ class Delivery:
 
 
 def size_of(record: Any) -> int:
-    """Return the bytes of an aiokafka record."""
+    """Return the size of an aiokafka record in bytes."""
     named = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + named
 
@@ -331,7 +333,7 @@ def written_bytes(outputs: Iterable[Output], changes: Mapping[str, Sequence[RowC
 
 
 def check_order(source: TopicPartition, found: int, expected: int) -> None:
-    """Refuse records from before the expected offset: aiokafka restarts by itself if the topic was recreated meanwhile.
+    """Refuse records from before the expected offset; aiokafka silently starts over if the topic was recreated.
 
     Raises: OffsetOutOfRangeError.
     """
@@ -347,13 +349,14 @@ async def readable(
     counted: int = 0,
     finished: Collection[int] = frozenset(),
 ) -> int:
-    """Return `position`, or the log start if that is later: the offsets between them expired unread.
+    """Return `position`, or the log start if that is later; the offsets between them expired unread.
 
-    Only offsets below the log start are lost: compaction, aborted records and transaction markers leave holes above it.
-    `kafka`: an aiokafka consumer. `position`: −1 for a group that has none; it begins at the log start. `counted`:
-    offset up to which losses were reported before, or everything is finished. `finished`: offsets beyond it that are.
+    Only offsets below the log start are lost; above it, compaction, aborted records and transaction markers leave
+    holes. `kafka` is an aiokafka consumer. `position` is −1 for a group that has none, which then begins at the log
+    start. Losses below `counted` were already reported or concern finished records. `finished` are the finished offsets
+    beyond `counted`.
 
-    Raises: SourceReplaced when the source ends before `position`; KafkaError, TimeoutError.
+    Raises: SourceReplaced if the source ends before `position`; KafkaError, TimeoutError.
     """
     first = int((await kafka.beginning_offsets([source]))[source])
     end = int((await kafka.end_offsets([source]))[source])
@@ -370,7 +373,7 @@ async def readable(
 def report_expired(source: TopicPartition, metrics: EngineMetrics, first: int, next_offset: int, lost: int) -> None:
     """Count and log records that were deleted before they were read.
 
-    `first`: offset of the first; `lost`: their number; `next_offset`: of the first that is left.
+    `first` is the offset of the first lost record and `lost` their number; `next_offset` is that of the first one left.
     """
     metrics.expired(lost)
     log.error(

@@ -1,7 +1,7 @@
-"""A source topic: whether it is still the one that the state was made from, with the partitions that it had then.
+"""Checks that a source topic is still the one that the state was made from, with the same partitions.
 
-A topic that was deleted and recreated has the same name and another id. In one that got more partitions, keys have
-moved away from their state. So each bookmark has the topic's id, and each commit's metadata its number of partitions.
+A topic that was deleted and recreated has the same name but a different id. If a topic got more partitions, keys have
+moved away from their state. So each bookmark records the topic's id, and each commit's metadata its partition count.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ def encode_partitions(partitions: int) -> str:
 
 
 def least_partitions(metadata: Iterable[str]) -> int | None:
-    """Return the smallest number of partitions that the metadata of commits names; None if none does."""
+    """Return the smallest partition count named in the metadata of commits; None if there is none."""
     return min((int(found[1]) for one in metadata if (found := METADATA.fullmatch(one))), default=None)
 
 
 def check_source(topic: str, known: DatabasePosition, found: str) -> None:
-    """Refuse a source topic with another id than that of the last bookmark. Raises: SourceRecreated."""
+    """Refuse a source topic whose id differs from that in the last bookmark. Raises: SourceRecreated."""
     if known.source >= 0 and known.source_id and found and known.source_id != found:
         raise SourceRecreated(topic=topic, expected=known.source_id, found=found)
 
 
 async def check_partitions(clients: Clients, kafka: Any, group: str, topic: str) -> int:
-    """Return the topic's number of partitions. `kafka`: the group's aiokafka consumer.
+    """Return the topic's partition count. `kafka` is the group's aiokafka consumer.
 
-    Raises: SourceGrown if the group has committed while there were fewer; KafkaError, OSError, TimeoutError.
+    Raises: SourceGrown if the group has committed while there were fewer partitions; KafkaError, OSError, TimeoutError.
     """
     admin = clients.admin()
     await admin.start()
@@ -55,9 +55,9 @@ async def check_partitions(clients: Clients, kafka: Any, group: str, topic: str)
 
 
 async def watch_sources(app: Any) -> None:
-    """Look at the sources every `source_look_seconds`; stop the worker when one was recreated or got more partitions.
+    """Check the sources every `source_look_seconds`; stop the worker when one was recreated or got more partitions.
 
-    aiokafka goes on in either without a word.
+    In either case aiokafka itself carries on without an error.
     """
     while True:
         await asyncio.sleep(app.engine.source_look_seconds)
@@ -66,12 +66,12 @@ async def watch_sources(app: Any) -> None:
         except (SourceRecreated, SourceGrown) as error:
             app.consumer.stop_worker(error)
             return
-        except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker, or one that names none yet
+        except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker answers, or none is known yet
             continue
 
 
 async def look_at_sources(app: Any) -> None:
-    """Compare ids and numbers of partitions with those of the state.
+    """Compare the sources' ids and partition counts with those of the state.
 
     Raises: SourceRecreated, SourceGrown, KafkaError, OSError, TimeoutError.
     """

@@ -1,4 +1,4 @@
-"""Faust's tables on the engine: their storage is the batch's view over the partition's database."""
+"""Faust's tables on the engine; their storage is the batch's view of the partition's database."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
@@ -14,29 +14,29 @@ from afterword.streams.runtime.options import LIFE_CYCLE
 
 UNREAD, ABSENT = object(), object()
 STORE_URL = "eos://local"
-"""Has a host because `URL("eos://")` is falsy: Faust would silently use its memory store."""
+"""It has a host because `URL("eos://")` is falsy, for which Faust would silently use its memory store."""
 
 
 def _batch() -> Batch | None:
-    """Return the batch that is being handled; an at-least-once one has no tables."""
+    """Return the batch that is being handled, unless it is an at-least-once one, which has no tables."""
     batch = current_batch()
     return batch if batch is not None and batch.database is not None else None
 
 
 class Store(FaustStore):
-    """Shows the batch's changes over RocksDB in an agent, elsewhere a read-only view of the committed state."""
+    """Shows the batch's changes on top of RocksDB inside an agent; elsewhere, a read-only view of committed state."""
 
     logger = LIFE_CYCLE
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if self.key_type is bytes and self.key_serializer == "raw":  # without Faust's codec layers
+        if self.key_type is bytes and self.key_serializer == "raw":  # skip Faust's codec layers
             self._encode_key = self._decode_key = _same
         if self.value_type is bytes and self.value_serializer == "raw":
             self._encode_value = self._decode_value = _same
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Look up once, where `key in store` and `store[key]` would look up twice."""
+        """Look up once; `key in store` followed by `store[key]` would look up twice."""
         value = self._find(key)
         return default if value is GONE else value
 
@@ -65,14 +65,14 @@ class Store(FaustStore):
             return
         overlay = batch.tables[self.table_name]
         if self._stored(batch, overlay, key) is GONE:
-            overlay.changed.pop(key, None)  # made and deleted in one batch: no change
+            overlay.changed.pop(key, None)  # created and deleted in one batch: no change
         else:
             overlay.changed[key] = GONE
 
     def __iter__(self) -> Iterator[Any]:
         batch = _batch()
         overlay = batch.tables[self.table_name] if batch else Overlay()
-        seen = overlay.read | overlay.changed  # a copy: rows that are read meanwhile enter the overlay too
+        seen = overlay.read | overlay.changed  # a copy, because rows read during the iteration enter the overlay too
         yield from [key for key, value in seen.items() if value is not GONE]
         for database in self._databases(batch):
             for raw in database.keys(self.table_name):
@@ -80,7 +80,7 @@ class Store(FaustStore):
                 if key not in seen and overlay.changed.get(key) is not GONE:
                     yield key
 
-    # Faust's mapping looks these up in a dictionary that this kind of store does not have
+    # Faust's mapping implements these with a dictionary that this kind of store does not have
     keys, values, items = Mapping.keys, Mapping.values, Mapping.items
     update, clear = MutableMapping.update, MutableMapping.clear
 
@@ -88,7 +88,7 @@ class Store(FaustStore):
         return sum(1 for _ in self)
 
     def changes(self, batch: Batch) -> list[tuple[bytes, bytes | None]]:
-        """Return the batch's changes of this table, encoded."""
+        """Return the batch's changes to this table, encoded."""
         overlay = batch.tables.get(self.table_name)
         if overlay is None:
             return []
@@ -106,7 +106,7 @@ class Store(FaustStore):
         return self._stored(batch, overlay, key) if found is UNREAD else found
 
     def _stored(self, batch: Batch, overlay: Overlay, key: Any) -> Any:
-        """Return the row as it was before the batch; the database is read once for each key."""
+        """Return the row as it was before the batch; the database is read once per key."""
         found = overlay.read.get(key, UNREAD)
         if found is UNREAD:
             raw = batch.database.get(self.table_name, self._encode_key(key))
@@ -122,7 +122,7 @@ class Store(FaustStore):
         return GONE
 
     def _drop_write(self, batch: Batch | None) -> None:
-        """Ignore a write while the partition is released. Raises: NotInAgent, BatchClosed."""
+        """Ignore the write if the partition is being released. Raises: NotInAgent, BatchClosed."""
         if batch is None:
             raise NotInAgent(table=self.table_name)
         batch.accepts(f"table {self.table_name}")
@@ -147,10 +147,10 @@ class Store(FaustStore):
 
 
 class Table(FaustTable):
-    """A Faust table without windows: keep a deadline in the row instead.
+    """A Faust table without windows; keep a deadline in the row instead.
 
-    `deadline` reads it from a row's encoded value; the agent gets a `Tick` when it has passed.
-    `source`: the one topic whose records change the table; needed only if the app has several.
+    `deadline` reads the deadline from a row's encoded value; when it has passed, the agent gets a `Tick`. `source` is
+    the one topic whose records change the table; it is needed only if the app has several sources.
     """
 
     logger = LIFE_CYCLE
@@ -163,17 +163,17 @@ class Table(FaustTable):
         super().__init__(app, **{**kwargs, "store": STORE_URL})
 
     def takes(self, topic: str) -> bool:
-        """Return whether records of that topic change this table."""
+        """Return whether records of this topic change the table."""
         return self._source in (None, topic)
 
     def __getitem__(self, key: Any) -> Any:
-        """Do as Faust's method, with one look-up instead of two."""
+        """Do what Faust's method does, with one look-up instead of two."""
         self.on_key_get(key)
         value = self.data.get(key, ABSENT)
         return self.__missing__(key) if value is ABSENT else value
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Do as Faust's method: the table's own default comes first."""
+        """Do what Faust's method does: the table's own default comes first."""
         if self.default is not None:
             return self[key]
         self.on_key_get(key)
@@ -191,7 +191,7 @@ class Table(FaustTable):
 
 
 class TableManager(FaustTableManager):
-    """Starts the tables; their changelogs are not subscribed to, because partitions recover themselves."""
+    """Starts the tables without subscribing to their changelogs, because partitions recover themselves."""
 
     logger = LIFE_CYCLE
 

@@ -1,4 +1,4 @@
-"""One Kafka transaction: outputs, changelog rows and the source offset, all or nothing."""
+"""One Kafka transaction: outputs, changelog rows and the source offset are committed together or not at all."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ TIMED_OUT = (TimeoutError, KafkaTimeoutError, RequestTimedOutError)
 STOP_SECONDS = 5.0
 CANCEL_SECONDS = 0.1
 MOST_REQUESTS = 10
-"""Requests of a producer that may be under way at a time: one to its coordinator, and one to each broker."""
+"""Most requests that a producer can have in flight: one to its coordinator and one to each broker."""
 RETRY_BACKOFF_MS = 10
 """Kafka 4 answers the first produce of a transaction with a retriable error while it verifies the transaction."""
 
@@ -39,47 +39,49 @@ Row = tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes]]]
 """Key, value, timestamp in milliseconds, headers."""
 TRACEPARENT = "traceparent"
 MAX_LINKS = 32
-"""Links of a span: collectors refuse spans that are too large."""
+"""Most links of a span, because collectors refuse spans that are too large."""
 W3C = TraceContextTextMapPropagator()
 LEAST_BYTES = 64 * 1024
 GROW_AFTER = 8
-"""Commits after which slices are doubled; doubled itself whenever larger slices time out again."""
+"""After this many commits the slices are doubled. The number itself doubles each time that larger slices time out
+again."""
 LONGEST_GROWTH = 1024
 
 
 def transactional_id(app_id: str, source: TopicPartition) -> str:
-    """Name the writer of a source partition: another one for every other app, topic or partition.
+    """Name the writer of a source partition; the name is unique to the app, topic and partition.
 
-    A hyphen of the topic becomes `~`, which no topic's name has: so the last two hyphens separate the parts. It begins
-    with `{app_id}-`, as the rights of the app's user do.
+    A hyphen in the topic becomes `~`, which is in no topic's name, so the last two hyphens separate the parts. The name
+    begins with `{app_id}-`, like the rights of the app's Kafka user.
     """
     return f"{app_id}-{source.topic.replace('-', '~')}-{source.partition}"
 
 
 class Slices:
-    """Sizes of the transactions of one partition; outlives its sessions.
+    """The sizes of one partition's transactions; it outlives the partition's sessions.
 
-    A slice on which the agent fails is halved until the failing record is alone. One whose commit timed out is retried
-    at half its size, in records and in bytes, and later slices grow again step by step.
+    A slice on which the agent fails is halved until the failing record is alone. A slice whose commit timed out is
+    retried at half its size, in records and in bytes, and later slices grow again step by step.
 
-    `most`: records, or keys that are due. `most_bytes`: of the records; of what they send, where they are finished
-    before (at least once). `most_written`: bytes of what the agent writes, which it reads from `Batch.most_bytes`.
+    `most` limits the records, or the due keys. `most_bytes` limits the bytes of the records or, where records finish
+    before they are committed (at least once), of what they send. `most_written` limits what the agent writes, through
+    `Batch.most_bytes`.
     """
 
     def __init__(self, most: int, most_bytes: int, most_written: int) -> None:
         self._limits = (most, most_bytes, most_written)
         self.most, self._most_bytes, self.most_written = self._limits
         self._suspects = 0
-        """Next records among which one fails."""
+        """One of this many next records fails."""
         self._start = most
-        """First size after a record failed alone: small, as more of them may follow."""
+        """Size of the first slice after a record failed alone: small, because more such records may follow."""
         self._good = 0
         self._grow_after = GROW_AFTER
         self._has_grown = False
-        """True once slices have grown since the last commit that timed out."""
+        """True if slices have grown since the last commit that timed out."""
 
     def take(self, sizes: Iterable[int]) -> int:
-        """Return how many of the next records make a slice, at least one. `sizes`: their bytes; not all are read."""
+        """Return how many of the next records make a slice, at least one. `sizes` yields their bytes."""
         most = min(self.most, self._start)
         if self._suspects:
             most = min(most, max(1, self._suspects // 2))
@@ -92,7 +94,7 @@ class Slices:
         return number
 
     def committed(self, number: int) -> None:
-        """Note a slice of so many records that is done."""
+        """Note that a slice of `number` records is committed."""
         self._suspects = max(0, self._suspects - number)
         self._start = min(self._limits[0], 2 * self._start)
         self._good += 1
@@ -104,14 +106,14 @@ class Slices:
             self.most, self._most_bytes, self.most_written = (min(limit, 2 * size) for limit, size in sizes)
 
     def agent_failed(self, number: int) -> None:
-        """Note a slice on which the agent failed: one of so many records is at fault. One record alone is passed."""
+        """Note that the agent failed on a slice of `number` records; a single record counts as done with."""
         if number > 1:
             self._suspects = number
         else:
             self._suspects, self._start = 0, 1
 
     def timed_out(self, number: int, read: int, written: int) -> None:
-        """Note a slice whose commit timed out. `read`, `written`: its bytes."""
+        """Note that the commit of a slice timed out. `read` and `written` are its bytes."""
         if self._has_grown:
             self._grow_after = min(LONGEST_GROWTH, 2 * self._grow_after)
         self._good, self._has_grown = 0, False
@@ -128,10 +130,11 @@ class Slices:
 async def in_time(
     options: Options, slices: Slices, where: str, number: int, sizes: Callable[[], tuple[int, int]]
 ) -> AsyncIterator[None]:
-    """Bound the time of a commit of `number` records or keys; after a timeout, the next one is half as large.
+    """Limit the time for a commit of `number` records or keys; after a timeout, the next one is half as large.
 
-    The coordinator aborts a transaction that takes longer than it may: its producer is fenced, and the error does not
-    say why. So every error after that time counts as a timeout. `sizes`: bytes read and written, asked for only then.
+    The coordinator aborts a transaction that takes too long. Its producer is then fenced, and the error does not say
+    why, so every error after that time counts as a timeout. `sizes` returns the bytes read and written, and is called
+    only then.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -148,9 +151,9 @@ async def in_time(
 
 
 class TransactionalProducer:
-    """The only writer for one source partition: opening it fences earlier owners.
+    """The only writer for one source partition; opening it fences earlier owners.
 
-    Nothing is aborted here: after a failure it is closed, and opening the next one ends the transaction.
+    It never aborts a transaction. After a failure it is closed, and opening the next one ends the transaction.
     """
 
     def __init__(self, transactional_id: str, clients: Clients, options: Options) -> None:
@@ -167,15 +170,15 @@ class TransactionalProducer:
         self._tracer = options.tracer
 
     async def open(self, timeout_seconds: float) -> None:
-        """Fence earlier owners: they cannot commit after this. Raises: KafkaError, TimeoutError."""
+        """Fence earlier owners, so that they can no longer commit. Raises: KafkaError, TimeoutError."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._producer.start()
-        except AssertionError as error:  # raised by aiokafka if a starting broker names no broker, not even itself
+        except AssertionError as error:  # from aiokafka, if a broker that is starting names no broker at all
             raise KafkaConnectionError("no broker is known") from error
 
     async def close(self) -> None:
-        """Close within `STOP_SECONDS`: a broker that is down must not delay a partition that moves."""
+        """Close within `STOP_SECONDS`, because a broker that is down must not delay a partition that moves."""
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 await self._producer.stop()
@@ -183,9 +186,9 @@ class TransactionalProducer:
             await self._abandon()
 
     async def _abandon(self) -> None:
-        """Close what a producer has left that could not be stopped: else its tasks, its batches and sockets stay.
+        """Close what remains of a producer that could not be stopped; else its tasks, batches and sockets would stay.
 
-        aiokafka's `stop` waits until everything is delivered, and its sending task, when it is cancelled, for its
+        aiokafka's `stop` waits until everything is delivered, and its sending task, even when cancelled, for its
         requests.
         """
         producer = self._producer
@@ -194,7 +197,7 @@ class TransactionalProducer:
         for _ in range(MOST_REQUESTS):
             if sending is None or sending.done():
                 break
-            sending.cancel()  # from the second time on it cancels the request that it waits for
+            sending.cancel()  # from the second time on, this cancels the request that the task is waiting for
             await asyncio.wait([sending], timeout=CANCEL_SECONDS)
         accumulator = producer._message_accumulator  # noqa: SLF001 – see above
         for batch in (*chain(*accumulator._batches.values()), *accumulator._pending_batches):  # noqa: SLF001 – see above
@@ -217,10 +220,10 @@ class TransactionalProducer:
         source_id: str = "",
         partitions: int = 0,
     ) -> dict[TopicPartition, int]:
-        """Commit all of it; return the offset of the bookmark in each changelog. Raises: KafkaError, ChangelogReplaced.
+        """Commit everything, and return the offset of the bookmark in each changelog.
 
-        `previous`: offsets of the bookmarks before. `source_id`: of the source topic, if it is known. `partitions`: the
-        source's number of partitions; 0: not known.
+        `previous` has the offsets of the previous bookmarks. `source_id` is the source topic's id, if known.
+        `partitions` is the source's partition count; 0 means unknown. Raises: KafkaError, ChangelogReplaced.
         """
         with commit_span(self._tracer, group, outputs):
             sent = await self._begin(outputs)
@@ -240,10 +243,11 @@ class TransactionalProducer:
     async def commit_outputs(
         self, outputs: Collection[Output], offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str
     ) -> None:
-        """Commit the outputs and what the group has finished. Raises: KafkaError."""
+        """Commit the outputs and the group's offsets. Raises: KafkaError."""
         with commit_span(self._tracer, group, outputs):
             sent = await self._begin(outputs)
-            # offsets later: a broker that checks both at once refuses one of them, which is sent again after a pause
+            # offsets come later: a broker that checks both at once refuses one of them, which is resent only after a
+            # pause
             await asyncio.gather(*[batch.arrived() for batch in sent])
             await self._end(sent, offsets, group)
 
@@ -262,7 +266,7 @@ class TransactionalProducer:
         await self._producer.commit_transaction()
 
     async def _send(self, target: TopicPartition, rows: Iterable[Row]) -> list["_Sent"]:
-        """Send in batches that are built here: `AIOKafkaProducer.send` costs several times as much for each record."""
+        """Send in batches that are built here: `AIOKafkaProducer.send` costs several times as much per record."""
         sent: list[_Sent] = []
         builder = self._producer.create_batch()
         for key, value, timestamp, headers in rows:
@@ -275,15 +279,15 @@ class TransactionalProducer:
 
     async def _submit(self, builder: Any, target: TopicPartition) -> "_Sent":
         count = builder.record_count()
-        await asyncio.sleep(0)  # to build and check half a megabyte takes long on a slow machine
+        await asyncio.sleep(0)  # building and checksumming half a megabyte takes long on a slow machine
         future = await self._producer.send_batch(builder, target.topic, partition=target.partition)
         future.add_done_callback(_retrieved)
         return _Sent(future, count, target.topic)
 
     async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
         grouped: dict[TopicPartition, list[Row]] = {}
-        partitions: dict[str, list[int]] = {}  # of this commit only: a topic may get more
-        chosen: dict[tuple[str, bytes], int] = {}  # to hash a key takes 5 µs, and many come several times
+        partitions: dict[str, list[int]] = {}  # for this commit only, because a topic may get more
+        chosen: dict[tuple[str, bytes], int] = {}  # hashing a key takes 5 µs, and many keys repeat
         for output in outputs:
             topic, key, partition = output.topic, output.key, output.partition
             if partition is None and key is not None:
@@ -306,7 +310,7 @@ class _Sent:
     topic: str
 
     async def arrived(self) -> None:
-        """Wait for the broker's answer. Raises: KafkaError, with a note of the topic: the answer does not name it."""
+        """Wait for the broker's answer. Raises: KafkaError with a note of the topic, which the answer does not name."""
         try:
             await self.delivered
         except KafkaError as error:
@@ -318,7 +322,7 @@ class _Sent:
 
 
 async def require_outputs(clients: Clients, topics: Iterable[str]) -> None:
-    """Check that the topics exist: a producer only waits for metadata of one that does not. Raises: OutputMissing."""
+    """Check that the topics exist; a producer would wait for the metadata of a missing one. Raises: OutputMissing."""
     admin = clients.admin()
     await admin.start()
     try:
@@ -331,7 +335,7 @@ async def require_outputs(clients: Clients, topics: Iterable[str]) -> None:
 
 
 def _retrieved(done: asyncio.Future[Any]) -> None:
-    """Retrieve the result: after a failed commit nobody awaits the rest, and asyncio would log each as an error."""
+    """Retrieve the result. After a failed commit nobody awaits the rest, and asyncio would log each as an error."""
     if not done.cancelled():
         done.exception()
 
@@ -344,7 +348,7 @@ def _with_bookmark(changes: Iterable[RowChange], bookmark: Bookmark, headers: He
 
 @contextmanager
 def commit_span(tracer: Tracer, group: str, outputs: Iterable[Output]) -> Iterator[None]:
-    """Open a span around the transaction of these outputs, if some carry a sampled `traceparent`, which it links.
+    """Open a span around the transaction if some outputs carry a sampled `traceparent`; the span links to these traces.
 
     Attributes are named as in the semantic conventions 1.37.0 (messaging, error).
     """
@@ -373,7 +377,7 @@ def commit_span(tracer: Tracer, group: str, outputs: Iterable[Output]) -> Iterat
 
 
 def sampled_traces(outputs: Iterable[Output]) -> list[SpanContext]:
-    """Read each sampled trace of the outputs once."""
+    """Return the outputs' sampled traces, each once."""
     found = {trace.trace_id: trace for output in outputs if (trace := _trace_of(output.headers)).trace_flags.sampled}
     return list(found.values())
 

@@ -1,6 +1,6 @@
-"""The engine as Faust sees it: a transport with the scheme `eos://`, with its consumer and its producer.
+"""The engine as Faust sees it: a transport with the scheme `eos://`, including its consumer and its producer.
 
-Membership of the group and callbacks into the app are Faust's; fetching and commits belong to the partitions.
+Faust handles group membership and the callbacks into the app; fetching and committing belong to the partitions.
 """
 
 import asyncio
@@ -33,18 +33,19 @@ log = structlog.get_logger()
 
 FETCH_MAX_WAIT_MS = 200
 UNKNOWN_OFFSET = -1
-"""Offset of a record in a batch: it has none before the commit."""
+"""Stands for the offset of a record in a batch, which has none before the commit."""
 
 Partition = ExactlyOncePartition | AtLeastOncePartition
 HANDOVER_SECONDS = 1.0
-"""Time to close a partition that may have another owner: a begun batch is seldom finished then, as that one ends it."""
+"""Time to close a partition that may already have another owner. A begun batch seldom finishes in it, because the new
+owner ends its transaction."""
 
 
 NO_GENERATION = -1
 
 
 class Consumer(base.Consumer):
-    """Faust's consumer, on one aiokafka consumer and one task for each partition."""
+    """Faust's consumer, built on one aiokafka consumer and one task per partition."""
 
     logger = LIFE_CYCLE
 
@@ -58,7 +59,7 @@ class Consumer(base.Consumer):
         self.in_group = asyncio.Event()
         """Set while the worker is in its group and no rebalance is under way."""
         self.handled = 0
-        """Number of finished records of all partitions (at-least-once)."""
+        """Number of finished records in all partitions (at-least-once)."""
         self._crashing: asyncio.Future[None] | None = None
 
     # -- life cycle
@@ -71,7 +72,7 @@ class Consumer(base.Consumer):
             group_instance_id=conf.consumer_group_instance_id,
             isolation_level="read_committed",
             enable_auto_commit=False,
-            auto_offset_reset="none",  # a position out of range is an error of its partition: never a silent jump
+            auto_offset_reset="none",  # a position out of range is an error of its partition, never a silent jump
             session_timeout_ms=int(conf.broker_session_timeout * 1000),
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
             rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
@@ -84,7 +85,7 @@ class Consumer(base.Consumer):
         await self.kafka.start()
 
     async def wait_empty(self) -> None:
-        """Drain; the app calls this when it stops, before the agents are cancelled."""
+        """Drain. The app calls this when it stops, before the agents are cancelled."""
         await self.release(self.partitions, self.app.engine.drain_seconds)
 
     async def on_stop(self) -> None:
@@ -98,7 +99,7 @@ class Consumer(base.Consumer):
         await asyncio.gather(*[partition.stop(within_seconds) for partition in partitions])
 
     def take(self, sources: Iterable[TopicPartition]) -> None:
-        """Open the partitions; each recovers in its own task, so that none delays the rebalance."""
+        """Open the partitions. Each recovers in its own task, so that none delays the rebalance."""
         self._was_assigned = True
         self.in_group.set()
         if not self.app.should_stop:
@@ -120,7 +121,7 @@ class Consumer(base.Consumer):
             self.stop_worker(error)
 
     def stop_worker(self, error: BaseException) -> None:
-        """Crash the app: the worker drains, and exits with this error."""
+        """Crash the app: the worker drains and exits with this error."""
         name = getattr(error, "error_type", type(error).__name__)
         log.error("partition_failed", stage="engine", error_type=name, error=described(error))
         self._crashing = asyncio.ensure_future(self.app.crash(error))
@@ -129,7 +130,7 @@ class Consumer(base.Consumer):
         """Fail the agent's batch, or stop the worker; Faust calls this in the task of an agent that raised."""
         batch, event = current_batch(), current_event()
         if event is not None and isinstance(event.message, ConcurrentMessage):
-            # nothing would finish the agent's record: the offset would stand still unnoticed
+            # nothing else would finish the agent's record, and the offset would stand still unnoticed
             self.stop_worker(AgentFailed(where=str(event.message), cause=exc))
         elif batch is not None:
             batch.fail(exc)
@@ -175,7 +176,7 @@ class Consumer(base.Consumer):
 
     @property
     def works_on(self) -> bool:
-        """True if its partitions need not be released before a rebalance."""
+        """True if partitions keep working during a rebalance instead of being released before it."""
         return not any(isinstance(partition, AtLeastOncePartition) for partition in self.partitions.values())
 
     @property
@@ -212,7 +213,7 @@ class Consumer(base.Consumer):
         return partition if partition is not None else self.app.producer.key_partition(topic, key).partition
 
     async def ends(self, sources: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the ends of the partitions; with none given, only check that a broker answers. Raises: KafkaError."""
+        """Return the partitions' end offsets; without any, only check that a broker answers. Raises: KafkaError."""
         if self.kafka is None:
             return {}
         asked = list(sources)
@@ -223,7 +224,7 @@ class Consumer(base.Consumer):
     async def create_topic(self, *args: Any, **kwargs: Any) -> None:
         await self.app.producer.create_topic(*args, **kwargs)
 
-    # -- Faust's own fetching, acknowledging and committing: unused
+    # -- Faust's own fetching, acknowledging and committing, which are unused
 
     def close(self) -> None: ...
 
@@ -255,10 +256,10 @@ class Consumer(base.Consumer):
 
 
 class EngineProducer(driver.Producer):
-    """Faust's producer: in an agent a send joins the batch of its event, elsewhere it goes out at once.
+    """Faust's producer. Inside an agent, a send joins the batch of its event; elsewhere it goes out at once.
 
-    After a delivery that failed, aiokafka's producer is replaced: it has given the failed records sequence numbers that
-    the broker never saw, so that everything after them in their partition would be out of order for ever.
+    After a failed delivery, aiokafka's producer is replaced. It has given the failed records sequence numbers that the
+    broker never saw, so everything that it sends to their partition afterwards would be out of order for ever.
     """
 
     logger = LIFE_CYCLE
@@ -301,7 +302,7 @@ class EngineProducer(driver.Producer):
         return future
 
     async def _send_now(self, *record: Any) -> Any:
-        """Send outside of a batch. Raises: KafkaError, also while the worker is stopping; ProducerSendError."""
+        """Send outside a batch. Raises: ProducerSendError; KafkaError, also while the worker is stopping."""
         try:
             producer = await self._working()
             delivered = await super().send(*record)
@@ -317,7 +318,7 @@ class EngineProducer(driver.Producer):
             log.warning("producer_failed", stage="produce", error_type=type(error).__name__)
 
     async def _working(self) -> Any:
-        """Return the current producer, a new one if the last is broken. Raises: NotReady, KafkaError."""
+        """Return the current producer, or a new one if the last is broken. Raises: NotReady, KafkaError."""
         async with self._replacing:
             producer = self._ensure_producer()
             if not self._broken:
@@ -325,12 +326,12 @@ class EngineProducer(driver.Producer):
             fresh = self._new_producer()
             try:
                 await fresh.start()
-                self._ensure_producer()  # not stopped meanwhile
+                self._ensure_producer()  # raises if the worker was stopped in the meantime
                 self._producer, self._broken = fresh, False
             finally:
                 if self._producer is not fresh:
                     await fresh.stop()
-        # what it has accepted is still delivered, or fails
+        # records that the old producer has accepted are still delivered, or fail
         retiring = asyncio.create_task(_retire(producer))
         self._retiring.add(retiring)
         retiring.add_done_callback(self._retiring.discard)
@@ -389,25 +390,25 @@ def _as_list(headers: Any) -> Headers:
 
 
 def assignor_of_its_own(*, sticky: bool) -> type[AbstractPartitionAssignor]:
-    """Return the assignor of one consumer: a class of its own, because aiokafka keeps a member's claims on the class.
+    """Return an assignor class for one consumer. Each needs its own, as aiokafka keeps a member's claims on the class.
 
-    Partitions with state stay with their worker as far as balance allows. Without state they are shared out by turns:
-    the sticky assignor balances all topics together, and would give one of two workers all of the first topic.
+    Partitions with state stay with their worker as far as balance allows. Partitions without state are assigned round
+    robin: the sticky assignor balances all topics together, and could give one of two workers all of the first topic.
     """
     return type("Assignor", (StickyPartitionAssignor if sticky else RoundRobinPartitionAssignor,), {})
 
 
 class KeptPositions(SubscriptionState):
-    """aiokafka's state of a subscription, whose partitions keep their positions over a rebalance.
+    """aiokafka's subscription state, in which partitions keep their positions across a rebalance.
 
-    aiokafka itself returns no record while one is under way, and forgets every position at its end.
+    aiokafka itself returns no records during a rebalance, and forgets every position at its end.
     """
 
     def begin_reassignment(self) -> None:
-        """Do nothing: until the next assignment the last one holds."""
+        """Do nothing: the last assignment holds until the next one."""
 
     def assign_from_subscribed(self, assignment: Iterable[TopicPartition]) -> None:
-        """Set the assignment; partitions of the last one keep what is known of them."""
+        """Set the assignment; partitions that stay keep their state."""
         before = self.subscription.assignment
         super().assign_from_subscribed(assignment)
         after = self.subscription.assignment
@@ -418,12 +419,12 @@ class KeptPositions(SubscriptionState):
 
 
 class RebalanceListener(ConsumerRebalanceListener):
-    """Gives up what was given away, and opens what is new; each partition recovers by itself after it.
+    """Closes partitions that were given away and opens new ones; each partition recovers by itself afterwards.
 
     The protocol is Kafka's eager one, in which all members ask to join before any of them knows what it keeps.
-    Partitions that stay go on working meanwhile: whoever opens a partition fences its earlier owner, and
-    TxnOffsetCommit as aiokafka sends it carries no generation of the group. Only partitions whose records are handled
-    at least once are released first: their records in hand would be handled again elsewhere.
+    Partitions that stay keep working in the meantime: whoever opens a partition fences its earlier owner, and
+    `TxnOffsetCommit`, as aiokafka sends it, carries no group generation. Only partitions whose records are handled at
+    least once are released first, because their records in hand would be handled again elsewhere.
     """
 
     def __init__(self, consumer: Any) -> None:
@@ -432,16 +433,16 @@ class RebalanceListener(ConsumerRebalanceListener):
         self._generation = NO_GENERATION
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Prepare for a rebalance: any partition may move in it."""
+        """Prepare for a rebalance, in which any partition may move."""
         consumer, app = self._consumer, self._consumer.app
         self._began = time.monotonic()
         consumer.in_group.clear()
         if consumer.works_on:
             app.on_rebalance_start()
-            # one that is being opened now might fence its next owner
+            # a partition that is being opened now might fence its next owner
             await consumer.release([s for s, p in consumer.partitions.items() if not p.ready], HANDOVER_SECONDS)
             return
-        # the agent skips what it has not begun: the partition and its state are about to be closed
+        # the agent skips records that it has not begun, because the partition and its state are about to be closed
         app.consumer_generation_id += 1
         await consumer.release(consumer.partitions, app.engine.revoke_drain_seconds)
         app.on_rebalance_start()
@@ -459,7 +460,7 @@ class RebalanceListener(ConsumerRebalanceListener):
             await app.on_partitions_revoked.send({TP(*source) for source in left})
         await consumer.on_partitions_assigned({TP(*source) for source in sources}, app.consumer_generation_id)
         consumer.resume_flow()
-        if not app.flow_control.is_active():  # to resume it clears the agents' queues
+        if not app.flow_control.is_active():  # resuming it clears the agents' queues
             app.flow_control.resume()
         app.on_rebalance_end()
         consumer.take(new)
@@ -469,7 +470,7 @@ class RebalanceListener(ConsumerRebalanceListener):
         log.info("rebalanced", app=app.conf.id, seconds=round(seconds, 3), **numbers)
 
     def _follows_the_last_generation(self) -> bool:
-        """Note the group's generation; return whether no generation was missed, in which others had our partitions."""
+        """Note the group's generation; return whether no generation was missed in which others had our partitions."""
         consumer, before = self._consumer, self._generation
         self._generation = int(consumer.kafka._coordinator.generation)  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
         if issubclass(consumer.assignor, StickyPartitionAssignor):

@@ -1,7 +1,7 @@
 """Stops a worker that runs without progress, so that its supervisor starts it again.
 
-A worker must reach the broker, be in its group, and advance each partition with unread or uncommitted records. Each of
-these duties has a mark that changes with progress. A mark that stays the same for too long is a stall.
+A worker must reach the broker, be in its group, and advance each partition that has unread or uncommitted records. Each
+of these duties has a mark that changes with progress. If a mark stays the same for too long, the worker has stalled.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ log = structlog.get_logger()
 BROKER = "the brokers do not answer"
 GROUP = "the worker is not in its consumer group"
 LOOKS = 12
-"""Number of looks within the limit."""
+"""Number of checks within the time limit."""
 LONGEST_PAUSE_SECONDS = 5.0
 LONGEST_ANSWER_SECONDS = 15.0
 
 
 def stalls_before(file: Path) -> int:
-    """Return how many stalls have ended this worker's processes, as `remember_stall` wrote it; 0 if nobody can tell."""
+    """Return how many stalls have ended this worker's processes, as counted by `remember_stall`; 0 if unknown."""
     with suppress(OSError, ValueError):
         return max(0, int(file.read_text()))
     return 0
 
 
 def remember_stall(file: Path) -> None:
-    """Count one more for the next process of this worker: nobody may read the metrics of this one any more.
+    """Count one more stall in the file for the worker's next process: the metrics of this one may never be read again.
 
     Raises: OSError.
     """
@@ -43,16 +43,16 @@ def remember_stall(file: Path) -> None:
 
 
 class Mark(NamedTuple):
-    """Progress of one duty. `handling`: it is in the hands of the agent, which may take longer, or wait."""
+    """Progress of one duty. `handling`: the agent has the work, and may take longer or wait for a dependency."""
 
     value: object = None
     handling: bool = False
 
 
 class Watch:
-    """Decides what has stalled, without a clock of its own.
+    """Decides what has stalled; the caller passes the time in.
 
-    A gap between two looks counts as at most `longest_gap_seconds`: in a longer one the whole process was suspended or
+    A gap between two checks counts as at most `longest_gap_seconds`: in a longer gap the whole process was suspended or
     starved, and could not have made progress.
     """
 
@@ -63,7 +63,7 @@ class Watch:
         self._unchanged: dict[str, tuple[Mark, float]] = {}
 
     def look(self, to_do: Mapping[str, Mark], now: float) -> str | None:
-        """Return the duty without progress for too long, if any. `now`: seconds of a monotonic clock."""
+        """Return a duty that made no progress for too long, if any. `now` is in seconds of a monotonic clock."""
         gap = 0.0 if self._looked is None else min(now - self._looked, self._longest_gap)
         self._looked = now
         self._unchanged = {what: (mark, self._seconds(what, mark, gap)) for what, mark in to_do.items()}
@@ -76,7 +76,10 @@ class Watch:
 
 
 class Watchdog:
-    """Checks a worker at intervals; `waits` returns whether its agent waits for a dependency, and reports it itself."""
+    """Checks a worker at intervals.
+
+    `waits` returns whether the agent is waiting for a dependency, which it reports itself.
+    """
 
     def __init__(self, app: Any, waits: Callable[[], bool]) -> None:
         limit = app.engine.watchdog_seconds
@@ -121,7 +124,7 @@ class Watchdog:
         try:
             async with asyncio.timeout(self._answer):
                 to_do: dict[str, Mark] = await partition.to_do(end)
-        except (IllegalStateError, TimeoutError):  # it is being released at this moment
+        except (IllegalStateError, TimeoutError):  # the partition is being released at this moment
             return {}
         waits = self._waits()
         return {what: mark for what, mark in to_do.items() if not (mark.handling and waits)}

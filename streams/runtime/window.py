@@ -1,8 +1,9 @@
-"""Window of a partition: which record may be handed over next. Decisions, without I/O.
+"""The window of a partition, which decides, without I/O, which record may be handed over next.
 
-A window reaches from the first unfinished record to the next one to read. Records of one key are handed over one after
-the other; while one is being handled, the others wait, and records of other keys overtake them. Few of those that wait
-are kept in memory: of the rest only the offset is, and the record is read again when its turn comes.
+It reaches from the first unfinished record to the next one to read. Records with the same key are handed over one after
+the other; while one of them is being handled, the others wait, and records with other keys overtake them. Only a few
+waiting records are kept in memory. For the rest the window keeps the offset, and they are read again when their turn
+comes.
 """
 
 from collections import OrderedDict, deque
@@ -20,35 +21,35 @@ class _Place(NamedTuple):
 
 
 class Window(Generic[R]):
-    """Unfinished records of one partition, at most `most` of them in memory.
+    """The unfinished records of one partition, at most `most` of them in memory.
 
-    `width`: how far beyond the first unfinished record one may be handed over (see `progress.reach`). All that is
-    finished therefore always fits into a commit, and nothing that is finished has to wait for it.
+    A record may be handed over only up to `width` beyond the first unfinished one (see `progress.reach`). So all
+    finished offsets always fit into a commit, and no finished record has to wait for its commit.
     """
 
     def __init__(self, most: int, width: int) -> None:
         self._most = most
         self._width = width
         self.next = -1
-        """Offset of the next record to read; −1: not known yet."""
+        """Offset of the next record to read; −1 if it is not known yet."""
         self._unfinished: OrderedDict[int, _Place] = OrderedDict()
         """Unfinished records by offset, ascending."""
         self._running: dict[int, Hashable] = {}
-        """Keys of the records that were handed over."""
+        """The keys of the records that are handed over, by offset."""
         self._queues: dict[Hashable, deque[int]] = {}
-        """Offsets of each key that wait behind the one that runs."""
+        """For each key, the offsets that wait behind the record being handled."""
         self._kept: dict[int, R] = {}
-        """Those of them that are in memory."""
+        """The waiting records that are in memory, by offset."""
         self._missed: dict[int, Hashable] = {}
-        """Keys of those whose turn has come, and that have to be read again."""
+        """The keys of records whose turn has come but that must be read again, by offset."""
         self._beyond: set[int] = set()
-        """Finished offsets, from that of the last commit on."""
+        """Finished offsets at or above the last commit's offset."""
 
-    # -- what there is to do
+    # -- what remains to be done
 
     @property
     def lowest(self) -> int:
-        """Offset below which every record is finished."""
+        """The offset below which every record is finished."""
         return next(iter(self._unfinished), self.next)
 
     @property
@@ -62,52 +63,53 @@ class Window(Generic[R]):
 
     @property
     def room(self) -> int:
-        """Number of records that may be handed over in addition."""
+        """How many more records may be handed over."""
         return self._most - len(self._running)
 
     @property
     def is_full(self) -> bool:
-        """Nothing further may be read before the first unfinished record is finished."""
+        """True if nothing more may be read until the first unfinished record is finished."""
         return not self.fits(self.next)
 
     def fits(self, offset: int) -> bool:
         return not self._unfinished or offset <= self.lowest + self._width
 
     def to_read_again(self) -> int | None:
-        """Return the first offset whose turn has come, and whose record is not in memory."""
+        """Return the first offset whose turn has come but whose record is not in memory."""
         return min(self._missed, default=None)
 
     def missed_before(self, offset: int) -> Iterator[int]:
-        """Yield what is to be read again and lies before that offset, also what is next after one of these is lost."""
+        """Yield the offsets below `offset` that must be read again, and go on as the caller loses them."""
         while (missed := self.to_read_again()) is not None and missed < offset:
             yield missed
 
     @property
     def has_spilled(self) -> bool:
-        """Some records wait that are not in memory."""
+        """True if some waiting records are not in memory."""
         return len(self._unfinished) > len(self._running) + len(self._kept)
 
     def progress(self, without: Collection[int] = frozenset()) -> Progress:
-        """Return what is finished. `without`: offsets to be left out, though they are finished.
+        """Return what is finished, leaving out the offsets in `without`.
 
-        It fits into a commit if these finished after all others: nothing is handed over that is too far beyond them.
+        The result fits into a commit if those offsets finished last, because no record is handed over too far beyond
+        them.
         """
         lowest = self.lowest
-        while lowest in self._beyond:  # an earlier owner has finished it, and it is not read yet
+        while lowest in self._beyond:  # an earlier owner has finished this record, and it has not been read yet
             lowest += 1
         lowest = min(lowest, *without) if without else lowest
         return Progress(lowest, frozenset(o for o in self._beyond if o > lowest and o not in without))
 
     def committed(self, progress: Progress) -> None:
-        """Forget the finished offsets below that of a commit, those that an earlier owner has finished included.
+        """Forget the finished offsets below a commit's offset, including those that an earlier owner finished.
 
-        These may not be read yet, and need not be any more.
+        The latter may not have been read yet, and need not be.
         """
         self.advance(progress.offset)
         self._beyond = {offset for offset in self._beyond if offset >= progress.offset}
 
     def learn(self, progress: Progress) -> None:
-        """Take in what the group has committed: by an earlier owner, or by one that had the partition meanwhile."""
+        """Learn what the group has committed through an earlier owner, or one that had the partition in between."""
         self.advance(progress.offset)
         self._beyond |= progress.beyond
         for offset in [offset for offset in self._unfinished if progress.covers(offset)]:
@@ -115,15 +117,15 @@ class Window(Generic[R]):
             self._kept.pop(offset, None)
 
     def advance(self, offset: int) -> None:
-        """Go on reading at that offset, or where it is if that is later: nothing is left to read before it."""
+        """Continue reading at this offset unless `next` is already beyond it; no record before it is left to read."""
         self.next = max(self.next, offset)
 
-    # -- what happens; each returns the records that are to be handed over now, with their offsets
+    # -- events; each method returns the records to hand over now, with their offsets
 
     def add(self, offset: int, key: Hashable, record: R, timestamp_ms: int = 0) -> list[tuple[int, R]]:
-        """Take the record that was read next. `key`: records of one are in order; None is no key.
+        """Add the record that was read next. Records with the same `key` run in order; None means unordered.
 
-        One from before `next` is passed over: another owner has finished it since it was fetched.
+        A record from before `next` is skipped: another owner has finished it since it was fetched.
         """
         if offset < self.next:
             return []
@@ -140,7 +142,7 @@ class Window(Generic[R]):
         return self._run(offset, key, record)
 
     def add_again(self, offset: int, record: R) -> list[tuple[int, R]]:
-        """Take a record that was read again."""
+        """Add a record that was read again."""
         if offset in self._missed:
             key = self._missed.pop(offset)
             return self._run(offset, key, record) if offset in self._unfinished else self._turn(key)
@@ -156,14 +158,14 @@ class Window(Generic[R]):
         return self._turn(key)
 
     def lose(self, offset: int) -> list[tuple[int, R]]:
-        """Give up a record that was to be read again, and does not exist any more."""
+        """Give up a record that should have been read again but no longer exists."""
         self._unfinished.pop(offset, None)
         return self._turn(self._missed.pop(offset))
 
     # -- helpers
 
     def _turn(self, key: Hashable) -> list[tuple[int, R]]:
-        """Choose the next record of that key."""
+        """Choose the key's next record."""
         queue = self._queues.get(key, deque())
         while queue:
             offset = queue.popleft()
@@ -178,7 +180,7 @@ class Window(Generic[R]):
     def _run(self, offset: int, key: Hashable, record: R) -> list[tuple[int, R]]:
         self._running[offset] = key
         if self._kept and len(self._running) + len(self._kept) > self._most:
-            self._kept.popitem()  # it is read again
+            self._kept.popitem()  # the record is read again when its turn comes
         return [(offset, record)]
 
     def _keep(self, offset: int, record: R) -> None:

@@ -1,4 +1,4 @@
-"""One worker process: start, watch, drain on SIGTERM."""
+"""One worker process: it starts, is watched, and drains on SIGTERM."""
 
 import asyncio
 import ctypes
@@ -29,28 +29,28 @@ from afterword.streams.runtime.watchdog import Watchdog, remember_stall
 log = structlog.get_logger()
 
 PARTITIONS = "partitions"
-"""Readiness condition: the worker is in its group, and each of its partitions is recovered."""
+"""Readiness condition: the worker is in its group and each of its partitions is recovered."""
 WATCH_SECONDS = 0.2
 START_SECONDS = 60.0
-"""Generous: connecting has its own timeout."""
+"""Generous, because connecting has its own timeout."""
 STOP_SECONDS = 4.0
-"""Time after the drain for leaving the group and closing connections, whether or not the broker answers."""
+"""Time after the drain to leave the group and close connections, whether or not the broker answers."""
 NAME = re.compile(r"(.+)-(\d+)")
 REMOVED = ".removed"
-"""Ending of a directory's name whose removal has begun."""
+"""Suffix of a directory that is being removed."""
 
 
 async def run(app: App, readiness: Readiness | None = None) -> None:
     """Run until SIGTERM or SIGINT, then drain and return. Raises: whatever made the app crash.
 
-    If the stop takes longer than `drain_seconds` and `STOP_SECONDS` together, the process exits: the next owner does
-    what was not committed. After a signal this includes all that the process closes after this returns.
+    If the stop takes longer than `drain_seconds` and `STOP_SECONDS` together, the process exits; the next owner does
+    whatever was not committed. After a signal, this time also covers whatever the process closes after this returns.
     """
     await run_together({PARTITIONS: app}, readiness or Readiness(PARTITIONS))
 
 
 async def run_together(apps: Mapping[str, App], readiness: Readiness) -> None:
-    """Run apps as `run` does, by their readiness conditions; one that crashes stops the others.
+    """Run several apps as `run` does, each given with its readiness condition; one that crashes stops the others.
 
     Raises: whatever made the first one crash.
     """
@@ -79,7 +79,7 @@ async def run_together(apps: Mapping[str, App], readiness: Readiness) -> None:
 
 
 class _Run:
-    """One app of a process. `conditions`: those of all its apps."""
+    """One app of a process. `conditions` are the readiness conditions of all apps in the process."""
 
     def __init__(
         self, app: App, condition: str, readiness: Readiness, timer: "StopTimer", conditions: frozenset[str]
@@ -91,7 +91,7 @@ class _Run:
         self._conditions = conditions
 
     async def until(self, ended: asyncio.Event) -> None:
-        """Run until the event is set, and set it when the app has crashed. Raises: whatever made it crash."""
+        """Run until the event is set, and set it if the app crashes. Raises: whatever made it crash."""
         app = self._app
         try:
             async with running(app):
@@ -113,7 +113,7 @@ class _Run:
             ended.set()
 
     async def _guard(self) -> None:
-        """Crash the app when it makes no progress."""
+        """Crash the app if it makes no progress."""
         app, readiness = self._app, self._readiness
         try:
             await Watchdog(app, lambda: bool(readiness.reasons.keys() - self._conditions)).run()
@@ -141,15 +141,16 @@ class _Run:
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Parameters of glibc's mallopt."""
 LARGE_BYTES = 256 * 1024
-"""An allocation that gets pages of its own, which go back to the system when it is freed."""
+"""An allocation of this size gets pages of its own, which go back to the system when it is freed."""
 
 
 def allocate_sparingly() -> None:
-    """Let all threads allocate from one arena, and keep little of what they free. Before there are threads.
+    """Let all threads allocate from one arena, and keep little of what they free. Call this before starting threads.
 
-    By default each thread has its own, and each of them keeps what it has once needed: 13 MB in a summarizer. Threads
-    of Python seldom wait for each other there, because one of them runs at a time. A segmenter with a million open
-    conversations takes 34 MB less, and recovers them a sixth more slowly. Without glibc it does nothing.
+    By default each thread has its own arena, which keeps whatever the thread once needed: 13 MB in a summarizer.
+    Python's threads seldom wait for each other in the allocator, because only one of them runs at a time. A segmenter
+    with a million open conversations takes 34 MB less, and recovers them a sixth more slowly. Without glibc this does
+    nothing.
     """
     option = getattr(ctypes.CDLL(None), "mallopt", None)
     if option is not None:
@@ -158,7 +159,7 @@ def allocate_sparingly() -> None:
 
 
 def return_freed_memory() -> None:
-    """Return to the system what loading has freed, some 10 MB. The allocator would keep it; only glibc's is asked."""
+    """Return the memory that loading has freed, some 10 MB, to the system; glibc's allocator would keep it."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -166,7 +167,7 @@ def return_freed_memory() -> None:
 
 @asynccontextmanager
 async def running(app: App) -> AsyncIterator[App]:
-    """Start the app, and stop it at the end. Raises: whatever made it crash."""
+    """Start the app, and stop it at the end of the block. Raises: whatever made it crash."""
     try:
         await _started(app)
         yield app
@@ -177,7 +178,7 @@ async def running(app: App) -> AsyncIterator[App]:
 
 
 class StopTimer:
-    """Exits the process if its stop takes too long. A thread: Faust's services swallow cancellation when they stop."""
+    """Exits the process if its stop takes too long; a thread, because Faust's services swallow cancellation on stop."""
 
     def __init__(self, name: str, drain_seconds: float) -> None:
         self._name = name
@@ -185,7 +186,7 @@ class StopTimer:
         self._timer: threading.Timer | None = None
 
     def begin(self, code: int) -> None:
-        """Start the timer, once. `code`: exit code if it runs out."""
+        """Start the timer, once. `code` is the exit code if it runs out."""
         if self._timer is None:
             self._timer = threading.Timer(self._seconds, self._leave, [code])
             self._timer.daemon = True
@@ -209,7 +210,7 @@ async def _started(app: Any) -> None:
 
 
 async def crash_with(app: Any, watchers: Sequence[asyncio.Task[None]]) -> None:
-    """Crash the app when one of its watchers fails: a worker must not go on without its watchdog."""
+    """Crash the app if one of its watchers fails: a worker must not continue without its watchdog."""
     done, _ = await asyncio.wait(watchers, return_when=asyncio.FIRST_EXCEPTION)
     for watcher in done:
         if not watcher.cancelled() and (error := watcher.exception()) is not None:
@@ -224,14 +225,14 @@ async def _measure(app: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """State of a partition on this worker's disk."""
+    """A partition's state on this worker's disk."""
 
     path: Path
     source: TopicPartition
     offset: int
     """Next offset of the source; −1 before the first transaction."""
     written_ms: int
-    """Time at which it was last up to date; 0 if it never was."""
+    """Time at which the state was last up to date; 0 if it never was."""
 
 
 def superseded(
@@ -241,10 +242,11 @@ def superseded(
     now_ms: int,
     grace_ms: int,
 ) -> list[Kept]:
-    """Select the state that may go.
+    """Select the state that may be deleted.
 
-    This worker does not have its partition; the group has committed beyond it, as another owner does; and it was not in
-    use during the grace time, so that a partition that comes back soon need not be rebuilt.
+    This is the case if this worker does not have the partition, if the group's committed offset shows that another
+    owner has advanced it, and if the state was not used during the grace time. A partition that comes back soon need
+    not be rebuilt.
     """
     return [
         state
@@ -256,7 +258,7 @@ def superseded(
 
 
 async def remove_regularly(app: Any) -> None:
-    """Look every `moved_look_seconds`, while the worker is in its group."""
+    """Remove such state every `moved_look_seconds`, while the worker is in its group."""
     while True:
         await asyncio.sleep(app.engine.moved_look_seconds)
         try:
@@ -266,18 +268,18 @@ async def remove_regularly(app: Any) -> None:
 
 
 async def remove_moved(app: Any) -> None:
-    """Remove local state of partitions that have moved to other workers, and that those have gone on without.
+    """Remove the local state of partitions that have moved to other workers, which have since advanced them.
 
-    It is a cache of the changelogs, but it stays on the disk of every worker that ever had the partition.
+    The state is a cache of the changelogs, but it stays on the disk of every worker that ever had the partition.
     Raises: KafkaError, TimeoutError, OSError.
     """
     consumer, directory = app.consumer, app.conf.tabledir
-    await asyncio.to_thread(_clear, directory)  # what an earlier look has left
+    await asyncio.to_thread(_clear, directory)  # left over from an earlier run
     sources = {topic for table in app.tables.values() for topic in consumer.kafka.subscription() if table.takes(topic)}
     kept = await asyncio.to_thread(_kept, directory, sources, consumer.kafka.assignment())
     committed = {state.source: int(await consumer.kafka.committed(state.source) or -1) for state in kept}
     grace_seconds = max(app.engine.moved_grace_seconds, app.conf.broker_session_timeout)
-    # From here to the renaming nothing is awaited: no partition can be assigned, and opened, in between
+    # Nothing is awaited from here to the renaming, so no partition can be assigned and opened in between
     if consumer.joined:
         assigned = {*consumer.kafka.assignment(), *consumer.partitions}
         for state in superseded(kept, assigned, committed, app.engine.clock(), int(grace_seconds * 1000)):
@@ -294,7 +296,7 @@ def _clear(directory: Path) -> None:
 
 
 def _kept(directory: Path, topics: Collection[str], assigned: Collection[TopicPartition]) -> list[Kept]:
-    """Return the state of partitions of these topics that are not assigned, as far as it can be read."""
+    """Return the readable state of these topics' partitions that are not assigned to this worker."""
     kept: list[Kept] = []
     for path in directory.iterdir() if directory.exists() else ():
         name = NAME.fullmatch(path.name)
@@ -302,7 +304,7 @@ def _kept(directory: Path, topics: Collection[str], assigned: Collection[TopicPa
         if source is not None and source.topic in topics and source not in assigned and path.is_dir():
             try:
                 position = read_position(path)
-            except StoreFailed as error:  # damaged, or its making was cut short: that of others may still go
+            except StoreFailed as error:  # damaged, or its creation was interrupted; other state may still be removed
                 log.warning("moved_state_unreadable", stage="state", error_type=error.error_type, path=str(path))
                 continue
             kept.append(Kept(path, source, position.source, position.written_ms))

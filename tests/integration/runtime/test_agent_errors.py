@@ -60,7 +60,7 @@ async def test_if_every_record_fails_the_worker_stops_commits_nothing_and_the_ne
     worker = lab.worker(static=True, rejects=True, options={"agent_retries": 0})
     assert await lab.exit_code(worker) > 0
     assert "EverythingFails" in worker.tail()
-    assert "20 records of different keys" in worker.tail()
+    assert "20 records with different keys" in worker.tail()
     assert await lab.committed() == -1
     assert not lab.outputs
     lab.fault("always", 0)

@@ -69,7 +69,7 @@ async def test_a_record_that_fails_for_a_while_is_no_dead_letter() -> None:
 async def test_if_everything_fails_the_worker_stops_and_nothing_is_committed() -> None:
     partition = Partition(failing_on(lambda _: True), breaker=Breaker(failures=20), agent_retries=1)
     with pytest.raises(
-        EverythingFails, match=r"(?s)20 records of different keys .* on in-0 with\s+KeyError"
+        EverythingFails, match=r"(?s)20 records with different keys .* on in-0, with\s+KeyError"
     ) as stopped:
         await partition.process([record(offset) for offset in range(1000)])
     assert SECRET not in str(stopped.value)
