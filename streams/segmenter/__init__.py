@@ -1,1 +1,1 @@
-"""`messages` → `episode.closed`: when an episode is over, and what is in it."""
+"""From `messages` to `episode.closed`: decides when an episode is over and what is in it."""

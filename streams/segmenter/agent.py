@@ -1,4 +1,4 @@
-"""The segmenter as a Faust agent: exactly once, a batch at a time."""
+"""The segmenter as a Faust agent, which processes batches exactly once."""
 
 import asyncio
 from collections import Counter
@@ -28,10 +28,10 @@ from afterword.streams.text.tokens import count_tokens
 log = structlog.get_logger()
 
 PIECE = ByteBudget(read=256 * 1024, write=1024 * 1024)
-"""Bytes of records, and of what they lead to, that are handled without a pause.
+"""Bytes of records, and of what is written for them, that are handled without a pause.
 
-Short messages lead to three or four times as many bytes as they have. If less could be written, a piece would have few
-messages of each conversation, whose row is read and written once in a piece.
+Short messages lead to three or four times their own size. If the limit for writing were lower, a piece would have only
+a few messages of each conversation, whose row is read and written once per piece.
 """
 POSITIVE = 0x7FFFFFFF
 
@@ -78,13 +78,13 @@ class EventHandler:
         self.totals: Counter[str] = Counter()
 
     async def handle(self, work: Sequence[KafkaRecord] | Tick, batch: Batch) -> None:
-        """Handle records, or deadlines, as far as they fit into a transaction, in pieces that let others run."""
+        """Handle the records or deadlines that fit into one transaction, in pieces that let other tasks run."""
         number = len(work.due if isinstance(work, Tick) else work)
         now_ms, done, written = self._app.engine.clock(), 0, 0
         while done < number and written < batch.most_bytes:
             budget = PIECE._replace(write=min(PIECE.write, batch.most_bytes - written))
             outcome = self._piece(work, done, now_ms, budget)
-            for topic, key, value, headers in outcome.outgoing:  # not by Faust's topics, which do the same the long way
+            for topic, key, value, headers in outcome.outgoing:  # Faust's topics would do the same more slowly
                 batch.send(Output(topic, key, value, None, None, headers))
             self._count(outcome)
             if not isinstance(work, Tick):
@@ -94,7 +94,7 @@ class EventHandler:
         batch.take_first(done)
 
     def span_of(self, work: Sequence[KafkaRecord] | Tick) -> AbstractContextManager[Any]:
-        """Open a span around a batch of records, which links the spans of its messages."""
+        """Open a span around a batch of records that links to the spans of its messages."""
         if isinstance(work, Tick) or not self._segmenter.traced:
             return nullcontext()
         first = work[0]
@@ -117,7 +117,10 @@ class EventHandler:
         return self._segmenter.process(Turn().of(islice(work, first, None)), now_ms, budget)
 
     def reject(self, record: Any, error: Exception) -> Output:
-        """Make the dead letter of a record that failed alone: with type and place of the error, which may quote it."""
+        """Make the dead letter of a record that failed alone.
+
+        It has the error's type and place but not its text, which may quote the record.
+        """
         engine, problem = self._app.engine, place_of(error)
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.error("record_rejected", stage=STAGE, error_type=UNFORESEEN, problem=problem, **where)
@@ -147,7 +150,7 @@ COUNTED = "messages", "duplicates", "skipped", "flushes", "amendments", "forgott
 
 
 def totals_of(outcome: Outcome) -> dict[str, int]:
-    """An outcome's numbers by name, for the log; a batch that had to be run again counts again."""
+    """Return an outcome's numbers by name, for the log. A batch that had to be run again is counted again."""
     return {
         **{name: getattr(outcome, name) for name in COUNTED},
         **{f"dead_letters_{error_type}": number for error_type, number in outcome.dead_letters.items()},
@@ -156,7 +159,7 @@ def totals_of(outcome: Outcome) -> dict[str, int]:
 
 
 def count(outcome: Outcome, metrics: Metrics) -> None:
-    """Add an outcome to the metrics: once for a batch, not for each message."""
+    """Add an outcome to the metrics, once per batch rather than once per message."""
     metrics.messages.labels("taken").inc(outcome.messages)
     metrics.messages.labels("duplicate").inc(outcome.duplicates)
     metrics.messages.labels("skipped").inc(outcome.skipped)
@@ -176,15 +179,15 @@ def standard_partition(key: bytes, partitions: int) -> int:
 
 
 class PartitionerCheck:
-    """Counts conversations that began in another partition than the standard one, and warns once of each partition."""
+    """Counts conversations that began outside their standard partition, and warns once per partition."""
 
     def __init__(self) -> None:
         self._warned: set[int] = set()
 
     def elsewhere(self, begun: Iterable[bytes], topic: str, partition: int, partitions: int | None) -> int:
-        """Return how many of the conversations, given by their records' keys, began in another partition.
+        """Return how many of the conversations began outside their standard partition.
 
-        `partitions`: of the topic; None while that is not known.
+        `begun` has their records' keys; `partitions` is the topic's partition count, or None if it is not known yet.
         """
         if not partitions:
             return 0

@@ -1,4 +1,4 @@
-"""A message on its way to a decision, from its record or from the row where it waited, and changes of one in a row."""
+"""A message on its way to a decision, from its record or its row, and changes of a message that waits in a row."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -15,28 +15,28 @@ from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.state import Body, State, Totals, event_time, id_digest
 
 MAX_MESSAGE_BYTES = 800_000
-"""The most that one message may add to an episode; with overlap and envelope that stays below a megabyte."""
+"""Most bytes that one message may add to an episode; with overlap and envelope, the event stays below a megabyte."""
 MILLISECOND = timedelta(milliseconds=1)
 
 
 class Arrival(NamedTuple):
-    """A message that is taken: what the rules look at, and what its row will keep."""
+    """An accepted message: what the rules look at, and what its row will keep."""
 
     body: Body
     counted: Totals
-    """What it adds to the counters of an episode."""
+    """What the message adds to the counters of an episode."""
     content: str
     is_user: bool
     agent_id: str | None
     tenant_id: str | None
     sent_ms: int
-    """Event time, milliseconds since 1970."""
+    """Event time in milliseconds since 1970."""
     record_ms: int
-    """The record's timestamp, milliseconds since 1970."""
+    """The record's timestamp in milliseconds since 1970."""
     event_ms: int
-    """Event time as far as the record confirms it, milliseconds since 1970.
+    """Event time as far as the record confirms it, in milliseconds since 1970.
 
-    Of a message that waited in another scope it is the latest one of that scope: there is no gap between those.
+    A message that waited in another scope has that scope's latest time here, so there is no gap between such messages.
     """
 
     @property
@@ -48,9 +48,9 @@ class Arrival(NamedTuple):
 
 
 def from_record(message: MessageCreated, record: KafkaRecord, tokens: int, trace: bytes) -> Arrival:
-    """`tokens`: of its content; `trace`: as in `Body`.
+    """Make an arrival from a record. `tokens` counts its content's tokens, and `trace` is stored as in `Body`.
 
-    Raises: InvalidRecord for a message that is too large.
+    Raises: InvalidRecord if the message is too large.
     """
     assert message.sent_at is not None  # noqa: S101 – decoding fills it in
     json, sent_ms = message.to_json(include=CARRIED), milliseconds(message.sent_at)
@@ -73,7 +73,7 @@ def from_record(message: MessageCreated, record: KafkaRecord, tokens: int, trace
 
 
 def from_row(body: Body, state: State) -> Arrival:
-    """A message that is pending in a scope. `state`: of that scope. Raises: RowUnreadable."""
+    """Make an arrival from the row of a message that is pending in the scope of `state`. Raises: RowUnreadable."""
     message = message_in(body)
     return Arrival(
         body=body._replace(sealed_before=None, sealed_after=None),
@@ -90,7 +90,7 @@ def from_row(body: Body, state: State) -> Arrival:
 
 def totals_of(message: MessageCreated | EpisodeMessage, body: Body) -> Totals:
     content = message.content
-    repeated = orjson.dumps((message.user_id, message.flows, message.tools))  # the envelope may have them again
+    repeated = orjson.dumps((message.user_id, message.flows, message.tools))  # the envelope may repeat these
     return Totals(
         tokens=body.tokens,
         episode_bytes=len(body.json) + len(repeated),
@@ -101,9 +101,9 @@ def totals_of(message: MessageCreated | EpisodeMessage, body: Body) -> Totals:
 
 
 def edited(body: Body, edit: MessageEdited, offset: int, count_tokens: Callable[[str], int]) -> Body:
-    """The row of a message after an edit: shortened where edits have made it larger than a changelog takes.
+    """Return a message's row after an edit, shortened if edits have made it larger than a changelog accepts.
 
-    `offset`: of the edit's record. Raises: RowUnreadable.
+    `offset` is that of the edit's record. Raises: RowUnreadable.
     """
     changes = shown_changes(edit)
     if changes.pop("skip_summarization", False):
@@ -119,12 +119,12 @@ def edited(body: Body, edit: MessageEdited, offset: int, count_tokens: Callable[
 
 
 def shown_changes(edit: MessageEdited) -> dict[str, Any]:
-    """The fields that an edit replaces, without the metadata, which the archive alone has."""
+    """Return the fields that an edit replaces, except the metadata, which only the archive has."""
     return {name: value for name, value in edit.changes.items() if name != "metadata"}
 
 
 def shortened_message(message: EpisodeMessage, limit: int) -> EpisodeMessage:
-    """The message with at most `limit` characters of its content, and flows and tools whose JSON is not longer."""
+    """Return the message with at most `limit` characters of content, dropping flows and tools whose JSON is longer."""
     content, half = message.content, limit // 2
     kept = content if len(content) <= limit else f"{content[:half]} … {content[len(content) - half :]}"
     lists = {name: getattr(message, name) for name in ("flows", "tools")}
@@ -133,12 +133,12 @@ def shortened_message(message: EpisodeMessage, limit: int) -> EpisodeMessage:
 
 
 def deleted(body: Body) -> Body:
-    """The row of a message that is gone: boundaries around it stay."""
+    """Return the row of a deleted message; the boundaries around it stay."""
     return body._replace(json=b"", tokens=0, trace=b"")
 
 
 def message_in(body: Body) -> EpisodeMessage:
-    """The message of a row. Raises: RowUnreadable, without any content."""
+    """Return the message in a row. Raises: RowUnreadable, without any content."""
     try:
         return EpisodeMessage.model_validate_json(body.json)
     except ValidationError:
@@ -146,5 +146,4 @@ def message_in(body: Body) -> EpisodeMessage:
 
 
 def milliseconds(moment: datetime) -> int:
-    """Milliseconds since 1970."""
     return (moment - EPOCH) // MILLISECOND

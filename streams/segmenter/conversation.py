@@ -1,7 +1,7 @@
-"""A conversation and its agents within one batch: whose a message is, and the rules' decisions applied to the rows.
+"""A conversation and its agents within one batch: who a message belongs to, and how decisions change the rows.
 
-An agent is active from the first message that names it until a flush that names it. The list of active agents is in the
-order in which they were last named, so that the first one has to go when there are too many.
+An agent is active from the first message that names it until a flush that names it. Active agents are listed in the
+order in which they were last named, so the first one is dropped when there are too many.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,32 +30,32 @@ from afterword.streams.segmenter.rules import (
 from afterword.streams.segmenter.state import NOBODY, Body, Rows, Scope, State, decode_body, digest_of, encode_body
 
 Amend = Callable[[Body], Body]
-"""Changes the row of a message; the row of one that is gone has no JSON."""
+"""Changes a message's row; the row of a deleted message has no JSON."""
 
 
 class States(Protocol):
-    """States by their scopes; None where no message was taken yet."""
+    """States by scope; None where no message has been accepted yet."""
 
     def get(self, scope: Scope, /) -> State | None: ...
     def __setitem__(self, scope: Scope, state: State, /) -> None: ...
 
 
 class Roster(NamedTuple):
-    """Active agents after a message, and those that are not active any more because of it."""
+    """Active agents after a message, and those that it displaced."""
 
     active: list[str]
     displaced: list[str]
 
 
 def recipients(active: Sequence[str], agent_id: str | None) -> list[str]:
-    """The agent that is named, else all that are active, else NOBODY."""
+    """Return the named agent, else all active agents, else NOBODY."""
     if agent_id:
         return [agent_id]
     return list(active) or [NOBODY]
 
 
 def activated(active: Sequence[str], agent_id: str | None, limit: int) -> Roster:
-    """The roster after a message that names the agent, if it names one; at most `limit` are active."""
+    """Return the roster after a message that may name an agent; at most `limit` agents are active."""
     if not agent_id:
         return Roster(list(active), [])
     order = [*(agent for agent in active if agent != agent_id), agent_id]
@@ -63,15 +63,15 @@ def activated(active: Sequence[str], agent_id: str | None, limit: int) -> Roster
 
 
 def deactivated(active: Sequence[str], agent_id: str) -> list[str]:
-    """Active agents after the named one has completed its work."""
+    """Return the active agents after the named one has completed its work."""
     return [agent for agent in active if agent != agent_id]
 
 
 class ScopeLog:
-    """Messages that are numbered together: a conversation, or an agent's part of one.
+    """Messages that are numbered together: a conversation, or one agent's part of it.
 
-    `messages`: the table. `overlap`: messages of an episode that the next one carries. `window`: how many of its last
-    messages' ids it remembers. `now_ms`: wall clock, milliseconds since 1970.
+    `messages` is the table. `overlap` is the number of an episode's messages that the next one carries, and `window`
+    the number of recent messages whose ids are remembered. `now_ms` is the wall clock in milliseconds since 1970.
     """
 
     def __init__(self, scope: Scope, states: States, messages: Rows, *, overlap: int, window: int, now_ms: int) -> None:
@@ -103,9 +103,9 @@ class ScopeLog:
         return state.pending.episode_bytes if state else 0
 
     def has(self, digest: bytes) -> bool:
-        """Return whether a message with this id is a duplicate. `digest`: of the id."""
+        """Return whether a message is a duplicate, by the digest of its id."""
         state = self.state
-        if state is None or not state.next_seq:  # spares a look that finds nothing
+        if state is None or not state.next_seq:  # saves a look-up that would find nothing
             return False
         row = self._messages.get(rows.seen_key(self._prefix, digest))
         return is_duplicate(state, None if row is None else rows.decode_seq(row), self._window)
@@ -117,9 +117,9 @@ class ScopeLog:
         self._messages[rows.seen_key(self._prefix, digest)] = rows.encode_seq(seq)
 
     def append(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
-        """Take the message, and return the episodes that it closes, in order.
+        """Append the message, and return the episodes that it closes, in order.
 
-        One that is in an episode already, because the state was rebuilt since, only has its id remembered.
+        If the state was rebuilt and the message is already in an episode, only its id is remembered.
         """
         state = self.state or State(message.tenant_id)
         if message.body.offset < state.taken_to:
@@ -130,13 +130,13 @@ class ScopeLog:
         return self._emit(state, decision.state, decision.cuts)
 
     def keep_id(self, message: Arrival) -> None:
-        """Number a message whose body other logs keep: here only its id is."""
+        """Number a message whose body is kept in other logs; this one keeps only its id."""
         state = self.state or State(message.tenant_id)
         self._messages[self._body_key(state.next_seq)] = message.body.digest
         self._step(state, nothing_pending(state._replace(next_seq=state.next_seq + 1)))
 
     def hand_over(self) -> list[Arrival]:
-        """Remove all that is pending, which another log must take, and the overlap before it."""
+        """Remove everything pending, which another log must take over, and the overlap before it."""
         state = self.state
         if state is None:
             return []
@@ -146,11 +146,11 @@ class ScopeLog:
         return [message for message in pending if message]
 
     def search(self, digest: bytes) -> list[int]:
-        """Numbers of the messages with this id that are pending or overlap."""
+        """Return the numbers of the messages with this id that are pending or in the overlap."""
         state = self.state
         if state is None:
             return []
-        # where no ids are remembered, those of pending messages are looked at too
+        # where no ids are remembered, pending messages are searched too
         looked_at = range(state.overlap_first, state.first_pending if self._window else state.next_seq)
         found = [seq for seq in looked_at if digest_of(self._row(seq)) == digest]
         row = self._messages.get(rows.seen_key(self._prefix, digest))
@@ -158,9 +158,9 @@ class ScopeLog:
         return [*found, seq] if seq is not None and state.first_pending <= seq < state.next_seq else found
 
     def amend(self, seq: int, amended: Amend, rules: EpisodeRules) -> list[ClosedEpisode]:
-        """Change a message that `search` has found; returns the episodes that close as too much is pending.
+        """Change a message that `search` has found, and return the episodes that close because too much is pending.
 
-        A message that is gone stays so.
+        A deleted message stays deleted.
         """
         state, body = self.state, self._body(seq)
         if state is None or body.is_gone:
@@ -174,7 +174,7 @@ class ScopeLog:
         return self._emit(state, emitted(after, cut), [cut] if cut else [])
 
     def clear(self) -> None:
-        """Remove all that is pending, and the overlap; ids, ordinals and clocks stay. Damaged rows go like others."""
+        """Remove everything pending and the overlap; ids, ordinals and clocks stay. Damaged rows are removed too."""
         state = self.state
         if state is None or state.is_stub:
             return
@@ -188,9 +188,10 @@ class ScopeLog:
         return self._emit(state, emitted(state, cut), [cut]) if state and cut else []
 
     def forget(self, most: int) -> bool:
-        """Remove the overlap and the ids, where nothing is pending; return whether only the stub is left.
+        """Remove the overlap and the ids of a log with nothing pending; return whether only the stub is left.
 
-        `most`: rows that go at once. Of more the overlap goes first, and the rest is left to the next call.
+        At most `most` rows are deleted at once. If there are more, the overlap goes first, and the next call deletes
+        more.
         """
         state = self.state
         if state is None:
@@ -206,7 +207,7 @@ class ScopeLog:
         return True
 
     def _step(self, before: State, after: State) -> None:
-        """Make `after` the state, and delete the rows that leave the window: over time as many as were made."""
+        """Make `after` the state, and delete the rows that leave the window: over time as many as were created."""
         first = window_first(before, after, self._window)
         for seq in range(before.window_first, first):
             self._forget(seq)
@@ -230,7 +231,7 @@ class ScopeLog:
         overlap = overlap_of(range(first, cut.first), bodies, first, self._overlap)
         for one in split(cut, bodies[cut.first - first :]):
             core = [body for body in bodies[one.first - first : one.end - first] if not body.is_gone]
-            if not core:  # all of it was deleted
+            if not core:  # all of its messages were deleted
                 continue
             ordinal = state.last_ordinal + len(episodes) + 1
             before = [bodies[seq - first] for seq in overlap]
@@ -239,13 +240,13 @@ class ScopeLog:
             )
             overlap = overlap_of(range(one.first, one.end), bodies, first, self._overlap)
         overlap_first = overlap[0] if overlap else cut.end
-        for seq in range(first, overlap_first):  # the ids alone are kept of messages that are emitted and no overlap
+        for seq in range(first, overlap_first):  # messages that are emitted and not in the overlap keep only their ids
             self._messages[self._body_key(seq)] = bodies[seq - first].digest
         ordinal = state.last_ordinal + len(episodes)
         return episodes, state._replace(last_ordinal=ordinal, overlap_first=overlap_first)
 
     def _strip_to(self, end: int) -> None:
-        """Keep only the ids of the messages from the overlap on, up to `end`."""
+        """Keep only the ids of the messages from the overlap up to `end`."""
         for seq in range(self.state.overlap_first if self.state else end, end):
             row = self._messages.get(self._body_key(seq))
             if row is not None:
@@ -254,19 +255,19 @@ class ScopeLog:
     def _forget(self, seq: int) -> None:
         key = self._body_key(seq)
         row = self._messages.get(key)
-        if row is None:  # it was lost, and with it the id: what is not needed any more stops nobody
+        if row is None:  # the row is lost and the id with it; a row that is no longer needed must not stop anything
             return
         digest = digest_of(row)
         del self._messages[key]
-        if not self._window:  # ids are remembered elsewhere
+        if not self._window:  # another log remembers the ids
             return
         seen = rows.seen_key(self._prefix, digest)
-        # past the window the id may have been taken again, and the row belongs to that message now
+        # outside the window the id may have been accepted again; the row then belongs to that message
         if self._messages.get(seen) == rows.encode_seq(seq):
             del self._messages[seen]
 
     def _pending(self, state: State) -> list[Arrival | None]:
-        """The pending messages, None for each that was deleted. Raises: RowUnreadable."""
+        """Return the pending messages, with None for each deleted one. Raises: RowUnreadable."""
         bodies = [self._body(seq) for seq in range(state.first_pending, state.next_seq)]
         return [None if body.is_gone else from_row(body, state) for body in bodies]
 
@@ -274,7 +275,7 @@ class ScopeLog:
         self._messages[self._body_key(seq)] = encode_body(body)
 
     def _body(self, seq: int) -> Body:
-        """The body of a message that is pending or overlap. Raises: RowUnreadable."""
+        """Return the body of a message that is pending or in the overlap. Raises: RowUnreadable."""
         body = decode_body(self._row(seq))
         if body is None:
             raise RowUnreadable(problem="a message that is pending has no body")
@@ -291,26 +292,26 @@ class ScopeLog:
 
 
 class Amended(NamedTuple):
-    """Consequences of a changed message."""
+    """What a changed message led to."""
 
     closed: list[ClosedEpisode]
     is_elsewhere: bool
-    """It is, or may be, in an episode that was emitted."""
+    """True if the message is, or may be, in an episode that was already emitted."""
     episode: tuple[Scope, int] | None = None
-    """Scope and ordinal of that episode, if the rows have them."""
+    """Scope and ordinal of that episode, if the rows still have them."""
 
 
 class SegmentedConversation(Protocol):
-    """Its methods go by its rules."""
+    """A conversation whose messages are split into episodes by its own rules."""
 
     def take(self, message: Arrival) -> list[ClosedEpisode]:
-        """Return the episodes that are closed, in order."""
+        """Accept the message, and return the episodes that it closes, in order."""
         ...
 
     def amend(self, digest: bytes, amended: Amend) -> Amended: ...
 
     def clear(self) -> None:
-        """Remove all messages; those that come later start over, and only their ordinals go on."""
+        """Remove all messages. Later ones start over, but their ordinals continue."""
         ...
 
     @property
@@ -320,16 +321,16 @@ class SegmentedConversation(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of JSON of the pending messages: a change of one of them reads them all."""
+        """Bytes of the pending messages' JSON, all of which a change of one of them reads."""
         ...
 
     def flush(self, agent_id: str | None) -> Iterable[list[ClosedEpisode]]:
-        """Close one log after the other; one that is closed has nothing pending when the flush is repeated."""
+        """Close one log after the other. If the flush is repeated, a closed log has nothing pending."""
         ...
 
 
 class PerConversation:
-    """One log, whoever speaks."""
+    """One log for the whole conversation, whoever speaks."""
 
     def __init__(self, only: ScopeLog, rules: EpisodeRules) -> None:
         self._only = only
@@ -365,8 +366,8 @@ class PerConversation:
 class PerAgent:
     """A log for each agent. `root` remembers ids and active agents, and never has anything pending itself.
 
-    `log_of`: opens the log of an agent; that of NOBODY has what waits for the first one. An agent that is not
-    active has nothing pending, so that the list of active agents is enough to find whatever is pending.
+    `log_of` opens an agent's log; that of NOBODY has the messages that wait for the first agent. An agent that is not
+    active has nothing pending, so the list of active agents is enough to find everything that is pending.
     """
 
     def __init__(
@@ -391,7 +392,7 @@ class PerAgent:
         return closed
 
     def flush(self, agent_id: str | None) -> Iterator[list[ClosedEpisode]]:
-        """Close what is pending of the agent, which is not active any more; of all when none is named."""
+        """Deactivate the agent and close its pending messages; if none is named, close those of all agents."""
         if not agent_id:
             for agent in recipients(self._active, None):
                 yield self._close([agent], "flush")
@@ -400,7 +401,7 @@ class PerAgent:
             yield self._close([agent_id], "flush")
 
     def amend(self, digest: bytes, amended: Amend) -> Amended:
-        """Look at the agents that may have it pending; others may have it in an episode, or in one and as overlap."""
+        """Change the message wherever it is pending; other agents may have it in an episode or as overlap."""
         closed: list[ClosedEpisode] = []
         for agent in [*self._active, NOBODY]:
             log = self._log(agent)
@@ -421,7 +422,7 @@ class PerAgent:
         return sum(self._log(agent).pending_bytes for agent in [*self._active, NOBODY])
 
     def _adopt(self, agent: str, message: Arrival) -> list[ClosedEpisode]:
-        """Give the agent what waited, unless it waited too long: then a living worker has closed it before."""
+        """Give the agent the waiting messages, unless they waited so long that a live worker would have closed them."""
         waited_for = self._log(NOBODY)
         if waited_for.state is None or not waited_for.state.pending_messages:
             return []

@@ -1,4 +1,4 @@
-"""An episode that is over, as rows, as an `episode.closed` event and as a span; and what becomes of it later."""
+"""An episode that is over, as rows, as an `episode.closed` event and as a span; and changes after it was emitted."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -26,9 +26,9 @@ from afterword.streams.segmenter.state import Body, Scope
 from afterword.streams.telemetry.tracing import context_of, links, traceparent
 
 MAX_EVENT_BYTES = 1_000_000
-"""Bytes of JSON of an `episode.closed`."""
+"""Most bytes of an `episode.closed` event's JSON."""
 LAST_MS = 253_402_300_799_999
-"""The last moment that a calendar has, in milliseconds since 1970."""
+"""The last moment that Python's calendar has, in milliseconds since 1970."""
 REVISION = 1
 """Revision of an episode that is closed for the first time."""
 
@@ -45,7 +45,7 @@ class ClosedEpisode(NamedTuple):
     core: Sequence[Body]
     overlap: Sequence[Body]
     topic_model: int = 0
-    """Version of the model that found the topic shift after it; 0: none did."""
+    """Version of the model that found the topic shift after it; 0 if none did."""
 
     @property
     def episode_id(self) -> str:
@@ -58,7 +58,7 @@ class ClosedEpisode(NamedTuple):
 
 
 def event_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int) -> EpisodeClosed:
-    """`topic` and `partition`: where the core messages were read; `now_ms`: milliseconds since 1970.
+    """Make the event. The core messages were read from `topic` and `partition`; `now_ms` is in milliseconds since 1970.
 
     Raises: RowUnreadable.
     """
@@ -73,7 +73,7 @@ def event_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int) -> 
         ordinal=closed.ordinal,
         close_reason=closed.reason,
         fingerprint=fingerprint(core),
-        started_at=min(message.sent_at for message in core),  # their order is the log's, and clocks differ
+        started_at=min(message.sent_at for message in core),  # they are in log order, and clocks differ
         ended_at=max(message.sent_at for message in core),
         closed_at=EPOCH + now_ms * MILLISECOND,
         messages=core,
@@ -93,7 +93,7 @@ def event_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int) -> 
 
 
 def fitting_json(event: EpisodeClosed) -> bytes:
-    """JSON of an event, cut to MAX_EVENT_BYTES where edits made it larger: only they can."""
+    """Return an event's JSON, cut to MAX_EVENT_BYTES if edits, which alone can do so, have made it larger."""
     json, limit = event.to_json(), MAX_EVENT_BYTES // 2
     while len(json) > MAX_EVENT_BYTES and limit:
         event = shortened(event, limit)
@@ -102,7 +102,7 @@ def fitting_json(event: EpisodeClosed) -> bytes:
 
 
 def shortened(event: EpisodeClosed, limit: int) -> EpisodeClosed:
-    """The event with at most `limit` characters of each content, and bytes of each message's flows and tools."""
+    """Return the event with each message shortened to `limit` as `shortened_message` does."""
     core = tuple(shortened_message(message, limit) for message in event.messages)
     return event.model_copy(
         update={
@@ -116,7 +116,7 @@ def shortened(event: EpisodeClosed, limit: int) -> EpisodeClosed:
 
 
 def amended_event(event: Amendment, record: KafkaRecord, episode: tuple[Scope, int] | None) -> EpisodeAmended:
-    """`episode`: scope and ordinal of the episode that has the message, where they are known."""
+    """Make the event for a change. `episode` is the scope and ordinal of the message's episode, if they are known."""
     is_edit = isinstance(event, MessageEdited)
     known = None if episode is None else episode_id(episode[0].conversation_id, episode[1], episode[0].named_agent)
     return EpisodeAmended(
@@ -128,20 +128,20 @@ def amended_event(event: Amendment, record: KafkaRecord, episode: tuple[Scope, i
         episode_id=known,
         partition=record.partition,
         offset=record.offset,
-        amended_at=record_time(min(max(record.timestamp, 0), LAST_MS)),  # the archiver takes it whatever its time
+        amended_at=record_time(min(max(record.timestamp, 0), LAST_MS)),  # the archiver accepts any timestamp
         reason=None if isinstance(event, MessageEdited) else event.reason,
     )
 
 
 def messages(bodies: Iterable[Body]) -> tuple[EpisodeMessage, ...]:
-    """The messages as the event carries them. Raises: RowUnreadable."""
+    """Return the messages as the event carries them. Raises: RowUnreadable."""
     return tuple(message_in(body).model_copy(update={"offset": body.offset}) for body in bodies)
 
 
 def span_headers(tracer: Tracer, closed: ClosedEpisode, topic: str, event_id: str) -> Headers:
     """Record the episode as a span, and return its `traceparent` for the event's record.
 
-    The span continues the trace of the last message that has one, and links those of the others.
+    The span continues the trace of the last message that has one, and links to those of the others.
     """
     traces = list(dict.fromkeys(body.trace for body in closed.core if body.trace))
     span = tracer.start_span(

@@ -1,4 +1,4 @@
-"""Settings that a conversation has for itself: they come in a message's `metadata.afterword`, and last."""
+"""Settings of a single conversation: they arrive in a message's `metadata.afterword`, and stay until replaced."""
 
 from functools import lru_cache
 from typing import Any
@@ -22,18 +22,19 @@ NAMES = (
     "max_episode_tokens",
     "idle_seconds",
 )
-"""Settings that decide about the next message only. Overlap and ids reach back, and are the deployment's."""
+"""The settings that a conversation may override, all of which concern only the next message. Overlap and the duplicate
+window reach back, so they are the deployment's."""
 MAX_BYTES = 2000
-"""Limit of their JSON: it is in the conversation's row, which is written with every batch."""
+"""Most bytes of their JSON, which is in the conversation's row and so is written with every batch."""
 MAX_IDLE_SECONDS = 2_592_000
-"""30 days: the longest idle timeout that a conversation may set for itself."""
+"""30 days, the longest idle timeout that a conversation may set for itself."""
 REMEMBERED = 1024
 
 log = structlog.get_logger()
 
 
 class Rulebook:
-    """The deployment's rules, and those of conversations that have overrides. Compiled once, not for every message."""
+    """The deployment's rules, and those of conversations with overrides; compiled once, not for every message."""
 
     def __init__(self, limits: Episodes, max_pending: int = MAX_PENDING_MESSAGES) -> None:
         self._limits = limits
@@ -44,11 +45,14 @@ class Rulebook:
         self._of = lru_cache(REMEMBERED)(self._compiled)
 
     def rules(self, overrides: str) -> EpisodeRules:
-        """`overrides`: as `read` returns them, perhaps to a worker with other settings."""
+        """Return the rules for overrides that `read` returned, perhaps to a worker with other settings."""
         return self._of(overrides) if overrides else self._common
 
     def read(self, metadata: dict[str, Any], current: str) -> str:
-        """The conversation's overrides after a message: JSON, or empty. Raises: InvalidRecord, without any content."""
+        """Return the conversation's overrides after a message, as JSON; empty if it has none.
+
+        Raises: InvalidRecord, without any content.
+        """
         given = metadata.get(FIELD)
         if given is None:
             return current
@@ -77,7 +81,7 @@ class Rulebook:
     def _compiled(self, overrides: str) -> EpisodeRules:
         try:
             return episode_rules(self._settings(overrides), self._max_pending)
-        except (ValidationError, InvalidRecord) as error:  # taken by a worker with other settings or limits
+        except (ValidationError, InvalidRecord) as error:  # accepted by a worker with other settings or limits
             problem = error.detail if isinstance(error, InvalidRecord) else _where_and_what(error)[1]
             log.warning("overrides_ignored", stage="segmenter", error_type="invalid_override", problem=problem)
             return self._common

@@ -1,4 +1,4 @@
-"""A batch of records → what to send, with the changes of both tables made. No Kafka, no Faust, no clock."""
+"""Turns a batch of records into what to send, and changes the rows of both tables. No Kafka, no Faust, no clock."""
 
 import sys
 from collections import Counter
@@ -64,9 +64,9 @@ CE_SOURCE = "afterword/segmenter"
 NO_TRACER = NoOpTracer()
 
 FORGOTTEN_AT_ONCE = 1000
-"""Messages whose rows go at once when a conversation is forgotten: some 150 kB of tombstones."""
+"""Most messages whose rows are deleted at once when a conversation is forgotten: some 150 kB of tombstones."""
 REPORTED = 10_000
-"""Conversations whose damage a worker remembers having reported."""
+"""A worker remembers at most this many conversations whose damage it has reported."""
 
 log = structlog.get_logger()
 
@@ -96,35 +96,35 @@ class Outcome:
 
     outgoing: list[Outgoing] = field(default_factory=list)
     messages: int = 0
-    """Taken: each is pending or in one episode."""
+    """Accepted messages; each is pending or in one episode."""
     duplicates: int = 0
     skipped: int = 0
     flushes: int = 0
     amendments: int = 0
-    """Edits and deletions that were applied here or handed on."""
+    """Edits and deletions that were applied here or passed on."""
     forgotten: int = 0
-    """Conversations, or agents' parts of them, of which only the stub is left now."""
+    """Conversations, or agents' parts of them, of which only the stub is left."""
     dead_letters: Counter[str] = field(default_factory=Counter)
     """Count by error type."""
     episodes: Counter[str] = field(default_factory=Counter)
     """Count by close reason."""
     new_conversation_keys: list[bytes] = field(default_factory=list)
-    """Keys of the first records of conversations that have begun."""
+    """Keys of the first records of new conversations."""
     unreadable: int = 0
     """Records and deadlines of conversations with a damaged row."""
     done: int = 0
-    """Records or deadlines that were handled, from the first on."""
+    """Number of records or deadlines that were handled, from the first one on."""
     written: int = 0
     """Bytes of `outgoing` and of rows."""
 
 
 @dataclass(slots=True)
 class Segmenter:
-    """Keeps nothing between batches: all state is in the two tables.
+    """Makes episodes of records. It keeps nothing between batches: all state is in the two tables.
 
-    `conversations`: a row of counters for each scope, whose deadline `state.deadline_of` reads. `messages`: bodies and
-    ids that were seen. A call that raises may have changed some rows: the tables must drop what a failed batch has
-    written, as those of the engine do.
+    `conversations` has a row of counters for each scope, whose deadline `state.deadline_of` reads. `messages` has
+    bodies and ids that were seen. A call that raises may have changed some rows, so the tables must drop what a failed
+    batch has written, as the engine's do.
     """
 
     limits: Episodes
@@ -135,9 +135,9 @@ class Segmenter:
     count_tokens: Callable[[str], int]
     tracer: Tracer = NO_TRACER
     redaction: "RecordRedaction | None" = None
-    """Takes personal data and secrets out of every event before anything is kept of it, and out of dead letters."""
+    """Removes personal data and secrets from every event before anything of it is stored, and from dead letters."""
     max_pending: int = MAX_PENDING_MESSAGES
-    """Messages that may wait in a conversation's state."""
+    """Most messages that may wait in a conversation's state."""
     traced: bool = field(init=False)
     rulebook: Rulebook = field(init=False)
     reported: set[bytes] = field(init=False, default_factory=set)
@@ -148,7 +148,7 @@ class Segmenter:
         self.rulebook = Rulebook(self.limits, self.max_pending)
 
     def safe_dead_letter(self, rejected: DeadLetterRecord) -> DeadLetterRecord:
-        """The dead letter with nothing in it that is not to be kept."""
+        """Return the dead letter without anything that must not be kept."""
         return self.redaction.dead_letter(*rejected) if self.redaction else rejected
 
     @property
@@ -156,14 +156,13 @@ class Segmenter:
         return self.limits.scope == "agent"
 
     def process(self, records: Iterable[KafkaRecord], now_ms: int, budget: ByteBudget = UNLIMITED) -> Outcome:
-        """Take records of one partition in order. `now_ms`: wall clock, milliseconds since 1970.
+        """Process records of one partition in order. `now_ms` is the wall clock in milliseconds since 1970.
 
-        No further record is taken once the budget is spent; a flush that would empty many agents may even be left
-        undone in part, and goes on when it is given again.
-        A conversation with a damaged row is in quarantine: records that need the row are dead letters
-        (`state_unreadable`), and its rows stay as they are.
+        Once the budget is spent, no further record is processed. A flush that would empty many agents may even be left
+        unfinished, and continues when it is given again. A conversation with a damaged row is in quarantine: records
+        that need the row become dead letters (`state_unreadable`), and its rows stay as they are.
 
-        Raises: StateUnreadable for state of another configuration, never for what is in a record.
+        Raises: StateUnreadable for state of a different configuration, but never because of what is in a record.
         """
         batch = _Batch(self, now_ms, budget)
         for record in records:
@@ -174,11 +173,11 @@ class Segmenter:
     def tick(
         self, due: Iterable[bytes], now_ms: int, topic: str, partition: int, budget: ByteBudget = UNLIMITED
     ) -> Outcome:
-        """Close what is pending in the scopes `due` (keys of the first table), if its deadline has passed.
+        """Close what is pending in the scopes `due` (keys of the first table) whose deadline has passed.
 
-        Forget those in which nothing was pending for as long as is set; one of many rows stays due until all are gone.
-        `topic`, `partition`: where their messages were read. What cannot be read stays, and is not due any more.
-        Raises: StateUnreadable.
+        Scopes in which nothing has been pending for `episodes.forget_after_days` are forgotten; one with many rows
+        stays due until all of them are gone. `topic` and `partition` are where the messages were read. A scope that
+        cannot be read stays as it is, and is no longer due. Raises: StateUnreadable.
         """
         batch = _Batch(self, now_ms, budget)
         for key in due:
@@ -204,7 +203,7 @@ class _Batch:
         return self._read >= self._budget.read or self._outcome.written >= self._budget.write
 
     def take(self, record: KafkaRecord) -> bool:
-        """Return False for a flush that is to be given again."""
+        """Process the record; return False for a flush that must be given again."""
         self._read += len(record.value or b"")
         is_done = True
         try:
@@ -236,13 +235,13 @@ class _Batch:
         self._outcome.done += 1
 
     def _let_go(self, scope_log: ScopeLog, state: State) -> None:
-        """Forget a silent scope when its time has come, and a conversation not before its agents are silent."""
+        """Forget a silent scope when its time has come; a conversation waits until all of its agents are silent."""
         forget_ms = self._segmenter.limits.forget_after_ms
         if not forget_ms or state.is_stub or self._now_ms < state.silent_ms + forget_ms:
             return
         is_root = scope_log.scope.agent_id is None
         if not state.silent_ms or (is_root and self._conversation(scope_log).is_pending):
-            # it was rebuilt, and nobody knows since when it is silent; or an agent of it is not silent
+            # it was rebuilt, so nobody knows since when it is silent; or one of its agents is not silent
             scope_log.state = state._replace(silent_ms=self._now_ms)
         else:
             self._outcome.forgotten += scope_log.forget(FORGOTTEN_AT_ONCE)
@@ -252,20 +251,20 @@ class _Batch:
         self._outcome.written += self._messages.keep()
 
     def _drop(self) -> None:
-        """Leave rows and states as they were before the record."""
+        """Restore rows and states to what they were before the record."""
         self._states.drop()
         self._messages.drop()
 
     def _give_up_deadline(self, scope_log: ScopeLog) -> None:
-        """Let a conversation with damaged rows not be due again until its next message, or for as long as it was."""
-        with suppress(RowUnreadable):  # if it is its own row that is damaged, it is not due again anyway
+        """Make a conversation with damaged rows not due until its next message, or for another forgetting period."""
+        with suppress(RowUnreadable):  # if its own row is damaged, it is not due again anyway
             if scope_log.state:
                 scope_log.state = scope_log.state._replace(
                     deadline_ms=0, silent_ms=0 if scope_log.is_pending else self._now_ms
                 )
 
     def _report(self, error: RowUnreadable, key: bytes, topic: str, partition: int) -> None:
-        """Count the damage, and log it once for each conversation."""
+        """Count the damage, and log it once per conversation."""
         self._outcome.unreadable += 1
         reported = self._segmenter.reported
         if key in reported or len(reported) >= REPORTED:
@@ -280,7 +279,7 @@ class _Batch:
         return self._outcome
 
     def _apply(self, record: KafkaRecord) -> bool:
-        """Return False for a flush that is to be given again. Raises: InvalidRecord, RowUnreadable."""
+        """Apply the record; return False for a flush that must be given again. Raises: InvalidRecord, RowUnreadable."""
         event: InputEvent = decode_input(record.key, record.value, record.headers, record.timestamp)
         if self._segmenter.redaction:
             event = self._segmenter.redaction.event(event)
@@ -298,7 +297,7 @@ class _Batch:
         return True
 
     def _flush(self, event: ConversationFlush, root: ScopeLog, record: KafkaRecord) -> bool:
-        """Close the logs that fit into the budget; return whether these are all."""
+        """Close the logs that fit into the budget; return whether that was all of them."""
         closed: list[ClosedEpisode] = []
         size = 0
         for episodes in self._conversation(root).flush(event.agent_id):
@@ -371,13 +370,13 @@ class _Batch:
             self._states,
             self._messages,
             overlap=limits.overlap,
-            # ids are unique in their conversation, whoever the agent is
+            # ids are unique within a conversation, across agents
             window=limits.dedupe_window if scope.agent_id is None else 0,
             now_ms=self._now_ms,
         )
 
     def _send(self, episodes: Sequence[ClosedEpisode], topic: str, partition: int) -> None:
-        """Send all episodes, or none: a damaged one is found before anything is sent.
+        """Send all of the episodes or none: a damaged one is found before anything is sent.
 
         Raises: RowUnreadable.
         """
@@ -412,19 +411,19 @@ class _Batch:
 
 
 class StagedStates:
-    """States by their scopes, with the changes of one record, which are kept or dropped as a whole.
+    """States by scope, with the changes of one record, which are kept or dropped as a whole.
 
-    In a batch each row is read once, and written once, at the end.
+    Each row is read once per batch, and written once, at its end.
     """
 
     def __init__(self, table: Rows, *, per_agent: bool) -> None:
         self._table = table
         self._per_agent = per_agent
         self._before: dict[Scope, State | None] = {}
-        """As the rows have them."""
+        """States as in the rows."""
         self._states: dict[Scope, State | None] = {}
         self._undo: dict[Scope, State | None] = {}
-        """As they were before the record."""
+        """States as they were before the record."""
 
     def get(self, scope: Scope) -> State | None:
         """Raises: RowUnreadable, StateUnreadable."""
@@ -471,13 +470,13 @@ class StagedRows:
         self._changes[key] = None
 
     def keep(self) -> int:
-        """Write the changes; returns their bytes."""
+        """Write the changes; return their bytes."""
         written = 0
         for key, row in self._changes.items():
             written += len(key) + len(row or b"")
             if row is not None:
                 self._table[key] = row
-            elif self._table.get(key) is not None:  # a row may be made and deleted by the same record
+            elif self._table.get(key) is not None:  # the same record may create and delete a row
                 del self._table[key]
         self._changes.clear()
         return written
@@ -487,7 +486,7 @@ class StagedRows:
 
 
 def is_of_metadata(event: Amendment) -> bool:
-    """Return whether a change is of the metadata alone, which no episode has."""
+    """Return whether a change concerns only the metadata, which no episode has."""
     return isinstance(event, MessageEdited) and not shown_changes(event)
 
 
@@ -498,7 +497,7 @@ def check_tenant(state: State | None, tenant_id: str | None) -> None:
 
 
 def check_scope(state: State, scope: Scope, per_agent: bool) -> None:
-    """Refuse a row that was made with another setting of `episodes.scope`. Raises: StateUnreadable."""
+    """Refuse a row that was made under a different `episodes.scope`. Raises: StateUnreadable."""
     is_root = state.agents is not None
     if is_root != (per_agent and scope.agent_id is None) or not (per_agent or scope.agent_id is None):
         raise StateUnreadable(problem="it was made with another episodes.scope, which needs ids and topics of its own")

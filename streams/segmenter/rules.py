@@ -1,7 +1,7 @@
-"""The end of an episode and the beginning of the next: pure functions over a conversation's counters.
+"""When one episode ends and the next begins: pure functions over a conversation's counters.
 
-They depend on the log alone, with one exception: the deadline, by which a living worker notices silence. A worker that
-was down meanwhile finds the same silence between the records' timestamps, and closes the same episodes.
+They depend on the log alone, with one exception: the deadline at which a live worker notices silence. A worker that was
+down at the time finds the same silence between the records' timestamps, and closes the same episodes.
 """
 
 from collections.abc import Sequence
@@ -15,16 +15,18 @@ from afterword.streams.settings import Episodes
 from afterword.streams.triggers import Fires, compile_trigger
 
 MAX_EPISODE_BYTES = 700_000
-"""JSON of the core messages; the rest of an `episode.closed` of less than a megabyte is for overlap and envelope."""
+"""Most bytes of the core messages' JSON; the rest of an `episode.closed`, which has less than a megabyte, is for
+overlap and envelope."""
 MAX_OVERLAP_BYTES = 100_000
 MAX_PENDING_MESSAGES = 1000
-"""Messages that may wait in a conversation's state; with this many, all finished episodes close."""
+"""Messages that may wait in a conversation's state; once there are this many, all finished episodes close."""
 MAX_PENDING_BYTES = 2_000_000
-"""Bytes of their JSON, likewise."""
+"""Likewise for the bytes of their JSON."""
 MOST_GONE = 10_000
-"""Rows of one open episode, most of them of deleted messages; also those that an overlap may be behind."""
+"""Most rows of one open episode when most of its messages were deleted; also how far an overlap may lie behind."""
 FORGOTTEN_AT_ONCE = 4
-"""Rows of an old, longer window that go with each message: a lowered window makes no transaction of all of them."""
+"""Rows left over from a longer window that are deleted with each message, so that lowering the window does not put all
+of them into one transaction."""
 
 
 class EpisodeRules(NamedTuple):
@@ -33,29 +35,29 @@ class EpisodeRules(NamedTuple):
     limits: Episodes
     fires: Fires
     max_pending: int
-    """Messages that may wait in the conversation's state."""
+    """Most messages that may wait in the conversation's state."""
 
 
 class Cut(NamedTuple):
-    """The messages `first … end` leave, as one episode or, before `split`, as several."""
+    """The messages `first … end` leave the state, as one episode or, before `split`, as several."""
 
     first: int
     end: int
     reason: CloseReason
-    """Reason to close the last episode before `split`, unless that was sealed."""
+    """Reason to close the last episode. Before `split`, earlier ones keep the reasons for which they were sealed."""
     topic_model: int = 0
-    """Version of the model that found the topic shift after it; 0: none did."""
+    """Version of the model that found the topic shift after it; 0 if none did."""
 
 
 class Decision(NamedTuple):
-    """The consequences of a message."""
+    """What a message leads to."""
 
     body: Body
-    """The message's row, with the episodes that were sealed around it."""
+    """The message's row, with the seals of episodes around it."""
     cuts: tuple[Cut, ...]
     """Emissions in this order; they may include the message itself."""
     state: State
-    """State after all of it, but for the ordinals and the overlap, which follow from the episodes emitted."""
+    """State afterwards, except for the ordinals and the overlap, which follow from the emitted episodes."""
 
 
 def episode_rules(limits: Episodes, max_pending: int = MAX_PENDING_MESSAGES) -> EpisodeRules:
@@ -64,9 +66,9 @@ def episode_rules(limits: Episodes, max_pending: int = MAX_PENDING_MESSAGES) -> 
 
 
 def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> Decision:
-    """Silence, boundary, append, full, trigger, limit: in this order.
+    """Decide on silence, boundary, append, full, trigger and limit, in this order.
 
-    `now_ms`: wall clock, milliseconds since 1970.
+    `now_ms` is the wall clock in milliseconds since 1970.
     """
     limits = rules.limits
     utterance = shifts.utterance_of(message.is_user, message.content) if listens(state, limits) else None
@@ -85,14 +87,15 @@ def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> 
 
 
 def listens(state: State, limits: Episodes) -> bool:
-    """Return whether the topic model looks at the next message. An episode keeps the model that opened it, or none."""
+    """Return whether the topic model looks at the next message. An episode keeps the model that opened it, if any."""
     return limits.topic_shift == "auto" or bool(state.topic)
 
 
 def judged(state: State, message: Arrival, utterance: shifts.Utterance | None, limits: Episodes) -> Arrival:
-    """The message with what the settings, and the model of its text, make of its `is_continuation`.
+    """Return the message with its `is_continuation` as the settings and the model of its text decide.
 
-    The model is the one that opened the episode, whose row `state` has. It has no say where the message says something.
+    The model is the one that opened the episode; `state` has its row. If the message states whether it continues the
+    topic, the model is not asked.
     """
     if limits.topic_shift == "off":
         message = message.with_continuation(None, 0)
@@ -105,7 +108,7 @@ def judged(state: State, message: Arrival, utterance: shifts.Utterance | None, l
 
 
 def topic_after(state: State, utterance: shifts.Utterance | None, limits: Episodes) -> bytes:
-    """The topic model's row after the message."""
+    """Return the topic model's row after the message."""
     opens = not state.open_messages
     if utterance is None or (opens and limits.topic_shift != "auto") or not (opens or state.topic):
         return b""
@@ -115,7 +118,10 @@ def topic_after(state: State, utterance: shifts.Utterance | None, limits: Episod
 
 
 def is_duplicate(state: State, seq: int | None, window: int) -> bool:
-    """`seq`: the number on record for the message's id; past the window it counts only while it is pending."""
+    """Return whether a message is a duplicate.
+
+    `seq` is the number on record for its id; outside the window it counts only while that message is pending.
+    """
     if seq is None:
         return False
     return min(state.next_seq - window, state.first_pending) <= seq < state.next_seq
@@ -127,16 +133,16 @@ def is_silent(state: State, message: Arrival, limits: Episodes) -> bool:
 
 
 def is_late(state: State, message: Arrival, limits: Episodes) -> bool:
-    """Return whether more than `idle_seconds` lie between the message and all before it.
+    """Return whether more than `idle_seconds` lie between the message and all earlier ones.
 
-    Against the latest of them, not the last: a role whose clock is wrong, or a late message, opens no gap.
+    It is compared with the latest of them, not the last: so a role with a wrong clock, or a late message, opens no gap.
     """
     silence_ms = max(message.event_ms - state.latest_event_ms, message.record_ms - state.latest_record_ms)
     return silence_ms > limits.idle_seconds * 1000
 
 
 def boundary(state: State, message: Arrival, limits: Episodes) -> CloseReason | None:
-    """Return the reason to seal the open episode before the message, None to keep it open."""
+    """Return the reason to seal the open episode before the message, or None to keep it open."""
     if message.is_continuation is False and state.open_messages >= limits.min_episode_size:
         return "topic_shift"
     if state.open_messages and is_full(state, message, limits):
@@ -151,13 +157,13 @@ def is_full(state: State, message: Arrival, limits: Episodes) -> bool:
 
 
 def is_complete(state: State, limits: Episodes) -> bool:
-    """Return whether the open episode takes no further message. Rows of deleted ones are bounded too."""
+    """Return whether the open episode takes no further message. The rows of deleted messages are limited too."""
     rows = state.next_seq - state.open_first
     return state.open_messages >= limits.max_episode_size or rows >= MOST_GONE
 
 
 def trigger(state: State, rules: EpisodeRules) -> Cut | None:
-    """Cut at a trigger: everything sealed leaves, and the open episode too unless it is short."""
+    """Cut at a trigger: everything sealed leaves, and so does the open episode unless it is too short."""
     if not rules.fires(state):
         return None
     long_enough = state.open_messages >= rules.limits.min_episode_size
@@ -166,30 +172,29 @@ def trigger(state: State, rules: EpisodeRules) -> Cut | None:
 
 
 def overfull(state: State, max_pending: int) -> Cut | None:
-    """Cut when too much is pending: everything sealed leaves, in the episodes that it would have made later."""
+    """Cut when too much is pending: everything sealed leaves, in the same episodes that it would have made later."""
     if not is_crowded(state, max_pending) or state.open_first == state.first_pending:
         return None
     return Cut(state.first_pending, state.open_first, "max_size")
 
 
 def is_crowded(state: State, max_pending: int) -> bool:
-    """Return whether too much is pending."""
     rows = state.next_seq - state.first_pending
     return rows >= max_pending or state.pending.episode_bytes >= MAX_PENDING_BYTES
 
 
 def close_all(state: State, reason: CloseReason) -> Cut | None:
-    """Everything pending leaves, whatever its size."""
+    """Emit everything pending, whatever its size."""
     return Cut(state.first_pending, state.next_seq, reason) if state.pending_messages else None
 
 
 def sealed(state: State) -> State:
-    """The open episode ends here; the next message opens another."""
+    """End the open episode here; the next message opens another one."""
     return state._replace(open_first=state.next_seq, open=Totals(), topic=shifts.without_words(state.topic))
 
 
 def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, topic: bytes) -> State:
-    """`topic`: the topic model's row after the message."""
+    """Return the state with the message appended. `topic` is the topic model's row after the message."""
     has_before = state.next_seq > 0
     return state._replace(
         next_seq=state.next_seq + 1,
@@ -205,7 +210,7 @@ def appended(state: State, message: Arrival, limits: Episodes, now_ms: int, topi
 
 
 def added(totals: Totals, counted: Totals, *, is_first: bool) -> Totals:
-    """`counted`: of a message; `is_first`: a turn begins with it, whoever speaks."""
+    """Add a message's counters. With `is_first`, a turn begins with the message, whoever speaks."""
     return Totals(
         totals.tokens + counted.tokens,
         totals.episode_bytes + counted.episode_bytes,
@@ -217,7 +222,7 @@ def added(totals: Totals, counted: Totals, *, is_first: bool) -> Totals:
 
 
 def recount(messages: Sequence[Arrival | None]) -> Totals:
-    """`messages`: of a range, None for those that are gone."""
+    """Count a range of messages; None stands for a deleted one."""
     totals = Totals(gone=messages.count(None))
     for number, message in enumerate(filter(None, messages)):
         totals = added(totals, message.counted, is_first=not number)
@@ -225,9 +230,10 @@ def recount(messages: Sequence[Arrival | None]) -> Totals:
 
 
 def since(state: State, message: Arrival, limits: Episodes) -> int:
-    """Event time from which `seconds` count: the last summary's; at the start and after silence, the message's own.
+    """Return the event time from which `seconds` count.
 
-    Without the second, the first words of somebody who returns after a day would be summarized at once.
+    That is the last summary's, or the message's own at the start and after silence. Otherwise the first words of
+    somebody who returns after a day would be summarized at once.
     """
     if state.since_ms is None or (not state.pending_messages and is_late(state, message, limits)):
         return message.sent_ms
@@ -235,7 +241,7 @@ def since(state: State, message: Arrival, limits: Episodes) -> int:
 
 
 def emitted(state: State, cut: Cut | None) -> State:
-    """The state after an emission: a tail that stays is all that is pending."""
+    """Return the state after an emission; if a tail stays, it is all that is pending."""
     if cut is None:
         return state
     if cut.end == state.next_seq:
@@ -250,15 +256,16 @@ def emitted(state: State, cut: Cut | None) -> State:
 
 
 def nothing_pending(state: State) -> State:
-    """The state after an emission of everything, but for the ordinal, and without an overlap."""
+    """Return the state after an emission of everything, with the same ordinal and without an overlap."""
     end = state.next_seq
     return emitted(state, Cut(state.first_pending, end, "flush"))._replace(overlap_first=end)
 
 
 def recounted(state: State, pending: Sequence[Arrival | None]) -> State:
-    """The state after a change of pending messages; boundaries and times stay.
+    """Return the state after a change of pending messages; boundaries and times stay.
 
-    `pending`: `first_pending … next_seq`, None for those that are gone. If all are, their rows pend no longer.
+    `pending` are the messages `first_pending … next_seq`, with None for deleted ones. If all are deleted, their rows
+    are no longer pending.
     """
     unsealed = pending[state.open_first - state.first_pending :]
     state = state._replace(pending=recount(pending), open=recount(unsealed), topic=recollected(state, unsealed))
@@ -270,7 +277,10 @@ def recounted(state: State, pending: Sequence[Arrival | None]) -> State:
 
 
 def recollected(state: State, unsealed: Sequence[Arrival | None]) -> bytes:
-    """The topic model's row with no words but those of living messages. `unsealed`: messages of the open episode."""
+    """Return the topic model's row with the words of the messages that still exist.
+
+    `unsealed` are the messages of the open episode.
+    """
     if not state.topic:
         return b""
     living = [message for message in unsealed if message is not None]
@@ -278,14 +288,14 @@ def recollected(state: State, unsealed: Sequence[Arrival | None]) -> bytes:
 
 
 def deadline(limits: Episodes, now_ms: int) -> int:
-    """The idle timeout of what is pending, in milliseconds since 1970."""
+    """Return the moment at which what is pending times out, in milliseconds since 1970."""
     return max(1, int(min(now_ms + limits.idle_seconds * 1000, MAX_DEADLINE_MS)))
 
 
 def window_first(before: State, after: State, window: int) -> int:
-    """Return the first message whose row stays after a step: in the window, pending or overlap.
+    """Return the first message whose row stays after a step, because it is in the window, pending or overlap.
 
-    What the step itself emitted may go at once; of what remained from a longer window only a little goes with it.
+    Rows that the step itself emitted may go at once, but only a few of those left from a longer window go with it.
     """
     needed = min(after.next_seq - window, after.overlap_first)
     emitted_now = after.overlap_first - before.overlap_first
@@ -293,10 +303,10 @@ def window_first(before: State, after: State, window: int) -> int:
 
 
 def split(cut: Cut, bodies: Sequence[Body]) -> list[Cut]:
-    """One cut for each episode, split where they were sealed.
+    """Return one cut per episode, split where episodes were sealed.
 
-    `bodies`: of its messages in order, and of the message that follows them, if there is one: a boundary is on record
-    with the message that made it.
+    `bodies` are the cut's messages in order, followed by the next message if there is one: a boundary is recorded in
+    the row of the message that made it.
     """
     cuts: list[Cut] = []
     start = cut.first
@@ -314,9 +324,9 @@ def split(cut: Cut, bodies: Sequence[Body]) -> list[Cut]:
 
 
 def overlap_of(seqs: range, bodies: Sequence[Body], first: int, overlap: int) -> list[int]:
-    """Numbers of the last messages of an episode that the next one carries: `overlap` at most, with bounded JSON.
+    """Return the numbers of an episode's last messages that the next one carries: at most `overlap`, with bounded JSON.
 
-    `seqs`: of the episode's messages; `bodies`: of the messages from `first` on. Those that are gone are passed over.
+    `seqs` are the episode's messages, and `bodies` the messages from `first` on. Deleted messages are skipped.
     """
     found: list[int] = []
     size = 0

@@ -1,8 +1,8 @@
-"""Topic shifts found in the text: does this message begin another topic than the messages before it?
+"""Topic shifts found in the text: does this message begin a different topic than the messages before it?
 
-A logistic regression whose weights are whole numbers, so that every machine decides alike. It sees this message and
-what the conversation's row keeps of those before, never a later one. It knows English only: where the text is in
-another language, or too short to tell, it finds nothing. Trained by `python -m tools.topic_model`.
+The model is a logistic regression with integer weights, so that every machine decides alike. It sees this message and
+what the conversation's row keeps of earlier ones, never a later one. It knows only English: if the text is in another
+language, or too short to tell, it finds nothing. Trained by `python -m tools.topic_model`.
 """
 
 import json
@@ -16,34 +16,34 @@ from typing import NamedTuple
 from zlib import crc32
 
 VERSION = 3
-"""Version of the features and weights below; 15 at most, because a message's row has four bits for it.
+"""Version of the features and weights below; at most 15, because a message's row has four bits for it.
 
-An episode that another version opened is not cut by its text.
+An episode that a different version opened is not cut by its text.
 """
 MAX_CHARACTERS = 600
-"""Characters of a message that are read."""
+"""Only this many characters of a message are read."""
 MAX_CONTENT = 24
-"""Content words of a message that are compared, each counted once."""
+"""Most different content words of a message that are compared."""
 STEM_BYTES = 5
-"""Bytes of a word that are compared."""
+"""Only this many bytes of a word are compared."""
 REMEMBERED = 64
-"""Content words of the open episode that are remembered: the last ones."""
+"""The last content words of the open episode that are remembered."""
 TYPICAL_EPISODE = 4
-"""Messages for each episode, on average over the conversation, towards which the threshold moves."""
+"""The average number of messages per episode towards which the threshold moves over a conversation."""
 MOST_SAVED = 12
-"""Messages beyond that average, or missing from it, that count."""
+"""Most messages above or below that average that count."""
 ENGLISH_WORD_IN = 5
-"""One word of so many, at least, is one that only English has, in this message and those before."""
+"""The text is English if at least one word in five, here and in earlier messages, exists only in English."""
 FORMAL = 56
-"""Tenths of a character for each different word, in this message and those before, from which a conversation is formal.
+"""Tenths of a character per different word, here and in earlier messages, from which a conversation counts as formal.
 
-Long words, and long messages, are those of services and of assistants that inform; there it counts who speaks and how
-much is new. Between people who chat neither tells anything.
+Long words and long messages are typical of services, and of assistants that inform. There it matters who speaks and how
+much is new; in chats between people neither says anything.
 """
 MOST_NEW = 7
-"""Content words that the episode has not, at most, that count."""
+"""Most content words new to the episode that count."""
 FOREIGN_CHARACTER_IN = 10
-"""One character of so many beyond ASCII, at most: otherwise the text is in no language that is known here."""
+"""At most one character in ten may be beyond ASCII; otherwise the text is in no language that the model knows."""
 
 CUES = {
     "thanks": "thanks thank welcome appreciate",
@@ -54,16 +54,16 @@ CUES = {
     "refers": "it its that thats this they them he him she her his their those these one there then",
     "question word": "what which who how when where why",
 }
-"""Words that tell something about the message, by their class."""
+"""Words that reveal something about the message, by class."""
 REFERS = list(CUES).index("refers")
 REFERS_WITHIN = 8
-"""Words from the beginning among which one that refers to what was said before counts."""
+"""A word that refers to what was said before counts only among the message's first words, this many."""
 _ENGLISH_WORDS = """
 im ill ive id its dont thats youre you are your my the is it this that these those what which who how when where why
 and of with have has do does did can could would should will for from they their there was were been not but or if i to
 about any some get need want like know just
 """
-"""Words that, among the languages of chats, only English has; without apostrophes."""
+"""Words, without apostrophes, that only English has among the languages of chats."""
 _OTHER_FUNCTION_WORDS = """
 me myself we our ours yours he him his she her hers them theirs whom am be being had having doing ought might must
 shall cannot may a an because as until while at by against between into through during before after above below up down
@@ -85,10 +85,10 @@ _KNOWN = {
     word: _CUES.get(word, 0) | (word in _ENGLISH) << _ENGLISH_BIT
     for word in (*_ENGLISH, *_CUES, *_OTHER_FUNCTION_WORDS.encode().split())
 }
-"""Function words and cues, with a bit for each class of CUES, and one for `_ENGLISH`: all other words are content."""
+"""Function words and cues, with a bit for each class in CUES and one for `_ENGLISH`. All other words are content."""
 _CASE = {byte: byte + 32 for byte in range(65, 91)}
 _LETTERS = bytes(_CASE.get(byte, byte if chr(byte).isalnum() and byte < 128 else 32) for byte in range(256))
-"""Makes lower-case words of ASCII, with spaces between: what else is a letter depends on the version of Python."""
+"""Maps bytes to lower-case ASCII words with spaces between them; other letters depend on the version of Python."""
 
 
 class Utterance(NamedTuple):
@@ -98,16 +98,16 @@ class Utterance(NamedTuple):
     asks: bool
     ends_asking: bool
     cues: int
-    """A bit for each class of CUES that it has."""
+    """A bit for each class of CUES in the message."""
     words: int
     """Number of different words."""
     english: int
-    """Number of those that only English has."""
+    """Number of words that only English has."""
     characters: int
     foreign: int
     """Number of characters beyond ASCII."""
     content: Sequence[int]
-    """Digests of its content words, two bytes each, each once."""
+    """Two-byte digests of its content words, each once."""
 
 
 def utterance_of(is_user: bool, content: str) -> Utterance:
@@ -144,19 +144,19 @@ LAST_USER = 1
 LAST_ENDED_ASKING = 2
 EARLIER_ENDED_ASKING = 4
 _ROWS = [Struct(f">BbBHHHHH{number}H") for number in range(REMEMBERED + 1)]
-"""Rows by their number of words."""
+"""Row formats by number of words."""
 HEADER_BYTES = _ROWS[0].size
-"""Bytes of the numbers; what follows them are words."""
+"""Size of the numbers in bytes; the words follow."""
 ROW_BYTES = range(HEADER_BYTES, HEADER_BYTES + 2 * REMEMBERED + 1, 2)
-"""Lengths that a row may have: 13 bytes of numbers and two for each word, at most 141."""
+"""Lengths that a row may have: 13 bytes of numbers and two per word, at most 141."""
 BEGUN = _ROWS[0].pack(VERSION, TYPICAL_EPISODE, 0, 150, 0, 0, 0, 0)
-"""Row before the first message of a conversation, which is the first of an episode too."""
+"""Row before the first message of a conversation, which also opens an episode."""
 
 
 class TopicListener:
-    """The knowledge that the model has of a conversation: numbers of all of it, and words of the open episode.
+    """What the model knows of a conversation: numbers about all of it, and words of the open episode.
 
-    `row`: of one of ROW_BYTES, as another listener wrote it.
+    `row` is a row that a listener wrote; its length is in ROW_BYTES.
     """
 
     __slots__ = (
@@ -173,18 +173,18 @@ class TopicListener:
     version: int
     """Version of the model that decides about the open episode."""
     saved: int
-    """Messages so far beyond TYPICAL_EPISODE for each episode that ended, or missing; at most MOST_SAVED."""
+    """Messages so far above (or below) TYPICAL_EPISODE per ended episode; at most MOST_SAVED."""
     last: int
-    """Bits of the last message: LAST_USER, LAST_ENDED_ASKING, and EARLIER_ENDED_ASKING of the one before."""
+    """Bits of the last message, LAST_USER and LAST_ENDED_ASKING, and EARLIER_ENDED_ASKING of the one before it."""
     mean_share: int
-    """Running mean of the share of a message's content words that the episode had, in thousandths."""
+    """Running mean of the share of a message's content words that were already in the episode, in thousandths."""
     words: int
-    """Decayed count, as are the next three."""
+    """Decayed count, like the next three."""
     english: int
     characters: int
     foreign: int
     content: list[int]
-    """Digests of the open episode's content words, the last ones at the end."""
+    """Digests of the open episode's content words, most recent last."""
 
     def __init__(self, row: bytes = BEGUN) -> None:
         numbers = _ROWS[(len(row) - HEADER_BYTES) // 2].unpack(row)
@@ -207,31 +207,34 @@ class TopicListener:
         )
 
     def known_words(self, now: Utterance) -> int:
-        """Count the message's content words that the open episode has."""
+        """Count the message's content words that are already in the open episode."""
         return len({*self.content}.intersection(now.content))
 
     def is_english(self, now: Utterance) -> bool:
-        """Decide by the message and, with less weight the longer ago, all before it."""
+        """Decide by the message and by all earlier ones, which weigh less the older they are."""
         words = self.words + now.words
         if not words or (self.english + now.english) * ENGLISH_WORD_IN < words:
             return False
         return (self.foreign + now.foreign) * FOREIGN_CHARACTER_IN <= self.characters + now.characters
 
     def is_formal(self, now: Utterance) -> bool:
-        """Return whether words, or messages, are long, in this message and those before."""
+        """Return whether words are long on average, here and in earlier messages."""
         return (self.characters + now.characters) * 10 >= (self.words + now.words) * FORMAL
 
     def begins_topic(self, now: Utterance, length: int) -> bool:
-        """Return whether a topic begins with the message. `length`: messages of the open episode, at least one."""
+        """Return whether a topic begins with the message. `length` counts the messages of the open episode, at least 1."""
         return self.version == VERSION and self.is_english(now) and self.score(weights(), now, length) > 0
 
     def score(self, weights: "Weights", now: Utterance, length: int) -> int:
-        """Return the log-odds, in thousandths, above the threshold."""
+        """Return the log-odds above the threshold, in thousandths."""
         found = map(getitem, weights.tables, self.features(now, length))
         return weights.bias + weights.pull * self.saved + sum(found)
 
     def features(self, now: Utterance, length: int) -> list[int]:
-        """Return a value for each of TABLES; most of them say too whether a question was asked before, or is now."""
+        """Return a value for each of TABLES.
+
+        Most values also encode whether a question was asked before, or is asked now.
+        """
         said, known, last = len(now.content), self.known_words(now), self.last
         questions = (last & LAST_ENDED_ASKING) | now.asks
         share = known * 1000 // said if said else 0
@@ -247,7 +250,7 @@ class TopicListener:
         ]
 
     def take(self, now: Utterance, *, opens: bool) -> None:
-        """Count the message in. `opens`: it is the first one of an episode."""
+        """Count the message. `opens` means that it is the first one of an episode."""
         saved, share = self.saved + 1, 0
         if opens:
             self.version, saved, self.content = VERSION, saved - TYPICAL_EPISODE, [*now.content]
@@ -264,12 +267,12 @@ class TopicListener:
 
 
 def without_words(row: bytes) -> bytes:
-    """The row after the last message of an episode."""
+    """Return the row after the last message of an episode."""
     return row[:HEADER_BYTES]
 
 
 def reworded(row: bytes, said: Iterable[Utterance]) -> bytes:
-    """The row with the words of these messages of the open episode, and no others: one was changed or is gone."""
+    """Return the row with the words of just these messages of the open episode, one of which was changed or deleted."""
     listener = TopicListener(row)
     listener.content = [word for each in said for word in each.content][-REMEMBERED:]
     return listener.row
@@ -289,18 +292,18 @@ TABLES: Mapping[str, int] = {
 
 
 class Weights(NamedTuple):
-    """Weights in thousandths: whole numbers, whose sum is the same on every machine."""
+    """Weights in thousandths, as integers, whose sum is the same on every machine."""
 
     bias: int
-    """Threshold included."""
+    """Includes the threshold."""
     pull: int
-    """Weight of each message saved."""
+    """Weight per message of `saved`."""
     tables: Sequence[Sequence[int]]
     """In the order of TABLES."""
 
 
 def weights_of(bias: int, pull: int, tables: Mapping[str, Sequence[int]]) -> Weights:
-    """`tables`: by the names in TABLES."""
+    """Make weights from tables that are given by the names in TABLES."""
     return Weights(bias, pull, [tables[name] for name in TABLES])
 
 

@@ -1,7 +1,7 @@
-"""Rows of the segmenter's two tables, and their keys: what is kept between batches, and how it is written.
+"""Rows of the segmenter's two tables and their keys: what is kept between batches, and how it is encoded.
 
-`conversations` has a row of counters for each scope. `messages` has a row for the body of each message and one for the
-digest of its id. No two conversations or messages share a key, whatever characters their ids have.
+`conversations` has a row of counters for each scope. `messages` has a row for each message's body and one for the
+digest of its id. No two conversations or messages share a key, whatever characters are in their ids.
 """
 
 import struct
@@ -22,12 +22,12 @@ TABLES = (CONVERSATIONS, MESSAGES)
 
 STATE_VERSION = 1
 STATE_HEADER = struct.Struct(">QBB")
-"""Deadline, version, and length of the topic model's row, which follows before the JSON."""
+"""Deadline, version, and length of the topic model's row, which comes next, before the JSON."""
 DEADLINE_BYTES = 8
 SILENT = 1 << 63
-"""Flag in the deadline: it is instead the time since when nothing is pending."""
+"""Flag in the deadline: the field is instead the time since which nothing is pending."""
 MAX_DEADLINE_MS = 2**53
-"""Milliseconds since 1970; later than any calendar, and still an exact float."""
+"""Milliseconds since 1970: later than any calendar, but still an exact float."""
 
 BODY_VERSION = 1
 BODY_HEADER = struct.Struct(">16sBIqBBBBB")
@@ -36,22 +36,22 @@ BODY_HEADER = struct.Struct(">16sBIqBBBBB")
 The trace and the message's JSON follow.
 """
 LATER_VERSIONS = range(2, 32)
-"""Versions that a later release may write; any other one is damage."""
+"""Versions that a later release may write; any other version means damage."""
 SEALS: tuple[CloseReason | None, ...] = (None, "topic_shift", "max_size")
-"""Their positions are stored: append only."""
+"""Positions in this tuple are stored, so only append to it."""
 CONTINUATIONS = (None, False, True)
-"""Their positions are stored."""
+"""Positions in this tuple are stored."""
 
 BODY_KIND = b"m"
 SEEN_KIND = b"i"
 AGENT_SEPARATOR = b"\xff"
-"""Separator of the ids of a conversation and an agent: a byte that UTF-8 never has."""
+"""Separates the ids of a conversation and an agent; UTF-8 never has this byte."""
 NOBODY = ""
-"""Stands for an agent's id where no agent is active: messages that name none wait there for the first one."""
+"""Stands for an agent's id while no agent is active: messages that name none wait there for the first agent."""
 LENGTH_BYTES = 2
 SEQ_BYTES = 8
 DIGEST_BYTES = 16
-"""128 bits: two ids of one conversation collide once in 2⁶⁴ messages."""
+"""128 bits, so that two ids of one conversation collide once in 2⁶⁴ messages."""
 
 
 class Rows(Protocol):
@@ -63,35 +63,35 @@ class Rows(Protocol):
 
 
 class Totals(NamedTuple):
-    """Counters of a range of messages. All but `gone` count only those that were not deleted."""
+    """Counters of a range of messages. All but `gone` ignore deleted messages."""
 
     tokens: int = 0
     episode_bytes: int = 0
-    """Bytes that they add to the JSON of their episodes."""
+    """Bytes that the messages add to the JSON of their episodes."""
     turns: int = 0
     text_bytes: int = 0
     longest: int = 0
     """Characters of the longest message, stripped of white space."""
     gone: int = 0
-    """Messages of the range that were deleted: their numbers stay."""
+    """Number of deleted messages in the range, which keep their numbers."""
 
 
 class State(NamedTuple):
-    """Counters of a conversation, or of an agent's part of one: the row stays small however long an episode gets.
+    """Counters of a conversation, or of an agent's part of one; the row stays small however long an episode gets.
 
-    A `seq` numbers accepted messages from 0; ranges are half open. `overlap_first … first_pending`: shown again to the
-    LLM with the next episode. `first_pending … open_first`: sealed, not emitted. `open_first … next_seq`: the open
-    episode.
+    A `seq` numbers accepted messages from 0, and ranges are half open. The messages `overlap_first … first_pending` are
+    shown to the LLM again with the next episode. Those of `first_pending … open_first` are sealed but not emitted, and
+    `open_first … next_seq` is the open episode.
     """
 
     tenant_id: str | None
     last_ordinal: int = 0
     agents: list[str] | None = None
-    """Active agents of the conversation, the one named last at the end; None with `scope = conversation`."""
+    """Active agents of the conversation, the most recently named last; None with `scope = conversation`."""
     overrides: str = ""
-    """JSON of the conversation's own settings; empty where it has none."""
+    """JSON of the conversation's own settings; empty if it has none."""
     since_ms: int | None = None
-    """Event time, milliseconds since 1970, from which `seconds` count; None: from the next message."""
+    """Event time from which `seconds` count, in milliseconds since 1970; None means from the next message."""
     next_seq: int = 0
     window_first: int = 0
     """Rows of messages before this one are deleted."""
@@ -100,21 +100,22 @@ class State(NamedTuple):
     open_first: int = 0
     last_sent_ms: int = 0
     latest_record_ms: int = 0
-    """The latest of all records' timestamps so far."""
+    """The latest record timestamp so far."""
     latest_event_ms: int = 0
-    """The latest of all event times so far, each at most its record's timestamp: a clock that never goes back."""
+    """The latest event time so far, where each counts as at most its record's timestamp; it never goes back."""
     taken_to: int = 0
-    """Records before this offset were taken by a state that was lost: they are in episodes already."""
+    """Records before this offset were accepted under an earlier state that was lost; they are already in episodes."""
     pending: Totals = Totals()
-    """Of all that is pending, the open episode included."""
+    """Counters of everything pending, including the open episode."""
     open: Totals = Totals()
-    """Of the open episode."""
+    """Counters of the open episode."""
     topic: bytes = b""
-    """Row of the topic model that decides about the open episode; empty: none does."""
+    """Row of the topic model that decides about the open episode; empty if there is none."""
     deadline_ms: int = 0
-    """Wall clock, milliseconds since 1970; 0: nothing is pending."""
+    """Wall-clock deadline in milliseconds since 1970; 0 if nothing is pending."""
     silent_ms: int = 0
-    """Wall clock since which nothing is pending, milliseconds since 1970; 0: something is, or it is not known."""
+    """Wall-clock time since which nothing is pending, in milliseconds since 1970; 0 if something is, or if it is
+    unknown."""
 
     @property
     def open_messages(self) -> int:
@@ -126,7 +127,7 @@ class State(NamedTuple):
 
     @property
     def stub(self) -> "State":
-        """Remainder of a conversation that is forgotten: no id is used twice, and no tenant takes another's place."""
+        """What remains of a forgotten conversation, so that no id is used twice and no other tenant takes its place."""
         return State(self.tenant_id, last_ordinal=self.last_ordinal, agents=None if self.agents is None else [])
 
     @property
@@ -135,13 +136,13 @@ class State(NamedTuple):
 
 
 _SINGLE = State._fields.index("pending")
-"""Fields before the two totals."""
+"""Number of fields before the two totals."""
 _DEFAULTS = [*State(None)[:_SINGLE], *Totals(), *Totals()]
-"""What a row's JSON has at most, by default."""
+"""All fields that a row's JSON may have, with their defaults."""
 
 
 def encode_state(state: State) -> bytes:
-    """STATE_HEADER, the topic model's row, and a JSON array of the fields up to the last that is not at its default."""
+    """Encode STATE_HEADER, the topic model's row, and a JSON array of the fields, without trailing default values."""
     fields: list[Any] = [*state[:_SINGLE], *state.pending, *state.open]
     number = len(fields)
     while number > 1 and fields[number - 1] == _DEFAULTS[number - 1]:
@@ -152,21 +153,21 @@ def encode_state(state: State) -> bytes:
 
 
 def decode_state(row: bytes) -> State:
-    """Raises: RowUnreadable for a damaged row; StateUnreadable for one of a later release."""
+    """Decode a row. Raises: RowUnreadable if it is damaged; StateUnreadable if a later release wrote it."""
     check_version(row, STATE_HEADER, DEADLINE_BYTES, STATE_VERSION, "a conversation's row")
     moment, _, size = STATE_HEADER.unpack_from(row)
     start = STATE_HEADER.size + size
     if size and size not in shifts.ROW_BYTES:
-        raise RowUnreadable(problem="a conversation's row has another length of topic")
+        raise RowUnreadable(problem="a conversation's row has a topic of the wrong length")
     try:
         found = orjson.loads(row[start:])
     except orjson.JSONDecodeError:
         raise RowUnreadable(problem="a conversation's row is not JSON") from None
     if not isinstance(found, list) or not 0 < len(found) <= len(_DEFAULTS):
-        raise RowUnreadable(problem="a conversation's row has another number of fields")
+        raise RowUnreadable(problem="a conversation's row has the wrong number of fields")
     fields: list[Any] = found + _DEFAULTS[len(found) :]
     if not _have_types(*fields):
-        raise RowUnreadable(problem="a conversation's row has other fields")
+        raise RowUnreadable(problem="a conversation's row has fields of the wrong type")
     pending, unsealed = fields[_SINGLE : _SINGLE + len(Totals._fields)], fields[_SINGLE + len(Totals._fields) :]
     deadline_ms, silent_ms = (0, moment ^ SILENT) if moment & SILENT else (moment, 0)
     topic = row[STATE_HEADER.size : start]
@@ -176,48 +177,49 @@ def decode_state(row: bytes) -> State:
 def _have_types(
     tenant_id: object, last_ordinal: object, agents: object, overrides: object, since_ms: object, *numbers: object
 ) -> bool:
-    """Compare the types of numbers themselves, because a boolean is an integer for `isinstance`."""
+    """Compare the exact types of numbers, because `isinstance` accepts a boolean as an integer."""
     texts = (tenant_id is None or isinstance(tenant_id, str)) and isinstance(overrides, str)
     times = since_ms is None or type(since_ms) is int
     return texts and times and isinstance(agents, list | None) and {type(last_ordinal), *map(type, numbers)} == {int}
 
 
 def check_version(row: bytes, header: struct.Struct, place: int, known: int, name: str) -> None:
-    """Refuse rows of other versions. `place`: of the version's byte; `name`: what the row is, for the error.
+    """Refuse rows of other versions.
 
-    Raises: RowUnreadable for a damaged row; StateUnreadable for one that a later release may have written, because then
-    it is this worker that is wrong, and for all rows.
+    `place` is the position of the version byte, and `name` describes the row in the error. Raises: RowUnreadable for a
+    damaged row; StateUnreadable for one that a later release may have written, because then this worker is wrong about
+    every row.
     """
     version = int.from_bytes(row[place : place + 1])
     if version in LATER_VERSIONS:
         raise StateUnreadable(problem=f"{name} is of version {version}, which only a later release can read")
     if version != known:
-        raise RowUnreadable(problem=f"{name} is of no version")
+        raise RowUnreadable(problem=f"{name} has no valid version")
     if len(row) < header.size:
         raise RowUnreadable(problem=f"{name} is cut off")
 
 
 def event_time(sent_ms: int, record_ms: int) -> int:
-    """Return when a message was sent as far as its record confirms it; milliseconds since 1970.
+    """Return when a message was sent, as far as its record confirms it, in milliseconds since 1970.
 
-    Nothing is sent after it was recorded: a `sent_at` beyond the record's timestamp is from a clock that is ahead.
-    A record without a timestamp (-1) confirms nothing, and refutes nothing.
+    Nothing is sent after it was recorded, so a `sent_at` later than the record's timestamp comes from a clock that is
+    ahead. A record without a timestamp (−1) neither confirms nor refutes anything.
     """
     return min(sent_ms, record_ms) if record_ms > 0 else sent_ms
 
 
 def deadline_of(row: bytes, forget_after_ms: int = 0) -> int | None:
-    """Moment at which a row is due, in milliseconds since 1970; None: never, or the row is damaged.
+    """Return the moment at which a row is due, in milliseconds since 1970; None if never, or if the row is damaged.
 
-    The idle timeout of what is pending. Where nothing is, an `Expiry`: when the conversation is forgotten, which is at
-    once where the row does not say since when. `forget_after_ms`: 0: never. A damaged row is never due, or it would be
-    due for ever.
+    This is the idle timeout of what is pending. If nothing is pending, it is an `Expiry`, at which the conversation is
+    forgotten: at once if the row does not say since when it is silent, and never if `forget_after_ms` is 0. A damaged
+    row is never due, since it would stay due for ever.
     """
     try:
         state = decode_state(row)
     except RowUnreadable:
         return None
-    except StateUnreadable:  # it stops the worker, and is not to be overlooked
+    except StateUnreadable:  # such a row must stop the worker, so it has to come due
         return (int.from_bytes(row[:DEADLINE_BYTES]) & ~SILENT) or None
     if state.pending_messages:
         return state.deadline_ms or None
@@ -227,13 +229,13 @@ def deadline_of(row: bytes, forget_after_ms: int = 0) -> int | None:
 
 
 class Deadlines(NamedTuple):
-    """`deadline_of` with the setting, for the engine."""
+    """`deadline_of` with its setting, as the engine needs it."""
 
     forget_after_ms: int
 
     @property
     def rule(self) -> str:
-        """Changes when rows that were written before may be due at another time."""
+        """Changes whenever rows that were written before may be due at a different time."""
         return f"forgotten after {self.forget_after_ms} ms"
 
     def __call__(self, row: bytes) -> int | None:
@@ -246,19 +248,20 @@ class Body(NamedTuple):
     digest: bytes
     """Digest of the message's id."""
     json: bytes
-    """An `EpisodeMessage` as the episode will carry it; empty for a message that was deleted while it was here."""
+    """An `EpisodeMessage` as the episode will carry it; empty if the message was deleted while it was here."""
     tokens: int
     offset: int
     """Offset of its record."""
     is_continuation: bool | None = None
-    """False: another topic begins with it, by what it says or by its text."""
+    """False if the message begins another topic, according to the message itself or to its text."""
     topic_model: int = 0
-    """Version of the model that found that another topic begins with it; 0: none did."""
+    """Version of the model that found that the message begins another topic; 0 if none did."""
     sealed_before: CloseReason | None = None
-    """Reason why the episode before this message was sealed with it."""
+    """Reason for which the episode before this message was sealed, if it was."""
     sealed_after: CloseReason | None = None
     trace: bytes = b""
-    """Trace id, span id and flags of the message's record, where tracing is on and it had them. Not for the event."""
+    """Trace id, span id and flags of the message's record, if tracing is on and it had them. The event does not carry
+    them."""
 
     @property
     def is_gone(self) -> bool:
@@ -281,7 +284,10 @@ def encode_body(body: Body) -> bytes:
 
 
 def decode_body(row: bytes) -> Body | None:
-    """None for a stripped row, whose message is in an emitted episode. Raises: RowUnreadable, StateUnreadable."""
+    """Decode a row; None for a stripped one, whose message is in an emitted episode.
+
+    Raises: RowUnreadable, StateUnreadable.
+    """
     if len(row) == DIGEST_BYTES:
         return None
     check_version(row, BODY_HEADER, DIGEST_BYTES, BODY_VERSION, "a message's row")
@@ -303,12 +309,12 @@ def decode_body(row: bytes) -> Body | None:
 
 
 def digest_of(row: bytes) -> bytes:
-    """Digest of the message's id: whole rows and stripped ones both begin with it."""
+    """Return the digest of the message's id, with which both whole and stripped rows begin."""
     return row[:DIGEST_BYTES]
 
 
 class Scope(NamedTuple):
-    """A set of messages that are pending and numbered together: those of a conversation, or an agent's part of one."""
+    """Messages that are pending and numbered together: those of a conversation, or of an agent's part of one."""
 
     conversation_id: str
     agent_id: str | None = None
@@ -325,44 +331,43 @@ class Key(NamedTuple):
     scope: Scope
     kind: Literal["body", "seen"]
     seq: int | None
-    """The number of a body's message."""
+    """The number of the message, if this is the key of a body."""
     digest: bytes | None
-    """The digest of an id that was seen."""
+    """The digest of the id, if this is the key of an id that was seen."""
 
 
 def record_key(conversation_id: str) -> bytes:
-    """Key of the records on both topics."""
+    """Return the key of a conversation's records on both topics."""
     return conversation_id.encode()
 
 
 def scope_key(scope: Scope) -> bytes:
-    """Key in the table of conversations; that of a whole conversation is its records' key."""
+    """Return the scope's key in the table of conversations; that of a whole conversation is its records' key."""
     agent = b"" if scope.agent_id is None else AGENT_SEPARATOR + scope.agent_id.encode()
     return scope.conversation_id.encode() + agent
 
 
 def parse_scope(key: bytes) -> Scope:
-    """The scope of a key of the table of conversations. Raises: RowUnreadable."""
+    """Return the scope that a key of the table of conversations stands for. Raises: RowUnreadable."""
     conversation, found, agent = key.partition(AGENT_SEPARATOR)
     try:
         return Scope(conversation.decode(), agent.decode() if found else None)
     except UnicodeDecodeError:
-        raise RowUnreadable(problem="its key is not UTF-8") from None
+        raise RowUnreadable(problem="the row's key is not UTF-8") from None
 
 
 def prefix(scope: Scope) -> bytes:
-    """The start of the keys of all its messages: length (2 bytes, big-endian) and key of the scope."""
+    """Return the prefix of the keys of a scope's messages: the length of its key (2 bytes, big-endian) and the key."""
     name = scope_key(scope)
     return len(name).to_bytes(LENGTH_BYTES) + name
 
 
 def body_key(prefix: bytes, seq: int) -> bytes:
-    """Key of a body; keys are ordered as the messages are."""
+    """Return the key of a body; keys are ordered as the messages are."""
     return prefix + BODY_KIND + seq.to_bytes(SEQ_BYTES)
 
 
 def seen_key(prefix: bytes, digest: bytes) -> bytes:
-    """Key of an id that was seen. `digest`: of the message's id."""
     return prefix + SEEN_KIND + digest
 
 
@@ -371,7 +376,6 @@ def id_digest(message_id: str) -> bytes:
 
 
 def encode_seq(seq: int) -> bytes:
-    """Row of an id that was seen."""
     return seq.to_bytes(SEQ_BYTES)
 
 
@@ -387,4 +391,4 @@ def parse_key(key: bytes) -> Key:
         return Key(parse_scope(name), "body", int.from_bytes(rest), None)
     if kind == SEEN_KIND and len(rest) == DIGEST_BYTES:
         return Key(parse_scope(name), "seen", None, rest)
-    raise RowUnreadable(problem="a row of the messages has a key of another form")
+    raise RowUnreadable(problem="a row of the messages has a key of the wrong form")

@@ -65,5 +65,5 @@ def test_the_longest_ids_fit():
 
 @pytest.mark.parametrize("key", [b"", b"\0\1c", b"\0\1cm", b"\0\1cx12345678", b"\0\1ci12345678", b"\0\1cm123456789"])
 def test_a_key_of_another_form_is_refused(key):
-    with pytest.raises(StateUnreadable, match="key of another form"):
+    with pytest.raises(StateUnreadable, match="key of the wrong form"):
         parse_key(key)
