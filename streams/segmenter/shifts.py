@@ -222,7 +222,7 @@ class TopicListener:
         return (self.characters + now.characters) * 10 >= (self.words + now.words) * FORMAL
 
     def begins_topic(self, now: Utterance, length: int) -> bool:
-        """Return whether a topic begins with the message. `length` counts the messages of the open episode, at least 1."""
+        """Return whether a topic begins with the message. `length` counts the open episode's messages, at least 1."""
         return self.version == VERSION and self.is_english(now) and self.score(weights(), now, length) > 0
 
     def score(self, weights: "Weights", now: Utterance, length: int) -> int:
