@@ -209,8 +209,8 @@ def _copy(
             "messages": messages,
             "overlap": episode.overlap if overlap is None else overlap,
             "message_count": len(messages),
-            "started_at": messages[0].sent_at,
-            "ended_at": messages[-1].sent_at,
+            "started_at": min(message.sent_at for message in messages),
+            "ended_at": max(message.sent_at for message in messages),
         }
     )
 

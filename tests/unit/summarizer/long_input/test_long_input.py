@@ -63,6 +63,14 @@ async def test_a_longer_episode_is_read_in_parts_to_its_end_in_order_and_once() 
     ]
 
 
+async def test_a_part_lasts_from_its_earliest_message_to_its_latest_whatever_their_order() -> None:
+    reader, request = Reader(CONTEXT), request_of(*long_talk(12))
+    backwards = request.episode.model_copy(update={"messages": request.episode.messages[::-1]})
+    await summarize(reader, replace(request, episode=backwards))
+    assert len(reader.requests) > 1
+    assert all(part.episode.started_at <= part.episode.ended_at for part in reader.requests)
+
+
 async def test_only_the_last_call_makes_the_rolling_summary_and_carries_the_one_before() -> None:
     reader = Reader(CONTEXT)
     summary = await summarize(reader, request_of(*long_talk(12), previous_rolling="The user is called Ada."))
