@@ -176,7 +176,8 @@ def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> li
     if not asked:
         return []
     match = " OR ".join(dict.fromkeys(_tokens(asked, _digest(query.user_id, query.tenant_id))))
-    only = "" if allowed.is_every else f"AND rowid IN (SELECT id FROM points WHERE {allowed.condition})"  # noqa: S608 – of ours
+    # The unary plus keeps SQLite from running the whole match once for each of these rows, which takes seconds.
+    only = "" if allowed.is_every else f"AND +rowid IN (SELECT id FROM points WHERE {allowed.condition})"  # noqa: S608 – of ours
     select = f"SELECT rowid FROM words WHERE words MATCH :match {only} ORDER BY bm25(words), rowid LIMIT :most"  # noqa: S608 – of ours
     return [row for (row,) in rows(connection, select, {**allowed.values, "match": match, "most": max(DEPTH, query.k)})]
 

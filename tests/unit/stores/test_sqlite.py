@@ -4,13 +4,17 @@ import asyncio
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import apsw
 import pytest
 
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.index import Query
 from afterword.streams.stores.sqlite import SqliteFile, insert
+from afterword.streams.stores.sqlite_index import SqliteIndex
+from tests.samples import NOON, a_summary
 
 WRITER = """
 import asyncio, sys
@@ -28,6 +32,7 @@ async def write():
 asyncio.run(write())
 """
 ROWS = 20
+EPISODES = 300
 
 
 def test_what_two_writers_were_told_is_written_outlives_kill_9(tmp_path: Path) -> None:
@@ -70,3 +75,30 @@ async def test_a_write_that_fails_leaves_nothing_and_does_not_hinder_the_next(er
     assert await file.select("SELECT * FROM budgets") == []
     await file.write(lambda connection: insert(connection, "budgets", {"key": "b", "tokens": 2, "expires_at": 0}))
     assert await file.select("SELECT key FROM budgets") == [("b",)]
+
+
+async def test_a_search_in_a_span_of_time_costs_no_more_for_the_episodes_outside_of_it() -> None:
+    """SQLite would run the match once for each episode of the span: seconds for a question that names a date."""
+    file = SqliteFile(None)
+    index = SqliteIndex(file)
+    for number in range(EPISODES):
+        summary = a_summary(1, f"c{number}", started_at=NOON + timedelta(minutes=number))
+        await index.put(summary, {"m1": "the refund of the broken kettle"})
+    everywhere = await instructions(file, index, Query(text="broken kettle refund", user_id="u1", tenant_id="t1"))
+    later = Query(text="broken kettle refund", user_id="u1", tenant_id="t1", started_after=NOON + timedelta(minutes=1))
+    assert await instructions(file, index, later) < 3 * everywhere
+
+
+async def instructions(file: SqliteFile, index: SqliteIndex, query: Query) -> int:
+    """The instructions of SQLite's virtual machine that a search takes."""
+    counted = 0
+
+    def count() -> bool:
+        nonlocal counted
+        counted += 1
+        return False
+
+    await file.read(lambda connection: connection.set_progress_handler(count, 1))
+    assert await index.search(query)
+    await file.read(lambda connection: connection.set_progress_handler(None))
+    return counted
