@@ -18,12 +18,16 @@ MINUTES ?= 20
 SEED ?= 1
 THREADS ?= 1
 
-.PHONY: help venv demo test test-deploy test-cluster test-llm faults hostile soak unit model mutants quality bench lint format docs language-model diagrams site lock release sizes clean
+.PHONY: help help-all venv demo test test-all test-deploy test-cluster test-llm faults hostile soak unit model mutants quality bench lint format docs language-model diagrams site lock release sizes clean
 
-help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+##@ Start
+help: ## list the targets that a contributor needs
+	@awk -F ':.*## ' '/^##@ / { group = substr($$0, 5) } /^[a-z-]+:.*## / { if (group) print "\n" group; group = ""; printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-venv: $(STAMP) ## the virtual environment
+help-all: ## list all targets
+	@awk -F ':.*#[#.] ' '/^##@ / { group = substr($$0, 5) } /^[a-z-]+:.*#[#.] / { if (group) print "\n" group; group = ""; printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+venv: $(STAMP) ## the virtual environment, as requirements.lock pins it
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(CHECK_PYTHON)
@@ -36,65 +40,13 @@ $(DEMO_STAMP): requirements-demo.lock pyproject.toml
 	@touch $@
 
 # what the demo needs is a part of what the tests need: whichever comes first, the other adds what is missing
-demo: $(DEMO_STAMP) ## a real dialogue through the embedded stack, from its messages to what an agent recalls
+demo: $(DEMO_STAMP) ## follow a real dialogue through the whole stack, without containers and without an LLM
 	@$(BIN)/afterword demo
 
-test: lint ## what every change has to pass, in ten minutes; AFTERWORD_TEST_STACK=containers takes the official images
-	@# each of the first processes has servers of its own, for which it mostly waits; the others compute, and need none
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/integration tests/contract; servers=$$?; \
-	$(BIN)/pytest -n 2 --dist worksteal tests/model tests/unit && exit $$servers
-
-ALL := -m "not deploy" --hypothesis-profile nightly
-
-test-all: lint site ## everything but make test-deploy, long forms and faults included: some hours; MINUTES= and SEED= of the faults
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ALL) tests/e2e tests/integration tests/contract; servers=$$?; \
-	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/model tests/unit tests/deploy && exit $$servers
-	$(MAKE) model mutants faults hostile
-
-faults: $(STAMP) ## every kind of fault under load, and a table; MINUTES= and SEED= choose how long and which
-	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED)
-
-hostile: $(STAMP) ## hostile input of every kind under load, and a table; MINUTES= and SEED= choose how long and which
-	$(BIN)/python -m tests.e2e.faults --hostile --minutes $(MINUTES) --seed $(SEED)
-
-soak: MINUTES = 60
-soak: $(STAMP) ## a steady load for an hour while workers come and go: does memory grow? MINUTES= and SEED=
-	$(BIN)/python -m tests.e2e.faults --soak --minutes $(MINUTES) --seed $(SEED)
-
-test-deploy: $(STAMP) ## the image, the compose file and the chart; fetches Helm, and an engine where none runs (Debian, root)
-	$(BIN)/pytest tests/deploy -m deploy
-
-test-cluster: $(STAMP) ## the chart on a real API server without nodes, by three versions of Helm; builds Kubernetes the first time
-	AFTERWORD_TEST_CLUSTER=1 $(BIN)/pytest tests/cluster
-
-test-llm: $(STAMP) $(LLM_STAMP) ## the whole path with a real, small LLM on this machine, and a table; THREADS=1 are the model's
-	AFTERWORD_TEST_LLM=build/llm-venv/bin/python AFTERWORD_TEST_LLM_THREADS=$(THREADS) nice -n 10 $(BIN)/pytest tests/llm -s -q
-
-$(LLM_STAMP): requirements-llm.lock
-	test -x build/llm-venv/bin/python || $(PYTHON) -m venv build/llm-venv
-	build/llm-venv/bin/pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements-llm.lock
-	@touch $@
-
-unit: $(STAMP) ## the tests that need no server
-	$(BIN)/pytest tests/unit
-
-bench: $(STAMP) $(BENCH_STAMP) ## speed, size and memory, beside others in the same run: tables, in build/bench.md as well
-	@# not the status of tee
-	bash -o pipefail -c '$(BIN)/python -m benchmarks | tee build/bench.md'
-
-$(BENCH_STAMP): requirements-bench.lock
-	@$(INSTALL) build/bench-venv requirements-bench.lock
-	@touch $@
-
-quality: $(STAMP) ## precision and recall of the quality gate and of redaction, summaries without an LLM beside people's, and what recall finds
-	$(BIN)/python -m benchmarks.quality
-	$(BIN)/python -m benchmarks.recall
-
-model: $(STAMP) ## the long form of the model check; HISTORIES=20000
-	$(BIN)/python -m tests.model --histories $(HISTORIES)
-
-mutants: $(STAMP) ## the model check has to find what is broken on purpose
-	$(BIN)/python -m tests.model --mutants
+##@ Change
+format: $(STAMP) ## fix what ruff can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 lint: $(STAMP) ## style, types, and which way dependencies point
 	$(BIN)/ruff check .
@@ -103,49 +55,30 @@ lint: $(STAMP) ## style, types, and which way dependencies point
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.locks
 
-format: $(STAMP) ## fix what ruff can fix
-	$(BIN)/ruff check --fix .
-	$(BIN)/ruff format .
+unit: $(STAMP) ## the tests that need no server
+	$(BIN)/pytest tests/unit
 
-docs: $(STAMP) ## generate docs/settings.md, docs/reference, schemas/generated and the chart's files
+test: lint ## what every change has to pass
+	@# each of the first processes has servers of its own, for which it mostly waits; the others compute, and need none
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/integration tests/contract; servers=$$?; \
+	$(BIN)/pytest -n 2 --dist worksteal tests/model tests/unit && exit $$servers
+
+docs: $(STAMP) ## generate the reference pages, the schemas and the chart's files
 	$(BIN)/python -m tools.reference
 	$(BIN)/afterword schema export schemas/generated
 	$(BIN)/python -m helm.generate
 
-language-model: $(STAMP) ## the model that tells languages apart, from py3langid's
-	$(BIN)/python -m tools.language_model
-
-diagrams: $(STAMP) ## pictures of the Mermaid diagrams, for the site; needs npm and a Chromium
-	$(BIN)/python -m tools.diagrams
-
-site: $(SITE_STAMP) ## the documentation as a site, in build/site; SITE_URL= says where it will be
+site: $(SITE_STAMP) ## build the documentation as a site, in build/site; SITE_URL= says where it will be
 	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/python -m mkdocs build
 
 $(SITE_STAMP): requirements-site.lock
 	@$(INSTALL) build/site-venv requirements-site.lock
 	@touch $@
 
-release: $(STAMP) $(RELEASE_STAMP) ## wheels, sdists, chart, SBOM and image of the last commit, into dist/; CHANGELOG.md must name the version
-	$(BIN)/python -m tools.release dist
-
-$(RELEASE_STAMP): requirements-release.lock
-	@$(INSTALL) build/release-venv requirements-release.lock
-	@touch $@
-
-sizes: $(STAMP) build/uv/bin/uv ## packages and megabytes that each extra installs
-	rm -rf build/sizes
-	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes . ./distributions/embedded
-	@for extra in '' '[memory]' '[worker]' '[serve]' '[dev]' \
-	  '[langchain]' '[langgraph]' '[openai-agents]'; do \
-	  build/uv/bin/uv pip install --quiet --python $(BIN)/python --target "build/sizes/x$$extra" \
-	    --find-links build/sizes "$$(echo build/sizes/afterword-*.whl)$$extra" || exit 1; \
-	  echo "afterword$$extra: $$(ls -d build/sizes/x"$$extra"/*.dist-info | wc -l) packages, $$(du -sm build/sizes/x"$$extra" | cut -f1) MB"; \
-	done
-
 COMPILE := build/uv/bin/uv pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet
 LOCK := $(COMPILE) pyproject.toml
 
-lock: build/uv/bin/uv ## renew the locks, after pyproject.toml has changed: ours, the image's part of it, what builds the image, the benchmarks' other
+lock: build/uv/bin/uv ## renew the locks after a change of pyproject.toml
 	$(LOCK) --extra test -o requirements.lock
 	$(LOCK) --extra serve --constraint requirements.lock --no-annotate -o requirements-image.lock
 	$(COMPILE) --group build --constraint requirements.lock --no-annotate -o requirements-build.lock
@@ -161,6 +94,82 @@ build/uv/bin/uv: requirements-uv.lock
 	build/uv/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements-uv.lock
 	@touch $@
 
-clean: ## what can be made again; data in .afterword stays
+##@ Test more
+ALL := -m "not deploy" --hypothesis-profile nightly
+
+test-all: lint site #. everything but test-deploy, with the long forms and the faults: some hours
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ALL) tests/e2e tests/integration tests/contract; servers=$$?; \
+	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/model tests/unit tests/deploy && exit $$servers
+	$(MAKE) model mutants faults hostile
+
+test-deploy: $(STAMP) #. the image, the compose file and the chart; fetches Helm, and a container engine where none runs
+	$(BIN)/pytest tests/deploy -m deploy
+
+test-cluster: $(STAMP) #. the chart on a real API server without nodes; builds Kubernetes the first time
+	AFTERWORD_TEST_CLUSTER=1 $(BIN)/pytest tests/cluster
+
+test-llm: $(STAMP) $(LLM_STAMP) #. the whole path with a small, real LLM on this machine; THREADS=
+	AFTERWORD_TEST_LLM=build/llm-venv/bin/python AFTERWORD_TEST_LLM_THREADS=$(THREADS) nice -n 10 $(BIN)/pytest tests/llm -s -q
+
+$(LLM_STAMP): requirements-llm.lock
+	test -x build/llm-venv/bin/python || $(PYTHON) -m venv build/llm-venv
+	build/llm-venv/bin/pip install --quiet --no-deps --only-binary :all: --require-hashes -r requirements-llm.lock
+	@touch $@
+
+faults: $(STAMP) #. every kind of fault under load, and a table; MINUTES= and SEED=
+	$(BIN)/python -m tests.e2e.faults --minutes $(MINUTES) --seed $(SEED)
+
+hostile: $(STAMP) #. hostile input of every kind under load, and a table; MINUTES= and SEED=
+	$(BIN)/python -m tests.e2e.faults --hostile --minutes $(MINUTES) --seed $(SEED)
+
+soak: MINUTES = 60
+soak: $(STAMP) #. a steady load while workers come and go: does memory grow? MINUTES= and SEED=
+	$(BIN)/python -m tests.e2e.faults --soak --minutes $(MINUTES) --seed $(SEED)
+
+model: $(STAMP) #. the long form of the model check; HISTORIES=
+	$(BIN)/python -m tests.model --histories $(HISTORIES)
+
+mutants: $(STAMP) #. whether the model check finds what is broken on purpose
+	$(BIN)/python -m tests.model --mutants
+
+##@ Measure
+bench: $(STAMP) $(BENCH_STAMP) #. speed, size and memory beside others, as tables, also in build/bench.md
+	@# not the status of tee
+	bash -o pipefail -c '$(BIN)/python -m benchmarks | tee build/bench.md'
+
+$(BENCH_STAMP): requirements-bench.lock
+	@$(INSTALL) build/bench-venv requirements-bench.lock
+	@touch $@
+
+quality: $(STAMP) #. the quality gate, redaction, summaries without an LLM, and recall, on labelled data
+	$(BIN)/python -m benchmarks.quality
+	$(BIN)/python -m benchmarks.recall
+
+sizes: $(STAMP) build/uv/bin/uv #. packages and megabytes that each extra installs
+	rm -rf build/sizes
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes . ./distributions/embedded
+	@for extra in '' '[memory]' '[worker]' '[serve]' '[dev]' \
+	  '[langchain]' '[langgraph]' '[openai-agents]'; do \
+	  build/uv/bin/uv pip install --quiet --python $(BIN)/python --target "build/sizes/x$$extra" \
+	    --find-links build/sizes "$$(echo build/sizes/afterword-*.whl)$$extra" || exit 1; \
+	  echo "afterword$$extra: $$(ls -d build/sizes/x"$$extra"/*.dist-info | wc -l) packages, $$(du -sm build/sizes/x"$$extra" | cut -f1) MB"; \
+	done
+
+##@ Make again
+language-model: $(STAMP) #. the model that tells languages apart, from py3langid's
+	$(BIN)/python -m tools.language_model
+
+diagrams: $(STAMP) #. pictures of the Mermaid diagrams; needs npm and a Chromium
+	$(BIN)/python -m tools.diagrams
+
+##@ Release
+release: $(STAMP) $(RELEASE_STAMP) ## wheels, source distributions, chart, SBOM and image of the last commit, in dist/
+	$(BIN)/python -m tools.release dist
+
+$(RELEASE_STAMP): requirements-release.lock
+	@$(INSTALL) build/release-venv requirements-release.lock
+	@touch $@
+
+clean: ## remove everything that can be made again; data in .afterword stays
 	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info distributions/*/build distributions/*/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
