@@ -21,6 +21,7 @@ from afterword.streams.text.visible import INDENT, printable, shown, shown_json
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from afterword.schemas import SummaryCreated
     from afterword.streams.settings import Settings
 
 STANDARD_INPUT = "-"
@@ -178,6 +179,16 @@ def progress_bar(
 def print_json(value: Any) -> None:
     """Print one line of JSON."""
     typer.echo(shown_json(json.dumps(value, ensure_ascii=False)))
+
+
+def written_by(summary: "SummaryCreated") -> str:
+    """Say in words who wrote a summary."""
+    from afterword.streams.summarizer.summary import EXTRACTIVE
+
+    if summary.quality.source == "llm":
+        return summary.model
+    reason = summary.quality.reason or ""
+    return "no LLM" if reason == EXTRACTIVE else f"without the LLM: {reason.replace('_', ' ')}"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below: int = 0, none: str = "") -> None:

@@ -31,12 +31,12 @@ Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Maximum 
 Wait = Annotated[
     float,
     typer.Option(
-        min=0, metavar="SECONDS", help="First wait at most this long until everything is consumed and summarized."
+        min=0, metavar="SECONDS", help="First wait up to this long for everything to be consumed and summarized."
     ),
 ]
 AtMost = Annotated[float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait; then exit 1.")]
 After = Annotated[str | None, typer.Option("--after", metavar="EPISODE", help="Start after this episode id.")]
-All = Annotated[bool, typer.Option("--all", help="Write episodes that are already indexed, too.")]
+All = Annotated[bool, typer.Option("--all", help="Index every episode, even if it is indexed already.")]
 
 
 @stores.callback()
@@ -52,7 +52,7 @@ def group() -> None:
 def create_topics(as_json: Json = False) -> None:
     """Create missing topics and compare the others; can be repeated. Exit 1 if a topic is wrong.
 
-    Warns of a max.message.bytes of the messages' topic that is too small or too large.
+    Warns if the max.message.bytes of the messages topic is too small or too large.
     """
     from afterword.topics import ensure_topics
 
@@ -72,7 +72,7 @@ def create_topics(as_json: Json = False) -> None:
 
 @topics.command("wait")
 def wait_for_topics(timeout: AtMost = 240) -> None:
-    """Wait until Kafka accepts the credentials and every topic exists; says once what it waits for."""
+    """Wait until Kafka accepts the credentials and every topic exists; print once what is missing."""
     from afterword.topics import await_topics
 
     settings = start_command()
@@ -113,9 +113,8 @@ def export_schemas(directory: Directory = Path("schemas/generated"), check: Chec
 def check(as_json: Json = False) -> None:
     """Verify that Kafka, its topics, the stores and the LLM are reachable and configured. Exit 1 if one is not.
 
-    Of Kafka it also verifies the rights on transactional ids and the brokers' offset.metadata.max.bytes, of Qdrant the
-    server's version. Warns of API keys that are sent unencrypted to another machine, and of limits of topics that do
-    not fit.
+    Also checks the rights on transactional ids, the brokers' offset.metadata.max.bytes and Qdrant's version. Warns
+    about API keys that would be sent unencrypted to another machine, and about topic limits that do not fit.
     """
     from afterword.checks import check_all
 
@@ -146,8 +145,8 @@ def smoke(timeout: Timeout = 120, as_json: Json = False) -> None:
 def audit(wait: Wait = 0, as_json: Json = False) -> None:
     """Report every message that is lost, duplicated, out of order or not yet summarized.
 
-    Reads all topics and stores; can run beside the workers. Exit 1 if anything is lost, duplicated or conflicting;
-    else exit 2 if --wait ran out, and say what had not arrived.
+    Reads all topics and stores, and can run beside the workers. Exit 1 if anything is lost, duplicated or conflicting;
+    exit 2 if --wait timed out, with a list of what had not arrived.
     """
     from afterword.audit import run
 

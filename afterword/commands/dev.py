@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from afterword.streams.stores.index import Recalled
 
 
-Directory = Annotated[Path, typer.Option("--data-dir", help="Directory of the data, which survives a restart.")]
+Directory = Annotated[Path, typer.Option("--data-dir", help="Directory for the data, which survives restarts.")]
 
 MESSAGES_SHOWN = 8
 """Messages of the story that are printed; the others are counted."""
@@ -35,9 +35,9 @@ MILLION = 1_000_000
 
 
 def dev(data_dir: Directory = Path(".afterword")) -> None:
-    """Run Kafka, a worker of each role and the server in the foreground, with one SQLite file; say what arrives.
+    """Run Kafka, the workers and the server in the foreground, with one SQLite file, and print what arrives.
 
-    Ctrl-C ends it.
+    Stop it with Ctrl-C.
     """
     with suppress(KeyboardInterrupt), Screen() as screen:
         screen.doing("starting")
@@ -53,7 +53,7 @@ def demo() -> None:
     """Run everything in a temporary directory, follow a sample conversation from its messages to what is recalled of
     it, and replay the others.
 
-    On a terminal the server then runs on until Ctrl-C.
+    On a terminal, the server then keeps running until Ctrl-C.
     """
     from afterword.samples import sample_lines
 

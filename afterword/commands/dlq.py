@@ -26,10 +26,10 @@ FromTopic = Annotated[str | None, typer.Option(help="Only from this dead-letter 
 Stage = Annotated[str | None, typer.Option(help="Only from this stage: segmenter or summarizer.")]
 Type = Annotated[str | None, typer.Option("--type", help="Only with this error type, such as schema_violation.")]
 Since = Annotated[
-    datetime | None, typer.Option(parser=moment, help="Failed since this time, or since 15m, 2h, 3d ago.")
+    datetime | None, typer.Option(parser=moment, help="Only if it failed since this time, or in the last 15m, 2h, 3d.")
 ]
-Until = Annotated[datetime | None, typer.Option(parser=moment, help="Failed before this time.")]
-OfConversation = Annotated[str | None, typer.Option(help="Only of this conversation.")]
+Until = Annotated[datetime | None, typer.Option(parser=moment, help="Only if it failed before this time.")]
+OfConversation = Annotated[str | None, typer.Option(help="Only in this conversation.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
@@ -108,7 +108,7 @@ def replay(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Send the original records again, unchanged, to their original partitions; each once.
+    """Send the original records again, unchanged, to their original partitions. Each can be replayed once.
 
     Fix the cause first: a record that is still rejected becomes a new dead letter.
     """

@@ -22,12 +22,12 @@ DEAD_LETTERS = ("dead letter", "dead letters")
 app = typer.Typer(invoke_without_command=True)
 
 OfUser = Annotated[str | None, typer.Option("--user", callback=not_empty, help="The user, matched exactly. Required.")]
-OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only what this tenant has of the user.")]
-OfNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only what has no tenant.")]
+OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only data of this tenant.")]
+OfNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a tenant.")]
 Conversation = Annotated[str | None, typer.Option("--conversation", help="Only in this conversation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be erased, and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-By = Annotated[str | None, typer.Option("--by", help="Name of the one who asks for it; the receipt says so.")]
+By = Annotated[str | None, typer.Option("--by", help="Who asked for it, for the receipt.")]
 ReceiptFile = Annotated[
     Path | None,
     typer.Option(
@@ -54,10 +54,11 @@ def erase(
     timeout: Timeout = 600,
     as_json: Json = False,
 ) -> None:
-    """Delete all that a user wrote, wait until nothing is left, and print a receipt; --user and either --tenant or
-    --no-tenant are required.
+    """Delete everything that a user wrote, wait until nothing is left, and print a receipt.
 
-    If it is interrupted, run the same command again: it starts again under the same id. The workers must be running.
+    --user and either --tenant or --no-tenant are required.
+
+    If it is interrupted, run the same command again: it starts over under the same id. The workers must be running.
     """
     if context.invoked_subcommand:
         return
@@ -91,9 +92,9 @@ def verify(
     no_tenant: OfNoTenant = False,
     as_json: Json = False,
 ) -> None:
-    """Look again for what a receipt says is gone, in stores and topics. Exit 1 if something is there past its date.
+    """Search stores and topics again for what a receipt says is gone. Exit 1 if anything is left past its date.
 
-    The receipt does not name the user: give --user and either --tenant or --no-tenant again; they are checked.
+    The receipt does not name the user, so give --user and either --tenant or --no-tenant again.
     """
     whose, of_tenant = _person(user, tenant, no_tenant)
     found = asyncio.run(_verify(receipt, whose, of_tenant))

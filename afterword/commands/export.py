@@ -10,12 +10,12 @@ from afterword.commands.common import print_json, start_command
 from afterword.commands.memory import not_empty
 
 OfUser = Annotated[str, typer.Option("--user", callback=not_empty, help="The user, matched exactly.")]
-OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only what this tenant has of the user.")]
-OfNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only what has no tenant.")]
+OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only data of this tenant.")]
+OfNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a tenant.")]
 
 
 def export(user: OfUser, tenant: OfTenant = None, no_tenant: OfNoTenant = False) -> None:
-    """Print all that is stored of a user as JSON Lines: messages, episodes, rolling summaries. Redirect it to a file.
+    """Print everything that is stored about a user as JSON Lines: messages, episodes and rolling summaries.
 
     --user and either --tenant or --no-tenant are required. The last line has the type `end` and counts the others.
     """

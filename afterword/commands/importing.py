@@ -37,16 +37,16 @@ Which = Annotated[
         "Anthropic and LangGraph), or jsonl (our own).",
     ),
 ]
-Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Files of JSON; - reads standard input.")]
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="JSON files; - reads standard input.")]
 User = Annotated[
     str | None,
-    typer.Option(metavar="ID", help="User of the records that name none; chatgpt needs it."),
+    typer.Option(metavar="ID", help="User of records that do not name one; chatgpt needs it."),
 ]
 Tenant = Annotated[str | None, typer.Option(metavar="ID", help="Tenant of all messages.")]
-Prefix = Annotated[str, typer.Option(help="Put this before the ids of conversations.")]
+Prefix = Annotated[str, typer.Option(help="Prefix for the conversation ids.")]
 Flush = Annotated[bool, typer.Option(help="Close the pending messages of each conversation at its end.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per second.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and count, and send nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and count only; send nothing.")]
 
 
 def import_history(
@@ -60,9 +60,9 @@ def import_history(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Send a history to the topic `messages`, with its own times. Running it again sends only what is missing.
+    """Send a history to the topic `messages` with its original times. Running it again sends only what is missing.
 
-    Each message is sent, or is a duplicate, or is named on standard error with the reason; then the exit code is 1.
+    Every message is sent, counted as a duplicate, or named on standard error with the reason and exit code 1.
     """
     from afterword.importing.outcomes import ImportOptions
     from afterword.importing.run import ImportPlan

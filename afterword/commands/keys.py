@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Keys for `afterword serve`.", no_args_is_help=True)
 
-ForTenant = Annotated[str | None, typer.Option("--tenant", help="Only what this tenant has.")]
-ForNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only what has no tenant.")]
-ForUser = Annotated[str | None, typer.Option("--user", callback=not_empty, help="Only what this user has.")]
-Scopes = Annotated[list[str], typer.Option("--scope", help="Permission: read, write, erase or admin; repeatable.")]
-KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="Name of the key, as `afterword keys list` shows it.")]
+ForTenant = Annotated[str | None, typer.Option("--tenant", help="Only data of this tenant.")]
+ForNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a tenant.")]
+ForUser = Annotated[str | None, typer.Option("--user", callback=not_empty, help="Only data of this user.")]
+Scopes = Annotated[list[str], typer.Option("--scope", help="Permission: read, write, erase or admin. Repeatable.")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="Id of the key, as `afterword keys list` shows it.")]
 
 
 @app.command()
@@ -31,7 +31,7 @@ def create(
     user: ForUser = None,
     as_json: Json = False,
 ) -> None:
-    """Create a key and print it, this once: the database has its digest only.
+    """Create a key and print it once; the database keeps only its digest.
 
     Either --tenant or --no-tenant is required.
     """
@@ -63,7 +63,7 @@ def list_keys(as_json: Json = False) -> None:
 
 @app.command()
 def revoke(key: KeyId) -> None:
-    """Revoke a key; running servers refuse it within 5 seconds. Exit 1 if there is none of this name."""
+    """Revoke a key; running servers refuse it within 5 seconds. Exit 1 if there is no such key."""
     if not asyncio.run(_remove(key)):
         typer.echo("there is no such key", err=True)
         raise typer.Exit(1)

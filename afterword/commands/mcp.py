@@ -30,16 +30,16 @@ AgentsUser = Annotated[
 AgentsTenant = Annotated[
     str | None, typer.Option("--tenant", help="Tenant of the user; default: AFTERWORD_SERVE__MCP_TENANT, or none.")
 ]
-Write = Annotated[bool, typer.Option("--write", help="Offer the tools that write, too: remember, forget_message.")]
+Write = Annotated[bool, typer.Option("--write", help="Also offer the tools that write.")]
 Configuration = Annotated[
-    bool, typer.Option("--json", help="Print what to paste into Claude Desktop, Cursor and VS Code, and end.")
+    bool, typer.Option("--json", help="Print what to paste into Claude Desktop, Cursor and VS Code, and exit.")
 ]
 
 
 def mcp(
     user: AgentsUser = None, tenant: AgentsTenant = None, write: Write = False, configuration: Configuration = False
 ) -> None:
-    """Serve one user's memory to an agent by the Model Context Protocol, over standard input and output.
+    """Serve one user's memory to an agent over the Model Context Protocol, on standard input and output.
 
     The agent's program starts it. `afterword serve` has the same at /mcp, over HTTP.
     """

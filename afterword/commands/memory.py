@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, Screen, moment, print_json, print_table, start_command
+from afterword.commands.common import Json, Screen, moment, print_json, print_table, start_command, written_by
 from afterword.streams.text.visible import printable, shown, shown_lines
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ ConversationId = Annotated[str, typer.Argument(help="Id of the conversation.")]
 Agent = Annotated[str | None, typer.Option("--agent", help="Only this agent's part, if episodes are kept by agent.")]
 LastMessages = Annotated[
     int | None,
-    typer.Option(min=0, help="Number of last messages; the default is that of the trigger's preset, or 4."),
+    typer.Option(min=0, help="Number of last messages; default: that of the trigger's preset, usually 4."),
 ]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum number of tokens.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Episodes on one page.")]
-Before = Annotated[int | None, typer.Option(min=1, help="Only smaller ordinals: the next page.")]
+Before = Annotated[int | None, typer.Option(min=1, help="Only episodes with a smaller ordinal, for the next page.")]
 QueryText = Annotated[str, typer.Argument(help="Text to search for, in any words.")]
 
 
@@ -46,7 +46,7 @@ Hits = Annotated[int, typer.Option("-k", min=1, max=100, help="Maximum number of
 ByAgent = Annotated[str | None, typer.Option("--agent", help="Only episodes of this agent.")]
 BeganSince = Annotated[
     datetime | None,
-    typer.Option("--since", parser=moment, help="Only episodes that began at this time or later, or since 2h, 3d ago."),
+    typer.Option("--since", parser=moment, help="Only episodes that began since this time, or in the last 2h, 3d."),
 ]
 EndedBefore = Annotated[
     datetime | None, typer.Option("--until", parser=moment, help="Only episodes that ended before this time.")
@@ -54,10 +54,10 @@ EndedBefore = Annotated[
 InConversation = Annotated[str | None, typer.Option("--conversation", help="Only episodes of this conversation.")]
 MinCoverage = Annotated[
     float,
-    typer.Option(min=0, max=1, help="Without a hit that covers so much of the query, nothing is known."),
+    typer.Option(min=0, max=1, help="Show nothing unless a hit covers at least this share of the query."),
 ]
 MinScoreRatio = Annotated[
-    float, typer.Option(min=0, max=1, help="Hits with a lower share of the best score are left out.")
+    float, typer.Option(min=0, max=1, help="Leave out hits that score less than this share of the best one.")
 ]
 
 HIT_COLUMNS = ("score", "episode", "ended", "messages that match", "title and short summary")
@@ -74,7 +74,7 @@ def context(
     no_tenant: OfNoTenant = False,
     as_json: Json = False,
 ) -> None:
-    """Print what an agent would load: title, rolling summary, last messages. Exit 1 if the conversation is unknown."""
+    """Print what an agent loads: title, rolling summary, last messages. Exit 1 if the conversation is unknown."""
     owner = _owner(user, tenant, no_tenant)
     found = asyncio.run(_read_context(conversation, messages, max_tokens, agent, owner))
     if found is None:
@@ -153,7 +153,6 @@ def _document(stored: "StoredEpisode") -> dict[str, Any]:
 
 def _episode_row(stored: "StoredEpisode") -> tuple[str, ...]:
     summary = stored.summary
-    made_by = summary.model if summary.quality.source == "llm" else f"fallback: {summary.quality.reason}"
     tokens, saved = summary.compression.tokens_before, f"{summary.compression.ratio:.0%}"
     numbers = (
         str(summary.ordinal),
@@ -162,7 +161,7 @@ def _episode_row(stored: "StoredEpisode") -> tuple[str, ...]:
         str(tokens),
         saved,
     )
-    return (*numbers, made_by, summary.title, summary.short_summary)
+    return (*numbers, written_by(summary), summary.title, summary.short_summary)
 
 
 def recall(
@@ -216,6 +215,6 @@ def _hit_row(hit: "Recalled") -> tuple[str, ...]:
         shown_lines(f"{match.sent_at:%Y-%m-%d}, {match.role}: {match.content} ({shown(match.message_id)})")
         for match in hit.matches
     )
-    fallback = " (fallback)" if hit.source == "fallback" else ""
+    fallback = " (without the LLM)" if hit.source == "fallback" else ""
     ended = f"{hit.ended_at:%Y-%m-%d %H:%M}"
     return f"{hit.score:.2f}", hit.episode_id, ended, said, f"{shown(hit.title)}: {hit.short_summary}{fallback}"

@@ -29,7 +29,7 @@ def produce(
     skip_invalid: SkipInvalid = False,
     as_json: Json = False,
 ) -> None:
-    """Send messages, one JSON object a line, to the topic `messages`.
+    """Send messages to the topic `messages`, one JSON object per line.
 
     A line is a message, an edit, a deletion or a flush. A file is checked before anything is sent. Standard input is
     sent up to the first invalid line.

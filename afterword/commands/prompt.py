@@ -16,13 +16,13 @@ app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True
 
 PROGRESS_EVERY = 10
 
-File = Annotated[Path | None, typer.Argument(metavar="FILE", help="Prompt template; default: today's prompt.")]
+File = Annotated[Path | None, typer.Argument(metavar="FILE", help="Prompt template; default: the current prompt.")]
 Size = Annotated[int, typer.Option("--sample", min=1, max=10_000, help="Number of stored summaries.")]
-Model = Annotated[str | None, typer.Option(help="Model to ask; default: today's.")]
+Model = Annotated[str | None, typer.Option(help="Model to ask; default: the current one.")]
 Seed = Annotated[int, typer.Option(help="The same seed chooses the same summaries.")]
 Show = Annotated[int, typer.Option(min=0, help="Texts to print side by side, the worst first.")]
-PromptPrice = Annotated[float | None, typer.Option(min=0, help="Price of a million tokens of prompts.")]
-AnswerPrice = Annotated[float | None, typer.Option(min=0, help="Price of a million tokens of answers.")]
+PromptPrice = Annotated[float | None, typer.Option(min=0, help="Price of a million prompt tokens.")]
+AnswerPrice = Annotated[float | None, typer.Option(min=0, help="Price of a million answer tokens.")]
 
 
 @app.callback()
@@ -41,9 +41,9 @@ def try_prompt(
     answer_price: AnswerPrice = None,
     as_json: Json = False,
 ) -> None:
-    """Summarize stored episodes with another prompt or model, and compare with what is stored. Nothing is stored.
+    """Summarize stored episodes with another prompt or model, and compare. Nothing is stored.
 
-    Exit 1 if the candidate is worse by the quality gate: it refuses more, or less of the texts is in the messages.
+    Exit 1 if the candidate is worse: if more summaries fail the quality gate, or if less of them is in the messages.
     """
     from afterword.trial import compare
 

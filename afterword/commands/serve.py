@@ -7,7 +7,7 @@ import typer
 
 from afterword.commands.common import find_config, start
 
-Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port, in place of AFTERWORD_SERVE__PORT.")]
+Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port; default: AFTERWORD_SERVE__PORT.")]
 
 
 def serve(port: Port = None) -> None:

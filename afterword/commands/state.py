@@ -19,9 +19,9 @@ def state() -> None:
 
 @app.command()
 def rebuild(yes: Yes = False, as_json: Json = False) -> None:
-    """Rebuild the whole state after the changelogs were lost and created again, empty. Stop the segmenters first.
+    """Rebuild the segmenter's state after its changelogs were lost and recreated empty. Stop the segmenters first.
 
-    Conversations go on after their last episode; messages are read again, and those in an episode are passed over.
+    Conversations continue after their last episode. Messages are read again; those in an episode are skipped.
     """
     from afterword.state import rebuild_state as run
 

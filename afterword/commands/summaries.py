@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
 
 Since = Annotated[
-    datetime | None, typer.Option(parser=moment, help="Only episodes that ended since this time, or since 2h, 3d ago.")
+    datetime | None,
+    typer.Option(parser=moment, help="Only if they ended since this time, or in the last 2h, 3d."),
 ]
-OfConversation = Annotated[str | None, typer.Option(help="Only of this conversation.")]
+OfConversation = Annotated[str | None, typer.Option(help="Only in this conversation.")]
 Where = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FIELD=VALUE",
-        help="Only where a field has this value, such as quality.source=fallback, prompt_version=… or model=…; null: "
-        "none. May be repeated.",
+        help="Only summaries with this value, such as quality.source=fallback, prompt_version=… or model=…; null "
+        "means none. Repeatable.",
     ),
 ]
 InFlight = Annotated[int, typer.Option(min=1, max=1000, help="Requests at a time.")]
@@ -51,10 +52,10 @@ def redo(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Let the LLM write the next revision of summaries that are not of today's prompt and model, from the archive.
+    """Have the LLM rewrite summaries that were made with another prompt or model.
 
-    The summarizers do it, within their budgets; run it with their settings. Can be stopped and run again: it goes on.
-    Exit 1 if some summary stays as it is.
+    The summarizers do the work from the archived messages, within their budgets; run this with their settings. It can
+    be stopped and run again. Exit 1 if some summaries stay as they are.
     """
     from afterword.redo import plan
     from afterword.redo import redo as run

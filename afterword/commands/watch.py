@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, start_command
+from afterword.commands.common import Json, start_command, written_by
 from afterword.streams.text.visible import printable, shown, shown_json
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ def _print_panel(event: "SummaryCreated") -> None:
     from rich.panel import Panel
     from rich.text import Text
 
-    made_by = event.model if event.quality.source == "llm" else f"fallback: {event.quality.reason}"
     revised = [_revision(event)] if event.revision > 1 else []
-    footer = " · ".join([event.episode_id, *revised, f"{event.message_count} messages", made_by])
+    footer = " · ".join([event.episode_id, *revised, f"{event.message_count} messages", written_by(event)])
     # as text: user content must not be read as markup
     text, title, subtitle = map(Text, (printable(event.short_summary), shown(event.title), shown(footer)))
     Console().print(Panel(text, title=title, subtitle=subtitle, title_align="left"))

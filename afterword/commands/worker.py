@@ -25,7 +25,7 @@ def worker() -> None:
 
 @app.command()
 def segmenter() -> None:
-    """messages → episode.closed, exactly once."""
+    """Split conversations into episodes: messages → episode.closed."""
     with loading():
         from afterword.streams.app import run_segmenter
 
@@ -34,7 +34,7 @@ def segmenter() -> None:
 
 @app.command()
 def summarizer() -> None:
-    """episode.closed → the stores and summary.created."""
+    """Summarize episodes: episode.closed → the stores and summary.created."""
     with loading():
         from afterword.streams.summarizer_app import run_summarizer
 
@@ -43,7 +43,7 @@ def summarizer() -> None:
 
 @app.command()
 def archiver() -> None:
-    """messages → the stores, every message as it was produced."""
+    """Archive every message as it last was: messages → the stores."""
     with loading():
         from afterword.consumers.archiver import run_archiver
 
@@ -52,7 +52,7 @@ def archiver() -> None:
 
 @app.command()
 def webhooks() -> None:
-    """summary.created and summary.deleted → HTTP endpoints."""
+    """Post summaries and deletions to HTTP endpoints."""
     with loading():
         from afterword.streams.webhooks.app import run_webhooks
 

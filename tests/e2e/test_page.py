@@ -154,7 +154,7 @@ async def settled(page: Page) -> None:
     await expect(page.get_by_text("Reading…")).to_have_count(0)
     await expect(page.get_by_text("Connecting…")).to_have_count(0)
     await expect(page.get_by_text("Asking…")).to_have_count(0)
-    await expect(page.get_by_text("Reading how far")).to_have_count(0)
+    await expect(page.get_by_text("Reading the workers' lag")).to_have_count(0)
 
 
 # before others write what is no sight
@@ -272,7 +272,7 @@ async def test_an_edit_by_keyboard_alone_becomes_a_revision_of_the_card(world: W
         await expect(card).to_contain_text("revision 2")
         await expect(card).to_contain_text("a message was edited")
         await card.get_by_text("Revisions").click()
-        said = [re.compile("^as it closed"), re.compile("^a message was edited")]
+        said = [re.compile("^first summary"), re.compile("^a message was edited")]
         await expect(card.locator(".revisions li")).to_have_text(said)
         await expect(page.locator(".messages")).to_contain_text("Vienna")
         await expect(page.locator(".messages")).not_to_contain_text("costs 100 euros")
@@ -286,7 +286,7 @@ async def test_a_card_says_why_it_changed_and_marks_what_is_new_but_never_shows_
         await page.goto(address("/conversation", id="rewritten"))
         card = page.locator(".episode-card[data-episode]")
         await expect(card).to_contain_text("revision 1")
-        await expect(card).to_contain_text("as it closed")
+        await expect(card).to_contain_text("first summary")
         assert await card.locator("ins").count() == 0
         await card.get_by_text("Long summary").click()
         changed = {"content": "The flight to Kyoto on day 9 costs 4711 euros."}
@@ -316,7 +316,7 @@ async def test_a_card_says_why_it_changed_and_marks_what_is_new_but_never_shows_
         await expect(page.locator("#entries")).not_to_contain_text("Kyoto")
         await page.goto(address("/conversation", id="rewritten"))
         assert (await client.delete("/v1/conversations/rewritten")).status_code == 202
-        await expect(page.locator("main")).to_have_text("This is not here any more.")
+        await expect(page.locator("main")).to_have_text("This no longer exists.")
 
 
 async def tab_to(page: Page, name: str = "", selector: str = "*") -> None:
@@ -371,7 +371,7 @@ async def test_all_six_screens_are_used_by_keyboard_alone(world: World) -> None:
         await until_there(page, "/dead-letters", letter)
         await tab_to(page, str(await letter.get_by_role("checkbox").get_attribute("value")), "[type=checkbox]")
         await page.keyboard.press("Space")
-        await enter(page, "Discard the chosen")
+        await enter(page, "Discard selected")
         await expect(page.get_by_role("status").filter(has_text="1 dead letter was discarded")).to_be_visible()
 
         await enter(page, "Live", "nav a")
@@ -484,7 +484,7 @@ async def test_dead_letters_are_shown_and_replayed_and_discarded(world: World) -
         await until_there(page, "/dead-letters", letter)  # it is rejected again, as another one
         assert await letter.get_by_role("link").get_attribute("href") not in shown
         await letter.get_by_role("checkbox").check()
-        await page.get_by_role("button", name="Discard the chosen").click()
+        await page.get_by_role("button", name="Discard selected").click()
         await expect(page.get_by_role("status").filter(has_text="1 dead letter was discarded")).to_be_visible()
         await expect(letter).to_have_count(0)
 

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.context import ANYONE
-from afterword.schemas import MessageCreated, SummaryCreated
+from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
 from afterword.schemas.base import rfc3339
 from afterword.schemas.summaries import RevisionReason
 from afterword.serving.principal import Principal
@@ -55,15 +55,23 @@ REASONS: Mapping[RevisionReason | None, str] = {
     "edited": "a message was edited",
     "deleted": "a message was deleted",
     "redone": "redone on request",
-    None: "in place of a fallback",
+    None: "written again",
 }
 """Words for the reason of a revision."""
+CLOSED: Mapping[CloseReason, str] = {
+    "trigger": "ended after enough messages",
+    "topic_shift": "ended when the topic changed",
+    "max_size": "ended at the size limit",
+    "idle": "ended after a pause",
+    "flush": "ended on request",
+}
+"""Words for the reason why an episode was closed."""
 MESSAGES = {
     403: "Your key does not permit this.",
-    404: "There is no such thing here, or your key may not see it.",
-    408: "The request came too slowly.",
-    413: "That is too large.",
-    422: "The request cannot be taken.",
+    404: "This does not exist, or your key gives no access to it.",
+    408: "The request took too long to arrive.",
+    413: "The request is too large.",
+    422: "The request is invalid.",
     429: "Too many requests. Try again in a minute.",
 }
 FIGURE = re.compile(r"\d{1,40}(?:[.,:/-]\d{1,40}){0,8}")
@@ -134,9 +142,12 @@ def percent(share: float | None) -> str:
 
 def revised(summary: SummaryCreated | Revision) -> str:
     """Say why there is this revision of an episode."""
-    if summary.revision == 1:
-        return "as it closed"
-    return REASONS[summary.reason]
+    return "first summary" if summary.revision == 1 else REASONS[summary.reason]
+
+
+def words(name: str) -> str:
+    """Turn a snake_case name into words."""
+    return shown(name).replace("_", " ")
 
 
 @cache
@@ -160,6 +171,7 @@ def templates() -> Environment:
     )
     made.filters.update(line=shown, cut=cut_off, markdown=rendered, time=short_time, rfc3339=rfc3339)
     made.filters.update(percent=percent, many=many, revised=revised, revisions=revisions_until)
+    made.filters.update(closed=CLOSED.__getitem__, words=words)
     made.globals.update(
         link=link,
         anchor=anchor,
@@ -226,7 +238,7 @@ def error_page(request: Request, error: Exception) -> Response:
     said = str(error) if isinstance(error, RequestInvalid) else ""
     problems = error.problems if isinstance(error, RequestInvalid) else ()
     away = next((text for kind, text in AWAY.items() if isinstance(error, kind)), "Kafka cannot be reached")
-    message = f"{away[0].upper()}{away[1:]}." if status == 503 else MESSAGES.get(status, "It failed.")
+    message = f"{away[0].upper()}{away[1:]}." if status == 503 else MESSAGES.get(status, "Something went wrong.")
     given: dict[str, Any] = {"status": status, "title": TITLES.get(status, "Error"), "message": message, "said": said}
     again = request.method == "GET" and status == 503
     template = "problem_part.html" if from_htmx(request) and not request.headers.get("hx-boosted") else "problem.html"

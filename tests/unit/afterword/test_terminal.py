@@ -100,7 +100,7 @@ def test_what_made_a_summary_its_title_and_its_text_fit_into_80_columns(
     print_table(EPISODE_COLUMNS, [_episode_row(episode)], below=2)
     lines = [line.rstrip() for line in re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()]
     assert [line.strip() for line in lines[:3]][1:] == ["title", "short summary"]
-    assert lines[3].endswith("fallback: extractive_provider")
+    assert lines[3].endswith("no LLM")
     assert lines[4] == "    A title of forty characters, more or less"
     assert lines[5] == f"    {episode.summary.short_summary}"
 

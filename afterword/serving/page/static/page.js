@@ -15,21 +15,21 @@
 
   document.addEventListener("htmx:responseError", (event) => {
     const status = event.detail.xhr.status;
-    if (status === 503) say("A server that this page needs is away. It tries again by itself.");
-    else if (status === 429) say("Too many requests. This page waits a little.");
+    if (status === 503) say("A server that this page needs is away. Trying again.");
+    else if (status === 429) say("Too many requests. Waiting a moment.");
     else if (status === 404) leave(event.detail.target);
     else if (status !== 401) say("The server answered with an error (" + status + ").");
   });
   // what was deleted does not stay on a page that was open
   function leave(target) {
-    const gone = "This is not here any more.";
+    const gone = "This no longer exists.";
     if (target && target.id === "thread") {
       document.title = gone;
       byId("main").replaceChildren(Object.assign(document.createElement("p"), { className: "notice", textContent: gone }));
     } else say(gone);
   }
-  document.addEventListener("htmx:sendError", () => say("The server cannot be reached. This page tries again by itself."));
-  document.addEventListener("htmx:sseError", () => waking || say("Live updates are interrupted. This page tries again by itself."));
+  document.addEventListener("htmx:sendError", () => say("The server cannot be reached. Trying again."));
+  document.addEventListener("htmx:sseError", () => waking || say("Live updates are interrupted. Trying again."));
   document.addEventListener("htmx:sseOpen", () => {
     waking = false;
     say("");
@@ -126,7 +126,7 @@
     note.className = "muted";
     note.setAttribute("role", "status");
     const any = Object.values(card.isNew).some((flags) => flags.includes(true));
-    note.textContent = "Changed just now: " + (any ? "new words are marked." : "no word is new.");
+    note.textContent = "Changed just now: " + (any ? "new words are marked." : "no words are new.");
     card.append(note);
   }
 
@@ -183,7 +183,7 @@
     if (!button) return;
     const paused = button.getAttribute("aria-pressed") !== "true";
     button.setAttribute("aria-pressed", String(paused));
-    button.textContent = paused ? "Go on" : "Pause";
+    button.textContent = paused ? "Resume" : "Pause";
   });
   const isPaused = () => byId("pause") && byId("pause").getAttribute("aria-pressed") === "true";
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
