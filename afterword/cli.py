@@ -22,6 +22,7 @@ from afterword.commands import (
     serve,
     state,
     summaries,
+    usage,
     watch,
     worker,
 )
@@ -88,6 +89,7 @@ for command in (
     memory.episodes,
     memory.recall,
     export.export,
+    usage.usage,
     deployment.audit,
 ):
     app.command()(command)

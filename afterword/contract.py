@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
+import httpx
 import orjson
 from pydantic import TypeAdapter
 
@@ -34,8 +36,19 @@ from afterword.schemas.messages import (
     MESSAGE_EDITED,
 )
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
+from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Kafka
 from afterword.streams.telemetry.tracing import TRACEPARENT
+
+REGISTRY_JSON = "application/vnd.schemaregistry.v1+json"
+REGISTRY_SECONDS = 20.0
+REGISTRY_TEXT = 200
+"""Characters of a registry's answer that are shown."""
+
+
+class RegistryRefused(AfterwordError):
+    """the registry did not take the schema of {subject}: {problem}"""
+
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -246,7 +259,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "message_ids": ["m-1", "m-2"],
         "quality": {"source": "llm", "reason": None, "grounding": 1.0, "unsupported": []},
         "model": "gpt-4o-mini",
-        "usage": {"prompt_tokens": 612, "completion_tokens": 148, "seconds": 2.4},
+        "usage": {"prompt_tokens": 612, "cached_tokens": 384, "completion_tokens": 148, "seconds": 2.4},
         "compression": {"tokens_before": 28, "tokens_after": 29, "ratio": -0.036, "events_before": 2},
         "created_at": "2026-03-01T09:35:07.000Z",
     },
@@ -340,6 +353,13 @@ class Channel:
     actions: Sequence[str]
 
 
+CURRENT: Mapping[str, tuple[str, str]] = {
+    "currentEpisode": (SUMMARY_CREATED, "The episode_id, in UTF-8."),
+    "currentConversation": (CONVERSATION_UPDATED, "The conversation_id or, by agent, `conversation//agent`, in UTF-8."),
+}
+"""Messages of the compacted topics: the event of which they have the schema and headers, and their key."""
+
+
 def channels(kafka: Kafka) -> list[Channel]:
     inputs = [event.name for event in EVENTS if event.direction == "input"]
     dead = "Rejected records of {}: key, value and headers unchanged, and further headers with the error."
@@ -380,6 +400,20 @@ def channels(kafka: Kafka) -> list[Channel]:
             ["conversation.updated"],
             ["send"],
         ),
+        Channel(
+            "currentEpisodes",
+            kafka.current_episodes_topic,
+            "The last summary of each episode, compacted; a record without a value is a tombstone. Use read_committed.",
+            ["currentEpisode"],
+            ["send"],
+        ),
+        Channel(
+            "currentConversations",
+            kafka.current_conversations_topic,
+            "Each conversation as it is now, compacted; a record without a value is a tombstone. Use read_committed.",
+            ["currentConversation"],
+            ["send"],
+        ),
         *(
             Channel(f"{name}DeadLetters", kafka.dead_letters(topic), dead.format(topic), [], ["send"])
             for name, topic in (("messages", kafka.messages_topic), ("episodes", kafka.episodes_topic))
@@ -417,7 +451,11 @@ def document(kafka: Kafka) -> dict[str, Any]:
             for action in channel.actions
         },
         "components": {
-            "messages": {event.name: _message(event) for event in EVENTS} | {"deadLetter": _dead_letter()},
+            "messages": {
+                **{event.name: _message(event) for event in EVENTS},
+                **{name: _current_message(name) for name in CURRENT},
+                "deadLetter": _dead_letter(),
+            },
             "schemas": _schemas(),
         },
     }
@@ -458,6 +496,13 @@ def _message(event: EventType) -> dict[str, Any]:
     }
 
 
+def _current_message(name: str) -> dict[str, Any]:
+    of, key = CURRENT[name]
+    [event] = [event for event in EVENTS if event.name == of]
+    bindings = {"kafka": {"key": _described(key), **BINDING}}
+    return {**_message(event), "name": name, "title": f"What {of} says", "bindings": bindings}
+
+
 def _dead_letter() -> dict[str, Any]:
     return {
         "name": "deadLetter",
@@ -476,6 +521,38 @@ def _schemas() -> dict[str, Schema]:
         found |= schema.pop("$defs", {})
         found[event.model.__name__] = {name: value for name, value in schema.items() if name != "$schema"}
     return dict(sorted(found.items()))
+
+
+def subjects(kafka: Kafka) -> dict[str, Schema]:
+    """Schemas by their subjects in a registry: `TOPIC-value`, or `TOPIC-EVENT` where a topic has several events."""
+    schemas, found = event_schemas(), {}
+    for channel in channels(kafka):
+        names = {name: CURRENT[name][0] if name in CURRENT else name for name in channel.events}
+        for name in names.values():
+            found[f"{channel.topic}-{'value' if len(names) == 1 else name}"] = schemas[name]
+    return found
+
+
+async def register(url: str, kafka: Kafka) -> dict[str, int]:
+    """Register every subject as JSON Schema; return the schemas' ids. What is registered already keeps its id.
+
+    Raises: RegistryRefused.
+    """
+    ids = {}
+    async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
+        for subject, schema in subjects(kafka).items():
+            body = orjson.dumps({"schemaType": "JSON", "schema": orjson.dumps(schema).decode()})
+            address = f"{url.rstrip('/')}/subjects/{quote(subject, safe='')}/versions"
+            try:
+                response = await client.post(address, content=body, headers={"Content-Type": REGISTRY_JSON})
+                response.raise_for_status()
+                ids[subject] = int(orjson.loads(response.content)["id"])
+            except httpx.HTTPStatusError as error:
+                problem = f"{error.response.status_code} {error.response.text[:REGISTRY_TEXT]}"
+                raise RegistryRefused(subject=subject, problem=problem) from None
+            except (httpx.HTTPError, httpx.InvalidURL, orjson.JSONDecodeError, KeyError, TypeError) as error:
+                raise RegistryRefused(subject=subject, problem=type(error).__name__) from None
+    return ids
 
 
 ASYNCAPI = "asyncapi.json"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import orjson
 import structlog
+from opentelemetry.trace import NoOpTracer, Status, StatusCode, Tracer
 from pydantic import ConfigDict
 
 from afterword.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
@@ -81,6 +82,8 @@ FOLLOWING_OFFSETS = (100, 1_000, 10_000, 100_000, None)
 PAGE_MESSAGES = 50
 MOST_PAGE_MESSAGES = 200
 MOST_FOUND_MESSAGES = 1000
+SEARCH = "search_memory"
+"""Name of the operation in OpenTelemetry's GenAI conventions."""
 
 MOST_PROFILE_EPISODES = 2000
 """Newest episodes with facts that a profile is made of."""
@@ -191,8 +194,8 @@ class Memory:
 
     `search`, `embed`: ask the index, and make the vectors of queries. `keep_recent`: the number of last messages that
     `context` returns by default. `reranking`: the last stage of `recall`, if any. `zone`, `now`: of the days that words
-    such as "yesterday" in a query mean. All methods raise StoreUnavailable, and for an argument from a request's JSON
-    that is of another type, TypeError, or out of bounds, ValueError.
+    such as "yesterday" in a query mean. `tracer`: makes a span of each `recall`. All methods raise StoreUnavailable,
+    and for an argument from a request's JSON that is of another type, TypeError, or out of bounds, ValueError.
     """
 
     def __init__(
@@ -206,19 +209,21 @@ class Memory:
         reranking: Reranking | None = None,
         zone: tzinfo = UTC,
         now: Callable[[], datetime] = utc_now,
+        tracer: Tracer | None = None,
         closing: tuple[Close, ...] = (),
     ) -> None:
         self._episodes = episodes
         self._messages = messages
         self._search = EpisodeSearch(episodes, messages, search, embed, reranking, zone, now)
         self._keep_recent = keep_recent
+        self._tracer = tracer or NoOpTracer()
         self._closing = closing
 
     @classmethod
-    def from_settings(cls, settings: Settings, metrics: "Metrics | None" = None) -> Self:
+    def from_settings(cls, settings: Settings, metrics: "Metrics | None" = None, tracer: Tracer | None = None) -> Self:
         """Open the stores of these settings; each connects with its first use. Raises: ConfigurationError.
 
-        `metrics`: None counts nothing.
+        `metrics`: None counts nothing. `tracer`: None traces nothing.
         """
         stores, embed = open_stores(settings), QueryEmbedder(settings.embedder)
         reranking = open_reranking(settings, metrics)
@@ -230,6 +235,7 @@ class Memory:
             keep_recent=settings.episodes.preset.keep_recent,
             reranking=reranking,
             zone=settings.summarizer.zone,
+            tracer=tracer,
             closing=(embed.close, *([reranking.close] if reranking else []), stores.close),
         )
 
@@ -552,7 +558,19 @@ class Memory:
             min_score_ratio=min_score_ratio,
             explain=explain,
         )
-        return await self._search.hits(wanted)
+        attributes = {"gen_ai.operation.name": SEARCH}
+        # neither text nor stack of an exception: they may hold contents
+        with self._tracer.start_as_current_span(
+            SEARCH, attributes=attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                hits = await self._search.hits(wanted)
+            except AfterwordError as error:
+                span.set_attribute("error.type", error.error_type)
+                span.set_status(Status(StatusCode.ERROR))
+                raise
+            span.set_attribute("gen_ai.memory.record.count", len(hits))
+        return hits
 
     async def close(self) -> None:
         """Close the connections."""

@@ -56,6 +56,8 @@ COMPACTION_LAG_MS = DAY_MS
 """Age at which a changelog is compacted, however little of it is dirty."""
 TOMBSTONE_MS = DAY_MS
 """Age of the tombstones that compaction removes; the engine needs more than the 12 hours that state may be stale."""
+CURRENT_TOMBSTONE_MS = ANNOUNCED_DAYS * DAY_MS
+"""The same for the topics of what is current: a reader may be away for so long, and still learns of each deletion."""
 
 UNBOUNDED = (-1, 2**63 - 1)
 """Values of Kafka's that stand for no limit."""
@@ -142,6 +144,13 @@ def wanted_topics(settings: Settings, message_partitions: int | None = None) -> 
                 lifetime={"max.compaction.lag.ms": COMPACTION_LAG_MS, "delete.retention.ms": TOMBSTONE_MS},
             )
             for table in TABLES
+        ),
+        *(
+            replace(
+                topic(name, compacted, ANNOUNCED_DAYS),
+                lifetime={"max.compaction.lag.ms": COMPACTION_LAG_MS, "delete.retention.ms": CURRENT_TOMBSTONE_MS},
+            )
+            for name in kafka.current_topics
         ),
     ]
 

@@ -19,7 +19,7 @@ from aiokafka.errors import (
 
 from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.decoding import check_key, validate
-from afterword.schemas.headers import CE_ID, CE_TYPE, FOR_ENDPOINT, header
+from afterword.schemas.headers import CE_ID, CE_TYPE, DELETION, FOR_ENDPOINT, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import TopicReplaced
 from afterword.streams.kafka import client_options, connection_of, noting_address, require_topics, start_client
@@ -31,6 +31,7 @@ REPEATS_REMEMBERED = 10_000
 """How many ids of processed events to remember. Repeats normally follow soon after the original."""
 
 STAGE = "subscribe"
+CURRENT_EPISODES = "afterword.episodes"
 StartFrom = Literal["earliest", "latest"]
 OnInvalid = Callable[[ConsumerRecord, InvalidRecord], None]
 
@@ -193,6 +194,9 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
     `topic`: see the setting `kafka.summaries_topic`. `start_from` applies only to a group without committed offsets.
     `options` are further arguments of `AIOKafkaConsumer`; `auto_offset_reset` is another name for `start_from`.
     `from_settings` fills in servers, topic, TLS and SASL.
+
+    With `from_state`, read the compacted topic `current_topic` instead: first the last summary of every episode that is
+    not deleted, then changes as they come.
     """
 
     def __init__(
@@ -201,13 +205,16 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
         bootstrap_servers: str,
         group_id: str,
         topic: str = SUMMARY_CREATED,
+        from_state: bool = False,
+        current_topic: str = CURRENT_EPISODES,
         start_from: StartFrom = "earliest",
         remember: int = REPEATS_REMEMBERED,
         on_invalid: OnInvalid | None = None,
         **options: Any,
     ) -> None:
         given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
-        super().__init__((topic,), decode, start_from, remember, on_invalid, given)
+        topics, read = ((current_topic,), decode_kept) if from_state else ((topic,), decode)
+        super().__init__(topics, read, start_from, remember, on_invalid, given)
 
     @classmethod
     def from_settings(cls, settings: Settings | None = None, *, group_id: str, **options: Any) -> Self:
@@ -216,7 +223,8 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
         `options`: as for the class itself. Raises: ConfigurationError.
         """
         kafka = (settings or load_settings()).kafka
-        made = cls(**{**client_options(kafka), "topic": kafka.summaries_topic, "group_id": group_id, **options})
+        topics = {"topic": kafka.summaries_topic, "current_topic": kafka.current_episodes_topic}
+        made = cls(**{**client_options(kafka), **topics, "group_id": group_id, **options})
         made._finds_settings = settings is None
         return made
 
@@ -233,6 +241,7 @@ class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
 
     Deletions have their own topic, so the two kinds may arrive in either order: for each `episode_id` keep the event
     with the highest `revision`, even if it is a deletion. `deletions_topic`: see the setting `kafka.deletions_topic`.
+    With `from_state` both kinds are on one topic, in order; a deletion stays there for 30 days.
     """
 
     def __init__(
@@ -242,13 +251,17 @@ class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
         group_id: str,
         topic: str = SUMMARY_CREATED,
         deletions_topic: str = SUMMARY_DELETED,
+        from_state: bool = False,
+        current_topic: str = CURRENT_EPISODES,
         start_from: StartFrom = "earliest",
         remember: int = REPEATS_REMEMBERED,
         on_invalid: OnInvalid | None = None,
         **options: Any,
     ) -> None:
         given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
-        super().__init__((topic, deletions_topic), decode_revision, start_from, remember, on_invalid, given)
+        events = ((topic, deletions_topic), decode_revision)
+        topics, read = ((current_topic,), decode_current) if from_state else events
+        super().__init__(topics, read, start_from, remember, on_invalid, given)
 
     @classmethod
     def from_settings(cls, settings: Settings | None = None, *, group_id: str, **options: Any) -> Self:
@@ -258,6 +271,7 @@ class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
         """
         kafka = (settings or load_settings()).kafka
         topics = {"topic": kafka.summaries_topic, "deletions_topic": kafka.deletions_topic}
+        topics["current_topic"] = kafka.current_episodes_topic
         made = cls(**{**client_options(kafka), **topics, "group_id": group_id, **options})
         made._finds_settings = settings is None
         return made
@@ -275,6 +289,25 @@ def decode_revision(record: ConsumerRecord) -> SummaryCreated | SummaryDeleted |
     if header(record.headers, CE_TYPE) == SUMMARY_DELETED:
         return _keyed(SummaryDeleted, record)
     return decode(record)
+
+
+def decode_kept(record: ConsumerRecord) -> SummaryCreated | None:
+    """Decode a summary on the compacted topic; None for a tombstone. Raises: InvalidRecord."""
+    return None if record.value is None else _of_episode(SummaryCreated, record, record.value)
+
+
+def decode_current(record: ConsumerRecord) -> SummaryCreated | SummaryDeleted | None:
+    """Decode a record of the compacted topic; None for a tombstone that is not ours. Raises: InvalidRecord."""
+    if record.value is not None:
+        return _of_episode(SummaryCreated, record, record.value)
+    deletion = header(record.headers, DELETION)
+    return None if deletion is None else _of_episode(SummaryDeleted, record, deletion.encode())
+
+
+def _of_episode(model: type[E], record: ConsumerRecord, value: bytes) -> E:
+    event = validate(model, value)
+    check_key(record.key, event.episode_id)
+    return event
 
 
 def _keyed(model: type[E], record: ConsumerRecord) -> E:

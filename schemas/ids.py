@@ -28,6 +28,11 @@ def episode_id(conversation_id: str, ordinal: int, agent_id: str | None = None) 
     return f"{escape(conversation_id)}{scope}:{ordinal}"
 
 
+def conversation_of_episode(episode: str) -> str:
+    """Return the conversation of an `episode_id`."""
+    return unescape(episode.rpartition(":")[0].partition("/")[0])
+
+
 def scope_id(conversation_id: str, agent_id: str | None = None) -> str:
     """Return the id of a conversation, or of one agent's part of it, for ordinals, counts and rolling summaries.
 

@@ -37,6 +37,8 @@ class Usage(Model):
 
     prompt_tokens: int = 0
     """Total tokens in the prompts."""
+    cached_tokens: int = 0
+    """How many of them the server had in its cache."""
     completion_tokens: int = 0
     """Total tokens in the answers."""
     seconds: float = Field(0.0, ge=0)
@@ -45,6 +47,7 @@ class Usage(Model):
     def __add__(self, other: "Usage") -> "Usage":
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
             seconds=round(self.seconds + other.seconds, 3),
         )
@@ -207,7 +210,8 @@ class ConversationUpdated(Model):
     title: str
     """Title of the last episode; empty if no episode is left."""
     rolling: tuple[RollingSummary, ...]
-    """The rows that changed. Other rows are as last announced."""
+    """The rows that changed. Other rows are as last announced. On the compacted topic: all rows, or the last ones with
+    500 kB of text."""
     episode_count: int
     """Number of summarized episodes."""
     message_count: int

@@ -2,14 +2,13 @@
 
 import asyncio
 import re
-import time
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import httpx
 import orjson
@@ -27,9 +26,6 @@ from afterword.streams.errors import (
 )
 from afterword.streams.settings import EmbedderSettings, Llm, RerankerSettings, is_loopback, variable
 from afterword.streams.tls import trusting
-
-if TYPE_CHECKING:  # an embedder of the extra `memory` has no metrics
-    from prometheus_client import Histogram
 
 CALLS_AT_A_TIME = 8
 MOST_RESPONSE_BYTES = 4 * 1024 * 1024
@@ -67,17 +63,15 @@ class HttpClient:
         section: Literal["llm", "embedder", "reranker"],
         default_url: str,
         calls_at_a_time: int = CALLS_AT_A_TIME,
-        seconds: "Histogram | None" = None,
     ) -> None:
         """Connect to nothing yet.
 
-        `section` names the settings in errors. `seconds` observes each POST, without the wait for a connection.
+        `section` names the settings in errors.
         Raises: ConfigurationError when the address, the key or the CA file cannot be used.
         """
         url = _checked_url(server.base_url or default_url, variable((section, "base_url")))
         self.address = f"{url.host}:{url.port}" if url.port else url.host
         self._timeout_seconds = server.timeout_seconds
-        self._seconds = seconds
         # gzip is the only encoding: its decoder takes a limit of output bytes
         headers = {"accept-encoding": "gzip", **_authorization(server.api_key, variable((section, "api_key")))}
         # one for all connections: reading the CAs takes longer than many a request
@@ -111,12 +105,7 @@ class HttpClient:
 
     async def _call(self, path: str, body: dict[str, Any]) -> bytes:
         async with self._pool.connection() as connection:
-            began = time.monotonic()
-            try:
-                response, content = await self._send(connection, path, orjson.dumps(body))
-            finally:
-                if self._seconds:
-                    self._seconds.observe(time.monotonic() - began)
+            response, content = await self._send(connection, path, orjson.dumps(body))
         if response.is_success:
             return content
         raise failure(response, content, body)

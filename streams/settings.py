@@ -138,6 +138,15 @@ class Kafka(ServerSection):
         "conversation.updated",
         description="conversations: title, rolling summary and counts after each of their episodes",
     )
+    current_state: bool = Field(
+        True, description="keep the last summary of each episode, and each conversation, in two compacted topics"
+    )
+    current_episodes_topic: str = Field(
+        "afterword.episodes", description="compacted: the last summary of each episode, by its id"
+    )
+    current_conversations_topic: str = Field(
+        "afterword.conversations", description="compacted: each conversation as it is now, with its rolling summary"
+    )
     segmenter_id: str = Field(
         "afterword-segmenter",
         description="Faust app id of the segmenter: names its consumer group, changelogs and transactions",
@@ -212,6 +221,11 @@ class Kafka(ServerSection):
     def webhooks_group(self, endpoint: str) -> str:
         """The consumer group of an endpoint."""
         return f"{self.webhooks_id}-{endpoint}"
+
+    @property
+    def current_topics(self) -> tuple[str, ...]:
+        """The compacted topics of episodes and conversations; none if they are turned off."""
+        return (self.current_episodes_topic, self.current_conversations_topic) if self.current_state else ()
 
     def changelog(self, table: str) -> str:
         """The changelog topic of a segmenter's table."""
@@ -416,6 +430,21 @@ class Llm(Section):
     attempts: int = Field(4, ge=1, description="calls, the first included, on connection errors, 429 and 5xx")
     retry_budget_seconds: Seconds = Field(180.0, description="no retry begins after this")
     max_concurrency: int = Field(8, ge=1, description="concurrent calls")
+    prompt_price: float | None = Field(
+        None, ge=0, description="price of a million tokens of prompts, for `afterword usage`"
+    )
+    cached_price: float | None = Field(
+        None, ge=0, description="price of a million of those from the server's cache; default: prompt_price"
+    )
+    answer_price: float | None = Field(None, ge=0, description="price of a million tokens of answers")
+
+    def cost(self, prompt_tokens: int, cached_tokens: int, completion_tokens: int) -> float | None:
+        """Price of these tokens; None without prices. The cached ones are among those of the prompts."""
+        if self.prompt_price is None or self.answer_price is None:
+            return None
+        cached_price = self.prompt_price if self.cached_price is None else self.cached_price
+        read = (prompt_tokens - cached_tokens) * self.prompt_price + cached_tokens * cached_price
+        return (read + completion_tokens * self.answer_price) / 1_000_000
 
     @property
     def summary_seconds(self) -> float:

@@ -77,6 +77,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         kafka.summaries_topic,
         kafka.deletions_topic,
         kafka.conversations_topic,
+        *kafka.current_topics,
         dead_letters,
     )
     async with AsyncExitStack() as closing:
@@ -105,6 +106,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             summarizer=summaries,
             embedder=embedder,
             publish=outputs.publish,
+            keep=outputs.keep if kafka.current_state else None,
             steps=steps,
             rules=rules,
             maker=maker_of(settings),
@@ -116,6 +118,17 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         lanes = summarizer.attach_summarizer(app, kafka, handler)
         metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.drain, 0)
+        await steps.retry_until_success("indexes", stores.prepare_database)
+        await asyncio.gather(models, open_connections(stores.episodes))
+        producer: IdempotentProducer | None = None
+
+        async def send(redo: EpisodeRedo) -> None:
+            nonlocal producer
+            if producer is None:  # most summarizers never have a fallback to replace, nor anything that expires
+                producer = await closing.enter_async_context(running_producer(kafka))
+            key, headers = redo.conversation_id.encode(), redo_headers(redo, CE_SOURCE)
+            await producer.send_and_wait(kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
+
         sweep = RetentionSweep(
             settings.retention,
             episodes=stores.episodes,
@@ -123,18 +136,8 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             index=index,
             conversations=Conversations(stores.episodes, summaries, steps, rules),
             metrics=metrics,
+            send=send if kafka.current_state else None,
         )
-        await steps.retry_until_success("indexes", stores.prepare_database)
-        await asyncio.gather(models, open_connections(stores.episodes))
-        producer: IdempotentProducer | None = None
-
-        async def send(redo: EpisodeRedo) -> None:
-            nonlocal producer
-            if producer is None:  # most summarizers never have a fallback to replace
-                producer = await closing.enter_async_context(running_producer(kafka))
-            key, headers = redo.conversation_id.encode(), redo_headers(redo, CE_SOURCE)
-            await producer.send_and_wait(kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
-
         timer = FallbackTimer(stores.episodes, summaries, send, maker_of(settings), settings.retry, now)
         running = [asyncio.create_task(sweep.run()), asyncio.create_task(timer.run())]
         for task in running:

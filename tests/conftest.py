@@ -111,6 +111,8 @@ def stack_settings(stack: Stack, suffix: str, database: str, directory: Path, **
             "summaries_topic": name("summary.created"),
             "deletions_topic": name("summary.deleted"),
             "conversations_topic": name("conversation.updated"),
+            "current_episodes_topic": name("afterword.episodes"),
+            "current_conversations_topic": name("afterword.conversations"),
             "segmenter_id": name("segmenter"),
             "summarizer_id": name("summarizer"),
             "archiver_id": name("archiver"),

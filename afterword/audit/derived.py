@@ -177,6 +177,18 @@ CREATE VIEW summarized AS
 SELECT latest.* FROM latest JOIN progress USING (number)
 WHERE NOT is_gone AND state IN ('announced', 'not_announced');
 
+-- What the compacted topics say now.
+CREATE TABLE is_current AS
+SELECT name, is_gone, revision FROM (
+    SELECT *, ROW_NUMBER() OVER (
+        PARTITION BY name, revision IS NULL ORDER BY partition DESC, offset DESC
+    ) AS n
+    FROM current
+)
+WHERE n = 1;
+
+CREATE INDEX is_current_name ON is_current (name);
+
 -- Documents of messages that were changed.
 CREATE VIEW archived_change AS
 SELECT s.id, s.name, s.content, s.archived_to, d.content AS archived_content, EXISTS (

@@ -188,6 +188,17 @@ class AnnouncedDeletion(NamedTuple):
     episode_id: str
 
 
+class Current(NamedTuple):
+    """A record of the compacted topic of episodes or, without a revision, of conversations."""
+
+    name: str
+    """Id of the episode, or `scope_name` of the conversation."""
+    partition: int
+    offset: int
+    is_gone: bool
+    revision: int | None = None
+
+
 class Unreadable(NamedTuple):
     """An invalid record of `episode.closed` (`episode`), `summary.created` or `summary.deleted` (`summary`)."""
 
@@ -266,6 +277,7 @@ TABLES: Final[Mapping[type[tuple[Any, ...]], tuple[str, ...]]] = {
     Amended: ("change_partition, change_offset",),
     Announced: ("episode_id", "event_id"),
     AnnouncedDeletion: ("episode_id",),
+    Current: (),
     Unreadable: (),
     StoredEpisode: ("episode_id",),
     StoredMessage: ("episode_id, message",),
@@ -297,6 +309,8 @@ class Circumstances:
     """The oldest records of the topic were deleted."""
     episodes_truncated: bool = False
     summaries_truncated: bool = False
+    has_current: bool = False
+    """What is current is kept in compacted topics."""
     notes: list[str] = field(default_factory=list)
 
     def values(self) -> dict[str, object]:

@@ -252,9 +252,33 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
             """,
         ),
     ),
-    "resurrected": FindingKind(
-        "deleted, but stored, indexed or in a stored episode",
+    "not_current": FindingKind(
+        "announced, but not as the compacted topic of episodes has it",
         (
+            """
+            SELECT a.episode_id || ' revision ' || MAX(a.revision) FROM announced AS a
+            LEFT JOIN is_current AS c ON c.name = a.episode_id AND c.revision IS NOT NULL
+            WHERE :has_current AND a.episode_id NOT IN (SELECT episode_id FROM deleted_episode)
+            GROUP BY a.episode_id HAVING COALESCE(MAX(c.revision), 0) < MAX(a.revision)
+            """,
+        ),
+    ),
+    "resurrected": FindingKind(
+        "deleted, but stored, indexed, current or in a stored episode",
+        (
+            """
+            SELECT name || ', in the compacted topic of episodes' FROM is_current
+            WHERE NOT is_gone AND revision IS NOT NULL AND name IN (SELECT episode_id FROM announced_deletion)
+            """,
+            """
+            SELECT name || ', in the compacted topic of conversations' FROM is_current AS c
+            WHERE NOT :episodes_truncated AND NOT is_gone AND revision IS NULL
+            AND EXISTS (SELECT 1 FROM latest WHERE scope = c.name)
+            AND NOT EXISTS (
+                SELECT 1 FROM latest WHERE scope = c.name
+                AND episode_id NOT IN (SELECT episode_id FROM announced_deletion)
+            )
+            """,
             """
             SELECT name || ', in the archive' FROM archived_change WHERE is_deleted
             """,

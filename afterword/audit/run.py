@@ -9,7 +9,15 @@ from afterword.audit.judge import judge
 from afterword.audit.report import Report
 from afterword.audit.segmenter_state import SegmenterState
 from afterword.audit.stores import ReadIndex, indexed_episodes, read_stores
-from afterword.audit.topics import take_dead_letter, take_deletion, take_episode, take_message, take_summary
+from afterword.audit.topics import (
+    take_current_conversation,
+    take_current_episode,
+    take_dead_letter,
+    take_deletion,
+    take_episode,
+    take_message,
+    take_summary,
+)
 from afterword.audit.waiting import until_summarised
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka import broker_errors
@@ -139,16 +147,19 @@ class _Reading:
     def _takes(self) -> dict[str, Take]:
         """Return what takes the records of each topic, in the order in which their ends are asked for.
 
-        The messages come last: so each message of an episode is among them.
+        The messages come last: so each message of an episode is among them. What is current comes after the events with
+        which it was written.
         """
         kafka, evidence = self._kafka, self._evidence
         messages, episodes = kafka.messages_topic, kafka.episodes_topic
+        current = dict(zip(kafka.current_topics, (take_current_episode, take_current_conversation), strict=False))
         return {
             kafka.dead_letters(messages): partial(take_dead_letter, evidence, "message", messages),
             episodes: partial(take_episode, evidence),
             kafka.dead_letters(episodes): partial(take_dead_letter, evidence, "episode", episodes),
             kafka.summaries_topic: partial(take_summary, evidence),
             kafka.deletions_topic: partial(take_deletion, evidence),
+            **{topic: partial(take, evidence) for topic, take in current.items()},
             messages: partial(take_message, evidence, redaction=self._settings.redaction.of_records()),
         }
 
@@ -162,6 +173,7 @@ class _Reading:
         found.messages_truncated = kafka.messages_topic in topics
         found.episodes_truncated = kafka.episodes_topic in topics
         found.summaries_truncated = kafka.summaries_topic in topics
+        found.has_current = kafka.current_state and self._topics.issuperset(kafka.current_topics)
         for topic in (kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic):
             if topic in topics:
                 found.notes.append(f"the oldest records of {topic} were deleted: what depends on them is not judged")

@@ -11,6 +11,7 @@ from afterword.audit.evidence import (
     Change,
     Closed,
     Core,
+    Current,
     DeadLetter,
     Evidence,
     Flush,
@@ -40,7 +41,8 @@ from afterword.schemas import (
 from afterword.schemas.dead_letters import ARCHIVE, DEAD_LETTER_PREFIX, is_offset
 from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
-from afterword.schemas.headers import header
+from afterword.schemas.headers import CE_ID, header
+from afterword.schemas.ids import conversation_of_scope
 from afterword.streams.segmenter.arrival import milliseconds
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most deployments redact nothing
@@ -158,6 +160,21 @@ def take_deletion(evidence: Evidence, record: ConsumerRecord) -> None:
         evidence.add(Unreadable("summary"))
         return
     evidence.add(AnnouncedDeletion(event.event_id, event.episode_id))
+
+
+def take_current_episode(evidence: Evidence, record: ConsumerRecord) -> None:
+    """Add a record of the compacted topic of episodes."""
+    name, _, revision = (header(record.headers, CE_ID) or "").rpartition(":")
+    if not is_offset(revision) or name.encode() != record.key:
+        evidence.add(Unreadable("summary"))
+        return
+    evidence.add(Current(name, record.partition, record.offset, record.value is None, int(revision)))
+
+
+def take_current_conversation(evidence: Evidence, record: ConsumerRecord) -> None:
+    """Add a record of the compacted topic of conversations."""
+    scope = scope_name(*conversation_of_scope((record.key or b"").decode(errors="replace")))
+    evidence.add(Current(scope, record.partition, record.offset, record.value is None))
 
 
 def take_dead_letter(evidence: Evidence, kind: str, topic: str, record: ConsumerRecord) -> None:

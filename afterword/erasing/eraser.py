@@ -394,4 +394,6 @@ def own_topics(settings: Settings) -> list[str]:
         *(kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic),
         *queue_topics(kafka),
         *(kafka.changelog(table) for table in TABLES),
+        kafka.current_episodes_topic,
+        kafka.current_conversations_topic,
     ]

@@ -19,6 +19,7 @@ from afterword.erasing.receipt import NotTheirs, Receipt
 from afterword.schemas.base import rfc3339
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_TYPE, header
+from afterword.schemas.ids import conversation_of_episode, conversation_of_scope
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.kafka import broker_errors
 from afterword.streams.log_reader import open_log
@@ -155,11 +156,15 @@ class Records(NamedTuple):
     receipt: Receipt
     person: Person
 
+    @property
+    def _current(self) -> tuple[str, str]:
+        return self.kafka.current_episodes_topic, self.kafka.current_conversations_topic
+
     def may_be_on(self, topic: str) -> bool:
         """Return False for topics that hold only ids of episodes, or counters."""
         kafka = self.kafka
         episodes = (kafka.episodes_topic, kafka.summaries_topic, kafka.conversations_topic)
-        return topic in (*episodes, *queue_topics(kafka), kafka.changelog(MESSAGES))
+        return topic in (*episodes, *self._current, *queue_topics(kafka), kafka.changelog(MESSAGES))
 
     def are_theirs(self, record: ConsumerRecord) -> bool:
         if not record.value or resolved_offset(record) is not None:
@@ -171,15 +176,22 @@ class Records(NamedTuple):
         if header(record.headers, CE_TYPE) == EPISODE_AMENDED and b'"fields":{}' in record.value:
             return False  # a deletion has only ids
         conversation = (record.key or b"").decode(errors="replace")
+        if record.topic in self._current:
+            conversation = self._conversation_of(record.topic, conversation)
         if self.person.conversation_id not in (None, conversation):
             return False
         if conversation in self.receipt.shared_conversations:
             # a summary of a conversation that others share may have their words: all of these count
             kafka = self.kafka
-            is_summary = record.topic in (kafka.summaries_topic, kafka.conversations_topic, kafka.undelivered_topic)
+            summaries = (kafka.summaries_topic, kafka.conversations_topic, kafka.undelivered_topic, *self._current)
+            is_summary = record.topic in summaries
             is_edit = edited_id(record.value, record.headers, self.person) is not None
             return is_summary or is_edit or holds(record.value, self.person)
         return conversation in self.receipt.deleted_conversations or holds(record.value, self.person)
+
+    def _conversation_of(self, topic: str, key: str) -> str:
+        is_episode = topic == self.kafka.current_episodes_topic
+        return conversation_of_episode(key) if is_episode else conversation_of_scope(key)[0]
 
     def _is_pending_message(self, record: ConsumerRecord) -> bool:
         try:

@@ -13,7 +13,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS
 
 with extra_required("langgraph", __name__):
-    from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage, convert_to_messages
+    from langchain_core.messages import AnyMessage, HumanMessage, convert_to_messages
     from langchain_core.runnables import RunnableConfig
     from langgraph.store.base import (
         BaseStore,
@@ -62,10 +62,10 @@ def context_node(
         graph.add_node("memory", context_node(memory))
 
     The conversation is `thread_id` of the config's `configurable`; its owner `user_id` and, if there is one,
-    `tenant_id`, which the application sets, not the model. First comes a system message with the `k` episodes of the
-    user's other conversations that match the last human message of `messages` best, for k > 0; then the summary and
-    the last messages of this conversation, in `max_tokens`. The node raises as `Memory.context` and `Memory.recall`,
-    and ThreadUnnamed.
+    `tenant_id`, which the application sets, not the model. First come the summary and the last messages of this
+    conversation, in `max_tokens`; then, for k > 0, a human message with the `k` episodes of the user's other
+    conversations that match the last human message of `messages` best. So what changes with each turn is last, and a
+    server's cache of prompts has the rest. The node raises as `Memory.context` and `Memory.recall`, and ThreadUnnamed.
     """
 
     async def load_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, list[AnyMessage]]:
@@ -94,8 +94,9 @@ def _question(state: Mapping[str, Any]) -> str:
 
 
 def _loaded(hits: list[Recalled], context: Context | None) -> list[AnyMessage]:
-    recalled: list[AnyMessage] = [SystemMessage(hits_as_text(hits))] if hits else []
-    return [*recalled, *convert_to_messages(context.as_messages() if context else [])]  # type: ignore[list-item]  # of known roles
+    # of a human: some models take system messages at the beginning only
+    recalled: list[AnyMessage] = [HumanMessage(hits_as_text(hits))] if hits else []
+    return [*convert_to_messages(context.as_messages() if context else []), *recalled]  # type: ignore[list-item]  # of known roles
 
 
 class AfterwordStore(BaseStore):

@@ -1,6 +1,7 @@
 """The composition root of `afterword serve`: opens what the routes use and warms it up, and puts the app together."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -37,6 +38,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
 from afterword.streams.text.tokens import count_tokens
 from afterword.version import running_version
 
@@ -81,8 +83,10 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
-        metrics = Metrics(ROLE, running_version())
-        memory = await closing.enter_async_context(Memory.from_settings(settings, metrics))
+        version = running_version()
+        metrics = Metrics(ROLE, version)
+        tracer = await closing.enter_async_context(tracer_from(os.environ, ROLE, version, LAST_EXPORT_SECONDS))
+        memory = await closing.enter_async_context(Memory.from_settings(settings, metrics, tracer))
         outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings, max_batch_size=BATCH_BYTES))
         closing.push_async_callback(outbox.close)
         feed = Feed(settings.kafka, metrics, stores.episodes.versions)
@@ -94,6 +98,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         yield Services(
             settings=settings,
             ping_database=stores.ping_database,
+            usage=stores.episodes.usage,
             memory=memory,
             authenticator=authenticator(settings, stores),
             rates=Rates(settings.serve.requests_per_minute),

@@ -10,6 +10,7 @@ from afterword.memory import Memory
 from afterword.producer import ProducerRecord, WrittenAt
 from afterword.serving.feed import Feed
 from afterword.streams.settings import Settings
+from afterword.streams.stores.episodes import UsageBy, UsageTotals
 from afterword.streams.telemetry import Metrics
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Services:
 
     settings: Settings
     ping_database: Callable[[], Awaitable[None]]
+    """Raises: StoreUnavailable."""
+    usage: Callable[[UsageBy], Awaitable[list[UsageTotals]]]
     """Raises: StoreUnavailable."""
     memory: Memory
     authenticator: "Authenticator"

@@ -82,6 +82,8 @@ class Output:
     partition: int | None
     timestamp_ms: int | None
     headers: Headers
+    partition_key: bytes | None = None
+    """Chooses the partition in place of the key, where none is given."""
 
     @property
     def size_bytes(self) -> int:

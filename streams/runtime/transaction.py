@@ -289,7 +289,7 @@ class TransactionalProducer:
         partitions: dict[str, list[int]] = {}  # for this commit only, because a topic may get more
         chosen: dict[tuple[str, bytes], int] = {}  # hashing a key takes 5 µs, and many keys repeat
         for output in outputs:
-            topic, key, partition = output.topic, output.key, output.partition
+            topic, key, partition = output.topic, output.partition_key or output.key, output.partition
             if partition is None and key is not None:
                 partition = chosen.get((topic, key))
             if partition is None:
@@ -298,7 +298,7 @@ class TransactionalProducer:
                 partition = int(self._partitioner(key, partitions[topic], partitions[topic]))
                 if key is not None:
                     chosen[topic, key] = partition
-            row = (key, output.value, output.timestamp_ms, output.headers)
+            row = (output.key, output.value, output.timestamp_ms, output.headers)
             grouped.setdefault(TopicPartition(topic, partition), []).append(row)
         return grouped
 

@@ -203,6 +203,22 @@ class EpisodeFacts(NamedTuple):
     facts: tuple[Fact, ...]
 
 
+UsageBy = Literal["tenant", "user", "model", "day"]
+"""What usage is added up by; days are those of UTC on which the summaries were made."""
+
+
+class UsageTotals(NamedTuple):
+    """What the LLM used for the last revisions of stored episodes."""
+
+    group: str | None
+    """Tenant, user, model or day; None: without a tenant."""
+    episodes: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    seconds: float
+
+
 class EpisodeVersion(NamedTuple):
     """The revision of an episode that is stored."""
 
@@ -318,6 +334,10 @@ class EpisodeQueries(EpisodeStore, Protocol):
 
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
         """Facts of this very user and tenant, of the `limit` episodes with any that ended last, in no order."""
+        ...
+
+    async def usage(self, by: UsageBy) -> list[UsageTotals]:
+        """Add up what the LLM used, in the order of the groups. Reads every episode."""
         ...
 
     async def users_of(self, conversation_id: str) -> set[str]:

@@ -62,6 +62,8 @@ from afterword.streams.stores.episodes import (
     RollingRow,
     StoredEpisode,
     Totals,
+    UsageBy,
+    UsageTotals,
     id_prefix,
 )
 from afterword.streams.stores.messages import (
@@ -332,6 +334,16 @@ class MongoEpisodes:
         wanted = {"tenant_id": {"$eq": tenant_id}, "facts.user_id": {"$eq": user_id}}
         cursor = self._episodes.find(wanted, FACT_FIELDS, sort=[("ended_at", -1)], limit=limit)
         return [facts_from(document, user_id) async for document in _each(cursor, SCAN_SIZE)]
+
+    async def usage(self, by: UsageBy) -> list[UsageTotals]:
+        day = {"$dateToString": {"format": "%Y-%m-%d", "date": "$created_at"}}
+        keys = {"tenant": "$tenant_id", "user": "$user_id", "model": "$model", "day": day}
+        sums = {name: {"$sum": f"$usage.{name}"} for name in UsageTotals._fields[2:]}
+        group = {"$group": {"_id": keys[by], "episodes": {"$sum": 1}, **sums}}
+        with mongo_errors():
+            found = await self._episodes.aggregate([{"$match": {"deleted": {"$ne": True}}}, group]).to_list(None)
+        totals = [UsageTotals(one["_id"], *(one[name] for name in UsageTotals._fields[1:])) for one in found]
+        return sorted(totals, key=lambda one: one.group or "")
 
     async def users_of(self, conversation_id: str) -> set[str]:
         require(str, conversation_id=conversation_id)

@@ -40,6 +40,8 @@ from afterword.streams.stores.episodes import (
     RollingRow,
     StoredEpisode,
     Totals,
+    UsageBy,
+    UsageTotals,
     id_prefix,
     scope_of,
 )
@@ -235,6 +237,14 @@ class SqliteEpisodes:
                 select, tenant_id, user_id, limit
             )
         ]
+
+    async def usage(self, by: UsageBy) -> list[UsageTotals]:
+        field = {"tenant": "tenant_id", "user": "user_id", "model": "model", "day": "created_at"}[by]
+        key = f"document ->> '$.summary.{field}'"
+        sums = ", ".join(f"sum(document ->> '$.summary.usage.{name}')" for name in UsageTotals._fields[2:])
+        select = f"""SELECT {f"substr({key}, 1, 10)" if by == "day" else key} AS grouped, count(*), {sums}
+            FROM episodes WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""  # noqa: S608 – of ours
+        return [UsageTotals(*found) for found in await self._file.select(select)]
 
     async def users_of(self, conversation_id: str) -> set[str]:
         require(str, conversation_id=conversation_id)

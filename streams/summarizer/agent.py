@@ -11,6 +11,7 @@ from opentelemetry.trace import Span, SpanKind, Tracer, get_current_span
 from structlog.contextvars import bound_contextvars
 
 from afterword.schemas import (
+    ConversationUpdated,
     EpisodeAmended,
     EpisodeClosed,
     InvalidRecord,
@@ -19,11 +20,13 @@ from afterword.schemas import (
     decode_closed,
 )
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
-from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_header
+from afterword.schemas.headers import DELETION, Headers, KafkaRecord, cloud_event, owner_header
+from afterword.schemas.ids import scope_id
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import EpisodeConflict
 from afterword.streams.lanes import Lanes
 from afterword.streams.runtime import App, AtLeastOnce, joining
+from afterword.streams.runtime.batch import Output, current_batch
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.runtime.failures import Attempts
 from afterword.streams.runtime.options import wall_clock_ms
@@ -76,6 +79,7 @@ class Outputs:
     """Kafka topics that the summarizer writes. What is sent is committed together with the record's offset."""
 
     def __init__(self, app: App, kafka: Kafka, metrics: Metrics) -> None:
+        self._kafka = kafka
         self._metrics = metrics
         self._summaries = app.topic(kafka.summaries_topic, **RAW)
         self._deletions = app.topic(kafka.deletions_topic, **RAW)
@@ -83,21 +87,51 @@ class Outputs:
         self._dead_letters = app.topic(kafka.dead_letters(kafka.episodes_topic), **RAW)
 
     async def publish(self, event: Event) -> None:
-        user_id: str | None = None
         if isinstance(event, SummaryCreated):
-            topic, ce_type, moment, user_id = self._summaries, SUMMARY_CREATED, event.created_at, event.user_id
+            topic = self._summaries
             count_summary(self._metrics, event)
         elif isinstance(event, SummaryDeleted):
-            topic, ce_type, moment = self._deletions, SUMMARY_DELETED, event.deleted_at
+            topic = self._deletions
             self._metrics.summaries_deleted.inc()
         else:
-            topic, ce_type, moment = self._conversations, CONVERSATION_UPDATED, event.updated_at
-        headers = cloud_event(ce_type, event.event_id, CE_SOURCE, moment)
-        headers += [owner_header(event.tenant_id, user_id), *traceparent(get_current_span())]
-        await topic.send(key=event.conversation_id.encode(), value=event.to_json(), headers=headers)
+            topic = self._conversations
+        await topic.send(key=event.conversation_id.encode(), value=event.to_json(), headers=headers_of(event))
+
+    async def keep(self, event: Event) -> None:
+        """Put what is current into its compacted topic, or a tombstone if nothing is left of it."""
+        batch = current_batch()
+        assert batch is not None  # noqa: S101 – the agent's handlers have one
+        batch.send(current_output(self._kafka, event))
 
     async def send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         await self._dead_letters.send(key=key, value=value, headers=headers)
+
+
+def headers_of(event: Event) -> Headers:
+    user_id: str | None = None
+    if isinstance(event, SummaryCreated):
+        ce_type, moment, user_id = SUMMARY_CREATED, event.created_at, event.user_id
+    elif isinstance(event, SummaryDeleted):
+        ce_type, moment = SUMMARY_DELETED, event.deleted_at
+    else:
+        ce_type, moment = CONVERSATION_UPDATED, event.updated_at
+    headers = cloud_event(ce_type, event.event_id, CE_SOURCE, moment)
+    return [*headers, owner_header(event.tenant_id, user_id), *traceparent(get_current_span())]
+
+
+def current_output(kafka: Kafka, event: Event) -> Output:
+    """The record of an event on its compacted topic, in the partition of its conversation."""
+    topic, key, value, headers = kafka.current_episodes_topic, "", None, headers_of(event)
+    if isinstance(event, ConversationUpdated):
+        topic, key = kafka.current_conversations_topic, scope_id(event.conversation_id, event.agent_id)
+        value = event.to_json() if event.episode_count else None
+    elif isinstance(event, SummaryCreated):
+        key, value = event.episode_id, event.to_json()
+    else:
+        key = event.episode_id
+        headers.append((DELETION, event.to_json()))
+    partition_key = event.conversation_id.encode()
+    return Output(topic, key.encode(), value, None, None, headers, partition_key=partition_key)
 
 
 def count_summary(metrics: Metrics, summary: SummaryCreated) -> None:

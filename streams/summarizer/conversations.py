@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from typing import NamedTuple, Self
 
 from afterword.schemas import (
@@ -32,6 +33,9 @@ from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.text.tokens import count_tokens
+
+MAX_ROLLING_BYTES = 500_000
+"""Texts of the rows in one record. Escaped in JSON they may be somewhat longer, and a record may have 2 MiB."""
 
 
 class Scope(NamedTuple):
@@ -228,6 +232,17 @@ class Conversations:
     async def _put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
         return await self._retry_until_success("store_rolling", lambda: self._episodes.put_row(row, before))
 
+    async def now(self, scope: Scope, cause: Cause) -> ConversationUpdated | None:
+        """The conversation with all of its rows, or the last ones that fit into a record; None if there never was one.
+
+        `cause`: the record that the event is named after.
+        """
+        known = await self._known(scope)
+        if known is None:
+            return None
+        rows = await self._retry_until_success("find", lambda: self._episodes.rows(scope.id))
+        return event_of(scope, known, last_rows(rows), cause)
+
 
 async def read_history(episodes: EpisodeStore, scope: Scope, ordinal: int, rules: SummaryRules) -> History:
     """Read what is known of a conversation before an episode. Raises: StoreUnavailable."""
@@ -276,6 +291,17 @@ def updated(
     mine = [row for row in rows if row.cause == cause]
     if not mine and conversation.cause != cause:
         return None
+    return event_of(scope, conversation, mine, cause)
+
+
+def last_rows(rows: Sequence[RollingRow]) -> list[RollingRow]:
+    """The last rows whose texts have at most `MAX_ROLLING_BYTES` together."""
+    sizes = accumulate(len(row.content.encode()) for row in reversed(rows))
+    number = sum(1 for size in sizes if size <= MAX_ROLLING_BYTES)
+    return list(rows[len(rows) - number :])
+
+
+def event_of(scope: Scope, conversation: Conversation, rows: Sequence[RollingRow], cause: Cause) -> ConversationUpdated:
     rolling = [
         RollingSummary(
             row=row.row,
@@ -284,7 +310,7 @@ def updated(
             last_ordinal=row.last_ordinal,
             text=row.content,
         )
-        for row in mine
+        for row in rows
     ]
     return ConversationUpdated(
         event_id=f"{scope.id}:{cause.partition}:{cause.offset}",

@@ -66,6 +66,7 @@ from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
 from afterword.streams.tasks import Coalesced, gather_or_cancel
+from afterword.streams.telemetry.tracing import MemoryOperation
 from afterword.streams.text.tokens import count_tokens
 
 AT_A_TIME = 8
@@ -151,6 +152,7 @@ class Reconciler:
         summarizer: Summarizer,
         embedder: Embedder | None,
         publish: Publish,
+        keep: Publish | None = None,
         steps: StepRunner,
         rules: SummaryRules,
         maker: Maker,
@@ -158,7 +160,7 @@ class Reconciler:
         retention: Retention | None = None,
         clock: Clock = now,
     ) -> None:
-        """`maker`: of the summaries that are made here."""
+        """`keep`: writes what is current to the compacted topics. `maker`: of the summaries that are made here."""
         self._episodes = episodes
         self._messages = messages
         self._read_changed = Coalesced(messages.changed)  # for every episode, of which many are in flight
@@ -166,6 +168,7 @@ class Reconciler:
         self._summarizer = summarizer
         self._embedder = embedder
         self._publish = publish
+        self._keep = keep
         self._retry_until_success = steps.retry_until_success
         self._rules = rules
         self._maker = maker
@@ -201,6 +204,9 @@ class Reconciler:
             return
         if found.event.tenant_id != redo.tenant_id:
             raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
+        if isinstance(found, DeletedEpisode):  # it has expired, which no other record says
+            await self._keep_current(Scope.of(found.event), [found], cause)
+            return
         await self.reconcile(Scope.of(found.event), [found.ordinal], Task(cause, redo=redo))
 
     async def _held(self, amended: EpisodeAmended) -> dict[Scope, list[int]]:
@@ -249,6 +255,7 @@ class Reconciler:
             await self._announce(one.episode.event)
         if event is not None:
             await self._announce(event)
+        await self._keep_current(scope, [one.episode for one in mine], task.cause)
 
     async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> dict[int, Made]:
         """Remove texts that were made from what is deleted, before anybody waits for an LLM.
@@ -520,6 +527,14 @@ class Reconciler:
     async def _announce(self, event: Event) -> None:
         await self._retry_until_success(PUBLISH, lambda: self._publish(event))
 
+    async def _keep_current(self, scope: Scope, episodes: Sequence[Episode], cause: Cause) -> None:
+        """Write these episodes and their conversation to the compacted topics."""
+        if (keep := self._keep) is None:
+            return
+        conversation = await self._conversations.now(scope, cause)
+        for event in [one.event for one in episodes] + ([conversation] if conversation else []):
+            await self._retry_until_success(PUBLISH, lambda: keep(event))  # noqa: B023 – awaited here
+
     # -- what is read
 
     async def _current(self, scope: Scope, stored: Episode | None, task: Task) -> Current:
@@ -557,7 +572,12 @@ class Reconciler:
         )
 
     async def _put(self, episode: Episode, before: Episode | None) -> bool:
-        return await self._retry_until_success("store_episode", lambda: self._episodes.put(episode, before))
+        name = episode.event.episode_id
+        if isinstance(episode, DeletedEpisode):
+            operation = MemoryOperation("delete_memory", name)
+        else:
+            operation = MemoryOperation("create_memory" if before is None else "update_memory", name)
+        return await self._retry_until_success("store_episode", lambda: self._episodes.put(episode, before), operation)
 
 
 def decide(stored: Episode | None, read: Current, task: Task) -> Step:

@@ -13,16 +13,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import structlog
+from aiokafka.errors import KafkaError
 
-from afterword.schemas import SummaryDeleted
+from afterword.schemas import EpisodeRedo, SummaryDeleted
 from afterword.schemas.base import utc_milliseconds
-from afterword.streams.errors import ConfigurationError, StoreUnavailable
+from afterword.streams.errors import BrokerUnavailable, ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Retention
 from afterword.streams.stores.episodes import DeletedEpisode, Episode, EpisodeStore, StoredEpisode
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.summarizer.conversations import Conversations, Scope
+from afterword.streams.summarizer.fallbacks import Send
 from afterword.streams.summarizer.reconciler import Clock, now, revision_after
+from afterword.streams.summarizer.steps import error_type
 from afterword.streams.telemetry import Metrics
 
 STAGE = "retention"
@@ -46,14 +49,17 @@ class RetentionSweep:
         index: EpisodeIndex,
         conversations: Conversations,
         metrics: Metrics,
+        send: Send | None = None,
         clock: Clock = now,
     ) -> None:
+        """`send`: asks for the tombstones on the compacted topics, if there are any."""
         self._retention = retention
         self._episodes = episodes
         self._messages = messages
         self._index = index
         self._conversations = conversations
         self._metrics = metrics
+        self._send = send
         self._clock = clock
 
     async def run(self) -> None:
@@ -61,12 +67,15 @@ class RetentionSweep:
         while self._retention.expires:
             try:
                 await self.sweep()
-            except (StoreUnavailable, ConfigurationError) as error:
-                log.warning("sweep_postponed", stage=STAGE, error_type=error.error_type, problem=str(error))
+            except (StoreUnavailable, ConfigurationError, BrokerUnavailable, KafkaError) as error:
+                log.warning("sweep_postponed", stage=STAGE, error_type=error_type(error), problem=str(error))
             await asyncio.sleep(interval_seconds(self._retention) * random.uniform(0.5, 1.5))  # noqa: S311 – spreads load
 
     async def sweep(self) -> None:
-        """Remove everything that has expired by now. May be repeated. Raises: StoreUnavailable, ConfigurationError."""
+        """Remove everything that has expired by now. May be repeated.
+
+        Raises: StoreUnavailable, ConfigurationError, BrokerUnavailable, KafkaError.
+        """
         if before := self._retention.messages_before(self._clock()):
             await self._sweep_messages(before)
         if before := self._retention.episodes_before(self._clock()):
@@ -92,6 +101,8 @@ class RetentionSweep:
                 await self._conversations.remake(scope, dict.fromkeys(ordinals), asks=False)
                 await self._conversations.recount(scope)
             for one in gone:
+                if self._send is not None:
+                    await self._send(tombstone_request(one.deletion))
                 await self._episodes.put(replace(one, ended_at=None), one)
             await asyncio.sleep(time.monotonic() - began)
 
@@ -105,6 +116,19 @@ class RetentionSweep:
             return None
         self._metrics.expired.labels("episode").inc()
         return gone
+
+
+def tombstone_request(deletion: SummaryDeleted) -> EpisodeRedo:
+    """The request to write an episode's tombstone, behind all that may still be written of the episode itself."""
+    return EpisodeRedo(
+        conversation_id=deletion.conversation_id,
+        tenant_id=deletion.tenant_id,
+        episode_id=deletion.episode_id,
+        revision=deletion.revision,
+        model="",
+        prompt_version="",
+        requested_at=deletion.deleted_at,
+    )
 
 
 def interval_seconds(retention: Retention) -> float:

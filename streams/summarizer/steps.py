@@ -21,6 +21,7 @@ from afterword.streams.errors import (
 )
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.tracing import MemoryOperation
 from afterword.streams.telemetry.tracing import step as open_step
 
 log = structlog.get_logger()
@@ -72,13 +73,15 @@ class StepRunner:
         self._waiters: Counter[str] = Counter()
         self._logged: dict[str, float] = {}
 
-    async def retry_until_success(self, stage: str, step: Callable[[], Awaitable[T]]) -> T:
-        """Return the step's result; retry while it raises one of RETRIED.
+    async def retry_until_success(
+        self, stage: str, step: Callable[[], Awaitable[T]], operation: MemoryOperation | None = None
+    ) -> T:
+        """Return the step's result; retry while it raises one of RETRIED. `operation`: what its span says of it.
 
         Raises: any other error, at once.
         """
         kind = SpanKind.PRODUCER if stage == PUBLISH else SpanKind.INTERNAL
-        with open_step(self._metrics, self._tracer, stage, kind):
+        with open_step(self._metrics, self._tracer, stage, kind, operation):
             try:
                 return await step()
             except RETRIED as error:

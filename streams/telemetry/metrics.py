@@ -13,8 +13,8 @@ from afterword.streams.runtime.lag import Standing
 from afterword.streams.runtime.metrics import EngineMetrics, Families
 
 PREFIX = "afterword_"
-CALL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 45, 60, 120)
-"""Calls of an LLM, whose default timeout is 60 seconds."""
+OPERATION_SECONDS = tuple(0.01 * 2**n for n in range(14))
+"""0.01 to 81.92, as the conventions say."""
 STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Steps of a summary, which may wait for an unavailable server."""
 
@@ -126,13 +126,23 @@ class Metrics:
             "count.",
             "outcome",
         )
-        self.llm_request_seconds = histogram(
-            "llm_request_duration_seconds",
-            "Seconds from sending a request to the LLM's server to the end of its answer or the error, without the "
-            "wait for a free slot.",
-            CALL_SECONDS,
+        conventional = Families(registry, "")
+        self.llm_seconds = conventional.histogram(
+            "gen_ai_client_operation_duration_seconds",
+            "Seconds from asking the LLM's server to the end of its answer or the error, without the wait for a free "
+            "slot. Name, labels and bounds are those of OpenTelemetry's GenAI conventions.",
+            OPERATION_SECONDS,
+            "gen_ai_operation_name",
+            "gen_ai_provider_name",
+            "gen_ai_request_model",
+            "error_type",
         )
-        self.llm_tokens = counter("llm_tokens_total", "Tokens as counted by the LLM's server.", "type")
+        self.llm_tokens = counter(
+            "llm_tokens_total",
+            "Tokens as counted by the LLM's server: prompt, cached (those of the prompts that were in its cache) or "
+            "completion.",
+            "type",
+        )
         self.llm_retries = counter(
             "llm_retries_total", "Repeated requests to the LLM, by the error of the previous attempt.", "error_type"
         )
@@ -204,7 +214,7 @@ class Metrics:
             "1 once an endpoint of webhooks has answered 410 Gone: nothing is sent to it before the worker restarts.",
             "endpoint",
         )
-        self.described = families.described + self.engine.described
+        self.described = families.described + conventional.described + self.engine.described
 
     def text(self) -> bytes:
         """Render the current values in Prometheus' text format."""

@@ -1,6 +1,7 @@
 """Traces: off unless an OTLP endpoint is set. No tracer is global, and no span holds contents.
 
-Attributes are named as in the semantic conventions 1.37.0 (messaging, gen_ai, error).
+Attributes are named as in OpenTelemetry's semantic conventions 1.41.0 (messaging, error) and GenAI conventions 0.1.0,
+which know operations on memory.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
@@ -34,7 +35,7 @@ from afterword.streams.telemetry.metrics import Metrics
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
-SCHEMA_URL = "https://opentelemetry.io/schemas/1.37.0"
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
 TRACEPARENT = "traceparent"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -148,10 +149,26 @@ def open_span(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **opti
             raise
 
 
+class MemoryOperation(NamedTuple):
+    """What a step does with memory; see the GenAI conventions."""
+
+    name: Literal["create_memory", "update_memory", "delete_memory"]
+    record_id: str
+
+
 @contextmanager
-def step(metrics: Metrics, tracer: Tracer, stage: str, kind: SpanKind = SpanKind.INTERNAL) -> Iterator[Span]:
+def step(
+    metrics: Metrics,
+    tracer: Tracer,
+    stage: str,
+    kind: SpanKind = SpanKind.INTERNAL,
+    operation: MemoryOperation | None = None,
+) -> Iterator[Span]:
     """Open a span around one step of processing, and observe its duration when it succeeds."""
-    with open_span(tracer, stage, kind, {STEP: stage}) as span:
+    attributes = {STEP: stage}
+    if operation is not None:
+        attributes |= {"gen_ai.operation.name": operation.name, "gen_ai.memory.record.id": operation.record_id}
+    with open_span(tracer, operation.name if operation else stage, kind, attributes) as span:
         began = time.monotonic()
         yield span
         metrics.step_seconds.labels(stage).observe(time.monotonic() - began)

@@ -240,6 +240,7 @@ async def test_no_byte_of_an_erased_person_is_left_but_where_the_receipt_says(
         kafka.conversations_topic,
         kafka.summaries_topic,
         kafka.changelog("messages"),
+        *kafka.current_topics,
         "messages.dlq",
     }
     assert ours <= there

@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from afterword import Memory, Producer, SummaryDeleted
 from afterword.streams.kafka import running_consumer, running_producer
+from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import EpisodeRef
 from afterword.streams.stores.opening import open_stores
@@ -39,7 +40,17 @@ async def stored(settings: Settings) -> list[str]:
     async with open_stores(settings) as stores:
         ids = [ref.key async for ref in stores.messages.all_messages()]
         ids += [one.episode_id async for one in stores.episodes.all_episodes() if isinstance(one, EpisodeRef)]
-        return ids + [row.content for row in await stores.episodes.rows_from("c", 0)]
+        return ids + [row.content for row in await stores.episodes.rows("c") if row.content]
+
+
+async def only_tombstones_are_current(settings: Settings) -> bool:
+    last: dict[tuple[str, bytes | None], bytes | None] = {}
+    async with open_log(settings.kafka) as log:
+        for topic in settings.kafka.current_topics:
+            async for record in log.records(topic):
+                last[record.topic, record.key] = record.value
+    assert len(last) == 2
+    return not any(last.values())
 
 
 async def replay(settings: Settings) -> None:
@@ -65,6 +76,7 @@ async def test_what_has_expired_is_gone_and_nothing_late_brings_it_back(deployme
             return not await stored(settings)
 
         await until(is_gone)
+        await until(lambda: only_tombstones_are_current(settings))
         assert await memory.context("c") is None
         assert (await memory.episodes("c")).episodes == ()
         assert await memory.recall("Rome flight", user_id="ann", tenant_id=TENANT) == []

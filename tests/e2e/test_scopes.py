@@ -29,6 +29,8 @@ def of_agents(whole: Settings, make_settings: Callable[..., Settings], directory
             "summaries_topic": f"{kafka.summaries_topic}.agents",
             "deletions_topic": f"{kafka.deletions_topic}.agents",
             "conversations_topic": f"{kafka.conversations_topic}.agents",
+            "current_episodes_topic": f"{kafka.current_episodes_topic}.agents",
+            "current_conversations_topic": f"{kafka.current_conversations_topic}.agents",
             "segmenter_id": f"{kafka.segmenter_id}-agents",
             "summarizer_id": f"{kafka.summarizer_id}-agents",
             "archiver_id": f"{kafka.archiver_id}-agents",

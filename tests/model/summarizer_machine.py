@@ -247,6 +247,20 @@ class SummarizerMachine(FaultMachine):
         produced = {t.name: list(range(1, len(t.closed) + 1)) for t in self.world.talks.values() if t.closed}
         assert dict(first) == produced, "not everything was announced, or not in order"
         self._check_readers()
+        self._check_current()
+
+    def _check_current(self) -> None:
+        """The compacted topics say what is stored."""
+        stores, current = self.world.shared.episodes, self.world.current
+        for stored in (*stores.episodes.values(), *stores.deleted.values()):
+            assert current[stored.event.episode_id] == stored.event, "an episode is not current"
+        for name, known in stores.known.items():
+            event = current[name]
+            assert isinstance(event, ConversationUpdated)
+            counts = (event.episode_count, event.message_count)
+            assert (event.title, *counts) == (known.title, known.episode_count, known.message_count)
+            rows = [(row.revision, row.content) for row in stores.all_rows.get(name, [])]
+            assert [(row.revision, row.text) for row in event.rolling] == rows, "a row is not current"
 
     def _check_readers(self) -> None:
         """Who keeps the highest revision of everything has what is stored."""

@@ -41,9 +41,9 @@ from afterword.streams.runtime import Options
 from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, joining
 from afterword.streams.runtime.batch import Output, current_batch
 from afterword.streams.runtime.progress import Progress
-from afterword.streams.settings import Retry
+from afterword.streams.settings import Kafka, Retry
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
-from afterword.streams.summarizer.agent import LaneKey, lane_of
+from afterword.streams.summarizer.agent import LaneKey, current_output, lane_of
 from afterword.streams.summarizer.fallbacks import FallbackTimer
 from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.reconciler import Event, Reconciler
@@ -60,6 +60,8 @@ from tests.summarizer_world import a_handler, a_step_runner
 
 SOURCE = TopicPartition("episode.closed", 0)
 SUMMARIES = TopicPartition("summary.created", 0)
+CURRENT = TopicPartition("afterword.current", 0)
+"""Both compacted topics."""
 DEAD_LETTERS = TopicPartition("episode.closed.dlq", 0)
 AWAY = ProviderUnavailable(problem="away")
 ENGINE = Options(
@@ -220,6 +222,7 @@ class Worker(Process):
             summarizer=summarizer,
             embedder=None,
             publish=self._publish,
+            keep=self._keep,
             steps=a_step_runner(backoff=lambda *_: PAUSE_SECONDS),
             rules=SummaryRules(rolling_max_tokens=ROW_TOKENS),
             maker=TODAY,
@@ -258,6 +261,11 @@ class Worker(Process):
     async def _publish(self, event: Event) -> None:
         self.world.shared.sent.append(event)
         send(SUMMARIES, None, b"%d" % (len(self.world.shared.sent) - 1), [])
+
+    async def _keep(self, event: Event) -> None:
+        self.world.shared.sent.append(event)
+        key = current_output(Kafka(), event).key
+        send(CURRENT, key, b"%d" % (len(self.world.shared.sent) - 1), [])
 
     async def _send_to_dlq(self, key: bytes | None, value: bytes | None, headers: Any) -> None:
         send(DEAD_LETTERS, key, value, [])
@@ -418,6 +426,12 @@ class World:
         return [self.shared.sent[int(record.value or b"")] for record in self.broker.log(SUMMARIES).read(0)]
 
     @property
+    def current(self) -> dict[str, Event]:
+        """What the compacted topics say to a reader of committed records, tombstones included, by key."""
+        records = self.broker.log(CURRENT).read(0)
+        return {(one.key or b"").decode(): self.shared.sent[int(one.value or b"")] for one in records}
+
+    @property
     def announced(self) -> list[SummaryCreated | SummaryDeleted]:
         return [event for event in self.events if not isinstance(event, ConversationUpdated)]
 
@@ -454,7 +468,8 @@ class World:
         seen: set[tuple[str, tuple[str, int], str]] = set()
         found = []
         for record in self.outputs():
-            event = self.shared.sent[int(record.value or b"")].event_id if record.topic == SUMMARIES.topic else ""
+            has_event = record.topic in (SUMMARIES.topic, CURRENT.topic)
+            event = self.shared.sent[int(record.value or b"")].event_id if has_event else ""
             what = (record.topic, cause_of(record), event)
             if what in seen:
                 found.append(record)

@@ -20,6 +20,7 @@ from afterword.serving.reading import Parameters
 from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Kafka
+from afterword.streams.stores.episodes import UsageBy
 from afterword.version import running_version
 
 LISTED = 200
@@ -51,6 +52,15 @@ async def show_state(request: Request, principal: ReadingVisitor) -> HTMLRespons
         database = False
     feed = services.feed
     return html_page(request, "health_state.html", principal, database=database, kafka=feed.running)
+
+
+@router.get("/health/usage")
+async def show_usage(request: Request, principal: OperatingVisitor, by: UsageBy = "day") -> HTMLResponse:
+    """Show what the LLM used for the stored episodes."""
+    services: Services = request.app.state.services
+    found = await services.usage(by)
+    rows = [(one, services.settings.llm.cost(*one[2:5])) for one in found]
+    return html_page(request, "health_usage.html", principal, by=by, rows=rows)
 
 
 @router.post("/health/checks")

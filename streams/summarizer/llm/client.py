@@ -85,8 +85,9 @@ class LlmClient:
         """Return what `read` makes of the answer. Raises: ProviderError."""
         deadline = asking.budget.deadline
         async with deadline.hold(self._calls):
-            with self._traced(request.model or self.llm.model) as span:
-                began = time.monotonic()
+            model = request.model or self.llm.model
+            began = time.monotonic()
+            with self._traced(model) as span, self._timed(model):
                 try:
                     async with asyncio.timeout(deadline.left):
                         reply = await self.refusals.chat(request)
@@ -111,15 +112,29 @@ class LlmClient:
                 self.metrics.llm_requests.labels(bounded(error.error_type)).inc()
                 raise
 
+    @contextmanager
+    def _timed(self, model: str | None) -> Iterator[None]:
+        began, error_type = time.monotonic(), ""
+        try:
+            yield
+        except ProviderError as error:
+            error_type = bounded(error.error_type)
+            raise
+        finally:
+            seconds = self.metrics.llm_seconds.labels("chat", self.name, model or "", error_type)
+            seconds.observe(time.monotonic() - began)
+
     def _count(self, reply: Reply, span: Span) -> None:
         usage = reply.usage
         self.metrics.llm_requests.labels(reply.outcome).inc()
         self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
         self.metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
+        self.metrics.llm_tokens.labels("cached").inc(usage.cached_tokens)
         span.set_attributes(
             {
                 "gen_ai.usage.input_tokens": usage.prompt_tokens,
                 "gen_ai.usage.output_tokens": usage.completion_tokens,
+                "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
                 "afterword.outcome": reply.outcome,
             }
         )
@@ -174,5 +189,5 @@ def make_client(llm: Llm, metrics: Metrics, tracer: Tracer) -> LlmClient:
     Raises: ConfigurationError when the address, the key or the CA file cannot be used.
     """
     protocol = PROTOCOLS[llm.provider]
-    http = HttpClient(llm, "llm", protocol.DEFAULT_URL, llm.max_concurrency, metrics.llm_request_seconds)
+    http = HttpClient(llm, "llm", protocol.DEFAULT_URL, llm.max_concurrency)
     return LlmClient(protocol(llm, http), llm, metrics, tracer, close=http.close)

@@ -54,6 +54,13 @@ def _response_format(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "summary", "strict": True, "schema": schema}}
 
 
+def cached_tokens(usage: dict[str, Any]) -> int:
+    """Read the tokens of the prompt that came from a cache, as OpenAI names them, or as Anthropic does."""
+    details = usage.get("prompt_tokens_details")
+    found = details.get("cached_tokens") if isinstance(details, dict) else None
+    return token_count(found) or token_count(usage.get("cache_read_input_tokens"))
+
+
 def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     """Read a completion. Raises: ProviderUnavailable when the response is none, or reports an error."""
     try:
@@ -66,11 +73,13 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
         raise reported(error, body)
     used = data.get("usage")
     usage = used if isinstance(used, dict) else {}
+    prompt_tokens = token_count(usage.get("prompt_tokens"))
     refused = bool(refusal) or finished == "content_filter"
     return Reply(
         text="" if refused else said_in(message, is_complete=is_complete(finished)),
         usage=Usage(
-            prompt_tokens=token_count(usage.get("prompt_tokens")),
+            prompt_tokens=prompt_tokens,
+            cached_tokens=min(prompt_tokens, cached_tokens(usage)),
             completion_tokens=token_count(usage.get("completion_tokens")),
         ),
         cut_off=not is_complete(finished),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from afterword.schemas import Usage
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.stores.episodes import (
     Cause,
@@ -15,6 +16,7 @@ from afterword.streams.stores.episodes import (
     Revision,
     StoredEpisode,
     Totals,
+    UsageTotals,
     find_conversation,
     find_episode,
 )
@@ -361,3 +363,19 @@ async def test_versions_tell_apart_what_has_changed(episodes: EpisodeQueries) ->
         "c1:2": EpisodeVersion(2, ended="deleted"),
     }
     assert await episodes.versions([]) == {}
+
+
+async def test_usage_is_added_up_by_tenant_user_model_and_day(episodes: EpisodeQueries) -> None:
+    used = Usage(prompt_tokens=100, cached_tokens=60, completion_tokens=20, seconds=1.5)
+    await stored(episodes, 1, usage=used, model="small")
+    await stored(episodes, 2, usage=used, model="large", user_id="u2")
+    await stored(episodes, 3, usage=used, model="large", tenant_id=None, created_at=NOON + timedelta(days=1))
+    await episodes.put(a_tombstone(4, 1), None)
+    assert await episodes.usage("model") == [
+        UsageTotals("large", 2, 200, 120, 40, 3.0),
+        UsageTotals("small", 1, 100, 60, 20, 1.5),
+    ]
+    assert [(one.group, one.episodes) for one in await episodes.usage("tenant")] == [(None, 1), ("t1", 2)]
+    assert [(one.group, one.episodes) for one in await episodes.usage("user")] == [("u1", 2), ("u2", 1)]
+    days = [(one.group, one.episodes) for one in await episodes.usage("day")]
+    assert days == [("2026-01-05", 2), ("2026-01-06", 1)]

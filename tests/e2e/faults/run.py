@@ -301,6 +301,8 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
             "summaries_topic": f"summary.created-{name}",
             "deletions_topic": f"summary.deleted-{name}",
             "conversations_topic": f"conversation.updated-{name}",
+            "current_episodes_topic": f"afterword.episodes-{name}",
+            "current_conversations_topic": f"afterword.conversations-{name}",
             "segmenter_id": f"segmenter-{name}",
             "summarizer_id": f"summarizer-{name}",
             "archiver_id": f"archiver-{name}",

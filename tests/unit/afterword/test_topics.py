@@ -56,7 +56,11 @@ def test_there_are_events_dead_letters_and_changelogs(wanted: dict[str, Topic]) 
         "summary.created.webhooks.dlq",
         "afterword-segmenter-conversations-changelog",
         "afterword-segmenter-messages-changelog",
+        "afterword.episodes",
+        "afterword.conversations",
     }
+    off = wanted_topics(Settings(kafka={"current_state": False}))  # type: ignore[arg-type]  # pydantic takes a dict
+    assert wanted.keys() - {topic.name for topic in off} == {"afterword.episodes", "afterword.conversations"}
 
 
 def test_all_are_replicated_as_the_settings_say(wanted: dict[str, Topic]) -> None:
@@ -65,9 +69,9 @@ def test_all_are_replicated_as_the_settings_say(wanted: dict[str, Topic]) -> Non
     assert {topic.partitions for topic in wanted.values()} == {6}
 
 
-def test_only_changelogs_are_compacted(wanted: dict[str, Topic]) -> None:
+def test_only_changelogs_and_what_is_current_are_compacted(wanted: dict[str, Topic]) -> None:
     compacted = {name for name, topic in wanted.items() if topic.configs["cleanup.policy"] == "compact"}
-    assert compacted == {name for name in wanted if name.endswith("-changelog")}
+    assert compacted == {name for name in wanted if name.endswith("-changelog") or name.startswith("afterword.")}
 
 
 def test_what_is_made_from_a_record_of_the_largest_size_has_room(wanted: dict[str, Topic]) -> None:
@@ -138,6 +142,7 @@ def test_every_topic_but_the_messages_has_a_date_from_which_what_was_erased_is_g
     }
     week, month = ({"retention.ms": number, "segment.ms": 1} for number in (7, 30))
     changelog = {"max.compaction.lag.ms": 1, "delete.retention.ms": 1}
+    current = {"max.compaction.lag.ms": 1, "delete.retention.ms": 30}
     assert days == {
         "messages": {},
         "episode.closed": week,
@@ -149,6 +154,8 @@ def test_every_topic_but_the_messages_has_a_date_from_which_what_was_erased_is_g
         "summary.created.webhooks.dlq": month,
         "afterword-segmenter-conversations-changelog": changelog,
         "afterword-segmenter-messages-changelog": changelog,
+        "afterword.episodes": current,
+        "afterword.conversations": current,
     }
 
 

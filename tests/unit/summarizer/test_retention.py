@@ -17,6 +17,7 @@ from afterword.streams.settings import Retention
 from afterword.streams.stores.documents import episode_document
 from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.summarizer.conversations import Conversations
+from afterword.streams.summarizer.fallbacks import Send
 from afterword.streams.summarizer.retention import RetentionSweep, expired, interval_seconds
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
@@ -29,11 +30,15 @@ DAY = timedelta(days=1)
 BOTH = Retention(messages_days=1, episodes_days=1)
 
 
-def a_sweep(world: World, at: datetime, retention: Retention = BOTH, faults: Faults = NO_FAULTS) -> RetentionSweep:
+def a_sweep(
+    world: World, at: datetime, retention: Retention = BOTH, faults: Faults = NO_FAULTS, send: Send | None = None
+) -> RetentionSweep:
     stores = {name: faults.around(getattr(world, name)) for name in ("episodes", "messages", "index")}
     steps, rules = a_step_runner(), SummaryRules(rolling_max_tokens=20)
     conversations = Conversations(stores["episodes"], Summarizer(ScriptedProvider()), steps, rules)
-    return RetentionSweep(retention, **stores, conversations=conversations, metrics=METRICS, clock=lambda: at)
+    return RetentionSweep(
+        retention, **stores, conversations=conversations, metrics=METRICS, send=send, clock=lambda: at
+    )
 
 
 def left(world: World) -> dict[str, Any]:

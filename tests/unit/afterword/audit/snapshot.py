@@ -154,6 +154,7 @@ class Snapshot(Circumstances):
     amended: list[AmendmentRecord] = field(default_factory=list)
     announced: list[Announced] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)
+    current: list[evidence.Current] = field(default_factory=list)
     stored: dict[str, Stored] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
@@ -183,6 +184,7 @@ class Snapshot(Circumstances):
         yield from (evidence.Amended(*one.position, *one[1:3], *one.change) for one in self.amended)
         yield from (announced.row() for announced in self.announced)
         yield from (evidence.AnnouncedDeletion(*ended) for ended in self.ended.items())
+        yield from self.current
         for name, stored in self.stored.items():
             yield from stored.rows(name)
         yield from (evidence.DeletedEpisode(gone, gone in self.expired) for gone in self.gone)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.audit.evidence import DeadLetter, digest, digest_of_all, digest_of_message
+from afterword.audit.evidence import Current, DeadLetter, digest, digest_of_all, digest_of_message
 from afterword.audit.findings import FINDINGS
 from afterword.audit.judge import FATES
 from afterword.audit.report import EXAMPLES_NAMED
@@ -320,6 +320,45 @@ def summarise_an_old_content(snapshot: Snapshot) -> None:
     snapshot.stored[f"{CONVERSATION}:1"] = known._replace(changes=())
 
 
+def keep_current(snapshot: Snapshot) -> None:
+    snapshot.has_current = True
+    snapshot.current = [
+        *(Current(one.episode_id, 0, n, False, one.revision) for n, one in enumerate(snapshot.closed)),
+        Current(CONVERSATION, 0, 9, False),
+    ]
+
+
+def forget_what_is_current(snapshot: Snapshot) -> None:
+    keep_current(snapshot)
+    del snapshot.current[0]
+
+
+def keep_an_old_revision_current(snapshot: Snapshot) -> None:
+    keep_current(snapshot)
+    [_, last] = snapshot.announced
+    snapshot.announced.append(last._replace(event_id="c:2:2", revision=2))
+
+
+def delete_all_that_is_current(snapshot: Snapshot) -> None:
+    keep_current(snapshot)
+    snapshot.stored, snapshot.indexed = {}, set()
+    for one in snapshot.closed:
+        snapshot.ended[f"{one.episode_id}:2"] = one.episode_id
+        snapshot.gone.add(one.episode_id)
+        snapshot.current.append(Current(one.episode_id, 0, 10 + one.ordinal, True, 2))
+    snapshot.current.append(Current(CONVERSATION, 0, 20, True))
+
+
+def keep_a_deleted_episode_current(snapshot: Snapshot) -> None:
+    delete_all_that_is_current(snapshot)
+    snapshot.current.append(Current("c:2", 0, 30, False, 1))
+
+
+def keep_a_deleted_conversation_current(snapshot: Snapshot) -> None:
+    delete_all_that_is_current(snapshot)
+    snapshot.current.append(Current(CONVERSATION, 0, 30, False))
+
+
 BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
     (lose, "lost"),
     (lose_a_bad_record, "lost"),
@@ -359,6 +398,10 @@ BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
     (announce_under_a_wrong_id, "announced_wrongly"),
     (announce_other_messages, "announced_wrongly"),
     (announce_what_was_never_closed, "announced_wrongly"),
+    (forget_what_is_current, "not_current"),
+    (keep_an_old_revision_current, "not_current"),
+    (keep_a_deleted_episode_current, "resurrected"),
+    (keep_a_deleted_conversation_current, "resurrected"),
 ]
 
 
@@ -394,6 +437,17 @@ def test_one_breakage_is_one_kind_of_finding(snapshot, breakage):
 
 
 # What does not
+
+
+def test_compacted_topics_that_say_what_was_announced_last_are_no_finding(snapshot):
+    keep_current(snapshot)
+    assert judged(snapshot).clean
+    delete_all_that_is_current(snapshot)
+    assert not kinds(snapshot) & {"not_current", "resurrected"}
+    snapshot.current = [one for one in snapshot.current if not one.is_gone]  # the tombstones alone are what counts
+    assert kinds(snapshot) >= {"resurrected"}
+    snapshot.current.clear()
+    assert not kinds(snapshot) & {"not_current", "resurrected"}
 
 
 def test_changes_that_everybody_has_followed_are_no_finding(snapshot):

@@ -6,10 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Tracer
 
 from afterword import Memory
 from afterword.recalling.matches import ANSWER_TOKENS, EXCERPT_CHARACTERS, NOTHING_KNOWN, hits_as_text
 from afterword.schemas import MessageDeleted
+from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled, pack_words
 from afterword.streams.stores.messages import ArchiveChange
 from afterword.streams.text.tokens import count_tokens
@@ -259,3 +262,29 @@ async def test_a_query_is_cut_where_it_is_too_long_after_normalization(world: Re
     await memory.recall("\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM}" * MOST_QUERY_CHARACTERS, **OWNER)
     assert asked
     assert all(len(unicodedata.normalize("NFKC", query.text)) <= MOST_QUERY_CHARACTERS for query in asked)
+
+
+async def test_a_search_is_a_span_with_the_number_of_its_hits_and_nothing_of_the_query(
+    world: Remembered, spans: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    await world.summarise(await world.say(*TRIP))
+    memory = Memory(world.episodes, world.messages, world.index.search, tracer=tracer)
+    await memory.recall("Corsica", **OWNER)
+    [span] = spans.get_finished_spans()
+    assert (span.name, dict(span.attributes or {})) == (
+        "search_memory",
+        {"gen_ai.operation.name": "search_memory", "gen_ai.memory.record.count": 1},
+    )
+
+
+async def test_a_search_that_fails_has_the_type_of_its_error(
+    world: Remembered, spans: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    async def away(_: Query) -> list[Candidate]:
+        raise StoreUnavailable(store="index", problem="secret")
+
+    with pytest.raises(StoreUnavailable):
+        await Memory(world.episodes, world.messages, away, tracer=tracer).recall("Corsica", **OWNER)
+    [span] = spans.get_finished_spans()
+    assert (span.attributes or {})["error.type"] == "store_unavailable"
+    assert "secret" not in span.to_json()

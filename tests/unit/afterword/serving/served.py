@@ -15,7 +15,7 @@ from afterword.serving.feed import Feed
 from afterword.serving.principal import Authenticator, Nobody, Rates, Streams
 from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
-from afterword.streams.settings import Episodes, Kafka, Serve, Settings
+from afterword.streams.settings import Episodes, Kafka, Llm, Serve, Settings
 from afterword.streams.telemetry import Metrics
 from tests.doubles.eraser import ScriptedEraser
 from tests.unit.afterword.memory.remembered import Remembered
@@ -66,13 +66,14 @@ class Served:
 @asynccontextmanager
 async def serving(authenticator: Authenticator | None = None, **settings: Any) -> AsyncIterator[Served]:
     remembered, database, broker = Remembered(), Database(), Broker()
-    episodes = settings.pop("episodes", Episodes())
+    episodes, llm = settings.pop("episodes", Episodes()), settings.pop("llm", Llm())
     serve, metrics = Serve(**settings), Metrics("server", "any")
     eraser = ScriptedEraser()
     erasures = ErasureRunner(eraser.erasures, eraser.prepare, eraser.opened)
     services = Services(
-        settings=Settings(serve=serve, episodes=episodes),
+        settings=Settings(serve=serve, episodes=episodes, llm=llm),
         ping_database=database.ping,
+        usage=remembered.episodes.usage,
         memory=remembered.memory,
         authenticator=authenticator or Nobody(),
         rates=Rates(serve.requests_per_minute),

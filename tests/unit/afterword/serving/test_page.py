@@ -35,8 +35,9 @@ from afterword.serving.page.visitor import COOKIE, SESSION_SECONDS, Seal
 from afterword.serving.principal import Principal, new_key
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.settings import Llm
 from tests.nasty_texts import mixed
-from tests.samples import a_message, a_summary
+from tests.samples import a_message, a_stored_episode, a_summary
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_erasures import running, until
 from tests.unit.afterword.serving.test_hostile_requests import Upload
@@ -516,3 +517,15 @@ async def served_away() -> Any:
     async with serving() as served:
         served.database.away = True
         yield served
+
+
+async def test_operators_see_what_the_llm_has_used_and_what_it_costs() -> None:
+    llm = Llm(prompt_price=2, cached_price=0.5, answer_price=10)
+    async with serving(llm=llm) as served:
+        used = Usage(prompt_tokens=1_500_000, cached_tokens=500_000, completion_tokens=100_000, seconds=7)
+        await served.remembered.episodes.put(a_stored_episode(user_id="<b>ada</b>", usage=used), None)
+        page = await served.client.get("/health/usage?by=user")
+        assert "&lt;b&gt;ada" in page.text
+        assert "1,500,000" in page.text
+        assert ">3.25<" in page.text
+        assert (await served.client.get("/health/usage?by=nothing")).status_code >= 400

@@ -41,7 +41,7 @@ def test_every_metric_of_the_registry_is_described_as_it_is(metrics: Metrics) ->
     }
     described = {name: (kind, meaning) for name, kind, _, meaning in metrics.described}
     assert {name: (family.type, family.documentation) for name, family in families.items()} == described
-    assert all(name.startswith("afterword_") for name in families)
+    assert all(name.startswith(("afterword_", "gen_ai_")) for name in families)
 
 
 def test_no_label_is_an_id(metrics: Metrics) -> None:
@@ -61,6 +61,7 @@ def test_no_label_is_an_id(metrics: Metrics) -> None:
     }
     small |= {"endpoint", "kind"}  # an endpoint of webhooks is one of the settings, by its name there
     small |= {"route", "status"}  # a route as it is written in the code, not the path of a request
+    small |= {f"gen_ai_{name}" for name in ("operation_name", "provider_name", "request_model")}  # of the settings
     assert labels - small == {"partition", "role", "topic", "version"}
 
 

@@ -25,6 +25,7 @@ from afterword.streams.telemetry.tracing import (
 )
 from tests.summarizer_world import World, a_handler, a_step_runner
 from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, flush, limits, say
+from tests.unit.summarizer.test_amending import DELETE_ALL, a_world, amend, archive, edit
 
 SECRET = "hunter2"
 
@@ -123,11 +124,24 @@ async def test_one_trace_leads_from_a_message_to_its_summary(spans: InMemorySpan
     published = {ids(span)[1] for span in spans.get_finished_spans() if span.name == "publish"}
     assert process.parent is not None
     assert process.parent.span_id == ids(found["send episode.closed"])[1]
-    steps = {"find", "summarize", "store_episode", "store_rolling", "store_messages", "index", "publish"}
+    steps = {"find", "summarize", "create_memory", "store_rolling", "store_messages", "index", "publish"}
     assert steps <= found.keys()
     assert {span.parent.span_id for name, span in found.items() if name in steps and span.parent} == {ids(process)[1]}
     assert int.from_bytes(sent[16:24]) in published
     assert SECRET not in "".join(span.to_json() for span in spans.get_finished_spans())
+
+
+async def test_what_is_done_with_an_episode_is_an_operation_on_memory(
+    spans: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    world = await a_world()
+    for offset, event in enumerate((edit("m4"), DELETE_ALL), 100):
+        await archive(world, event, offset)
+        await amend(world, event, offset, steps=a_step_runner(tracer=tracer))
+    attributes = [dict(span.attributes or {}) for span in spans.get_finished_spans()]
+    operations = [(one["gen_ai.operation.name"], one["gen_ai.memory.record.id"]) for one in attributes if len(one) == 3]
+    assert operations[0] == ("update_memory", "c1:2")
+    assert operations[-3:] == [("delete_memory", f"c1:{ordinal}") for ordinal in (1, 2, 3)]
 
 
 async def test_a_record_that_is_refused_is_an_error_of_its_span(spans: InMemorySpanExporter, tracer: Tracer) -> None:

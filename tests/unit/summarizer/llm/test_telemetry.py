@@ -43,7 +43,8 @@ def metrics() -> Metrics:
 
 
 async def test_each_question_is_counted_by_how_it_ended(metrics: Metrics) -> None:
-    good, cut_off = Reply("yes", Usage(prompt_tokens=7, completion_tokens=3)), Reply("", Usage(), cut_off=True)
+    used = Usage(prompt_tokens=7, cached_tokens=5, completion_tokens=3)
+    good, cut_off = Reply("yes", used), Reply("", Usage(), cut_off=True)
     protocol = Protocol(good, *[cut_off] * ANSWERS, ProviderRateLimited(retry_after=1))
     client = LlmClient(protocol, LLM, metrics, NoOpTracer())
     await ask(client)
@@ -54,7 +55,12 @@ async def test_each_question_is_counted_by_how_it_ended(metrics: Metrics) -> Non
     ends = ("ok", "cut_off", "provider_rate_limited")
     assert [value("afterword_llm_requests_total", {"outcome": end}) for end in ends] == [1, ANSWERS, 1]
     assert value("afterword_llm_tokens_total", {"type": "prompt"}) == 7
+    assert value("afterword_llm_tokens_total", {"type": "cached"}) == 5
     assert value("afterword_llm_tokens_total", {"type": "completion"}) == 3
+    labels = {"gen_ai_operation_name": "chat", "gen_ai_provider_name": "openai", "gen_ai_request_model": "m-1"}
+    seconds = "gen_ai_client_operation_duration_seconds_count"
+    assert value(seconds, {**labels, "error_type": ""}) == 1 + ANSWERS
+    assert value(seconds, {**labels, "error_type": "provider_rate_limited"}) == 1
     assert b"secret" not in metrics.text()
 
 
@@ -77,12 +83,17 @@ def by_name(spans: InMemorySpanExporter) -> dict[str, ReadableSpan]:
 async def test_a_question_to_an_llm_is_a_span_with_its_tokens(
     metrics: Metrics, spans: InMemorySpanExporter, tracer: Tracer
 ) -> None:
-    reply = Reply(SECRET, Usage(prompt_tokens=7, completion_tokens=3))
+    reply = Reply(SECRET, Usage(prompt_tokens=7, cached_tokens=5, completion_tokens=3))
     await ask(LlmClient(Protocol(reply), LLM, metrics, tracer))
     span = by_name(spans)["chat m-1"]
     assert span.attributes is not None
     expected = {"gen_ai.provider.name": "openai", "gen_ai.request.model": "m-1", "gen_ai.operation.name": "chat"}
-    tokens = {"gen_ai.usage.input_tokens": 7, "gen_ai.usage.output_tokens": 3, "afterword.outcome": "ok"}
+    tokens = {
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.output_tokens": 3,
+        "gen_ai.usage.cache_read.input_tokens": 5,
+        "afterword.outcome": "ok",
+    }
     assert {name: span.attributes[name] for name in expected | tokens} == expected | tokens
     assert SECRET not in span.to_json()
 

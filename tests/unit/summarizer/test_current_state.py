@@ -1,0 +1,118 @@
+"""What the compacted topics say: the last revision of each episode and conversation, and nothing of what is gone."""
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from afterword.consumers.subscriber import decode_current, decode_kept
+from afterword.schemas import EpisodeRedo, SummaryCreated, SummaryDeleted
+from afterword.streams.runtime.batch import Output
+from afterword.streams.settings import Kafka
+from afterword.streams.summarizer.agent import current_output
+from afterword.streams.summarizer.conversations import MAX_ROLLING_BYTES, last_rows
+from afterword.streams.summarizer.reconciler import Event
+from afterword.streams.summarizer.rolling import SummaryRules
+from tests.samples import NOON, a_cause, a_row
+from tests.summarizer_world import World
+from tests.unit.summarizer.test_amending import CLOSED, DELETE_ALL, amended, archive, archived, delete, edit
+from tests.unit.summarizer.test_retention import a_sweep
+
+KAFKA = Kafka()
+SHORT = SummaryRules(rolling_max_tokens=5)
+"""Each episode has a row."""
+
+
+class Table:
+    """What a reader knows who keeps the last record of each key."""
+
+    def __init__(self) -> None:
+        self.records: list[Output] = []
+
+    async def keep(self, event: Event) -> None:
+        self.records.append(current_output(KAFKA, event))
+
+    def of(self, topic: str) -> dict[str, Any]:
+        last = {(one.key or b"").decode(): one.value for one in self.records if one.topic == topic}
+        return {key: orjson.loads(value) for key, value in last.items() if value is not None}
+
+    @property
+    def episodes(self) -> dict[str, Any]:
+        return self.of(KAFKA.current_episodes_topic)
+
+    @property
+    def conversations(self) -> dict[str, Any]:
+        return self.of(KAFKA.current_conversations_topic)
+
+
+async def summarized() -> tuple[World, Table]:
+    world, table = World(), Table()
+    await world.messages.put_many(archived(CLOSED))
+    await world.run(CLOSED, keep=table.keep, rules=SHORT)
+    return world, table
+
+
+async def change(world: World, table: Table, event: Any, offset: int = 100) -> None:
+    await archive(world, event, offset)
+    await world.reconciler(keep=table.keep, rules=SHORT).amended(amended(event, offset), a_cause(offset))
+
+
+async def test_an_episode_says_what_was_announced_last_and_a_conversation_has_all_of_its_rows() -> None:
+    world, table = await summarized()
+    assert table.episodes == {one.event_id[:-2]: orjson.loads(one.to_json()) for one in world.topic.events}
+    [conversation] = table.conversations.values()
+    assert [row["text"] for row in conversation["rolling"]] == [row.content for row in world.episodes.all_rows["c1"]]
+    assert len(conversation["rolling"]) > len(world.topic.conversations[-1].rolling)
+    await change(world, table, edit("m4"))
+    assert table.episodes["c1:2"]["revision"] == 2
+    assert table.conversations["c1"]["revision"] == world.episodes.known["c1"].revision
+
+
+async def test_all_records_of_a_conversation_go_to_its_partition() -> None:
+    _, table = await summarized()
+    assert {one.partition_key for one in table.records} == {b"c1"}
+
+
+async def test_what_is_deleted_leaves_a_tombstone_that_names_only_ids() -> None:
+    world, table = await summarized()
+    for name in ("m3", "m4", "m5"):
+        await change(world, table, delete(name), 100 + int(name[1:]))
+    assert table.episodes.keys() == {"c1:1", "c1:3"}
+    assert table.conversations["c1"]["episode_count"] == 2
+    await change(world, table, DELETE_ALL, 200)
+    assert (table.episodes, table.conversations) == ({}, {})
+    assert all("Episode" not in str(one.headers) for one in table.records if one.value is None)
+
+
+async def test_what_expires_leaves_a_tombstone_behind_all_that_is_written_of_it() -> None:
+    world, table = await summarized()
+    requests: list[EpisodeRedo] = []
+
+    async def send(redo: EpisodeRedo) -> None:
+        requests.append(redo)
+
+    await a_sweep(world, NOON + timedelta(days=2), send=send).sweep()
+    assert len(table.episodes) == 3
+    for offset, redo in enumerate(requests, 300):
+        await world.reconciler(keep=table.keep, rules=SHORT).redo(redo, a_cause(offset))
+    assert (table.episodes, table.conversations) == ({}, {})
+    told = len(world.topic.published)
+    await a_sweep(world, NOON + timedelta(days=2), send=send).sweep()
+    assert (len(requests), len(world.topic.published)) == (3, told)
+
+
+async def test_a_subscriber_reads_the_summaries_and_the_deletions_of_the_table() -> None:
+    world, table = await summarized()
+    await change(world, table, DELETE_ALL, 200)
+    records: list[Any] = [one for one in table.records if one.topic == KAFKA.current_episodes_topic]
+    kept = [decode_kept(one) for one in records]
+    assert [one.event_id for one in kept if one] == ["c1:1:1", "c1:2:1", "c1:3:1"]
+    current = [decode_current(one) for one in records]
+    assert [type(one) for one in current] == [SummaryCreated] * 3 + [SummaryDeleted] * 3
+    assert current == world.topic.events
+
+
+def test_a_conversation_too_long_for_a_record_has_its_last_rows() -> None:
+    rows = [a_row(number, content="x" * (MAX_ROLLING_BYTES // 3)) for number in (1, 2, 3, 4)]
+    assert last_rows(rows) == rows[1:]
+    assert last_rows(rows[:2]) == rows[:2]
