@@ -30,6 +30,7 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import StoredEpisode, find_episode
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
+from afterword.streams.summarizer.agent import current_output
 from afterword.streams.summarizer.reconciler import archived
 from afterword.streams.summarizer.retention import expired
 from afterword.topics import ensure_topics
@@ -122,6 +123,8 @@ class Deployment:
                 headers = cloud_event(SUMMARY_CREATED, summary.event_id, "test", summary.created_at)
                 topic, key = self.settings.kafka.summaries_topic, episode.conversation_id.encode()
                 await self.producer.send(topic, summary.to_json(), key=key, headers=headers)
+                kept = current_output(self.settings.kafka, summary)
+                await self.producer.send(kept.topic, kept.value, key=kept.key, headers=kept.headers, partition=0)
 
     async def summarise(self) -> None:
         await self.store()
