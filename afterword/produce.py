@@ -11,10 +11,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 from opentelemetry.trace import Tracer
 
-from afterword.producer import Producer, ProducerRecord, to_record
+from afterword.producer import Producer
 from afterword.schemas import ConversationFlush, InvalidRecord, decode_input
 from afterword.schemas.decoding import json_object
 from afterword.schemas.mending import mended
+from afterword.schemas.records import ProducerRecord, to_record
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Settings
 

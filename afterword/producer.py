@@ -15,19 +15,11 @@ from afterword.schemas import (
     ConversationDeleted,
     ConversationFlush,
     InputEvent,
-    MessageCreated,
     MessageDeleted,
     MessageEdited,
 )
-from afterword.schemas.headers import CE_ID, Headers, cloud_event, header
-from afterword.schemas.ids import escape, message_key
-from afterword.schemas.messages import (
-    CONVERSATION_DELETED,
-    CONVERSATION_FLUSH,
-    MESSAGE_CREATED,
-    MESSAGE_DELETED,
-    MESSAGE_EDITED,
-)
+from afterword.schemas.headers import CE_ID, Headers, header
+from afterword.schemas.records import SOURCE, ProducerRecord, to_record
 from afterword.streams.kafka import (
     IdempotentProducer,
     broker_errors,
@@ -39,15 +31,6 @@ from afterword.streams.kafka import (
 )
 from afterword.streams.settings import Kafka, Settings, load_settings
 
-SOURCE = "afterword/producer"
-"""The CloudEvents source of records whose producer names no other."""
-
-TYPES: dict[type[InputEvent], str] = {
-    ConversationFlush: CONVERSATION_FLUSH,
-    MessageEdited: MESSAGE_EDITED,
-    MessageDeleted: MESSAGE_DELETED,
-    ConversationDeleted: CONVERSATION_DELETED,
-}
 Acknowledgement = asyncio.Future[Any]
 
 
@@ -68,34 +51,6 @@ class WrittenAt(NamedTuple):
 
     partition: int
     offset: int
-
-
-class ProducerRecord(NamedTuple):
-    """One record for `messages`. Its key is the conversation's id in UTF-8."""
-
-    conversation_id: str
-    value: bytes
-    headers: Headers
-    is_message: bool = True
-    tenant_id: str | None = None
-    is_flush: bool = False
-
-
-def to_record(event: InputEvent, now: datetime, source: str = SOURCE, value: bytes | None = None) -> ProducerRecord:
-    """Build the record of an event. `value`: its JSON, where that is at hand already."""
-    if isinstance(event, MessageCreated):
-        headers = cloud_event(
-            MESSAGE_CREATED, message_key(event.conversation_id, event.id), source, event.sent_at or now
-        )
-        value = value or event.model_dump_json(exclude_defaults=True).encode()
-        return ProducerRecord(event.conversation_id, value, headers, tenant_id=event.tenant_id)
-    event_type = TYPES[type(event)]
-    subject = message_key(event.conversation_id, event.id) if hasattr(event, "id") else escape(event.conversation_id)
-    event_id = f"{subject}:{event_type.rpartition('.')[2]}:{int(now.timestamp() * 1000)}"
-    headers = cloud_event(event_type, event_id, source, now)
-    value = value or event.model_dump_json(exclude_unset=True).encode()
-    is_flush = isinstance(event, ConversationFlush)
-    return ProducerRecord(event.conversation_id, value, headers, False, event.tenant_id, is_flush)
 
 
 class Producer(AbstractAsyncContextManager["Producer"]):

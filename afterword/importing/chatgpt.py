@@ -15,11 +15,10 @@ from afterword.importing.outcomes import (
     mapping,
     outcomes_of,
     rfc3339_of,
-    said,
     text,
 )
 from afterword.importing.records import Malformed
-from afterword.streams.text.content import ContentUnreadable, flatten
+from afterword.streams.text.content import ContentUnreadable, flatten, said
 
 ROLES = ("user", "assistant", "system", "tool")
 NOT_SAID = ("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context", "system_error")

@@ -12,12 +12,11 @@ from afterword.importing.outcomes import (
     mapping,
     outcomes_of,
     rfc3339_of,
-    said,
     sequence,
     text,
 )
 from afterword.importing.records import Malformed
-from afterword.streams.text.content import ContentUnreadable, flatten
+from afterword.streams.text.content import ContentUnreadable, flatten, said
 
 ROLES = {"human": "user", "assistant": "assistant"}
 

@@ -16,22 +16,10 @@ from afterword.importing.outcomes import (
     mapping,
     outcomes_of,
     rfc3339_of,
-    said,
 )
 from afterword.importing.records import MAX_WEIGHT, TOO_LARGE, Malformed
-from afterword.streams.text.content import ContentUnreadable, flatten_message
+from afterword.streams.text.content import ROLES, ContentUnreadable, flatten_message, said
 
-ROLES = {
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "ai": "assistant",
-    "model": "assistant",
-    "system": "system",
-    "developer": "system",
-    "tool": "tool",
-    "function": "tool",
-}
 ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
 """Roles of items in OpenAI's Responses API, by the last word of their type."""
 ANSWERED = ("tool", "call", "id")

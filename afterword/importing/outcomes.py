@@ -11,7 +11,6 @@ import orjson
 from afterword.schemas import InvalidRecord, MessageCreated
 from afterword.schemas.base import rfc3339
 from afterword.schemas.decoding import MAX_INPUT_BYTES, validate
-from afterword.streams.text.content import Kind, Piece
 
 MILLISECONDS_FROM = 1e11
 """Numbers from here on are milliseconds: as seconds they would be after the year 5138."""
@@ -91,23 +90,6 @@ def outcomes_of(
 ) -> list[ImportOutcome]:
     """Build the messages that one message of a history becomes. It is left out as empty if there are none."""
     return [found(where, options, fields, is_shared) for fields in messages] or [LeftOut("empty")]
-
-
-def said(role: str, pieces: Sequence[Piece], message_id: str) -> list[dict[str, Any]]:
-    """Turn the pieces of a message into fields of messages. A tool's result becomes a message of its own.
-
-    A model's reasoning and system prompts were not said by anyone, so they are archived but not summarized.
-    """
-    return [
-        {
-            "id": message_id if number == 1 else f"{message_id}.{number}",
-            "role": "tool" if piece.kind is Kind.RESULT else role,
-            "content": piece.text,
-            "tools": piece.tools,
-            "skip_summarization": role == "system" or piece.kind is Kind.REASONING,
-        }
-        for number, piece in enumerate(pieces, start=1)
-    ]
 
 
 def rfc3339_of(value: object) -> str | None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from afterword.erasing.requests import ErasureRunner
 from afterword.memory import Memory
-from afterword.producer import ProducerRecord, WrittenAt
+from afterword.producer import WrittenAt
+from afterword.schemas.records import ProducerRecord
 from afterword.serving.feed import Feed
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy, UsageTotals

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, ValidationError
 
 from afterword.context import ANYONE
 from afterword.memory import Memory
-from afterword.producer import Producer, ProducerRecord, WrittenAt, to_record
+from afterword.producer import Producer, WrittenAt
 from afterword.schemas import (
     ConversationDeleted,
     ConversationFlush,
@@ -24,6 +24,7 @@ from afterword.schemas import (
     decode_input,
 )
 from afterword.schemas.base import Id, Model, PartyId, TextList, Time
+from afterword.schemas.records import ProducerRecord, to_record
 from afterword.serving.principal import MayWrite, Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid, problems_of
 from afterword.serving.reading import Parameters

@@ -14,6 +14,18 @@ from typing import Any, NamedTuple
 import orjson
 
 MAX_DEPTH = 64
+ROLES = {
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+    "system": "system",
+    "developer": "system",
+    "tool": "tool",
+    "function": "tool",
+}
+"""Our roles, by the words of models' APIs and agent frameworks."""
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 TEXTS = ("content", "parts", "text", "value", "body", "message", "refusal", "transcript", "transcription")
 """Fields that hold what was said, the usual ones first."""
@@ -106,6 +118,23 @@ def flatten_message(message: Mapping[str, Any], is_answer: bool = False) -> list
         if place is not None:
             raise ContentUnreadable(f"its text is in {'.'.join(place)[:80]}, where it is not read")
     return _joined(found)
+
+
+def said(role: str, pieces: Sequence[Piece], message_id: str) -> list[dict[str, Any]]:
+    """Turn the pieces of a message into fields of messages. A tool's result becomes a message of its own.
+
+    A model's reasoning and system prompts were not said by anyone, so they are archived but not summarized.
+    """
+    return [
+        {
+            "id": message_id if number == 1 else f"{message_id}.{number}",
+            "role": "tool" if piece.kind is Kind.RESULT else role,
+            "content": piece.text,
+            "tools": piece.tools,
+            "skip_summarization": role == "system" or piece.kind is Kind.REASONING,
+        }
+        for number, piece in enumerate(pieces, start=1)
+    ]
 
 
 def _pieces(content: Any, depth: int) -> Iterator[Piece]:

@@ -21,8 +21,8 @@ from afterword.produce import (
     parse_numbered,
     read_lines,
 )
-from afterword.producer import ProducerRecord
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
+from afterword.schemas.records import ProducerRecord
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MESSAGE = {"id": "1", "conversation_id": "c", "user_id": "u", "role": "user", "content": "secret words"}

@@ -9,7 +9,8 @@ import httpx
 from fastapi import FastAPI
 
 from afterword.erasing.requests import ErasureRunner
-from afterword.producer import ProducerRecord, WrittenAt
+from afterword.producer import WrittenAt
+from afterword.schemas.records import ProducerRecord
 from afterword.serving.app import make_app
 from afterword.serving.feed import Feed
 from afterword.serving.principal import Authenticator, Nobody, Rates, Streams
