@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed, for_
 from opentelemetry.trace import NoOpTracer
 
 from afterword.streams.errors import AfterwordError
+from afterword.streams.ingest.sources import load_sources, match_topics, our_topics
 from afterword.streams.kafka import admin_client, client_options
 from afterword.streams.settings import Settings, keys_in_clear
 from afterword.streams.stores.opening import Stores, open_stores
@@ -71,6 +72,7 @@ def checks(settings: Settings, stores: Stores) -> dict[str, Check]:
         "llm": partial(check_llm, settings),
         "reranker": partial(check_reranker, settings),
         "webhooks": partial(check_webhooks, settings),
+        "sources": partial(check_sources, settings),
     }
 
 
@@ -118,8 +120,23 @@ async def check_webhooks(settings: Settings) -> str:
     return ", ".join(webhooks.endpoints) or "no endpoints"
 
 
+async def check_sources(settings: Settings) -> str:
+    """Check that the topics of ingest exist and are readable, and that the schema registry answers, if there is one."""
+    from afterword.streams.ingest.registry import open_registry  # here: fastavro, for the few who need it
+
+    sources, kafka = load_sources(settings), settings.kafka
+    if not sources:
+        return "none"
+    async with admin_client(kafka) as admin:
+        topics = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
+    if settings.registry.url is not None:
+        async with open_registry(settings.registry) as registry:
+            await registry.check()
+    return ", ".join(topics) or Advice("no topic matches a pattern yet")
+
+
 async def check_commits(settings: Settings) -> str:
-    """Check what transactions of segmenter, summarizer and archiver need: rights, and room for a commit's metadata."""
+    """Check what transactions of the workers need: rights, and room for a commit's metadata."""
     kafka = settings.kafka
     async with admin_client(kafka) as admin:
         brokers = [str(broker["node_id"]) for broker in (await admin.describe_cluster())["brokers"]]
@@ -128,11 +145,11 @@ async def check_commits(settings: Settings) -> str:
     resources = [resource for response in responses for resource in response.resources]
     from afterword.streams.app import engine_options  # here: half a second, for nothing while no broker answers
 
-    options = engine_options(settings)
+    options, ingest = engine_options(settings), [kafka.ingest_id] if load_sources(settings) else []
     await asyncio.gather(
         *[
             _open_transactions(settings, options, app_id)
-            for app_id in (kafka.segmenter_id, kafka.summarizer_id, kafka.archiver_id)
+            for app_id in (kafka.segmenter_id, kafka.summarizer_id, kafka.archiver_id, *ingest)
         ]
     )
     return f"transactions are permitted; {metadata_limits(resources, options.offset_metadata_bytes)}"

@@ -21,6 +21,7 @@ from aiokafka.errors import (
 
 from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable, TopicMissing
+from afterword.streams.ingest.sources import load_sources, our_topics, source_topics
 from afterword.streams.kafka import admin_client, broker_errors, require_topics
 from afterword.streams.runtime.protocol import committed_offsets
 from afterword.streams.runtime.sources import least_partitions
@@ -112,10 +113,13 @@ class TopicReport:
         return self.status in ("created", "ok")
 
 
-def wanted_topics(settings: Settings, message_partitions: int | None = None) -> list[Topic]:
+def wanted_topics(
+    settings: Settings, message_partitions: int | None = None, sources: Sequence[str] = ()
+) -> list[Topic]:
     """List every topic, from the settings alone.
 
-    `message_partitions`: partitions of the input topic, if it exists; its changelogs need as many.
+    `message_partitions`: partitions of the input topic, if it exists; its changelogs need as many. `sources`: topics
+    that ingest reads, each of which has a dead-letter queue.
     """
     kafka = settings.kafka
     log = _configs(settings, "delete")
@@ -138,6 +142,7 @@ def wanted_topics(settings: Settings, message_partitions: int | None = None) -> 
         topic(kafka.dead_letters(kafka.messages_topic), large, ANNOUNCED_DAYS),
         topic(kafka.dead_letters(kafka.episodes_topic), large, ANNOUNCED_DAYS),
         topic(kafka.undelivered_topic, large, ANNOUNCED_DAYS),
+        *(topic(kafka.dead_letters(source), large, ANNOUNCED_DAYS) for source in sources),
         *(
             replace(
                 of_messages(kafka.changelog(table), compacted, message_partitions or kafka.partitions),
@@ -238,7 +243,7 @@ async def await_topics(settings: Settings, seconds: float, tell: Callable[[str],
     one look later: BrokerUnavailable, TopicMissing.
     """
     kafka, until, told = settings.kafka, time.monotonic() + seconds, ""
-    names = [topic.name for topic in wanted_topics(settings)]
+    names = [topic.name for topic in _wanted(settings, {})]
     request_ms = int(min(AWAIT_REQUEST_SECONDS, kafka.request_timeout_seconds) * 1000)
     while True:
         try:
@@ -292,7 +297,8 @@ async def read_with(admin: AIOKafkaAdminClient, group: str, topic: str) -> int |
 
 def _wanted(settings: Settings, existing: Mapping[str, FoundTopic]) -> list[Topic]:
     messages = existing.get(settings.kafka.messages_topic)
-    return wanted_topics(settings, messages.partitions if messages else None)
+    sources = source_topics(load_sources(settings), existing, our_topics(settings.kafka))
+    return wanted_topics(settings, messages.partitions if messages else None, sources)
 
 
 def _outcome(report: TopicReport, existed: bool, refusal: str | None) -> TopicReport:

@@ -59,7 +59,7 @@ def decode_input(key: bytes | None, value: bytes | None, headers: RecordHeaders,
 
     Raises: InvalidRecord.
     """
-    _check_original(headers)
+    check_original(headers)
     data, event_type = read_event(value, headers)
     model = INPUT_TYPES.get(event_type)
     if model is None:
@@ -73,7 +73,7 @@ def decode_input(key: bytes | None, value: bytes | None, headers: RecordHeaders,
     return event
 
 
-def _check_original(headers: RecordHeaders) -> None:
+def check_original(headers: RecordHeaders) -> None:
     """Reject a replacement with its original's error, and any other record that has the reserved header."""
     if not headers or header(headers, REPLACED) is None:
         return
@@ -108,7 +108,7 @@ def decode_episode(key: bytes | None, value: bytes | None, headers: RecordHeader
 
 
 def _keyed(model: type[Keyed], key: bytes | None, value: bytes | None, headers: RecordHeaders) -> Keyed:
-    _check_original(headers)
+    check_original(headers)
     if value is None:
         raise InvalidRecord("empty_value", "the record has no value")
     event = validate(model, value)

@@ -16,8 +16,10 @@ LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 16, 64
 """Episodes of a partition, by default."""
 
 
-def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tracer = NO_TRACER) -> Options:
-    """Translate settings into options of the engine. `handling_seconds`, `tracer`: as in `Options`."""
+def engine_options(
+    settings: Settings, handling_seconds: float = 0.0, tracer: Tracer = NO_TRACER, *, sources_may_grow: bool = False
+) -> Options:
+    """Translate settings into options of the engine. The other arguments are as in `Options`."""
     engine = settings.engine
     return Options(
         max_batch=engine.max_batch,
@@ -30,6 +32,7 @@ def engine_options(settings: Settings, handling_seconds: float = 0.0, tracer: Tr
         watchdog_seconds=engine.watchdog_seconds,
         handling_seconds=handling_seconds,
         state_memory_bytes=engine.state_memory_bytes,
+        sources_may_grow=sources_may_grow,
         tracer=tracer,
     )
 
@@ -52,17 +55,18 @@ def faust_app(
     *,
     handling_seconds: float = 0.0,
     tracer: Tracer = NO_TRACER,
+    sources_may_grow: bool = False,
 ) -> App:
     """Make a Faust app on the engine, without agents.
 
-    `handling_seconds`, `tracer`: as in `Options`.
+    `handling_seconds`, `tracer`, `sources_may_grow`: as in `Options`.
     Raises: ConfigurationError.
     """
     kafka = settings.kafka
     return App(
         app_id,
         brokers=kafka.bootstrap_servers,
-        engine=engine_options(settings, handling_seconds, tracer),
+        engine=engine_options(settings, handling_seconds, tracer, sources_may_grow=sources_may_grow),
         datadir=settings.state_dir,
         broker_session_timeout=kafka.session_timeout_seconds,
         broker_heartbeat_interval=HEARTBEAT_SECONDS,

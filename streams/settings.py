@@ -155,6 +155,7 @@ class Kafka(ServerSection):
         "afterword-summarizer", description="Faust app id of the summarizer: names its consumer group"
     )
     archiver_id: str = Field("afterword-archiver", description="consumer group of the archiver")
+    ingest_id: str = Field("afterword-ingest", description="consumer group of ingest, which reads other topics")
     webhooks_id: str = Field(
         "afterword-webhooks",
         description="beginning of the consumer groups of webhooks, which end with the endpoint's name",
@@ -872,6 +873,38 @@ class Webhooks(Section):
         return self
 
 
+class Ingest(Section):
+    """Mapping of other applications' topics to messages, by `afterword worker ingest`."""
+
+    file: Path = Field(
+        Path("afterword.toml"), description="TOML file with the [[sources]]; see docs/how-to/connect-a-topic.md"
+    )
+    bulk_lag: int = Field(
+        500,
+        ge=1,
+        description="messages that the segmenter may be behind while records of bulk sources go on; the summarizer may "
+        "be behind by a tenth as many episodes",
+    )
+
+
+class RegistrySettings(Section):
+    """Schema registry of sources in Avro."""
+
+    url: str | None = Field(
+        None, pattern=r"^https?://[^/@]+(/|$)", description="address of the registry, without a user and a password"
+    )
+    username: str | None = Field(None, min_length=1, description="user name for basic authentication")
+    password: SecretStr | None = Field(None, min_length=1, description="password, or API key, of that user")
+    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the registry; default: the system's")
+    timeout_seconds: Seconds = Field(10.0, description="timeout of a request")
+
+    @model_validator(mode="after")
+    def possible(self) -> Self:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("username and password belong together")
+        return self
+
+
 class Logs(Section):
     level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="lowest level that is logged")
     format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON")
@@ -917,6 +950,8 @@ class Settings(BaseSettings):
     health: Health = Health()
     serve: Serve = Serve()
     webhooks: Webhooks = Webhooks()
+    ingest: Ingest = Ingest()
+    registry: RegistrySettings = RegistrySettings()
     logs: Logs = Logs()
 
     @classmethod
@@ -929,7 +964,9 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 – the signature is the library's
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = config_file()
-        toml = (TomlConfigSettingsSource(settings_cls, toml_file=file),) if file else ()
+        toml = [TomlConfigSettingsSource(settings_cls, toml_file=file)] if file else []
+        for source in toml:
+            source.init_kwargs.pop("sources", None)  # of ingest, which reads them itself
         environment = EnvSettingsSource(settings_cls)
         environment.env_vars = with_secrets_from_files(settings_cls, environment.env_vars)
         return (init_settings, environment, *toml)
@@ -1063,6 +1100,7 @@ KEYS = (
     (("llm", "base_url"), ("llm", "api_key")),
     (("embedder", "base_url"), ("embedder", "api_key")),
     (("reranker", "base_url"), ("reranker", "api_key")),
+    (("registry", "url"), ("registry", "password")),
 )
 """Addresses, and the keys that are sent to them."""
 

@@ -51,6 +51,15 @@ def archiver() -> None:
 
 
 @app.command()
+def ingest() -> None:
+    """Topics of other applications → messages, as the [[sources]] of a file map them."""
+    with loading():
+        from afterword.streams.ingest.agent import run_ingest
+
+    _run(run_ingest)
+
+
+@app.command()
 def webhooks() -> None:
     """Post summaries and deletions to HTTP endpoints."""
     with loading():

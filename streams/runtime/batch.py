@@ -142,6 +142,9 @@ class Batch:
     def take_first(self, number: int) -> None:
         """Note that the agent took only the first `number` records or keys of the event; the others come with the next
         event.
+
+        An agent that waits for something takes 0 after a pause. It is given the same records again, or its partition is
+        released meanwhile. The watchdog does not count that as a stall.
         """
         self.taken = number
 

@@ -63,6 +63,8 @@ class ExactlyOncePartition:
         """Return the marks of unfinished work for the watchdog. `end` is the end offset of the source."""
         session = self.session
         if session is not None:
+            if session.delivery.declined:  # it waits for something, and reports that itself
+                return {}
             position = session.database.position
             saved = position.source, position.bookmarks
             if saved != self._saved:
@@ -122,7 +124,9 @@ class ExactlyOncePartition:
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[Session]:
         clients, group = self._consumer.clients(), self._app.conf.id
-        partitions = await check_partitions(clients, self._consumer.kafka, group, self._source.topic)
+        partitions = await check_partitions(
+            clients, self._consumer.kafka, group, self._source.topic, may_grow=self._options.sources_may_grow
+        )
         async with AsyncExitStack() as closing:
             producer = TransactionalProducer(transactional_id(group, self._source), clients, self._options)
             closing.push_async_callback(producer.close)

@@ -80,6 +80,8 @@ class Options:
     """Local state older than this is rebuilt. The default is half of Kafka's default `delete.retention.ms`."""
     source_look_seconds: float = 10.0
     """Interval at which the ids and partition counts of the source topics are compared with those of the state."""
+    sources_may_grow: bool = False
+    """Whether the sources may get more partitions: without state, it does not matter which keys a partition has."""
     moved_look_seconds: float = 300.0
     """Interval at which a worker looks for state of partitions that have moved to others."""
     moved_grace_seconds: float = 3600.0

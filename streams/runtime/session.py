@@ -152,6 +152,10 @@ class Session:
                 self.rejected.append(self.isolation.dead_letter(part[0], batch))
             return number if number == 1 else 0
         taken = number if batch.taken is None else batch.taken
+        self.delivery.declined = taken == 0
+        if not taken and not batch.outputs and not self.rejected:
+            self.delivery.committed()
+            return 0
         offset = part[taken - 1].offset + 1 if taken else part[0].offset
         await self._commit_in_time(batch, offset, slices, taken, sum(map(size_of, part)))
         return taken
@@ -219,6 +223,8 @@ class Delivery:
         self._current: BatchMessage | None = None
         self.stopping = False
         """True once failures are no longer retried."""
+        self.declined = False
+        """True if the agent has taken none of the records that it was given last; it is given them again."""
         self._in_hand_ms: int | None = None
         self._last_ms: int | None = None
 

@@ -34,7 +34,7 @@ def check_source(topic: str, known: DatabasePosition, found: str) -> None:
         raise SourceRecreated(topic=topic, expected=known.source_id, found=found)
 
 
-async def check_partitions(clients: Clients, kafka: Any, group: str, topic: str) -> int:
+async def check_partitions(clients: Clients, kafka: Any, group: str, topic: str, *, may_grow: bool = False) -> int:
     """Return the topic's partition count. `kafka` is the group's aiokafka consumer.
 
     Raises: SourceGrown if the group has committed while there were fewer partitions; KafkaError, OSError, TimeoutError.
@@ -48,6 +48,8 @@ async def check_partitions(clients: Clients, kafka: Any, group: str, topic: str)
     partitions = len(described[0]["partitions"])
     if not partitions:
         raise UnknownTopicOrPartitionError(topic)
+    if may_grow:
+        return partitions
     before = least_partitions(await clients.metadata(kafka, group, topic, partitions))
     if before is not None and before < partitions:
         raise SourceGrown(topic=topic, found=partitions, expected=before)
@@ -90,4 +92,4 @@ async def look_at_sources(app: Any) -> None:
     for topic, database in opened:
         check_source(topic, database.position, ids.get(topic, ""))
     for topic in topics:
-        await check_partitions(clients, consumer.kafka, app.conf.id, topic)
+        await check_partitions(clients, consumer.kafka, app.conf.id, topic, may_grow=app.engine.sources_may_grow)

@@ -26,6 +26,7 @@ INVALID_RECORDS = frozenset(
     | {UNFORESEEN}
     | {"invalid_header", "tenant_mismatch", "too_large", "undecodable_batch", "unknown_message", "unknown_type"}
     | {"expired", "not_archived"}
+    | {"invalid_avro", "invalid_framing", "unknown_schema", "unmapped"}
 )
 """Every `error_type` of an invalid record."""
 REFUSALS = frozenset(
@@ -86,6 +87,13 @@ class Metrics:
             "archived_records_total",
             "Records handled by the archiver: archived, amended (edits and deletions), invalid (the segmenter sends "
             "them to the dead-letter queue), other (flushes) or failed (a dead letter of its own).",
+            "outcome",
+        )
+        self.ingested = counter(
+            "ingested_records_total",
+            "Records read by ingest: mapped, skipped or rejected (a dead letter), by the number of their source. A "
+            "batch that is run again counts again.",
+            "source",
             "outcome",
         )
         self.episodes_closed = counter(

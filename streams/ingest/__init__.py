@@ -1,0 +1,1 @@
+"""`afterword worker ingest`: records of other applications' topics → `messages`, exactly once."""

@@ -1,0 +1,239 @@
+"""Ingest: records of other applications' topics → `messages`, in the transaction that commits their offsets.
+
+A record that cannot be mapped is a dead letter of its own topic. While a schema registry is away, or while a bulk
+source has to wait for the segmenter, the agent takes no records: nothing is rejected for it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterable, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from aiokafka.errors import KafkaError
+from opentelemetry.trace import Tracer
+
+from afterword.schemas import InvalidRecord
+from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
+from afterword.schemas.decoding import check_original
+from afterword.schemas.headers import KafkaRecord
+from afterword.streams.app import faust_app
+from afterword.streams.errors import AfterwordError, ConfigurationError
+from afterword.streams.ingest.bulk import BulkGate
+from afterword.streams.ingest.decoding import Decode, decoder
+from afterword.streams.ingest.mapping import map_record
+from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
+from afterword.streams.ingest.sources import Source, match_topics, our_topics, require_sources
+from afterword.streams.kafka import admin_client, require_topics
+from afterword.streams.log_reader import Log
+from afterword.streams.runtime import App, Batches, Output, failing_batch
+from afterword.streams.runtime.batch import Batch
+from afterword.streams.runtime.errors import place_of
+from afterword.streams.runtime.health import HealthServer, Readiness
+from afterword.streams.runtime.worker import PARTITIONS, run
+from afterword.streams.settings import Kafka, Settings, variable
+from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.worker import worker_telemetry
+
+if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
+    from afterword.streams.redaction.records import RecordRedaction
+
+log = structlog.get_logger(__name__)
+
+STAGE = "ingest"
+REGISTRY = "registry"
+"""Readiness condition: the schema registry answers."""
+WAIT_SECONDS = 0.5
+"""Pause before records that had to wait are looked at again; short, so that a partition is released soon."""
+PIECE = 100
+"""Records that are mapped without a pause."""
+ALL_FAIL = 100
+"""Records of a source of which none is good: then the mapping is to blame, and not the records."""
+LOOK_SECONDS = 60.0
+"""Interval at which new topics are looked for that a pattern matches."""
+MAPPED, SKIPPED, REJECTED = OUTCOMES = ("mapped", "skipped", "rejected")
+
+
+class MappingFails(AfterwordError):
+    """source {number} cannot be mapped: of its first {count} records none is good, the last one because of
+    {problem}. Look at them with: afterword source try --source {number}"""
+
+
+class TopicsChanged(AfterwordError):
+    """topic {topic} matches a pattern of source {number} now: the worker has to start again to read it"""
+
+
+async def run_ingest(settings: Settings) -> None:
+    """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError, OSError (health port)."""
+    kafka, sources = settings.kafka, require_sources(settings)
+    require_registry(settings, sources)
+    readiness = Readiness(PARTITIONS)
+    async with AsyncExitStack() as closing:
+        admin = await closing.enter_async_context(admin_client(kafka))
+        topics = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
+        if not topics:
+            raise ConfigurationError(setting=str(settings.ingest.file), problem="no topic matches a pattern yet")
+        await require_topics(kafka, kafka.messages_topic, *map(kafka.dead_letters, topics))
+        telemetry = await closing.enter_async_context(worker_telemetry(STAGE, settings, readiness))
+        await closing.enter_async_context(
+            HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
+        )
+        registry = await closing.enter_async_context(open_registry(settings.registry))
+        gate = BulkGate(Log(kafka, admin), settings)
+        app = ingest_app(settings, sources, topics, registry, gate, readiness, telemetry.metrics, telemetry.tracer)
+        looking = asyncio.create_task(crash_on_new_topics(app, sources, topics, admin, kafka))
+        closing.callback(looking.cancel)
+        await run(app, readiness)
+
+
+def require_registry(settings: Settings, sources: Sequence[Source]) -> None:
+    """Raises: ConfigurationError if a source needs a registry and there is none."""
+    if settings.registry.url is None and any(source.format == "avro" for source in sources):
+        raise ConfigurationError(setting=variable(("registry", "url")), problem="a source in Avro needs it")
+
+
+def ingest_app(
+    settings: Settings,
+    sources: Sequence[Source],
+    topics: dict[str, int],
+    registry: SchemaRegistry,
+    gate: BulkGate,
+    readiness: Readiness,
+    metrics: Metrics,
+    tracer: Tracer,
+) -> App:
+    """Make the app: one agent for each source, so that none waits for another.
+
+    `topics`: those that are read, with the indexes of their sources.
+    """
+    app = faust_app(settings, settings.kafka.ingest_id, metrics.engine, tracer=tracer, sources_may_grow=True)
+    for index, source in enumerate(sources):
+        names = [topic for topic, of_source in topics.items() if of_source == index]
+        if names:
+            ingester = Ingester(app, settings, source, index + 1, registry, gate, readiness, metrics)
+            _attach(app, names, ingester)
+    return app
+
+
+def _attach(app: App, topics: Sequence[str], ingester: "Ingester") -> None:
+    schema = Batches(reject=ingester.reject, stops=(AfterwordError,))
+
+    async def ingest(stream: AsyncIterable[Any]) -> None:
+        async for records in stream:
+            with failing_batch() as batch:
+                await ingester.handle(records, batch)
+
+    app.agent(app.topic(*topics, schema=schema), name=f"source {ingester.number}")(ingest)
+
+
+class Ingester:
+    """Maps the records of one source."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: Settings,
+        source: Source,
+        number: int,
+        registry: SchemaRegistry,
+        gate: BulkGate,
+        readiness: Readiness,
+        metrics: Metrics,
+    ) -> None:
+        """`number`: of the source in its file, from 1."""
+        self.number = number
+        self._app = app
+        self._kafka = settings.kafka
+        self._source = source
+        self._decode: Decode = decoder(source.format, registry.avro)
+        self._gate = gate
+        self._readiness = readiness
+        self._metrics = metrics
+        self._redaction: RecordRedaction | None = settings.redaction.of_records()
+        self._good = self._bad = 0
+        for outcome in OUTCOMES:
+            metrics.ingested.labels(str(number), outcome)
+
+    async def handle(self, records: Sequence[KafkaRecord], batch: Batch) -> None:
+        """Map records as far as they fit into a transaction; none while the source has to wait."""
+        room = await self._gate.room() if self._source.bulk else len(records)
+        if not room:
+            await self._wait(batch)
+            return
+        done = written = 0
+        for record in records[:room]:
+            try:
+                outputs = await self._outputs(record)
+            except RegistryUnavailable as error:
+                self._readiness.not_ready(REGISTRY, error.error_type)
+                log.warning("ingest_waits", stage=STAGE, error_type=error.error_type, problem=error.problem)
+                if not done:
+                    await self._wait(batch)
+                    return
+                break
+            for output in outputs:
+                batch.send(output)
+                written += output.size_bytes
+            done += 1
+            if done % PIECE == 0:
+                await asyncio.sleep(0)
+            if written >= batch.most_bytes:
+                break
+        batch.take_first(done)
+
+    async def _wait(self, batch: Batch) -> None:
+        await asyncio.sleep(WAIT_SECONDS)
+        batch.take_first(0)
+
+    async def _outputs(self, record: KafkaRecord) -> list[Output]:
+        """Return messages, or a dead letter. Raises: RegistryUnavailable, MappingFails, ConfigurationError."""
+        try:
+            check_original(record.headers)
+            value = await self._decode(record.value)
+            if self._source.format == "avro":
+                self._readiness.ready(REGISTRY)
+            mapped = map_record(self._source, record, value)
+        except InvalidRecord as error:
+            self._bad += 1
+            if not self._good and self._bad >= ALL_FAIL:
+                raise MappingFails(number=self.number, count=self._bad, problem=error.detail) from None
+            return [self._dead_letter(record, error.error_type, error.detail)]
+        self._count(MAPPED if mapped else SKIPPED)
+        self._good += bool(mapped)
+        topic = self._kafka.messages_topic
+        return [Output(topic, one.conversation_id.encode(), one.value, None, None, one.headers) for one in mapped]
+
+    def reject(self, record: Any, error: Exception) -> Output:
+        """Make the dead letter of a record that failed alone: with type and place of the error, which may quote it."""
+        return self._dead_letter(record, UNFORESEEN, place_of(error), self._app.engine.agent_retries + 1)
+
+    def _dead_letter(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> Output:
+        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem, **where)
+        self._count(REJECTED)
+        self._metrics.count_dead_letters(STAGE, error_type)
+        failure = {"stage": STAGE, "error_type": error_type, "message": problem}
+        letter = dead_letter(record, **failure, attempts=attempts, now_ms=self._app.engine.clock())
+        key, value, headers = self._redaction.dead_letter(*letter) if self._redaction else letter
+        return Output(self._kafka.dead_letters(record.topic), key, value, None, None, headers)
+
+    def _count(self, outcome: str) -> None:
+        self._metrics.ingested.labels(str(self.number), outcome).inc()
+
+
+async def crash_on_new_topics(
+    app: App, sources: Sequence[Source], topics: dict[str, int], admin: Any, kafka: Kafka
+) -> None:
+    """Look for topics that a pattern matches since the start: the supervisor starts the worker again with them."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            found = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
+        except KafkaError:
+            continue
+        except ConfigurationError as error:  # a topic was deleted, or is one of two sources now
+            await app.crash(error)
+            return
+        if new := sorted(found.keys() - topics.keys()):
+            await app.crash(TopicsChanged(topic=new[0], number=found[new[0]] + 1))
+            return

@@ -1,0 +1,199 @@
+"""Sources: topics of other applications, and how their records become messages. Read from a TOML file."""
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import jmespath
+from jmespath.exceptions import JMESPathError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+
+from afterword.schemas import InvalidRecord
+from afterword.schemas.messages import Role
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.settings import Kafka, Section, Settings, variable
+
+UNMAPPED = "unmapped"
+"""Error type of a record in which an expression finds nothing, or something that the field cannot be."""
+FILE = variable(("ingest", "file"))
+TOPIC_NAME = re.compile(r"[\w.-]+", re.ASCII)
+"""Any name that Kafka allows; what else stands in `topics` is a pattern."""
+
+DEAD_LETTERS = ".dlq"
+
+Format = Literal["json", "avro", "json-schema"]
+Unit = Literal["iso", "s", "ms", "us"]
+
+
+class Expression:
+    """A JMESPath expression, compiled once."""
+
+    def __init__(self, text: object) -> None:
+        """Raises: ValueError."""
+        if not isinstance(text, str):
+            raise ValueError("must be a JMESPath expression in quotes")
+        try:
+            self._compiled = jmespath.compile(text)
+        except JMESPathError as error:
+            raise ValueError(f"not JMESPath: {str(error).splitlines()[0]}") from None
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+    def find(self, about: Mapping[str, Any]) -> Any:
+        """Return what it finds in a record; None if that is nothing. Raises: InvalidRecord."""
+        try:
+            return self._compiled.search(about)
+        except (JMESPathError, RecursionError, OverflowError) as error:  # its text quotes values of the record
+            raise InvalidRecord(UNMAPPED, f"{self.text}: {type(error).__name__}") from None
+
+
+Found = Annotated[Expression, BeforeValidator(Expression)]
+
+
+def _table(given: object) -> object:
+    return {"path": given} if isinstance(given, str) else given
+
+
+class Table(Section):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+
+class RoleOf(Table):
+    path: Found
+    values: Mapping[str, Role] = {}
+
+
+class TimeOf(Table):
+    path: Found
+    unit: Unit = "iso"
+
+
+class Fields(Table):
+    """`[sources.map]`: the fields of a message, each with the place where it is found."""
+
+    id: Found
+    conversation_id: Found
+    user_id: Found
+    role: Annotated[RoleOf, BeforeValidator(_table)]
+    content: Found
+    sent_at: Annotated[TimeOf, BeforeValidator(_table)] | None = None
+    tenant_id: Found | None = None
+    agent_id: Found | None = None
+    is_continuation: Found | None = None
+    sentiment: Found | None = None
+    flows: Found | None = None
+    tools: Found | None = None
+    skip_summarization: Found | None = None
+    metadata: Found | None = None
+
+
+class Changes(Table):
+    """`[sources.edits]`, `[sources.deletions]`: the records that edit or delete the message with their id."""
+
+    when: Found
+
+
+class Source(Table):
+    """One of the `[[sources]]`."""
+
+    topics: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    format: Format = "json"
+    bulk: bool = False
+    skip: Found | None = None
+    map: Fields
+    edits: Changes | None = None
+    deletions: Changes | None = None
+
+    def takes(self, topic: str) -> bool:
+        """Return whether the topic is named, or matches a pattern."""
+        return any(topic == one if TOPIC_NAME.fullmatch(one) else re.fullmatch(one, topic) for one in self.topics)
+
+    @property
+    def named(self) -> Sequence[str]:
+        """Topics that are named, without the patterns."""
+        return [topic for topic in self.topics if TOPIC_NAME.fullmatch(topic)]
+
+
+def load_sources(settings: Settings) -> tuple[Source, ...]:
+    """Read the sources; there are none if the file does not exist. Raises: ConfigurationError."""
+    file = settings.ingest.file
+    try:
+        return parse_sources(file.read_text(encoding="utf-8"), str(file))
+    except FileNotFoundError:
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigurationError(setting=FILE, problem=f"{file}: {problem}") from None
+
+
+def parse_sources(text: str, file: str) -> tuple[Source, ...]:
+    """Parse TOML. Tables beside `[[sources]]` are the settings' own. Raises: ConfigurationError."""
+    try:
+        given = tomllib.loads(text).get("sources", [])
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(setting=file, problem=str(error)) from None
+    if not isinstance(given, list):
+        raise ConfigurationError(setting=file, problem="sources: must be written [[sources]]")
+    return tuple(_source(table, f"{file}, source {number}") for number, table in enumerate(given, start=1))
+
+
+def _source(table: object, where: str) -> Source:
+    try:
+        source = Source.model_validate(table)
+        for topic in source.topics:
+            re.compile(topic)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        field, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        raise ConfigurationError(setting=where, problem=f"{field}: {problem}") from None
+    except re.error as error:
+        raise ConfigurationError(setting=where, problem=f"topics: {error}") from None
+    return source
+
+
+def require_sources(settings: Settings) -> tuple[Source, ...]:
+    """Read the sources of somebody who cannot do without. Raises: ConfigurationError."""
+    sources = load_sources(settings)
+    if not sources:
+        problem = f"{settings.ingest.file} has no [[sources]]; make one with: afterword init"
+        raise ConfigurationError(setting=FILE, problem=problem)
+    return sources
+
+
+def source_topics(sources: Sequence[Source], existing: Collection[str], ours: Collection[str]) -> list[str]:
+    """Return the topics that are named, existing or not, and those that a pattern matches.
+
+    `ours`: topics that Afterword writes, which no pattern matches, and it matches no dead-letter queue either.
+    """
+    named = {topic for source in sources for topic in source.named}
+    foreign = {topic for topic in existing if topic not in ours and not topic.endswith(DEAD_LETTERS)}
+    return sorted(named | {topic for topic in foreign if any(source.takes(topic) for source in sources)})
+
+
+def match_topics(sources: Sequence[Source], existing: Collection[str], ours: Collection[str]) -> dict[str, int]:
+    """Return the topics that are read, each with the index of its source. `ours`: as of `source_topics`.
+
+    Raises: ConfigurationError for a topic of two sources, of our own, or one that is named and does not exist.
+    """
+    found: dict[str, int] = {}
+    for topic in source_topics(sources, existing, ours):
+        first, *others = [index for index, source in enumerate(sources) if source.takes(topic)]
+        where = f"source {first + 1}"
+        if others:
+            problem = f"topic {topic} is one of source {others[0] + 1}, too"
+            raise ConfigurationError(setting=where, problem=problem)
+        if topic in ours:
+            raise ConfigurationError(setting=where, problem=f"topic {topic} is one that Afterword writes")
+        if topic not in existing:
+            raise ConfigurationError(setting=where, problem=f"topic {topic} does not exist")
+        found[topic] = first
+    return found
+
+
+def our_topics(kafka: Kafka) -> set[str]:
+    """Return the topics that a source would read in a circle."""
+    written = {kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic}
+    return written | {kafka.conversations_topic}
