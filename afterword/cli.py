@@ -20,6 +20,7 @@ from afterword.commands import (
     produce,
     prompt,
     serve,
+    sources,
     state,
     summaries,
     usage,
@@ -68,6 +69,7 @@ app.add_typer(deployment.topics, name="topics")
 app.add_typer(worker.app, name="worker")
 app.add_typer(deployment.config, name="config")
 app.add_typer(deployment.schema, name="schema")
+app.add_typer(sources.app, name="source")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(state.app, name="state")
 app.add_typer(summaries.app, name="summaries")
@@ -77,6 +79,7 @@ app.add_typer(prompt.app, name="prompt")
 app.add_typer(deployment.index, name="index")
 app.add_typer(deployment.stores, name="stores")
 for command in (
+    sources.init,
     dev.dev,
     dev.demo,
     deployment.check,

@@ -113,11 +113,16 @@ def _role(wanted: RoleOf, about: Mapping[str, Any]) -> str:
     found = wanted.path.find(about)
     if found is None:
         raise _unmapped("role", wanted.path, "finds nothing")
-    name = str(found).lower() if isinstance(found, bool) else str(found)
+    name = role_name(found)
     role = wanted.values.get(name) or ROLES.get(name.lower())
     if role is None:
         raise _unmapped("role", wanted.path, "a value that role.values does not have")
     return role
+
+
+def role_name(found: object) -> str:
+    """Return the name that `role.values` has for a value."""
+    return str(found).lower() if isinstance(found, bool) else str(found)
 
 
 def _time(wanted: TimeOf | None, about: Mapping[str, Any]) -> str:

@@ -1,0 +1,236 @@
+"""Guess how the records of a foreign topic become messages: by names, types, and how often values differ."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from afterword.streams.content import ROLES, ContentUnreadable, flatten
+from afterword.streams.ingest.mapping import moment_of, role_name
+from afterword.streams.ingest.sources import Unit
+
+Record = Mapping[str, Any]
+"""What expressions see of a record: see `afterword.streams.ingest.mapping.context`."""
+
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+BARE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+"""A name that JMESPath needs no quotes for."""
+MAX_DEPTH = 8
+FEW = 8
+"""Most different values of a role, or of a kind of records."""
+USUALLY = 0.5
+"""Share of the messages that have a field, if it is one that is mapped."""
+SOMETIMES = 0.1
+"""Share of the records that are messages, at least."""
+
+MESSAGES = ("message", "msg", "event")
+CONVERSATIONS = ("conversation", "thread", "session", "chat", "dialog", "dialogue", "ticket", "case", "room", "channel")
+USERS = ("user", "customer", "client", "member", "contact", "visitor", "account", "person", "owner")
+TENANTS = ("tenant", "organization", "organisation", "org", "workspace", "company", "brand")
+IDS = ("id", "uuid", "guid", "key")
+TEXTS = ("content", "text", "body", "parts", "message", "msg", "utterance")
+AUTHORS = ("role", "sender", "author", "speaker", "from", "direction", "type", "actor")
+TIMES = ("sent", "created", "timestamp", "ts", "time", "date", "at")
+KINDS = ("kind", "type", "event", "action")
+WORDS_OF_ROLES = {
+    **ROLES,
+    **dict.fromkeys(("customer", "client", "visitor", "contact", "end_user", "inbound", "in", "incoming"), "user"),
+    **dict.fromkeys(("bot", "agent", "operator", "llm", "gpt", "outbound", "out", "outgoing"), "assistant"),
+    **dict.fromkeys(("hook", "webhook", "api"), "tool"),
+}
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A mapping, as TOML has it, and what nobody could guess."""
+
+    fields: Mapping[str, Any]
+    skip: str | None = None
+    missing: Sequence[str] = ()
+    """Fields that are needed and were not found: their expressions are placeholders."""
+
+
+@dataclass
+class Column:
+    """The values at one path, by the numbers of the records that have it."""
+
+    path: str
+    words: Sequence[str]
+    values: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def distinct(self) -> int:
+        return len(set(map(repr, self.values.values())))
+
+    @property
+    def are_ids(self) -> bool:
+        return all(isinstance(one, str | int) and not isinstance(one, bool) for one in self.values.values())
+
+    def named(self, *groups: Sequence[str]) -> int:
+        """Return how many groups of words its name has; those of its last part count twice."""
+        last = _words(self.path.rpartition(".")[2])
+        return sum(
+            2 * any(word in last for word in group) + any(word in self.words for word in group) for group in groups
+        )
+
+
+def guess(records: Sequence[Record]) -> Guess:
+    """Guess the mapping. Without records everything is missing."""
+    everything = columns_of(records)
+    content = _best([one for one in everything.values() if len(one.values) >= SOMETIMES * len(records)], _as_content)
+    skip = _skip(list(everything.values()), content, len(records)) if content else None
+    messages = [record for at, record in enumerate(records) if content is None or at in content.values]
+    others = [one for one in columns_of(messages).values() if len(one.values) >= USUALLY * len(messages)]
+    taken = {content.path if content else ""}
+
+    def take(score: Callable[[Column], float]) -> Column | None:
+        best = _best([one for one in others if one.path not in taken], score)
+        taken.add(best.path if best else "")
+        return best
+
+    role = take(_as_role)
+    identifier = take(lambda one: _as_id(one, len(messages)))
+    conversation = take(_as_conversation)
+    user = take(lambda one: _as_party(one, USERS, conversation)) or take(lambda one: _as_key(one, conversation))
+    tenant = take(lambda one: _as_party(one, TENANTS, conversation))
+    sent_at = take(_as_time)
+    fields: dict[str, Any] = {
+        "id": identifier.path if identifier else "join(':', [topic, to_string(partition), to_string(offset)])",
+        "conversation_id": conversation.path if conversation else "key",
+        "user_id": user.path if user else conversation.path if conversation else "key",
+        **({"tenant_id": tenant.path} if tenant else {}),
+        "role": _role_of(role) if role else "'user'",
+        "content": content.path if content else "value.text",
+        **({"sent_at": _time_of(sent_at)} if sent_at else {}),
+    }
+    found = {"conversation_id": conversation, "user_id": user, "role": role, "content": content}
+    return Guess(fields, skip, [name for name, column in found.items() if column is None])
+
+
+def columns_of(records: Sequence[Record]) -> dict[str, Column]:
+    """Return the values of all records by path; a list is one value."""
+    found: dict[str, Column] = {}
+    for number, record in enumerate(records):
+        waiting: list[tuple[str, tuple[str, ...], Any, int]] = [
+            (part, (), record[part], 0) for part in ("value", "headers", "key") if record[part] is not None
+        ]
+        while waiting:
+            path, words, value, depth = waiting.pop()
+            if not isinstance(value, dict):
+                found.setdefault(path, Column(path, words)).values[number] = value
+            elif depth < MAX_DEPTH:
+                waiting += [
+                    (f"{path}.{_quoted(name)}", (*words, *_words(name)), inner, depth + 1)
+                    for name, inner in value.items()
+                    if inner is not None
+                ]
+    return found
+
+
+def _best(columns: Sequence[Column], score: Callable[[Column], float]) -> Column | None:
+    """Return the column with the highest score above 0; of equal ones the shortest path."""
+    scored = [(score(one), -len(one.path), one.path, one) for one in columns]
+    best = max(scored, default=None)
+    return best[3] if best is not None and best[0] > 0 else None
+
+
+def _as_content(column: Column) -> float:
+    texts = [_text_of(value) for value in column.values.values()]
+    spoken = sum(" " in text.strip() for text in texts) / len(texts)
+    return spoken and spoken + column.named(TEXTS) + min(1.0, sum(map(len, texts)) / len(texts) / 200)
+
+
+def _text_of(value: Any) -> str:
+    """Return the text of a content, as ingest will find it; empty if that is none."""
+    if isinstance(value, str):
+        return value
+    if not (isinstance(value, list) and value and isinstance(value[0], dict | str)):
+        return ""
+    try:
+        return " ".join(piece.text for piece in flatten(value))
+    except ContentUnreadable:
+        return ""
+
+
+def _as_role(column: Column) -> float:
+    if not 0 < column.distinct <= FEW:
+        return 0
+    known = sum(role_name(one).lower() in WORDS_OF_ROLES for one in column.values.values()) / len(column.values)
+    return known and 2 * known + column.named(AUTHORS)
+
+
+def _role_of(column: Column) -> Any:
+    """Return the path of the role, with the values whose meaning is not known to everybody."""
+    values = sorted({role_name(one) for one in column.values.values()})
+    roles = {one: WORDS_OF_ROLES.get(one.lower(), "assistant") for one in values if one.lower() not in ROLES}
+    return {"path": column.path, "values": roles} if roles else column.path
+
+
+def _as_id(column: Column, records: int) -> float:
+    differs = column.are_ids and column.distinct == len(column.values) == records
+    return (1 + column.named(IDS) + column.named(MESSAGES)) if differs and column.named(IDS) else 0
+
+
+def _as_conversation(column: Column) -> float:
+    if not column.are_ids or column.path == "key":
+        return 0
+    named = column.named(CONVERSATIONS)
+    return named and named + column.named(IDS) + (column.distinct < len(column.values))
+
+
+def _as_party(column: Column, words: Sequence[str], conversation: Column | None) -> float:
+    """Score a user or a tenant, of which a conversation has one."""
+    named = column.named(words)
+    return named + column.named(IDS) if named and _is_one_of_each(column, conversation) else 0
+
+
+def _as_key(column: Column, conversation: Column | None) -> float:
+    """Score the record's key as the user: many applications partition by it."""
+    return column.path == "key" and conversation is not None and _is_one_of_each(column, conversation)
+
+
+def _is_one_of_each(column: Column, conversation: Column | None) -> bool:
+    if not column.are_ids or conversation is None:
+        return column.are_ids
+    pairs = {(repr(conversation.values.get(at)), repr(one)) for at, one in column.values.items()}
+    return len(pairs) <= conversation.distinct
+
+
+def _as_time(column: Column) -> float:
+    return column.named(TIMES) if column.named(TIMES) and _unit_of(column) else 0
+
+
+def _unit_of(column: Column) -> Unit | None:
+    """Return the unit in which all values are times of these years."""
+    units: tuple[Unit, ...] = ("iso", "ms", "s", "us")
+    return next((unit for unit in units if all(moment_of(one, unit) for one in column.values.values())), None)
+
+
+def _time_of(column: Column) -> Any:
+    unit = _unit_of(column)
+    return column.path if unit == "iso" else {"path": column.path, "unit": unit}
+
+
+def _skip(columns: Sequence[Column], content: Column, records: int) -> str | None:
+    """Return an expression for records of a kind that never has a content; None if all have one."""
+    if len(content.values) == records:
+        return None
+    kinds = [one for one in columns if one.named(KINDS) and 1 < one.distinct <= FEW and len(one.values) == records]
+    kinds = [one for one in kinds if all(isinstance(value, str) for value in one.values.values())]
+    for column in sorted(kinds, key=lambda one: -one.named(KINDS)):
+        told = {value for at, value in column.values.items() if at in content.values and "'" not in value}
+        silent = {value for at, value in column.values.items() if at not in content.values}
+        if told and not told & silent:
+            return " && ".join(f"{column.path} != '{value}'" for value in sorted(told))
+    return None
+
+
+def _quoted(name: str) -> str:
+    if BARE.fullmatch(name):
+        return name
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(word.lower() for word in WORD.findall(name))
