@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from afterword.streams.content import ROLES, ContentUnreadable, flatten
 from afterword.streams.ingest.mapping import moment_of, role_name
 from afterword.streams.ingest.sources import Unit
+from afterword.streams.text.content import ROLES, ContentUnreadable, flatten
 
 Record = Mapping[str, Any]
 """What expressions see of a record: see `afterword.streams.ingest.mapping.context`."""

@@ -27,7 +27,7 @@ from afterword.streams.ingest.sources import (
 from afterword.streams.log_reader import Log, batches, open_log
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes, Settings
-from afterword.streams.tokens import count_tokens
+from afterword.streams.text.tokens import count_tokens
 
 MESSAGES, EPISODES, DEAD_LETTERS = "messages", "episodes", "dead letters"
 """Topics of a trial, to which nothing is written."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from afterword.commands.common import Json, print_json, print_table, start_command
-from afterword.streams.visible import many, printable, shown
+from afterword.streams.text.visible import many, printable, shown
 
 if TYPE_CHECKING:
     from afterword.sources import Start, Tried

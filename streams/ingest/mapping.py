@@ -12,8 +12,8 @@ from afterword.schemas.decoding import MAX_INPUT_BYTES, record_time, validate
 from afterword.schemas.headers import KafkaRecord
 from afterword.schemas.messages import EDITABLE
 from afterword.schemas.records import ProducerRecord, to_record
-from afterword.streams.content import ROLES, ContentUnreadable, Kind, Piece, flatten_message, said
 from afterword.streams.ingest.sources import UNMAPPED, Expression, RoleOf, Source, TimeOf, Unit
+from afterword.streams.text.content import ROLES, ContentUnreadable, Kind, Piece, flatten_message, said
 
 SOURCE = "afterword/ingest"
 """The CloudEvents source of what is written."""
