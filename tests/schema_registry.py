@@ -1,0 +1,76 @@
+"""A stand-in for a schema registry: the routes that are used, with the bodies that Confluent's documents for them."""
+
+import base64
+import io
+import json
+from contextlib import AsyncExitStack
+from typing import Any, Self
+from urllib.parse import unquote
+
+import fastavro
+from aiohttp import web
+
+from afterword.streams.runtime.health import request_logger
+
+UNKNOWN_SCHEMA = {"error_code": 40403, "message": "Schema not found"}
+UNAUTHORIZED = {"error_code": 401, "message": "User cannot access the resource."}
+
+
+class Registry:
+    """Schemas by id. `user`: basic authentication, as `name:password`; `is_away`: every answer is a 503."""
+
+    def __init__(self, user: str | None = None) -> None:
+        self.user = user
+        self.is_away = False
+        self.asked: list[str] = []
+        self._schemas: dict[int, dict[str, Any]] = {}
+        self._subjects: dict[str, int] = {}
+        self._closing = AsyncExitStack()
+        self.url = ""
+
+    def add(self, schema: Any, kind: str = "AVRO", subject: str = "", references: Any = ()) -> int:
+        number = len(self._schemas) + 1
+        answer: dict[str, Any] = {"schema": json.dumps(schema)}
+        if kind != "AVRO":  # as documented, it is left out for Avro
+            answer["schemaType"] = kind
+        if references:
+            answer["references"] = [{"name": one, "subject": one, "version": 1} for one in references]
+        self._schemas[number] = answer
+        self._subjects[subject] = number
+        return number
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_get("/{path:.*}", self._answer)
+        runner = web.AppRunner(app, access_log=None, logger=request_logger())
+        await runner.setup()
+        self._closing.push_async_callback(runner.cleanup)
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._closing.aclose()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        self.asked.append(request.path)
+        if self.is_away:
+            return web.Response(status=503)
+        given = request.headers.get("authorization", "")
+        if self.user is not None and given != f"Basic {base64.b64encode(self.user.encode()).decode()}":
+            return web.json_response(UNAUTHORIZED, status=401)
+        parts = [unquote(part) for part in request.raw_path.strip("/").split("/")]
+        if parts == ["schemas", "types"]:
+            return web.json_response(["JSON", "PROTOBUF", "AVRO"])
+        number = int(parts[2]) if parts[0] == "schemas" else self._subjects.get(parts[1], 0)
+        if number not in self._schemas:
+            return web.json_response(UNKNOWN_SCHEMA, status=404)
+        return web.json_response(self._schemas[number], content_type="application/vnd.schemaregistry.v1+json")
+
+
+def framed(number: int, schema: Any, value: Any) -> bytes:
+    """A value in the wire format."""
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    return b"\0" + number.to_bytes(4) + stream.getvalue()

@@ -1,0 +1,39 @@
+"""Records of foreign topics, and mappings of them."""
+
+from typing import Any, NamedTuple
+
+from afterword.schemas import InputEvent, decode_input
+from afterword.streams.ingest.mapping import map_record
+from afterword.streams.ingest.sources import Source, parse_sources
+
+FIELDS = """
+id = "value.id"
+conversation_id = "value.thread"
+user_id = "value.user"
+role = "value.role"
+content = "value.text"
+"""
+VALUE = {"id": "m1", "thread": "c1", "user": "u1", "role": "user", "text": "Where is my order?"}
+
+
+class Foreign(NamedTuple):
+    """A record of another application."""
+
+    value: bytes | None = b""
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    topic: str = "chat"
+    partition: int = 1
+    offset: int = 7
+    timestamp: int = 1_790_000_000_000
+
+
+def source(fields: str = FIELDS, above: str = "", below: str = "") -> Source:
+    text = f'[[sources]]\ntopics = ["chat"]\n{above}\n[sources.map]\n{fields}\n{below}'
+    return parse_sources(text, "afterword.toml")[0]
+
+
+def events(of: Source, value: Any, record: Foreign | None = None) -> list[InputEvent]:
+    """What a segmenter reads of what the record becomes."""
+    made = map_record(of, record or Foreign(), value)
+    return [decode_input(one.conversation_id.encode(), one.value, one.headers, 0) for one in made]

@@ -1,0 +1,204 @@
+"""What records become."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.schemas import InvalidRecord, MessageCreated, MessageDeleted, MessageEdited, decode_input
+from afterword.schemas.headers import header
+from afterword.streams.ingest.mapping import map_record
+from tests.unit.streams.ingest.records import FIELDS, VALUE, Foreign, events, source
+
+
+def message(of: Any, value: Any, record: Foreign | None = None) -> MessageCreated:
+    [event] = events(of, value, record)
+    assert isinstance(event, MessageCreated)
+    return event
+
+
+def problem(of: Any, value: Any, record: Foreign | None = None) -> str:
+    with pytest.raises(InvalidRecord) as failed:
+        map_record(of, record or Foreign(), value)
+    return failed.value.detail
+
+
+def test_a_flat_record_is_a_message_under_its_conversation() -> None:
+    found = message(source(), VALUE)
+    assert (found.id, found.conversation_id, found.user_id, found.role) == ("m1", "c1", "u1", "user")
+    assert found.content == "Where is my order?"
+    assert found.sent_at == datetime.fromtimestamp(1_790_000_000, UTC)  # the record's
+
+
+def test_whole_numbers_are_ids_and_key_headers_and_place_can_be_mapped() -> None:
+    fields = FIELDS.replace('"value.id"', "\"join('-', [topic, to_string(partition), to_string(offset)])\"")
+    fields = fields.replace('"value.user"', '"key"') + 'tenant_id = "headers.tenant"\nagent_id = "value.absent"\n'
+    found = message(source(fields), {**VALUE, "thread": 12}, Foreign(key=b"dana", headers=(("tenant", b"acme"),)))
+    assert (found.id, found.conversation_id, found.user_id) == ("chat-1-7", "12", "dana")
+    assert (found.tenant_id, found.agent_id) == ("acme", None)
+
+
+@pytest.mark.parametrize(
+    ("given_role", "role"), [("bot", "assistant"), ("human", "user"), ("AI", "assistant"), (True, "tool"), (1, "user")]
+)
+def test_roles_are_those_of_the_table_and_usual_names_need_none(given_role: Any, role: str) -> None:
+    values = '{ bot = "assistant", true = "tool", 1 = "user" }'
+    fields = FIELDS.replace('role = "value.role"', f'role = {{ path = "value.role", values = {values} }}')
+    assert message(source(fields), {**VALUE, "role": given_role}).role == role
+
+
+TIMES = [
+    ("iso", "2026-09-21T14:13:20Z"),
+    ("iso", "2026-09-21T16:13:20+02:00"),
+    ("iso", "2026-09-21 14:13:20"),
+    ("s", 1_790_000_000),
+    ("s", "1790000000.0"),
+    ("ms", 1_790_000_000_000),
+    ("us", 1_790_000_000_000_000),
+]
+
+
+@pytest.mark.parametrize(("unit", "at"), TIMES)
+def test_times_of_every_unit_are_read(unit: str, at: Any) -> None:
+    fields = FIELDS + f'sent_at = {{ path = "value.at", unit = "{unit}" }}'
+    assert message(source(fields), {**VALUE, "at": at}).sent_at == datetime.fromtimestamp(1_790_000_000, UTC)
+
+
+@pytest.mark.parametrize(
+    ("unit", "at"), [("s", 1_790_000_000_000), ("ms", 1_790_000_000), ("iso", 5), ("s", "x"), ("s", True)]
+)
+def test_a_time_of_another_unit_is_named(unit: str, at: Any) -> None:
+    fields = FIELDS + f'sent_at = {{ path = "value.at", unit = "{unit}" }}'
+    assert "map.sent_at = value.at: no time" in problem(source(fields), {**VALUE, "at": at})
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"id": None}, "map.id = value.id: finds nothing"),
+        ({"id": 1.5}, "map.id = value.id: neither a text nor a whole number"),
+        ({"thread": True}, "map.conversation_id = value.thread: neither"),
+        ({"role": "clerk"}, "map.role = value.role: a value that role.values does not have"),
+        ({"text": None}, "map.content = value.text: finds nothing"),
+        ({"text": 5}, "map.content = value.text: neither text, parts nor a message"),
+        ({"id": "x" * 300}, "id: String should have at most 256 characters"),
+    ],
+)
+def test_a_record_that_does_not_fit_names_the_expression_and_not_the_value(changed: Any, named: str) -> None:
+    found = problem(source(), {**VALUE, **changed})
+    assert found.startswith(named)
+    assert "clerk" not in found
+
+
+def test_an_expression_that_fails_names_itself_only() -> None:
+    fields = FIELDS.replace('"value.text"', '"join(value.text, value.parts)"')
+    assert problem(source(fields), {**VALUE, "parts": "secret"}).startswith("join(value.text, value.parts): ")
+    assert "secret" not in problem(source(fields), {**VALUE, "parts": "secret"})
+
+
+def test_parts_are_flattened_and_what_a_tool_answered_is_a_message_of_its_own() -> None:
+    parts = [
+        {"type": "text", "text": "Let me look."},
+        {"type": "tool_use", "name": "orders", "input": {}},
+        {"type": "tool_result", "content": "shipped"},
+    ]
+    said, answered = events(source(), {**VALUE, "role": "assistant", "text": parts})
+    assert isinstance(said, MessageCreated)
+    assert isinstance(answered, MessageCreated)
+    assert (said.content, said.tools, said.role) == ("Let me look.", ("orders",), "assistant")
+    assert (answered.id, answered.content, answered.role) == ("m1.2", "shipped", "tool")
+
+
+def test_a_whole_message_may_be_the_content() -> None:
+    fields = FIELDS.replace('"value.text"', '"value.message"')
+    call = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+    whole = {"role": "assistant", "content": None, "tool_calls": [call]}
+    found = message(source(fields), {**VALUE, "role": "assistant", "message": whole})
+    assert (found.content, found.tools) == ("", ("find",))
+
+
+def test_one_record_becomes_a_bounded_number_of_messages() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "tool_result", "content": "b"}] * 100
+    assert "more than 100 messages" in problem(source(), {**VALUE, "text": parts})
+
+
+def test_a_record_can_be_skipped() -> None:
+    of = source(above="skip = \"value.kind != 'message'\"")
+    assert events(of, {**VALUE, "kind": "typing"}) == []
+    assert len(events(of, {**VALUE, "kind": "message"})) == 1
+
+
+def test_a_record_can_edit_or_delete_an_earlier_message() -> None:
+    below = "[sources.edits]\nwhen = \"value.kind == 'edit'\"\n[sources.deletions]\nwhen = \"value.kind == 'delete'\"\n"
+    of = source(below=below)
+    [edit] = events(of, {**VALUE, "kind": "edit", "text": "Where is it?"})
+    assert isinstance(edit, MessageEdited)
+    assert edit.changes == {"content": "Where is it?"}
+    [deletion] = events(of, {"id": "m1", "thread": "c1", "kind": "delete"})
+    assert isinstance(deletion, MessageDeleted)
+    assert (deletion.id, deletion.conversation_id) == ("m1", "c1")
+
+
+def test_fields_of_their_own_kind_are_handed_on_and_a_trace_goes_on() -> None:
+    fields = FIELDS + 'metadata = "value.meta"\ntools = "value.tools"\nsentiment = "value.mood"\n'
+    record = Foreign(headers=(("traceparent", b"00-1-2-01"), ("other", b"x")))
+    value = {**VALUE, "meta": {"page": 3}, "tools": ["a"], "mood": -1}
+    found = message(source(fields), value, record)
+    assert (found.metadata, found.tools, found.sentiment) == ({"page": 3}, ("a",), -1)
+    [made] = map_record(source(fields), record, value)
+    assert header(made.headers, "traceparent") == "00-1-2-01"
+    assert header(made.headers, "other") is None
+    assert header(made.headers, "ce_source") == "afterword/ingest"
+
+
+def test_a_record_of_too_many_bytes_is_named() -> None:
+    with pytest.raises(InvalidRecord, match="too_large"):
+        map_record(source(), Foreign(), {**VALUE, "text": "x" * 800_000})
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=20)
+    | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+RECORDS = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(("id", "thread", "user"), JSON | st.text(min_size=1, max_size=9) | st.integers()),
+        "role": JSON | st.sampled_from(["user", "bot", "system", "tool"]),
+        "text": JSON | st.text(),
+        "meta": JSON,
+        "at": JSON | st.integers(0, 4_000_000_000),
+        "kind": st.sampled_from(["edit", "delete", "skip", "message"]),
+    },
+)
+
+
+@given(value=RECORDS | JSON, key=st.none() | st.binary(max_size=9), timestamp=st.integers(-1, 2**62))
+def test_any_record_is_messages_that_the_segmenter_takes_or_one_that_says_why(
+    value: Any, key: bytes | None, timestamp: int
+) -> None:
+    below = "[sources.edits]\nwhen = \"value.kind == 'edit'\"\n[sources.deletions]\nwhen = \"value.kind == 'delete'\"\n"
+    fields = FIELDS + 'metadata = "value.meta"\nsent_at = { path = "value.at", unit = "s" }\n'
+    of = source(fields, "skip = \"value.kind == 'skip'\"", below)
+    record = Foreign(key=key, timestamp=timestamp)
+    try:
+        made = map_record(of, record, value)
+    except InvalidRecord:
+        return
+    again = map_record(of, record, value)
+    assert made == again
+    for one in made:
+        event = decode_input(one.conversation_id.encode(), one.value, one.headers, 0)
+        assert event.conversation_id == one.conversation_id
+        if isinstance(event, MessageCreated) and isinstance(value["text"], str):
+            assert event.content == value["text"]
+            assert orjson.loads(one.value)["id"] == event.id
