@@ -28,7 +28,7 @@ from afterword.streams.kafka import admin_client, require_topics
 from afterword.streams.log_reader import Log
 from afterword.streams.runtime import App, Batches, Output, failing_batch
 from afterword.streams.runtime.batch import Batch
-from afterword.streams.runtime.errors import place_of
+from afterword.streams.runtime.errors import AgentFailed, place_of
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Kafka, Settings, variable
@@ -83,7 +83,12 @@ async def run_ingest(settings: Settings) -> None:
         app = ingest_app(settings, sources, topics, registry, gate, readiness, telemetry.metrics, telemetry.tracer)
         looking = asyncio.create_task(crash_on_new_topics(app, sources, topics, admin, kafka))
         closing.callback(looking.cancel)
-        await run(app, readiness)
+        try:
+            await run(app, readiness)
+        except AgentFailed as failed:
+            if isinstance(failed.cause, AfterwordError):  # it says by itself what to do
+                raise failed.cause from None
+            raise
 
 
 def require_registry(settings: Settings, sources: Sequence[Source]) -> None:

@@ -138,3 +138,39 @@ async def test_what_the_agent_does_not_take_comes_with_the_next_event() -> None:
     await partition.process([record(offset) for offset in range(10)])
     assert partition.values("out") == [b"%d" % n for n in range(10)]
     assert [len(event) for event in partition.events] == [10, 7, 4, 1]
+
+
+async def test_an_agent_that_waits_takes_nothing_and_is_given_the_same_again_without_a_commit() -> None:
+    waits = 3
+
+    async def agent(work: Any, batch: Batch) -> None:
+        nonlocal waits
+        waits -= 1
+        if waits >= 0:
+            batch.take_first(0)
+            return
+        for one in work:
+            batch.send(echo(one))
+
+    partition = Partition(agent)
+    await partition.process([record(offset) for offset in range(5)])
+    assert partition.events == [[0, 1, 2, 3, 4]] * 4
+    assert [offset for offset, _ in partition.producer.transactions] == [5]
+
+
+async def test_dead_letters_before_a_record_that_has_to_wait_are_committed() -> None:
+    has_waited = False
+
+    async def agent(work: Any, batch: Batch) -> None:
+        nonlocal has_waited
+        if work[0].offset == 0:
+            raise KeyError(SECRET)
+        if not has_waited:
+            has_waited = True
+            batch.take_first(0)
+
+    partition = Partition(agent, agent_retries=0)
+    await partition.process([record(offset) for offset in range(3)])
+    assert len(partition.values("in.dlq")) == 1
+    assert next(offset for offset, _ in partition.producer.transactions) == 1
+    assert partition.committed == 3

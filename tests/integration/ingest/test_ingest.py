@@ -1,0 +1,236 @@
+"""Ingest on a real broker: what becomes of records, and when it waits."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import pytest_asyncio
+from aiokafka import ConsumerRecord
+from aiokafka.admin import NewPartitions, NewTopic
+from opentelemetry.trace import NoOpTracer
+
+from afterword.dev import start_worker
+from afterword.dlq import Filters, open_queue
+from afterword.schemas import MessageCreated, decode_input
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.ingest.agent import ingest_app, run_ingest
+from afterword.streams.ingest.bulk import BulkGate
+from afterword.streams.ingest.registry import open_registry
+from afterword.streams.ingest.sources import match_topics, our_topics, require_sources
+from afterword.streams.kafka import admin_client, running_consumer, running_producer
+from afterword.streams.log_reader import Log, open_log
+from afterword.streams.runtime.health import Readiness
+from afterword.streams.runtime.worker import PARTITIONS, running
+from afterword.streams.settings import Settings
+from afterword.streams.telemetry import Metrics
+from afterword.topics import ensure_topics
+from tests.e2e.deployment import environment_of
+from tests.schema_registry import Registry, framed
+from tests.unit.streams.ingest.records import FIELDS
+
+SECONDS = 30.0
+SCHEMA = {
+    "type": "record",
+    "name": "Chat",
+    "fields": [{"name": name, "type": "string"} for name in ("id", "thread", "user", "role", "text")],
+}
+Write = Callable[..., Awaitable[Settings]]
+
+
+@pytest_asyncio.fixture
+async def write(make_settings: Callable[..., Settings], unique: Callable[[str], str], tmp_path: Path) -> Write:
+    """Write a file of one source of the topic `chat…`, make the topics, and return the settings."""
+
+    async def made(above: str = "", **sections: Any) -> Settings:
+        topic, file = unique("chat"), tmp_path / "afterword.toml"
+        file.write_text(f'[[sources]]\ntopics = ["{topic}"]\n{above}\n[sources.map]\n{FIELDS}')
+        kafka = {"partitions": 2, "session_timeout_seconds": 6}
+        settings = make_settings(kafka=kafka, drain_seconds=10, ingest={"file": file, "bulk_lag": 5}, **sections)
+        async with admin_client(settings.kafka) as admin:
+            await admin.create_topics([NewTopic(topic, 2, 1)])
+        assert all(report.fine for report in await ensure_topics(settings))
+        return settings
+
+    return made
+
+
+def topic_of(settings: Settings) -> str:
+    return require_sources(settings)[0].topics[0]
+
+
+def chat(n: int, **changed: Any) -> dict[str, Any]:
+    return {"id": f"m{n}", "thread": f"c{n % 3}", "user": "u", "role": "user", "text": f"text {n}", **changed}
+
+
+async def send(settings: Settings, values: Sequence[Any]) -> None:
+    """Send JSON, or bytes as they are."""
+    async with running_producer(settings.kafka) as producer:
+        for value in values:
+            data = value if isinstance(value, bytes) else orjson.dumps(value)
+            await producer.send_and_wait(topic_of(settings), data)
+
+
+@asynccontextmanager
+async def ingesting(settings: Settings, readiness: Readiness | None = None) -> AsyncIterator[Any]:
+    """The app, made as `run_ingest` makes it."""
+    kafka, sources = settings.kafka, require_sources(settings)
+    async with AsyncExitStack() as closing:
+        admin = await closing.enter_async_context(admin_client(kafka))
+        topics = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
+        registry = await closing.enter_async_context(open_registry(settings.registry))
+        gate, ready = BulkGate(Log(kafka, admin), settings), readiness or Readiness(PARTITIONS)
+        app = ingest_app(settings, sources, topics, registry, gate, ready, Metrics("ingest", "0"), NoOpTracer())
+        yield await closing.enter_async_context(running(app))
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not await condition():  # noqa: ASYNC110 – the condition is about a broker
+            await asyncio.sleep(0.05)
+
+
+async def is_done(settings: Settings) -> bool:
+    """Return whether everything of the source is committed."""
+    async with open_log(settings.kafka) as log:
+        topic = topic_of(settings)
+        ends = await log.ends(topic)
+        return sum((await log.lags(settings.kafka.ingest_id, topic, ends)).values()) == 0
+
+
+async def records_in(settings: Settings, topic: str) -> list[ConsumerRecord]:
+    async with open_log(settings.kafka) as log:
+        return [record async for record in log.records(topic)]
+
+
+async def messages(settings: Settings) -> list[MessageCreated]:
+    found = []
+    for record in await records_in(settings, settings.kafka.messages_topic):
+        event = decode_input(record.key, record.value, record.headers, record.timestamp)
+        assert isinstance(event, MessageCreated)
+        found.append(event)
+    return found
+
+
+async def test_each_record_is_a_message_or_a_dead_letter_of_its_own_topic(write: Write) -> None:
+    settings = await write()
+    topic = topic_of(settings)
+    bad = [b"{", orjson.dumps(chat(5, role="clerk")), b"\xff" * 50]
+    await send(settings, [*map(chat, range(20)), *bad, chat(20), chat(21)])
+    async with ingesting(settings):
+        await until(lambda: is_done(settings))
+    found = await messages(settings)
+    assert sorted(one.id for one in found) == sorted(f"m{n}" for n in range(22))
+    letters = await records_in(settings, settings.kafka.dead_letters(topic))
+    assert sorted(record.value for record in letters) == sorted(bad)
+    async with open_queue(settings.kafka) as queue:
+        problems = [one async for one in queue.unresolved(settings.kafka.dead_letters(topic), Filters(stage="ingest"))]
+    assert sorted(one.error_type for one in problems) == ["invalid_json", "invalid_json", "unmapped"]
+    assert {one.origin.topic for one in problems if one.origin} == {topic}
+    assert any("map.role = value.role" in one.problem for one in problems)
+
+
+async def test_a_worker_that_comes_back_goes_on_where_the_last_one_was(write: Write) -> None:
+    settings = await write()
+    for first in range(0, 30, 10):
+        await send(settings, [chat(n) for n in range(first, first + 10)])
+        async with ingesting(settings):
+            await until(lambda: is_done(settings))
+    found = [one.id for one in await messages(settings)]
+    assert sorted(found) == sorted(f"m{n}" for n in range(30))
+
+
+async def test_a_mapping_that_fails_for_every_record_ends_the_worker_with_one_line_and_commits_nothing(
+    write: Write, tmp_path: Path
+) -> None:
+    settings = await write()
+    await send(settings, [chat(n, text=None) for n in range(250)])
+    worker = start_worker("ingest", tmp_path, environment_of(settings))
+    await until(lambda: true(not worker.running))
+    worker.kill()  # reaps it
+    last = worker.log.read_text().splitlines()[-1]
+    assert last.startswith("afterword: source 1 cannot be mapped: of its first 100 records none is good, the last one")
+    assert "map.content = value.text: finds nothing" in last
+    assert worker.returncode == 1
+    assert await messages(settings) == []
+    assert await records_in(settings, settings.kafka.dead_letters(topic_of(settings))) == []
+
+
+async def test_a_registry_that_is_away_pauses_and_rejects_nothing(write: Write) -> None:
+    async with Registry(user="ingest:secret") as registry:
+        number = registry.add(SCHEMA)
+        account = {"url": registry.url, "username": "ingest", "password": "secret"}
+        settings = await write('format = "avro"', registry=account)
+        await send(settings, [framed(number, SCHEMA, chat(n)) for n in range(10)])
+        registry.is_away = True
+        readiness = Readiness(PARTITIONS)
+        async with ingesting(settings, readiness):
+            await until(lambda: true(len(registry.asked) > 2))
+            assert readiness.reasons["registry"] == "registry_unavailable"
+            assert await messages(settings) == []
+            registry.is_away = False
+            await until(lambda: is_done(settings))
+            assert "registry" not in readiness.reasons
+    assert len(await messages(settings)) == 10
+    assert await records_in(settings, settings.kafka.dead_letters(topic_of(settings))) == []
+
+
+async def true(value: bool) -> bool:
+    return value
+
+
+async def test_bulk_records_go_on_only_while_the_segmenter_is_hardly_behind(write: Write) -> None:
+    settings = await write("bulk = true")
+    await send(settings, [chat(n) for n in range(40)])
+    async with ingesting(settings):
+        await until(lambda: are_there(settings, 6))
+        await asyncio.sleep(
+            1.5
+        )  # nobody reads them: no more than the bound, and one batch of as many, from each of two
+        assert len(await messages(settings)) <= 20
+        async with running_consumer(
+            settings.kafka,
+            settings.kafka.messages_topic,
+            group_id=settings.kafka.segmenter_id,
+            auto_offset_reset="earliest",
+        ) as segmenter:
+
+            async def all_read() -> bool:
+                await segmenter.getmany(timeout_ms=50)
+                await segmenter.commit()
+                return await is_done(settings)
+
+            await until(all_read)
+    assert sorted(one.id for one in await messages(settings)) == sorted(f"m{n}" for n in range(40))
+
+
+async def are_there(settings: Settings, least: int) -> bool:
+    return len(await messages(settings)) >= least
+
+
+async def test_a_source_that_gets_more_partitions_is_read_on(write: Write) -> None:
+    settings = await write()
+    await send(settings, [chat(n) for n in range(10)])
+    async with ingesting(settings):
+        await until(lambda: is_done(settings))
+    async with admin_client(settings.kafka) as admin:
+        await admin.create_partitions({topic_of(settings): NewPartitions(4)})
+    await send(settings, [chat(n) for n in range(10, 30)])
+    async with ingesting(settings):
+        await until(lambda: is_done(settings))
+        await until(lambda: are_there(settings, 30))
+    assert len(await messages(settings)) == 30
+
+
+async def test_without_a_source_or_its_topic_it_ends_with_one_line(write: Write, tmp_path: Path) -> None:
+    settings = await write()
+    file = tmp_path / "afterword.toml"
+    file.write_text(file.read_text().replace(topic_of(settings), "absent-topic"))
+    with pytest.raises(ConfigurationError, match="source 1: topic absent-topic does not exist"):
+        await run_ingest(settings)
+    file.write_text("")
+    with pytest.raises(ConfigurationError, match="make one with: afterword init"):
+        await run_ingest(settings)
