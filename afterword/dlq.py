@@ -26,6 +26,7 @@ from afterword.schemas.dead_letters import (
 )
 from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError
+from afterword.streams.ingest.sources import Source, our_topics, source_topics
 from afterword.streams.kafka import broker_errors, client_options, require_topics, send_copy, start_client
 from afterword.streams.log_reader import Log, Position, Positions, open_log, position_of
 from afterword.streams.settings import Kafka
@@ -111,19 +112,29 @@ def queue_topics(kafka: Kafka) -> list[str]:
 
 
 @asynccontextmanager
-async def open_queue(kafka: Kafka) -> AsyncIterator["DeadLetterQueue"]:
-    """Open the dead-letter queue of every topic. Raises: BrokerUnavailable, TopicMissing."""
+async def open_queue(kafka: Kafka, sources: Sequence[Source] = ()) -> AsyncIterator["DeadLetterQueue"]:
+    """Open the dead-letter queue of every topic, also of those of ingest's sources.
+
+    Raises: BrokerUnavailable, TopicMissing.
+    """
     await require_topics(kafka, *queue_topics(kafka))
     async with open_log(kafka) as log:
-        yield DeadLetterQueue(kafka, log)
+        yield DeadLetterQueue(kafka, log, sources)
 
 
 class DeadLetterQueue:
     """Dead letters of all topics, read without a consumer group and resolved exactly once, in bounded memory."""
 
-    def __init__(self, kafka: Kafka, log: Log) -> None:
+    def __init__(self, kafka: Kafka, log: Log, sources: Sequence[Source] = ()) -> None:
         self._kafka = kafka
         self._log = log
+        self._sources = sources
+
+    async def topics(self) -> list[str]:
+        """Return the topics that hold dead letters: ours, and those of the sources that exist."""
+        existing = await self._log.topics() if self._sources else set()
+        read = source_topics(self._sources, existing, our_topics(self._kafka))
+        return queue_topics(self._kafka) + [one for one in map(self._kafka.dead_letters, read) if one in existing]
 
     async def unresolved(self, topic: str, filters: Matching) -> AsyncGenerator[DeadLetter, None]:
         """Yield matching dead letters that were neither replayed nor discarded, by partition and offset.
@@ -140,7 +151,7 @@ class DeadLetterQueue:
     async def find(self, address: str) -> DeadLetter:
         """Find the dead letter at `address`, topic/partition/offset. Raises: NoSuchDeadLetter, TopicStalled."""
         topic, *place = address.rsplit("/", 2)
-        if topic in queue_topics(self._kafka) and len(place) == 2 and all(map(is_offset, place)):
+        if len(place) == 2 and all(map(is_offset, place)) and topic in await self.topics():
             record = await self._log.record_at(topic, *map(int, place))
             if record is not None and resolved_offset(record) is None:
                 return read_dead_letter(record)

@@ -23,7 +23,7 @@ COLUMNS = ("address", "failed", "stage", "type", "conversation", "problem")
 app = typer.Typer(help="List, show, replay or discard dead letters.", no_args_is_help=True)
 
 FromTopic = Annotated[str | None, typer.Option(help="Only from this dead-letter topic.")]
-Stage = Annotated[str | None, typer.Option(help="Only from this stage: segmenter or summarizer.")]
+Stage = Annotated[str | None, typer.Option(help="Only from this stage, such as segmenter or ingest.")]
 Type = Annotated[str | None, typer.Option("--type", help="Only with this error type, such as schema_violation.")]
 Since = Annotated[
     datetime | None, typer.Option(parser=moment, help="Only if it failed since this time, or in the last 15m, 2h, 3d.")
@@ -146,15 +146,16 @@ def _filters(
 
 
 def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[str]], Awaitable[None]]") -> None:
-    from afterword.dlq import open_queue, queue_topics
+    from afterword.dlq import open_queue
+    from afterword.streams.ingest.sources import load_sources
 
-    kafka = start_command().kafka
-    topics = queue_topics(kafka)
-    if topic is not None and topic not in topics:
-        raise typer.BadParameter(f"{topic!r} is not one of {', '.join(topics)}", param_hint="--topic")
+    settings = start_command()
 
     async def run() -> None:
-        async with open_queue(kafka) as queue:
+        async with open_queue(settings.kafka, load_sources(settings)) as queue:
+            topics = await queue.topics()
+            if topic is not None and topic not in topics:
+                raise typer.BadParameter(f"{topic!r} is not one of {', '.join(topics)}", param_hint="--topic")
             await work(queue, [topic] if topic else topics)
 
     asyncio.run(run())

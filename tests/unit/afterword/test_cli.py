@@ -108,6 +108,7 @@ def test_check_has_a_line_for_each_and_exits_1_when_something_is_away(tmp_path):
         ["OK", "llm"],
         ["OK", "reranker"],
         ["OK", "webhooks"],
+        ["OK", "sources"],
         ["OK", "keys"],
     ]
     assert "secret" not in out
