@@ -20,6 +20,8 @@ FEW = 8
 """Most different values of a role, or of a kind of records."""
 USUALLY = 0.5
 """Share of the messages that have a field, if it is one that is mapped."""
+NEARLY_ALL = 0.8
+"""Share of different values among ids: edits repeat some."""
 SOMETIMES = 0.1
 """Share of the records that are messages, at least."""
 
@@ -167,8 +169,10 @@ def _role_of(column: Column) -> Any:
 
 
 def _as_id(column: Column, records: int) -> float:
-    differs = column.are_ids and column.distinct == len(column.values) == records
-    return (1 + column.named(IDS) + column.named(MESSAGES)) if differs and column.named(IDS) else 0
+    differs = column.are_ids and len(column.values) == records and column.distinct >= NEARLY_ALL * records
+    return (
+        (column.distinct / records + column.named(IDS) + column.named(MESSAGES)) if differs and column.named(IDS) else 0
+    )
 
 
 def _as_conversation(column: Column) -> float:

@@ -1,4 +1,4 @@
-"""Strangers' topics in four shapes, as docs/how-to/connect-a-topic.md has them: init, source try, worker ingest, audit."""
+"""Strangers' topics in four shapes, those of docs/how-to/connect-a-topic.md: init, source try, worker ingest, audit."""
 
 import asyncio
 import json
@@ -217,5 +217,5 @@ async def until_produced(deployment: Deployment, number: int) -> None:
     """Wait until so many records are on `messages`."""
     kafka = deployment.settings.kafka
     async with asyncio.timeout(WAIT_SECONDS), open_log(kafka) as log:
-        while len([None async for _ in log.records(kafka.messages_topic)]) < number:
+        while len([None async for _ in log.records(kafka.messages_topic)]) < number:  # noqa: ASYNC110 – a topic sets no event
             await asyncio.sleep(0.3)
