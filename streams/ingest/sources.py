@@ -195,5 +195,4 @@ def match_topics(sources: Sequence[Source], existing: Collection[str], ours: Col
 
 def our_topics(kafka: Kafka) -> set[str]:
     """Return the topics that a source would read in a circle."""
-    written = {kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic}
-    return written | {kafka.conversations_topic}
+    return {getattr(kafka, name) for name in type(kafka).model_fields if name.endswith("_topic")}
