@@ -1,1 +1,1 @@
-"""The memory over HTTP: `app.py` puts it together, and each subject has its routes in a file of its own."""
+"""Serves the memory over HTTP. `app.py` puts it together, and each subject has its routes in a file of its own."""

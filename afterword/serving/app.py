@@ -55,8 +55,8 @@ ROUTERS = (
     page.router,
 )
 BATCH_BYTES = 256 * 1024
-"""Most bytes of a batch, a single larger message aside. With the client's 16 KiB a request of 100 messages is three
-batches, each of which waits for the acknowledgement of the one before."""
+"""Upper limit for a batch, except for a single larger message. With the client's default of 16 KiB, a request of 100
+messages takes three batches, each of which waits for the previous one to be acknowledged."""
 DESCRIPTION = "Long-term memory of chat conversations: messages in; context, episodes, recall and events out."
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -68,16 +68,16 @@ UNMATCHED = "unmatched"
 
 log = structlog.get_logger(__name__)
 SECONDS = 10.0
-"""Time for all of it; a server without what did not answer by then is ready as well, for what does not need it."""
+"""Time limit for warming up. After that the server is ready even if a backend did not answer."""
 CONNECTIONS = 4
-"""Reads at a time, each on a connection of its own."""
+"""Number of concurrent reads, each on its own connection."""
 NOBODY = "afterword/warm-up"
-"""Stands for a conversation and a user that are not there."""
+"""A conversation and a user that do not exist."""
 
 
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
-    """Open what the routes use, and begin to warm it up; nothing that is away is waited for.
+    """Open what the routes use and start to warm it up, without waiting for unavailable servers.
 
     Raises: ConfigurationError.
     """
@@ -118,7 +118,7 @@ async def _stopped(task: asyncio.Task[None]) -> None:
 
 
 def authenticator(settings: Settings, stores: Stores) -> Authenticator:
-    """The configured one. Raises: ConfigurationError."""
+    """Return the configured authenticator. Raises: ConfigurationError."""
     match settings.serve.auth:
         case "keys":
             return KeyHolders(stores.keys)
@@ -129,12 +129,12 @@ def authenticator(settings: Settings, stores: Stores) -> Authenticator:
 
 
 def routes_only() -> FastAPI:
-    """The application without what its routes use: enough for its OpenAPI document."""
+    """Build the application without the services behind it, which suffices for its OpenAPI document."""
     app = FastAPI(
         title="Afterword",
         description=DESCRIPTION,
         version=running_version(),
-        docs_url=None,  # its page loads scripts from elsewhere: `manual.py` has ours
+        docs_url=None,  # FastAPI's page loads scripts from other sites; `manual.py` has our own
         redoc_url=None,
         redirect_slashes=False,
         responses=RESPONSES,
@@ -148,7 +148,7 @@ def routes_only() -> FastAPI:
 
 
 def make_app(services: Services) -> FastAPI:
-    """Put routes, what they use, and middleware together."""
+    """Build the application: routes, their services, and middleware."""
     settings = services.settings.serve
     app = routes_only()
     app.state.services = services
@@ -156,21 +156,21 @@ def make_app(services: Services) -> FastAPI:
     app.state.lag_reader = LagReader(services.settings.kafka)
     app.state.recent_messages = RecentMessages(services.settings.kafka)
     add_handlers(app)
-    # the last one added is the outermost
+    # the last middleware added is the outermost
     app.add_middleware(EncodedPaths)
     if settings.origins:
         methods = ["GET", "POST", "PATCH", "DELETE"]
         headers = ["Authorization", "Content-Type", "Last-Event-ID", *mcp.HEADERS_OF_CLIENTS]
         app.add_middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=methods, allow_headers=headers)
     if settings.auth == "none":
-        # a page of another site could else have its name resolve to this address, and read everything
+        # otherwise a page of another site could have its name resolve to this address and read everything
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES)
     app.add_middleware(AccessMiddleware, metrics=services.metrics, logged=settings.access_log)
     return app
 
 
 def openapi(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with the models of bodies and problems."""
+    """Build the OpenAPI document, including the models of bodies and problems."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         template = "#/components/schemas/{model}"
@@ -182,9 +182,9 @@ def openapi(app: FastAPI) -> dict[str, Any]:
 
 
 class AccessMiddleware:
-    """Middleware around everything else. `logged`: write a line for each request.
+    """The outermost middleware. `logged` writes a log line for each request.
 
-    An error that nobody foresaw ends here. After an answer has begun, the server ends the connection.
+    Unexpected errors end here. If the answer has already begun, the server closes the connection.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, logged: bool) -> None:
@@ -238,7 +238,10 @@ class AccessMiddleware:
 
 
 async def warm_up(memory: Memory, outbox: Outbox) -> None:
-    """Do once what requests do: read a context, search, connect to Kafka. What is away is logged, and left to them."""
+    """Do once what requests do: read a context, search, and connect to Kafka.
+
+    Failures are logged and left to the requests.
+    """
     steps = {
         "tokens": asyncio.to_thread(count_tokens, NOBODY),
         "context": asyncio.gather(*[memory.context(NOBODY) for _ in range(CONNECTIONS)]),

@@ -1,4 +1,4 @@
-"""Routes of erasures: asking for one, and looking at it until its receipt is there."""
+"""Routes of erasures: request one, and watch it until its receipt is there."""
 
 from typing import Annotated, Literal
 
@@ -26,50 +26,50 @@ class ErasureBody(Model):
     model_config = ConfigDict(extra="forbid")
 
     user_id: PartyId | None = None
-    """The user, matched exactly; that of the key, where it is bound to one."""
+    """The user, matched exactly. Defaults to the key's user if it is bound to one."""
     tenant_id: PartyId | None = None
-    """The tenant; that of the key, where it is bound to one. Absent or null: only what has no tenant."""
+    """The tenant. Defaults to the key's tenant if it is bound to one; otherwise null means data without a tenant."""
     conversation_id: Id | None = None
-    """Only what is in this conversation; null: all."""
+    """Erase only in this conversation; null for all of them."""
     asked_by: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """Name of the one who asks for it; the receipt says so."""
+    """Name of the person who requests the erasure, recorded in the receipt."""
 
 
 class ErasureStep(Model):
-    """Things that an erasure waits for."""
+    """What an erasure is waiting for."""
 
     stage: str
-    """Their name."""
+    """Name of the step."""
     left: int
-    """Their number."""
+    """Number of items left in the step."""
 
 
 class ErasureProblem(Model):
-    """Reason why the last attempt ended; the next one comes within a minute."""
+    """Why the last attempt failed. The next one starts within a minute."""
 
     error_type: str
     """Stable name of the error."""
     detail: str
-    """Explanation for people; empty where it would name servers."""
+    """Explanation for people; empty if it would name servers."""
 
 
 class ErasureAnswer(Model):
-    """An erasure as it is now."""
+    """The current state of an erasure."""
 
     erasure_id: str
     """The erasure's id, which is also the receipt's."""
     state: ErasureState
-    """`running`: a server carries it out; `waiting`: it will be tried, or tried again; `done`: there is a receipt."""
+    """`running`: a server is carrying it out. `waiting`: it will be tried, or retried. `done`: there is a receipt."""
     asked_at: Time
-    """Time of the request."""
+    """When the erasure was requested."""
     asked_by: str | None
-    """Name of the one who asked for it."""
+    """Name of the person who requested it."""
     progress: ErasureStep | None = None
-    """Things that were waited for at the last look; null: nothing yet, or it is done."""
+    """What it was waiting for when last checked; null if it has not started waiting or is done."""
     problem: ErasureProblem | None = None
-    """Reason why it waits, if an attempt ended."""
+    """Why it is waiting, if an attempt failed."""
     receipt: Receipt | None = None
-    """The receipt, as `afterword erase verify` reads it; null until it is done."""
+    """The receipt, as read by `afterword erase verify`; null until the erasure is done."""
 
 
 @router.post("/erasures", status_code=202, openapi_extra=described_body(ErasureBody))
@@ -79,10 +79,10 @@ async def request_erasure(
     principal: MayErase,
     given: Annotated[ErasureBody, body_of(ErasureBody, SMALL_BYTES)],
 ) -> ErasureAnswer:
-    """Ask for the erasure of a user; answered once the request is stored, then servers carry it out.
+    """Request the erasure of a user. The answer comes once the request is stored; servers then carry it out.
 
-    The same request, while it is under way, is answered with the same erasure. One that is done and is asked for again
-    is a new erasure, of what the user has written since.
+    Repeating the request while it is in progress returns the same erasure. After it is done, another request starts a
+    new erasure of what the user has written since.
     """
     services: Services = request.app.state.services
     person = Person(principal.user(given.user_id), principal.tenant(given.tenant_id), given.conversation_id)
@@ -93,7 +93,7 @@ async def request_erasure(
 
 @router.get("/erasures/{erasure_id}")
 async def show_erasure(request: Request, principal: MayErase, erasure_id: ErasureId) -> ErasureAnswer:
-    """Show an erasure: whether a server is at it, what it waits for, and at its end the receipt."""
+    """Show an erasure: its state, what it is waiting for, and finally its receipt."""
     services: Services = request.app.state.services
     found = await services.erasures.find(erasure_id)
     if found is None or not is_of(found, principal.owner):
@@ -102,7 +102,7 @@ async def show_erasure(request: Request, principal: MayErase, erasure_id: Erasur
 
 
 def is_of(erasure: Erasure, owner: Owner) -> bool:
-    """Return whether an erasure is the owner's; once it is done, only the receipt's digest tells the user."""
+    """Return whether an erasure belongs to the owner. Once done, the user is only known by the receipt's digest."""
     user = owner.user_id
     if erasure.receipt is None or not isinstance(user, str):
         return owner.has(erasure.user_id or "", erasure.tenant_id)

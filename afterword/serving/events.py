@@ -1,4 +1,4 @@
-"""Route of the event stream: server-sent events, which resume by `Last-Event-ID`."""
+"""The route of the event stream: server-sent events that resume from `Last-Event-ID`."""
 
 import asyncio
 import time
@@ -25,9 +25,9 @@ from afterword.serving.services import Services
 
 HEARTBEAT_SECONDS = 15
 CHECK_SECONDS = 2.0
-"""With the age of what is known of a key, `CACHED_SECONDS`, a stream ends within 5 s of its key."""
+"""Together with `CACHED_SECONDS`, the cache time of keys, this ends a stream within 5 s of its key's revocation."""
 SEND_SECONDS = 20.0
-"""Time in which a client must have read what it is sent."""
+"""A client must read what it is sent within this time."""
 
 Kind = Literal["summary.created", "summary.deleted", "episode.closed"]
 ALL: tuple[Kind, ...] = ("summary.created", "summary.deleted", "episode.closed")
@@ -38,17 +38,17 @@ log = structlog.get_logger(__name__)
 
 class EventsQuery(Parameters):
     type: tuple[Kind, ...] = ALL
-    """Types of events; repeatable."""
+    """Types of events; may be repeated."""
     conversation_id: str | None = Field(None, min_length=1, max_length=256)
     """Only events of this conversation."""
     user_id: PartyId | None = None
-    """Only events of this user; that of the key, where it is bound to one."""
+    """Only events of this user. Defaults to the key's user if it is bound to one."""
 
 
 class EventStream(EventSourceResponse):
-    """One of so many that a key may have open.
+    """One of the limited number of streams that a key may have open.
 
-    It ends without noise when a client does not read, and when `is_admitted` says that its key no longer counts.
+    It ends quietly when a client stops reading, or when `is_admitted` says that its key is no longer valid.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class EventStream(EventSourceResponse):
         key_id: str,
         is_admitted: Callable[[], Awaitable[bool]],
     ) -> None:
-        """Raises: TooManyStreams."""
+        """Open the stream. Raises: TooManyStreams."""
         streams.require_room(key_id)
         super().__init__(_while(is_admitted, content), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
         self._streams, self._key_id = streams, key_id
@@ -74,7 +74,7 @@ class EventStream(EventSourceResponse):
 async def _while(
     is_admitted: Callable[[], Awaitable[bool]], content: AsyncGenerator[ServerSentEvent, None]
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    """Yield what there is, and ask every CHECK_SECONDS whether to go on."""
+    """Yield events, and check every CHECK_SECONDS whether the client is still admitted."""
     coming: asyncio.Future[ServerSentEvent] | None = None
     asked_at = time.monotonic()
     try:
@@ -99,7 +99,7 @@ async def _while(
 
 DESCRIPTION: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Events for ever: `event` is the type, `data` its JSON, `id` the place to resume from.",
+        "description": "An endless stream of events: `event` is the type, `data` its JSON, `id` where to resume.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }
@@ -112,11 +112,11 @@ async def stream_events(
     wanted: Annotated[EventsQuery, Query()],
     last_event_id: Annotated[str | None, Header(max_length=MOST_CHARACTERS)] = None,
 ) -> EventStream:
-    """Stream events from now on, or from the event `Last-Event-ID` on, without a gap and without repeats.
+    """Stream events from now on, or from the event `Last-Event-ID` on without gaps or repeats.
 
-    An `episode.closed` comes without the contents of its messages. A `summary.deleted` names no user: with a key of one
-    user it comes where `conversation_id` is given, or where this process has streamed the conversation before.
-    A client that does not keep up is disconnected; it resumes where it was.
+    An `episode.closed` comes without the contents of its messages. A `summary.deleted` names no user: with a key bound
+    to one user, it is only sent if `conversation_id` is given or if this process has streamed the conversation before.
+    A client that does not keep up is disconnected, and can resume where it was.
     """
     services: Services = request.app.state.services
     if wanted.user_id is not None:
@@ -147,7 +147,8 @@ async def _may_hear(services: Services, owner: Owner, conversation_id: str) -> b
 async def _lines(
     feed: Feed, wanted: StreamFilter, since: Mapping[TopicPartition, int]
 ) -> AsyncGenerator[ServerSentEvent, None]:
-    # without data it is no event, but a client that is interrupted before the first one knows where it was
+    # without data this is not an event, but it tells a client that is interrupted before the first event where to
+    # resume
     yield ServerSentEvent(id=position_id(feed.topics, since), comment="open")
     async with aclosing(feed.events(wanted, since)) as events:
         async for event in events:

@@ -1,10 +1,10 @@
-"""One consumer for all clients of the event stream: it reads the topics' ends and hands each event to whom it is for.
+"""One consumer serves all clients of the event stream: it tails the topics and hands each event to its clients.
 
-A client that comes back is first given what it missed, up to where the shared consumer was when it came; from there on
-it has a queue. It catches up in turns of so many records, of which each key has one at a time, and after a number of
-turns it is let go, as is a client whose queue is full: it comes back with the id of the last place that it was told.
+A client that resumes first gets what it missed, up to the shared consumer's position when it connected; from there on
+it has a queue. It catches up in turns of a limited number of records, and each key has one turn at a time. After a
+number of turns it is disconnected, as is a client whose queue is full; it resumes from the last position it was sent.
 
-Nothing that is gone is handed out: a summary is compared with the one that is stored.
+Deleted content is not sent: each summary is compared with the stored one.
 """
 
 import asyncio
@@ -36,27 +36,27 @@ from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.telemetry import Metrics
 
 QUEUED_EVENTS = 256
-"""Events that wait for a client; with more it is let go."""
+"""A client with more queued events than this is disconnected."""
 KNOWN_CONVERSATIONS = 10_000
 CATCHING_UP = 4
-"""Turns at a time of clients that catch up, each with a consumer of its own; a key has one of them at most."""
+"""Concurrent catch-up turns, each with its own consumer. A key has at most one of them."""
 RECORDS_A_TURN = 5_000
 BYTES_A_TURN = 4 * 1024 * 1024
-"""Bytes of events that wait for the client at the end of a turn."""
+"""A turn ends once it has collected this many bytes of events."""
 MOST_TURNS = 200
-"""Turns after which a client is let go."""
+"""A client is disconnected after this many turns."""
 RECORDS_TOGETHER = 500
 BUSY_SECONDS = 0.02
-"""Time after which others have their turn of the event loop."""
+"""After this much work, other tasks get a turn of the event loop."""
 POLL_MILLISECONDS = 500
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
 QUIET_SECONDS = 3.0
-"""Time without records after which Kafka is asked whether it is there."""
+"""After this long without records, Kafka is asked whether it is still there."""
 ANSWER_SECONDS = 3.0
 
 Streamed = SummaryCreated | SummaryDeleted | EpisodeClosed
 Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
-"""Looks up the versions of stored episodes, by their ids. Raises: StoreUnavailable."""
+"""Looks up the versions of stored episodes by their ids. Raises: StoreUnavailable."""
 
 log = structlog.get_logger(__name__)
 MOST_CHARACTERS = 8000
@@ -66,7 +66,7 @@ MOST_OFFSET_BITS = 63
 
 
 class EpisodeClosedEvent(Model):
-    """An episode that was closed, without the contents of its messages."""
+    """A closed episode, without the contents of its messages."""
 
     episode_id: str
     """Id of the episode."""
@@ -83,7 +83,7 @@ class EpisodeClosedEvent(Model):
     ordinal: int
     """Position of the episode in its conversation."""
     close_reason: CloseReason
-    """Reason why it was closed."""
+    """Why the episode was closed."""
     message_ids: tuple[str, ...]
     """Ids of the core messages, in order."""
     started_at: Time
@@ -91,7 +91,7 @@ class EpisodeClosedEvent(Model):
     ended_at: Time
     """Latest `sent_at` of the core messages."""
     closed_at: Time
-    """Time of closing the episode."""
+    """When the episode was closed."""
 
     @classmethod
     def of(cls, episode: EpisodeClosed) -> "EpisodeClosedEvent":
@@ -102,24 +102,24 @@ class EpisodeClosedEvent(Model):
 
 @dataclass(frozen=True)
 class Published:
-    """An event as clients get it, shared by all of them."""
+    """An event as it is sent, shared by all clients."""
 
     position: str
-    """Its id in the stream."""
+    """The event's id in the stream."""
     kind: str
     data: str
-    """JSON in one line."""
+    """The event's JSON, on one line."""
     source: TopicPartition
     offset: int
     conversation_id: str
     tenant_id: str | None
     user_id: str | None
-    """None for a deletion: its event names no user."""
+    """None for a deletion, because its event names no user."""
     episode_id: str
     revision: int
 
     def is_still_there(self, stored: EpisodeVersion | None) -> bool:
-        """Return whether the store has what the event says, and not something later; a deletion always counts."""
+        """Return whether the store still has what the event says and nothing newer. A deletion is always sent."""
         if self.kind == SUMMARY_DELETED:
             return True
         if stored is None:
@@ -129,45 +129,46 @@ class Published:
 
 @dataclass(frozen=True)
 class Reached:
-    """A place up to which a client that catches up has everything."""
+    """A position up to which a client that is catching up has received everything."""
 
     position: str
 
 
 @dataclass(frozen=True)
 class StreamFilter:
-    """Filter of a client. `owner`: of its key; a named conversation was checked to be the owner's."""
+    """A client's filter. `owner` is the key's; a named conversation was already checked to belong to them."""
 
     owner: Owner
     kinds: frozenset[str]
     conversation_id: str | None = None
     user_id: str | None = None
     key_id: str = ""
-    """Name of the key, which has one turn at a time."""
+    """Name of the key; a key has one catch-up turn at a time."""
 
     def may_have(self, record: ConsumerRecord) -> bool:
-        """Return False if key and headers of a record tell that its event is not for this client."""
+        """Return False if a record's key and headers show that its event is not for this client."""
         if self.conversation_id is not None and (record.key or b"") != self.conversation_id.encode():
             return False
         named = owner_in(record.headers)
         if named is None:
             return True
-        if named.user_id is None or self.conversation_id is not None:  # that was checked to be the owner's
+        # the conversation was already checked to be the owner's
+        if named.user_id is None or self.conversation_id is not None:
             return Owner(tenant_id=self.owner.tenant_id).has("", named.tenant_id)
         return self.owner.has(named.user_id, named.tenant_id) and self.user_id in (None, named.user_id)
 
 
 @dataclass(eq=False)
 class StreamClient:
-    """A client's filter, and the events that wait for it. None in the queue is the end."""
+    """A client's filter and its queued events. None in the queue marks the end."""
 
     wanted: StreamFilter
     seen: Mapping[TopicPartition, int]
-    """Offsets before which it has everything."""
+    """The client has received everything before these offsets."""
     queue: asyncio.Queue[Published | None] = field(default_factory=lambda: asyncio.Queue(QUEUED_EVENTS + 1))
 
     def offer(self, event: Published) -> bool:
-        """Queue an event; False, with only the end in the queue, if it is full."""
+        """Queue an event. If the queue is full, replace its content with the end mark and return False."""
         if self.queue.qsize() < QUEUED_EVENTS:
             self.queue.put_nowait(event)
             return True
@@ -178,7 +179,7 @@ class StreamClient:
 
 
 class Turns:
-    """Turns of clients that catch up: one of each key at a time, and CATCHING_UP of all."""
+    """Limits concurrent catch-up turns to one per key and CATCHING_UP in total."""
 
     def __init__(self) -> None:
         self._all = asyncio.Semaphore(CATCHING_UP)
@@ -192,7 +193,7 @@ class Turns:
 
 
 class Feed:
-    """Events of `summary.created`, `summary.deleted` and `episode.closed`, from now on or from a position on."""
+    """The events of `summary.created`, `summary.deleted` and `episode.closed`, from now on or from a position."""
 
     def __init__(self, kafka: Kafka, metrics: Metrics, versions: Versions) -> None:
         self._kafka = kafka
@@ -207,7 +208,7 @@ class Feed:
         self._interrupted = False
 
     async def run(self) -> None:
-        """Read for ever; while Kafka is away, clients wait."""
+        """Read forever. While Kafka is unavailable, clients wait."""
         wait = FIRST_WAIT_SECONDS
         while True:
             try:
@@ -220,25 +221,26 @@ class Feed:
 
     @property
     def running(self) -> bool:
-        """Tell whether it reads: it has begun, and Kafka answered when it was last asked."""
+        """Whether the feed is running: it has started, and Kafka answered the last time it was asked."""
         return bool(self._offsets) and not self._interrupted
 
     def require_running(self) -> None:
-        """Raises: BrokerUnavailable before the first read."""
+        """Check that the feed has started. Raises: BrokerUnavailable."""
         if not self._offsets:
             raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem="the topics were not read yet")
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """Offsets before which everything was handed out."""
+        """Everything before these offsets has been handed out."""
         return dict(self._offsets)
 
     async def events(
         self, wanted: StreamFilter, since: Mapping[TopicPartition, int]
     ) -> AsyncGenerator[Published | Reached, None]:
-        """Yield events for ever, or until the client is let go. `since`: offsets before which it has everything.
+        """Yield events forever, or until the client is disconnected.
 
-        Raises: BrokerUnavailable, StoreUnavailable, KafkaError while it catches up.
+        `since` holds the offsets before which the client has everything. Raises: BrokerUnavailable, StoreUnavailable,
+        KafkaError while it catches up.
         """
         here = self.offsets
         client = StreamClient(wanted, since)
@@ -270,8 +272,8 @@ class Feed:
         return await self._missed(wanted, at, here)
 
     async def _read(self) -> None:
-        """Hand out what comes, for ever. Raises: BrokerUnavailable, TopicMissing, KafkaError."""
-        await require_topics(self._kafka, *self.topics)  # one that is missing would have no partitions, for ever
+        """Hand out new records forever. Raises: BrokerUnavailable, TopicMissing, KafkaError."""
+        await require_topics(self._kafka, *self.topics)  # a missing topic would never get partitions
         async with (
             open_log(self._kafka) as reading,
             reading.reader(*self.topics, isolation_level="read_committed") as consumer,
@@ -287,7 +289,7 @@ class Feed:
                     heard_at = time.monotonic()
 
     async def _begin(self, consumer: AIOKafkaConsumer) -> None:
-        """Go on where the last consumer was; the first one begins at the ends."""
+        """Resume where the last consumer was, or start at the end of the topics."""
         if not self._offsets:
             await consumer.seek_to_end()
             self._offsets = {tp: await consumer.position(tp) for tp in consumer.assignment()}
@@ -295,9 +297,9 @@ class Feed:
             consumer.seek(tp, self._offsets.setdefault(tp, 0))
 
     async def hand_out(self, records: Sequence[ConsumerRecord]) -> None:
-        """Queue the events of a partition's next records for the clients that they are for.
+        """Queue the events in a partition's next records for the clients they are meant for.
 
-        A client that comes meanwhile reads these records itself, because the offset is past them.
+        A client that connects meanwhile reads these records itself, because its offsets are still before them.
         """
         clients, at = tuple(self._clients), self.offsets
         self._offsets[TopicPartition(records[-1].topic, records[-1].partition)] = records[-1].offset + 1
@@ -320,7 +322,7 @@ class Feed:
     async def _published(
         self, records: Iterable[ConsumerRecord], at: dict[TopicPartition, int], filters: Sequence[StreamFilter]
     ) -> list[Published]:
-        """Decode what one of the filters may have; `at` moves on past each record."""
+        """Decode the records that one of the filters admits, advancing `at` past each record."""
         found: list[Published] = []
         busy_since = time.monotonic()
         for record in records:
@@ -335,14 +337,14 @@ class Feed:
         return found
 
     async def _still_there(self, events: Sequence[Published]) -> list[Published]:
-        """Leave out what is gone, or replaced. Raises: StoreUnavailable."""
+        """Drop events whose episode was deleted or replaced. Raises: StoreUnavailable."""
         if not events:
             return []
         versions = await self._versions(list({event.episode_id for event in events}))
         return [event for event in events if event.is_still_there(versions.get(event.episode_id))]
 
     def _decoded(self, record: ConsumerRecord, at: Mapping[TopicPartition, int]) -> Published | None:
-        """Decode a record; None for one that is not streamed."""
+        """Decode a record; None if it is not streamed."""
         try:
             event = self._event(record)
         except InvalidRecord as error:
@@ -371,7 +373,6 @@ class Feed:
         )
 
     def _event(self, record: ConsumerRecord) -> Streamed | None:
-        """Raises: InvalidRecord."""
         if header(record.headers, FOR_ENDPOINT) is not None:
             return None
         if record.topic != self._kafka.episodes_topic:
@@ -384,20 +385,20 @@ class Feed:
             return False
         user_id = self._users.get(event.conversation_id, "") if event.user_id is None else event.user_id
         owner = wanted.owner
-        if wanted.conversation_id is not None:  # that was checked to be theirs
+        if wanted.conversation_id is not None:  # the conversation was already checked to be theirs
             owner = Owner(tenant_id=owner.tenant_id)
         return owner.has(user_id, event.tenant_id) and wanted.user_id in (None, user_id)
 
     def _beginning(
         self, wanted: StreamFilter, since: Mapping[TopicPartition, int], here: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Return where a client begins: at the end of topics of which it wants nothing."""
+        """Return where a client starts: at the end for topics it wants nothing from."""
         return {tp: since.get(tp, 0) if self._kinds[tp.topic] in wanted.kinds else end for tp, end in here.items()}
 
     async def _missed(
         self, wanted: StreamFilter, at: dict[TopicPartition, int], here: Mapping[TopicPartition, int]
     ) -> list[Published]:
-        """Read one turn's records between two positions, and move `at` on.
+        """Read one turn's records between two positions, advancing `at`.
 
         Raises: BrokerUnavailable, KafkaError, StoreUnavailable.
         """
@@ -432,7 +433,7 @@ def _behind(at: Mapping[TopicPartition, int], here: Mapping[TopicPartition, int]
 
 
 async def _answers(consumer: AIOKafkaConsumer) -> bool:
-    """Ask Kafka for what it has: a consumer waits in silence for brokers that are away, and goes on by itself."""
+    """Return whether Kafka answers. A consumer waits silently for unavailable brokers, and recovers by itself."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             await consumer.topics()
@@ -442,13 +443,13 @@ async def _answers(consumer: AIOKafkaConsumer) -> bool:
 
 
 class PositionInvalid(AfterwordError, ValueError):
-    """Last-Event-ID is no id of an event of this server"""
+    """Last-Event-ID is not an id of one of this server's events"""
 
 
 def position_id(topics: Sequence[str], offsets: Mapping[TopicPartition, int]) -> str:
     """Encode the offset of every partition: for each topic the number of its partitions, then their offsets.
 
-    Numbers are LEB128, all of it base64url without padding. A partition that is not named has the offset 0.
+    Numbers are LEB128, and the whole is base64url without padding. A missing partition has the offset 0.
     """
     content = bytearray()
     for topic in topics:

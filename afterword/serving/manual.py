@@ -1,6 +1,6 @@
-"""The manual of the API at `/docs`: the OpenAPI document as one page of HTML, without scripts.
+"""The API manual at `/docs`: the OpenAPI document as one HTML page without scripts.
 
-The pages that the framework brings load a renderer from elsewhere. A template needs none, and no exception in the CSP.
+The framework's own pages load a renderer from other sites. A template needs none, and no exception in the CSP.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,14 +30,14 @@ router = APIRouter(include_in_schema=False)
 
 
 class TypePart(NamedTuple):
-    """A word of a type, and the model that it names, if it does."""
+    """A word in the description of a type, with the model it names, if any."""
 
     text: str
     model: str | None = None
 
 
 class FieldRow(NamedTuple):
-    """A field of a model, or a parameter. `place`: path, query, header; empty for a field."""
+    """A field of a model, or a parameter. `place` is path, query or header, and empty for a field."""
 
     name: str
     place: str
@@ -47,7 +47,7 @@ class FieldRow(NamedTuple):
 
 
 class ResponseRow(NamedTuple):
-    """An answer. `type`: of its body; empty if it has none."""
+    """A response. `type` describes its body, and is empty if it has none."""
 
     status: str
     description: str
@@ -55,7 +55,7 @@ class ResponseRow(NamedTuple):
 
 
 class OperationEntry(NamedTuple):
-    """A route, as the page shows it."""
+    """A route as shown on the page."""
 
     name: str
     method: str
@@ -69,7 +69,7 @@ class OperationEntry(NamedTuple):
 
 
 class ModelEntry(NamedTuple):
-    """A model of a body or an answer."""
+    """The model of a request or response body."""
 
     name: str
     description: str
@@ -78,7 +78,6 @@ class ModelEntry(NamedTuple):
 
 @router.get("/docs")
 async def show_manual(request: Request) -> Response:
-    """Show the manual."""
     state = request.app.state
     if not hasattr(state, "manual"):
         state.manual = rendered(request.app.openapi())
@@ -87,12 +86,11 @@ async def show_manual(request: Request) -> Response:
 
 @router.get("/docs/manual.css")
 async def show_manual_style() -> Response:
-    """Show its style sheet."""
     return Response(resources.files(__package__).joinpath("manual.css").read_bytes(), media_type="text/css")
 
 
 def rendered(document: JsonSchema) -> str:
-    """Render an OpenAPI document."""
+    """Render an OpenAPI document as HTML."""
     loader = PackageLoader("afterword.serving", ".")
     templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     sections: dict[str, list[OperationEntry]] = {}
@@ -134,7 +132,7 @@ def model_of(name: str, schema: JsonSchema) -> ModelEntry:
 
 
 def type_of(schema: JsonSchema) -> tuple[TypePart, ...]:
-    """Describe a schema in words."""
+    """Describe a JSON schema in words."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix(REFERENCE)
         return (TypePart(name, name),)
@@ -171,7 +169,7 @@ def _response(status: str, answer: JsonSchema) -> ResponseRow:
 
 
 def curl_of(method: str, path: str, operation: JsonSchema, document: JsonSchema) -> str:
-    """Write a call of the route, with its required parameters."""
+    """Write a curl command that calls the route with its required parameters."""
     required = [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query" and one.get("required")]
     query = "?" + "&".join(f"{name}={name.upper()}" for name in required) if required else ""
     lines = [f"curl -X {method} '{SERVER}{path.replace('{', '').replace('}', '')}{query}'"]
@@ -185,7 +183,7 @@ def curl_of(method: str, path: str, operation: JsonSchema, document: JsonSchema)
 
 
 def example_of(schema: JsonSchema, document: JsonSchema, name: str = "text") -> Any:
-    """Make a value of a schema: an object with its required fields, or with all if it requires none."""
+    """Build an example value of a schema. An object gets its required fields, or all of them if none is required."""
     if "$ref" in schema:
         return example_of(document["components"]["schemas"][schema["$ref"].removeprefix(REFERENCE)], document)
     if "anyOf" in schema:

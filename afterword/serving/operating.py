@@ -1,4 +1,4 @@
-"""Routes for operators: liveness, readiness, metrics."""
+"""Routes for operators: liveness, readiness and metrics."""
 
 import asyncio
 
@@ -16,13 +16,13 @@ router = APIRouter(tags=["operating"])
 
 @router.get("/livez")
 async def livez() -> dict[str, str]:
-    """Answer as long as the process does."""
+    """Answer 200 as long as the process is running."""
     return {"status": "ok"}
 
 
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Answer 200 once the server is warm and the database answers, else 503."""
+    """Answer 200 once the server is warmed up and the database answers, else 503."""
     services: Services = request.app.state.services
     if services.warming and not services.warming.done():
         return _unready("server", "is warming up")
@@ -40,6 +40,6 @@ def _unready(what: str, why: str) -> Response:
 
 @router.get("/metrics")
 async def show_metrics(request: Request) -> Response:
-    """Render the metrics of this process for Prometheus."""
+    """Return the metrics of this process for Prometheus."""
     services: Services = request.app.state.services
     return Response(services.metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

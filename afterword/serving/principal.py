@@ -1,4 +1,4 @@
-"""Principal of a request: who asks, by a key or a token; what they may see; and how often they may ask."""
+"""Who makes a request, what they may see, and how they are authenticated."""
 
 import hashlib
 import math
@@ -30,13 +30,13 @@ BEARER = HTTPBearer(
     auto_error=False, description="A key of `afterword keys create`, or a token of the identity provider."
 )
 PREFIX = "afw_"
-"""Marks a key for scanners of leaked secrets."""
+"""Lets secret scanners recognize a leaked key."""
 KEY_BYTES = 32
 CACHED_SECONDS = 2.0
-"""A revoked key is refused after this time at the latest."""
+"""A revoked key is refused within this time."""
 MOST_CACHED = 1000
 STREAMS_OF_A_KEY = 500
-"""Most event streams of a key that are open at a time, in one process."""
+"""Upper limit for the open event streams of a key in one process."""
 
 
 MOST_REMEMBERED = 10_000
@@ -44,24 +44,27 @@ MOST_REMEMBERED = 10_000
 
 @dataclass(frozen=True)
 class Principal:
-    """Holder of a key or a token: one tenant's, or all tenants' on a server without authentication."""
+    """The holder of a key or a token.
+
+    It belongs to one tenant, or to all tenants on a server without authentication.
+    """
 
     key_id: str
-    """Name of the key in logs; no secret."""
+    """The key's name in logs; not a secret."""
     scopes: Set[str]
     tenant_id: str | Anyone | None = ANYONE
-    """None: what has no tenant."""
+    """None for data without a tenant."""
     user_id: str | Anyone = ANYONE
 
     @property
     def owner(self) -> Owner:
-        """The owner that conversations and episodes must have."""
+        """The owner whose conversations and episodes the principal may see."""
         return Owner(self.user_id, self.tenant_id)
 
     def asserted(self, user_id: str | None, tenant_id: str | None) -> Owner:
-        """The owner that they must have, if the request names one itself: never more than the key's.
+        """Return the owner to read for, possibly narrowed by the request, but never wider than the key's.
 
-        Raises: NotPermitted for another than the key's.
+        Raises: NotPermitted if the request names an owner other than the key's.
         """
         return Owner(
             self.user_id if user_id is None else self.user(user_id),
@@ -72,43 +75,46 @@ class Principal:
         return scope in self.scopes or "admin" in self.scopes
 
     def user(self, asked: str | None) -> str:
-        """The user that is meant. Raises: NotPermitted for another than the key's, RequestInvalid for none."""
+        """Return the user to act for.
+
+        Raises: NotPermitted for another than the key's, RequestInvalid if there is none.
+        """
         if self.user_id is ANYONE:
             if not asked:
                 raise RequestInvalid(problems=[("user_id", "must name a user: the key is not bound to one")])
             return asked
         if asked not in (None, self.user_id):
-            raise NotPermitted(problem="the key is of another user")
+            raise NotPermitted(problem="the key belongs to another user")
         assert isinstance(self.user_id, str)  # noqa: S101 – ANYONE was handled
         return self.user_id
 
     def tenant(self, asked: str | None) -> str | None:
-        """The tenant that is meant. Raises: NotPermitted for another than the key's."""
+        """Return the tenant to act for. Raises: NotPermitted for another than the key's."""
         if self.tenant_id is ANYONE:
             return asked
         if asked not in (None, self.tenant_id):
-            raise NotPermitted(problem="the key is of another tenant")
+            raise NotPermitted(problem="the key belongs to another tenant")
         assert not isinstance(self.tenant_id, Anyone)  # noqa: S101 – ANYONE was handled
         return self.tenant_id
 
 
 class Authenticator(Protocol):
-    """Finds the principal of a bearer token."""
+    """Maps a bearer token to its principal."""
 
     async def principal(self, token: str | None) -> Principal:
-        """Raises: Unauthenticated, StoreUnavailable."""
+        """Return the token's principal. Raises: Unauthenticated, StoreUnavailable."""
         ...
 
 
 class Nobody:
-    """No authentication: whoever reaches the loopback address may do everything."""
+    """No authentication: anyone who can reach the loopback address may do everything."""
 
     async def principal(self, token: str | None) -> Principal:  # noqa: ARG002 – the signature is the protocol's
         return Principal("local", SCOPES)
 
 
 async def admit(request: Request, token: str | None, *scopes: Permission) -> Principal:
-    """Return the principal of a token that has one of the scopes, each only so often.
+    """Return the principal of a token that has one of the scopes, and enforce the rate limits.
 
     Raises: Unauthenticated, NotPermitted, TooManyRequests, StoreUnavailable.
     """
@@ -120,19 +126,22 @@ async def admit(request: Request, token: str | None, *scopes: Permission) -> Pri
         principal = await services.authenticator.principal(token)
     except Unauthenticated:
         services.rates.forget(token)
-        await services.rates.take(guesser)  # it has the same limit as a key, by its address
+        await services.rates.take(guesser)  # an address has the same limit as a key
         raise
     services.rates.remember(token)
     request.state.key_id = principal.key_id
     request.state.token = token
     await services.rates.take(f"key {principal.key_id}")
     if not any(map(principal.may, scopes)):
-        raise NotPermitted(problem=f"the key has no scope {' or '.join(scopes)}")
+        raise NotPermitted(problem=f"the key lacks the scope {' or '.join(scopes)}")
     return principal
 
 
 async def is_still_admitted(request: Request, principal: Principal) -> bool:
-    """Return whether the token of a request that goes on still has this principal; while that is not known, it has."""
+    """Return whether the token of a long-running request still has this principal.
+
+    If that is unknown, assume it does.
+    """
     services: Services = request.app.state.services
     try:
         return await services.authenticator.principal(request.state.token) == principal
@@ -143,7 +152,7 @@ async def is_still_admitted(request: Request, principal: Principal) -> bool:
 
 
 def requiring(*scopes: Permission) -> Any:
-    """Make the dependency that admits principals with one of the scopes."""
+    """Build the dependency that admits principals with one of the scopes."""
 
     async def admitted(
         request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
@@ -160,7 +169,7 @@ MayReadOrWrite = Annotated[Principal, requiring("read", "write")]
 
 
 def new_key(scopes: tuple[str, ...], tenant_id: str | None, user_id: str | None) -> tuple[str, ApiKey]:
-    """Make a key, and what is stored of it."""
+    """Generate a key, and the record to store for it."""
     key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
     now = utc_milliseconds(datetime.now(UTC))
     return key, ApiKey(key_digest(key), secrets.token_hex(4), scopes, tenant_id, user_id, now)
@@ -171,7 +180,10 @@ def key_digest(key: str) -> str:
 
 
 class KeyHolders:
-    """An Authenticator. It looks every key up by its digest, so that a wrong one differs in nothing from an unknown."""
+    """Authenticates API keys.
+
+    Every key is looked up by its digest, so a wrong key is handled just like an unknown one.
+    """
 
     def __init__(self, keys: ApiKeys, clock: Callable[[], float] = time.monotonic) -> None:
         self._keys = keys
@@ -197,19 +209,19 @@ class KeyHolders:
 
 
 def holder(key: ApiKey) -> Principal:
-    """The principal of a key."""
+    """Return the principal of a key."""
     user_id = ANYONE if key.user_id is None else key.user_id
     return Principal(key.key_id, frozenset(key.scopes), key.tenant_id, user_id)
 
 
 class Rates:
-    """Requests of the last minute, by name. `per_minute`: the most of one name; 0: any number."""
+    """Rate limits by name. `per_minute` is the limit for each name; 0 means unlimited."""
 
     def __init__(self, per_minute: int) -> None:
         self._limit = RateLimitItemPerMinute(per_minute) if per_minute else None
         self._counters = SlidingWindowCounterRateLimiter(MemoryStorage())
         self._valid: set[bytes] = set()
-        """Digests of tokens that were valid when they were last seen: these are no guesses."""
+        """Digests of tokens that were valid when last seen, so they are not guesses."""
 
     def knows(self, token: str | None) -> bool:
         return _digest(token) in self._valid
@@ -243,20 +255,20 @@ def _digest(token: str | None) -> bytes:
 
 
 class Streams:
-    """Open event streams, by name. `most`: of one name; 0: any number."""
+    """Counts open event streams by name. `most` is the limit for each name; 0 means unlimited."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: Counter[str] = Counter()
 
     def require_room(self, name: str) -> None:
-        """Raises: TooManyStreams."""
+        """Check that the name has room for another stream. Raises: TooManyStreams."""
         if 0 < self._most <= self._open[name]:
             raise TooManyStreams(limit=self._most)
 
     @contextmanager
     def counted(self, name: str) -> Iterator[None]:
-        """Count a stream for as long as it is open."""
+        """Count a stream while it is open."""
         self._open[name] += 1
         try:
             yield

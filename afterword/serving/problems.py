@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents, with our `error_type` and never with what was in a request."""
+"""Answers errors with RFC 9457 problem documents, which carry our `error_type` and never repeat the request."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,13 +22,13 @@ from afterword.streams.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
-"""Time after which a client may ask a server again that was away."""
+"""How long a client should wait before it retries an unavailable server."""
 MAX_PROBLEMS_NAMED = 20
 MAX_FAULTS_READ = 1000
-"""Faults of a body above which none is named: to read 800,000 unknown fields takes seconds and gigabytes."""
+"""Above this number of faults none is named: listing 800,000 unknown fields takes seconds and gigabytes."""
 
-FAILED = "it failed"
-"""Detail of an error that nobody foresaw."""
+FAILED = "unexpected error"
+"""Detail of an unexpected error."""
 
 log = structlog.get_logger(__name__)
 
@@ -46,17 +46,17 @@ class Unauthenticated(AfterwordError):
 
 
 class RequestInvalid(AfterwordError):
-    """the request cannot be taken: see `problems`"""
+    """the request is invalid: see `problems`"""
 
     problems: Sequence[tuple[str, str]]
-    """Field and what is wrong with it."""
+    """Pairs of a field and what is wrong with it."""
 
 
 class TooManyRequests(AfterwordError):
     """more than {limit} requests a minute"""
 
     retry_after: int
-    """Seconds."""
+    """Seconds to wait."""
 
 
 class TooManyStreams(AfterwordError):
@@ -64,7 +64,7 @@ class TooManyStreams(AfterwordError):
 
 
 class FieldProblem(BaseModel):
-    """One fault of a request."""
+    """One fault in a request."""
 
     field: str = Field(description="Place in the request, such as `body.messages.0.role`.")
     problem: str = Field(description="Fault, without the value.")
@@ -95,13 +95,13 @@ STATUS: tuple[tuple[type[AfterwordError], int], ...] = (
     (BrokerUnavailable, 503),
     (ConfigurationError, 503),
 )
-"""Status of an error; the first match applies, and 500 is any other's."""
+"""HTTP statuses of errors. The first match applies, and any other error is a 500."""
 AWAY = {
     StoreUnavailable: "a store cannot be reached",
     BrokerUnavailable: "Kafka cannot be reached",
-    ConfigurationError: "the server's configuration does not fit its servers",
+    ConfigurationError: "the server's configuration does not match its backends",
 }
-"""Detail of an error whose text names addresses: that is for the server's log."""
+"""Details that replace texts that would name addresses; those are only logged."""
 
 TITLES = {
     400: "Bad Request",
@@ -117,7 +117,7 @@ TITLES = {
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
-"""Names of statuses as RFC 9110 has them: those of Python's library differ by version."""
+"""Names of statuses in RFC 9110. Those of Python's library differ by version."""
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {
@@ -126,7 +126,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     }
     for status in (401, 403, 404, 413, 422, 429, 503)
 }
-"""Problems that any route may answer with, for the OpenAPI document."""
+"""Problems that any route may return, for the OpenAPI document."""
 
 
 def problem_response(
@@ -136,7 +136,6 @@ def problem_response(
     problems: Sequence[tuple[str, str]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """Build the answer."""
     body = ProblemDocument(
         type=f"urn:afterword:problem:{error_type}",
         title=TITLES.get(status, "Error"),
@@ -149,7 +148,7 @@ def problem_response(
 
 
 def problems_of(error: ValidationError | RequestValidationError, place: str = "") -> list[tuple[str, str]]:
-    """List the faults, without the values."""
+    """List the faults without the values."""
     if isinstance(error, ValidationError) and error.error_count() > MAX_FAULTS_READ:
         return [(place, f"has {error.error_count():,} faults, too many to name")]
     found = error.errors() if isinstance(error, RequestValidationError) else error.errors(include_input=False)
@@ -160,7 +159,7 @@ def problems_of(error: ValidationError | RequestValidationError, place: str = ""
 
 
 async def show_error(_: Request, error: Exception) -> Response:
-    """Answer with an error of ours."""
+    """Answer one of our errors."""
     assert isinstance(error, AfterwordError)  # noqa: S101 – registered for this class
     status, detail = explained(error)
     headers: dict[str, str] = {}
@@ -175,7 +174,10 @@ async def show_error(_: Request, error: Exception) -> Response:
 
 
 def explained(error: AfterwordError) -> tuple[int, str]:
-    """Status of an error, and what its client is told; what is not the client's fault is logged in full."""
+    """Return an error's status and the detail for the client.
+
+    Errors that are not the client's fault are logged in full.
+    """
     status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
     detail = next((text for kind, text in AWAY.items() if isinstance(error, kind)), str(error))
     if status >= 500:
@@ -184,14 +186,14 @@ def explained(error: AfterwordError) -> tuple[int, str]:
 
 
 async def show_invalid_request(request: Request, error: Exception) -> Response:
-    """Answer to parameters of a wrong type, out of bounds, unknown or missing."""
+    """Answer parameters that are of a wrong type, out of bounds, unknown or missing."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 – registered for this class
     invalid = RequestInvalid(problems=problems_of(error))
     return await show_error(request, invalid)
 
 
 async def show_refusal(_: Request, error: Exception) -> Response:
-    """Answer to what the framework refuses: an unknown path, a method, a body that is too large."""
+    """Answer what the framework refuses: an unknown path, a wrong method, or a body that is too large."""
     assert isinstance(error, HTTPException)  # noqa: S101 – registered for this class
     phrase = TITLES.get(error.status_code, "Error")
     error_type = phrase.lower().replace(" ", "_").replace("-", "_")
@@ -199,7 +201,7 @@ async def show_refusal(_: Request, error: Exception) -> Response:
 
 
 def fault_response() -> Response:
-    """Build the answer to an error that nobody foresaw."""
+    """Build the answer to an unexpected error."""
     return problem_response(500, "internal_server_error", FAILED)
 
 

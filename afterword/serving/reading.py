@@ -1,4 +1,4 @@
-"""Routes that read: conversations, their messages and episodes, context, and recall."""
+"""Routes that read conversations, their messages and episodes, context, and recall."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -40,63 +40,63 @@ router = APIRouter(prefix="/v1", tags=["memory"])
 
 
 class Parameters(BaseModel):
-    """Parameters of a request; unknown ones are refused."""
+    """Query parameters of a request; unknown ones are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class OwnedParameters(Parameters):
     tenant_id: PartyId | None = None
-    """Only what this tenant has; that of the key, where it is bound to one. Absent: what has no tenant."""
+    """The tenant. Defaults to the key's tenant if it is bound to one; otherwise absent means data without a tenant."""
     user_id: PartyId | None = None
     """The user; that of the key, where it is bound to one."""
 
 
 class ConversationsQuery(OwnedParameters):
     limit: int = Field(PAGE_CONVERSATIONS, ge=1, le=MOST_PAGE_CONVERSATIONS)
-    """Conversations on the page."""
+    """Maximum number of conversations on the page."""
     after: str | None = Field(None, max_length=2000)
     """`next_after` of the page before."""
 
 
 class ByAgent(Parameters):
     agent_id: PartyId | None = None
-    """Only this agent's part, where episodes are kept by agent."""
+    """Only this agent's part, if episodes are kept per agent."""
 
 
 class ByOwner(Parameters):
     user_id: PartyId | None = None
-    """Only if the conversation began with this user: otherwise 404."""
+    """Answer 404 unless the conversation began with this user."""
     tenant_id: PartyId | None = None
-    """Only if the conversation is of this tenant: otherwise 404."""
+    """Answer 404 unless the conversation belongs to this tenant."""
 
     def owner(self, principal: Principal) -> dict[str, Any]:
         return principal.asserted(self.user_id, self.tenant_id)._asdict()
 
 
 class ConversationQuery(ByAgent, ByOwner):
-    """One conversation, or an agent's part of it."""
+    """Parameters for one conversation, or an agent's part of it."""
 
 
 class ContextQuery(ByAgent, ByOwner):
     max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
-    """Most tokens of the context."""
+    """Upper limit for the context, in tokens."""
     keep_recent: int | None = Field(None, ge=0, le=MOST_RECENT)
-    """Number of last messages; absent: that of the trigger's preset."""
+    """Number of last messages to include; defaults to the trigger preset's."""
     form: Literal["messages", "text"] | None = None
-    """Form for a prompt that is added: `messages` fills `as_messages`, `text` fills `as_text`."""
+    """Adds a form for prompts: `messages` fills `as_messages`, `text` fills `as_text`."""
 
 
 class EpisodesQuery(ByAgent, ByOwner):
     limit: int = Field(PAGE_EPISODES, ge=1, le=MOST_PAGE_EPISODES)
-    """Episodes on the page."""
+    """Maximum number of episodes on the page."""
     before: int | None = Field(None, ge=1, le=2**53)
     """`next_before` of the page before: only smaller ordinals."""
 
 
 class MessagesQuery(ByAgent, ByOwner):
     limit: int = Field(PAGE_MESSAGES, ge=1, le=MOST_PAGE_MESSAGES)
-    """Messages on the page."""
+    """Maximum number of messages on the page."""
     before: str | None = Field(None, max_length=2000)
     """`next_before` of the page before."""
 
@@ -107,18 +107,19 @@ class MessageQuery(ByOwner):
 
 
 class RecallBody(Model):
-    """A search in the episodes of one user."""
+    """A search in one user's episodes."""
 
     model_config = ConfigDict(extra="forbid")
 
     query: Annotated[str, Field(min_length=1, max_length=10 * MOST_QUERY_CHARACTERS)]
-    """Text to search for, in any words; what is after the first 2,000 characters is ignored."""
+    """Text to search for, in any words. Only the first 2,000 characters are used."""
     user_id: PartyId | None = None
     """The user; that of the key, where it is bound to one."""
     tenant_id: PartyId | None = None
-    """The tenant; that of the key, where it is bound to one. Absent or null: episodes without a tenant."""
+    """The tenant. Defaults to the key's tenant if it is bound to one; otherwise null means episodes without a
+    tenant."""
     k: Annotated[int, Field(ge=1, le=MOST_HITS)] = 5
-    """Most hits."""
+    """Maximum number of hits."""
     agent_id: PartyId | None = None
     """Only episodes of this agent."""
     conversation_id: PartyId | None = None
@@ -128,35 +129,36 @@ class RecallBody(Model):
     ended_before: Time | None = None
     """Only episodes whose last message was sent before this time."""
     min_coverage: Annotated[float, Field(ge=0, le=1)] = MIN_COVERAGE
-    """Without a hit that covers so much of the query there are none: the user never talked about this."""
+    """Share of the query that the best hit must cover. If none does, there are no hits: the user never talked about
+    this."""
     min_score_ratio: Annotated[float, Field(ge=0, le=1)] = MIN_SCORE_RATIO
-    """Hits with a lower share of the best score are left out."""
+    """Hits whose share of the best score is lower are left out."""
     explain: bool = False
-    """Each hit has what its score is made of."""
+    """Include in each hit what its score is composed of."""
     form: Literal["text"] | None = None
     """`text` fills `as_text`, for a prompt."""
 
 
 class RecallAnswer(Model):
-    """Hits of a search, best first."""
+    """The hits of a search, best first."""
 
     hits: tuple[Recalled, ...]
-    """Hits, at most `k`; none if the user never talked about this."""
+    """At most `k` hits; none if the user never talked about this."""
     as_text: str | None = None
-    """What was said as one text for a model, fenced as data, or that nothing is known; with `form=text`."""
+    """With `form=text`: the hits as one text for a model, fenced as data, or a statement that nothing is known."""
 
 
 class EpisodeDocument(SummaryCreated):
-    """An episode in its last revision: its `summary.created`, and what it was made from."""
+    """The last revision of an episode: its `summary.created` and what it was made from."""
 
     fingerprint: str
     """Fingerprint of its `episode.closed`."""
     close_reason: CloseReason
-    """Reason why it was closed."""
+    """Why the episode was closed."""
     overlap_ids: tuple[str, ...]
-    """Ids of messages of the episode before that the LLM was also given."""
+    """Ids of messages of the previous episode that the LLM was also given."""
     revisions: tuple[Revision, ...]
-    """Its revisions, this one last, at most 20; of the others no text is kept."""
+    """Up to 20 revisions of the episode, this one last. Earlier revisions' texts are not kept."""
 
     @classmethod
     def of(cls, stored: StoredEpisode) -> "EpisodeDocument":
@@ -168,9 +170,9 @@ class EpisodesAnswer(Model):
     """Episodes, newest first."""
 
     episodes: tuple[EpisodeDocument, ...]
-    """Episodes of the page."""
+    """The episodes on the page."""
     next_before: int | None
-    """`before` of the next page; null when this is the last one."""
+    """`before` for the next page; null if this is the last page."""
 
     @classmethod
     def of(cls, page: EpisodePage) -> Self:
@@ -178,42 +180,44 @@ class EpisodesAnswer(Model):
 
 
 class ContextAnswer(Model):
-    """A conversation in few words: what an agent loads when it continues."""
+    """A condensed conversation, for an agent that continues it."""
 
     conversation_id: str
     """Id of the conversation."""
     title: str
     """Empty until the first episode is summarized."""
     rolling_summary: str
-    """Summary of the conversation; empty until then, too."""
+    """Summary of the conversation; empty until the first episode is summarized."""
     recent_summaries: tuple[str, ...]
-    """Short summaries of the episodes that are not in the rolling summary yet, oldest first."""
+    """Short summaries of the episodes that are not yet in the rolling summary, oldest first."""
     episode_count: int
     """Number of summarized episodes."""
     messages: tuple[MessageCreated, ...]
-    """Oldest first, verbatim except those in `shortened`."""
+    """Messages, oldest first and verbatim, except those in `shortened`."""
     shortened: tuple[str, ...]
     """Ids of messages that were too long and lost their middle."""
     omitted: int
-    """Messages that did not fit, of the last ones and of those in no summary yet."""
+    """Number of messages that did not fit, among the last ones and those not yet summarized."""
     tokens: int
-    """Tokens of all texts here."""
+    """Tokens in all texts of this answer."""
     tokens_full: int
-    """Tokens of all messages of the conversation."""
+    """Tokens in all messages of the conversation."""
     events: int
-    """The summary, as one, and the messages."""
+    """Number of messages, plus 1 for the summary."""
     events_full: int
-    """All messages of the conversation."""
+    """Number of messages in the conversation."""
     compression: float
     """1 − tokens / tokens_full."""
     events_compression: float
     """1 − events / events_full."""
     verbatim: bool
-    """The conversation's messages instead of its summaries, which would take more tokens."""
+    """Whether the conversation's messages are returned instead of summaries, because the summaries would take more
+    tokens."""
     as_messages: tuple[dict[str, str], ...] | None = None
-    """All of it as OpenAI's chat API takes it, with `form=messages`; summaries are in the first message, fenced."""
+    """With `form=messages`: everything in the format of OpenAI's chat API. The first message holds the summaries,
+    fenced."""
     as_text: str | None = None
-    """All of it as one text, with `form=text`; further lines of a message are indented."""
+    """With `form=text`: everything as one text. Further lines of a message are indented."""
 
     @classmethod
     def of(cls, context: Context, form: Literal["messages", "text"] | None = None) -> Self:
@@ -238,9 +242,10 @@ def _count(request: Request, number: int) -> None:
 async def list_conversations(
     request: Request, principal: MayRead, wanted: Annotated[ConversationsQuery, Query()]
 ) -> ConversationPage:
-    """List conversations that a user began, the one that was summarized last first.
+    """List the conversations that a user began, the most recently summarized first.
 
-    One appears with its first summary; where episodes are kept by agent, each agent's part by itself.
+    A conversation appears with its first summary. If episodes are kept per agent, each agent's part is listed
+    separately.
     """
     user_id, tenant_id = principal.user(wanted.user_id), principal.tenant(wanted.tenant_id)
     page = await _services(request).memory.conversations(
@@ -254,7 +259,7 @@ async def list_conversations(
 async def get_conversation(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ConversationQuery, Query()]
 ) -> ConversationDetails:
-    """Show title, counts and last activity of a conversation."""
+    """Show a conversation's title, counts and last activity."""
     found = await _services(request).memory.conversation(conversation_id, wanted.agent_id, **wanted.owner(principal))
     if found is None:
         raise NotFound(what="conversation")
@@ -266,7 +271,7 @@ async def get_conversation(
 async def get_context(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ContextQuery, Query()]
 ) -> ContextAnswer:
-    """Show what an agent loads: title, rolling summary, last messages, in at most `max_tokens` tokens."""
+    """Return what an agent needs to continue: title, rolling summary and last messages, within `max_tokens`."""
     found = await _services(request).memory.context(
         conversation_id, wanted.keep_recent, wanted.max_tokens, wanted.agent_id, **wanted.owner(principal)
     )
@@ -280,7 +285,7 @@ async def get_context(
 async def list_episodes(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[EpisodesQuery, Query()]
 ) -> EpisodesAnswer:
-    """List a conversation's episodes, newest first; none of a conversation that is unknown or somebody else's."""
+    """List a conversation's episodes, newest first. The list is empty if it is unknown or belongs to somebody else."""
     page = await _services(request).memory.episodes(
         conversation_id, wanted.limit, wanted.before, wanted.agent_id, **wanted.owner(principal)
     )
@@ -310,7 +315,7 @@ async def get_message(
     message_id: MessageId,
     wanted: Annotated[MessageQuery, Query()],
 ) -> MessageInContext:
-    """Show an archived message with those before and after it."""
+    """Show an archived message with the messages before and after it."""
     found = await _services(request).memory.message(
         conversation_id, message_id, wanted.neighbours, **wanted.owner(principal)
     )
@@ -324,7 +329,7 @@ async def get_message(
 async def get_episode(
     request: Request, principal: MayRead, episode_id: EpisodeId, wanted: Annotated[ByOwner, Query()]
 ) -> EpisodeDocument:
-    """Show an episode in its last revision, and which ones were before: of those the stores keep no text."""
+    """Show the last revision of an episode and list earlier ones, whose texts are not kept."""
     found = await _services(request).memory.episode(episode_id, **wanted.owner(principal))
     if found is None:
         raise NotFound(what="episode")
@@ -336,7 +341,7 @@ async def get_episode(
 async def search_episodes(
     request: Request, principal: MayRead, wanted: Annotated[RecallBody, body_of(RecallBody, SMALL_BYTES)]
 ) -> RecallAnswer:
-    """Search the episodes of one user, best first."""
+    """Search one user's episodes, best match first."""
     filters: dict[str, Any] = {name: getattr(wanted, name) for name in RECALL_FILTERS}
     hits = await _services(request).memory.recall(
         wanted.query, user_id=principal.user(wanted.user_id), tenant_id=principal.tenant(wanted.tenant_id), **filters

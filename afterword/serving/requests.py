@@ -17,24 +17,26 @@ from afterword.serving.problems import RequestInvalid, problems_of
 
 JSON = "application/json"
 BODY_SECONDS = 30.0
-"""Time in which the body of a request must have arrived."""
+"""The body of a request must arrive within this time."""
 SMALL_BYTES: Final = 64 * 1024
-"""Size up to which a body is parsed at once, and of the largest body of routes that take no texts of messages."""
+"""Bodies up to this size are parsed at once. It is also the limit for routes whose bodies carry no message texts."""
 MOST_VALUES: Final = 100_000
-"""Values in a body. Messages have a few each; 800,000 unknown fields would fit into 7 MB and take a second."""
+"""Upper limit for the values in a body. Messages have a few each, but 7 MB could hold 800,000 unknown fields and take a
+second to parse."""
 STRING_OR_COMMA: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)|,', re.DOTALL)
 PARSER: Final = ThreadPoolExecutor(1, "parser")
-"""Parses large bodies one after the other, so that the event loop has its turn in between."""
+"""Parses large bodies one at a time, so that the event loop gets its turn in between."""
 B = TypeVar("B", bound=BaseModel)
 MOST_CHARACTERS = 256
 MOST_EPISODE_ID_CHARACTERS = 2 * 3 * MOST_CHARACTERS + 24
-"""Characters of a conversation and an agent, each of them escaped, with an ordinal."""
+"""A conversation and an agent, each with every character escaped, plus an ordinal."""
 
 
 def body_of(model: type[B], most: int | None = None) -> Any:
-    """Make the dependency that reads a body of at most so many bytes; None: of the settings' number.
+    """Build the dependency that reads a body of at most `most` bytes, or of the configured maximum if None.
 
-    The framework would parse it first, and numbers in texts, lists and tuples would not be told apart any more.
+    It parses the bytes itself: the framework would decode them first, after which a number in a string, or a list and a
+    tuple, could no longer be told apart.
     """
 
     async def read(request: Request) -> B:
@@ -56,13 +58,13 @@ def _validated(model: type[B], given: bytes) -> B:
 
 
 async def read_json(request: Request, most: int | None = None) -> bytes:
-    """Read the body.
+    """Read a JSON body.
 
-    Raises: HTTPException 415 for another media type, 408 if it is slow, 413 if it is large; RequestInvalid if it has
-    too many values.
+    Raises: HTTPException 415 for another media type, 408 if it arrives too slowly, 413 if it is too large;
+    RequestInvalid if it has too many values.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != JSON:  # a form of another site cannot send it without asking
+    if media_type != JSON:  # a form on another site cannot send this type without a preflight request
         raise HTTPException(415)
     content = await read_body(request, most)
     if content.count(b",") >= MOST_VALUES and await asyncio.get_running_loop().run_in_executor(
@@ -73,15 +75,15 @@ async def read_json(request: Request, most: int | None = None) -> bytes:
 
 
 def has_too_many_values(content: bytes) -> bool:
-    """Count commas outside of strings, and stop at the first that is too many."""
+    """Count commas outside strings, stopping at the limit."""
     found = (match for match in STRING_OR_COMMA.finditer(content) if match[0] == b",")
     return next(islice(found, MOST_VALUES - 1, None), None) is not None
 
 
 async def read_body(request: Request, most: int | None = None) -> bytes:
-    """Read the body, of at most so many bytes; None: of the settings' number.
+    """Read a body of at most `most` bytes, or of the configured maximum if None.
 
-    Raises: HTTPException 413 for one that is too large, 408 for one that comes too slowly.
+    Raises: HTTPException 413 if it is too large, 408 if it arrives too slowly.
     """
     settings = request.app.state.services.settings.serve
     try:
@@ -92,7 +94,7 @@ async def read_body(request: Request, most: int | None = None) -> bytes:
 
 
 async def _bounded(request: Request, most: int) -> bytes:
-    """Read the body. Raises: HTTPException 413 before more than `most` bytes are held."""
+    """Read the body. Raises: HTTPException 413 before more than `most` bytes are in memory."""
     content = bytearray()
     if int(request.headers.get("content-length", "0")) > most:
         raise HTTPException(413)
@@ -104,18 +106,18 @@ async def _bounded(request: Request, most: int) -> bytes:
 
 
 def described_body(model: type[BaseModel]) -> dict[str, Any]:
-    """Describe a body for the OpenAPI document; `app.py` adds the schema of each of BODIES."""
+    """Describe a body for the OpenAPI document. `app.py` adds the schema of each model in BODIES."""
     BODIES[model.__name__] = model
     schema = {"$ref": f"#/components/schemas/{model.__name__}"}
     return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
 
 
 BODIES: dict[str, type[BaseModel]] = {}
-"""Models of bodies by name, filled when the routes are defined."""
+"""Models of bodies by name, collected as the routes are defined."""
 
 
 class EncodedPaths:
-    """Middleware that leaves paths as they came: servers decode them before routes are matched, `%2F` included."""
+    """Middleware that keeps paths encoded: servers would decode them, including `%2F`, before routes are matched."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -127,7 +129,7 @@ class EncodedPaths:
 
 
 def decoded(part: str) -> str:
-    """Decode one part of a path. Raises: ValueError for what is no UTF-8."""
+    """Decode one part of a path. Raises: ValueError if it is not UTF-8."""
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:

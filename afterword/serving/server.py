@@ -1,4 +1,4 @@
-"""Running the application: uvicorn, within limits that no client can stretch."""
+"""Runs the application in uvicorn, within limits that no client can exceed."""
 
 import asyncio
 import gc
@@ -19,27 +19,28 @@ from afterword.streams.settings import Settings
 
 KEEP_ALIVE_SECONDS = 5
 HEADER_SECONDS = 10.0
-"""Time in which the head of a request must have arrived, which uvicorn does not limit."""
+"""The head of a request must arrive within this time, which uvicorn does not limit."""
 UNREAD_MILLISECONDS = 30_000
 MOST_CONNECTIONS = 2000
-"""Open connections above which requests get 503."""
+"""Requests get 503 if more connections than this are open."""
 BACKLOG = 512
 SEND_BUFFER_BYTES = 128 * 1024
-"""Bytes of answers that the kernel keeps for a client that does not read; by itself it keeps megabytes for each."""
+"""Bytes that the kernel buffers for a client that does not read. By default it buffers megabytes per client."""
 
 log = structlog.get_logger(__name__)
 
 
 class BoundedHttp(H11Protocol):
-    """Closes a connection on which the head of a request does not arrive in time, or the rest of one that is answered:
-    the timer that uvicorn starts with an answer ends with the next byte.
+    """Closes a connection if the head of a request, or the rest of one already answered, does not arrive in time.
+
+    The timer that uvicorn starts with an answer ends with the next byte.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        # what is written to a client that does not read is given up, with its connection
+        # gives up on a client that does not read, and closes its connection
         listener = transport.get_extra_info("socket")
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MILLISECONDS)
         self._expect_head()
@@ -57,7 +58,7 @@ class BoundedHttp(H11Protocol):
 
     @property
     def _owes_us(self) -> bool:
-        """It is the client's turn: there is no request that is not answered yet."""
+        """Whether it is the client's turn, that is, no request is unanswered."""
         return self.conn.their_state is h11.IDLE or self.conn.our_state is h11.DONE
 
     def _expect_head(self) -> None:
@@ -75,7 +76,7 @@ class BoundedHttp(H11Protocol):
 
 
 class HttpServer(uvicorn.Server):
-    """Ends with SIGINT or SIGTERM, and then returns: uvicorn's own would end the process by the same signal."""
+    """Stops on SIGINT or SIGTERM and then returns. uvicorn's own server would end the process with the same signal."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -94,7 +95,7 @@ class HttpServer(uvicorn.Server):
 
 
 async def run_server(settings: Settings, started: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `started` gets the address. Raises: ConfigurationError, OSError."""
+    """Serve until SIGINT or SIGTERM. `started` is called with the address. Raises: ConfigurationError, OSError."""
     with _listening(settings) as listener:
         async with open_services(settings) as services:
             if services.warming:
@@ -107,7 +108,7 @@ async def run_server(settings: Settings, started: Callable[[str], None]) -> None
 
 
 def _spare_the_collector(_: "asyncio.Task[None]") -> None:
-    """Exempt what is loaded by now, some 200,000 objects: to look through it stops every request for 100 ms."""
+    """Exempt the 200,000 objects loaded so far from garbage collection, which would stop every request for 100 ms."""
     gc.collect()
     gc.freeze()
 

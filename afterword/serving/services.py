@@ -1,4 +1,4 @@
-"""Parts that the routes use, opened once for a process."""
+"""The services that the routes use, opened once per process."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 
 
 class RecordSender(Protocol):
-    """Sender of records: an Outbox."""
+    """Sends records, as an Outbox does."""
 
     async def send(self, records: Sequence[ProducerRecord]) -> list[WrittenAt]:
-        """Raises: BrokerUnavailable, TopicMissing."""
+        """Send the records. Raises: BrokerUnavailable, TopicMissing."""
         ...
 
 
 @dataclass(frozen=True)
 class Services:
-    """Parts of a running server, shared by all requests."""
+    """The parts of a running server, shared by all requests."""
 
     settings: Settings
     ping_database: Callable[[], Awaitable[None]]
-    """Raises: StoreUnavailable."""
+    """May raise StoreUnavailable."""
     usage: Callable[[UsageBy], Awaitable[list[UsageTotals]]]
-    """Raises: StoreUnavailable."""
+    """May raise StoreUnavailable."""
     memory: Memory
     authenticator: "Authenticator"
     rates: "Rates"
@@ -44,4 +44,4 @@ class Services:
     feed: Feed
     erasures: ErasureRunner
     warming: "asyncio.Task[None] | None" = None
-    """Task that has to end before the server is ready."""
+    """A task that must end before the server is ready."""

@@ -1,4 +1,4 @@
-"""Tokens of an identity provider (JWT): signature, issuer, audience and time are checked, then claims are read."""
+"""Verifies an identity provider's tokens (JWT): signature, issuer, audience and time, before any claim is used."""
 
 import asyncio
 import hashlib
@@ -25,14 +25,14 @@ ALGORITHMS = {
     "EC": frozenset({"ES256", "ES384", "ES512"}),
     "OKP": frozenset({"EdDSA"}),
 }
-"""Signatures by the kind of a key: asymmetric ones only, so that no public key is ever taken for a shared secret."""
+"""Signature algorithms by kind of key. All are asymmetric, so that a public key is never used as a shared secret."""
 REQUIRED = ["exp", "iss", "aud"]
 LEEWAY_SECONDS = 30
-"""Seconds by which a token may be from the future, because the issuer's clock is ahead. It ends when it says."""
+"""Tolerance for tokens from the future, because the issuer's clock may be ahead. Expiry is exact."""
 FRESH_SECONDS = 300.0
-"""Age from which the issuer's keys are read again."""
+"""The issuer's keys are read again once they are older than this."""
 RETRY_SECONDS = 10.0
-"""Least time between two reads, however many tokens name keys that are unknown."""
+"""Minimum time between two reads, however many tokens name unknown keys."""
 TIMEOUT_SECONDS = 5.0
 MOST_BYTES = 1_000_000
 MOST_ID_CHARACTERS = 256
@@ -45,7 +45,10 @@ class IssuerUnavailable(StoreUnavailable):
 
 
 class IssuerKeys:
-    """Public keys of the issuer by id, read when they are old or one is missing; old ones serve while it is away."""
+    """The issuer's public keys by id.
+
+    They are read again when they are old or one is missing, and kept while it is away.
+    """
 
     def __init__(self, url: str, tls: ssl.SSLContext, clock: Callable[[], float] = time.monotonic) -> None:
         self._url = url
@@ -56,9 +59,9 @@ class IssuerKeys:
         self._reading = asyncio.Lock()
 
     async def find(self, key_id: str | None) -> Mapping[str, Any] | None:
-        """Return the key as the issuer describes it. Raises: IssuerUnavailable, if none was ever read."""
+        """Return a key as described by the issuer. Raises: IssuerUnavailable, if keys were never read."""
         is_old = self._clock() - self._read_at > FRESH_SECONDS
-        # who has a known key waits for no read but its own
+        # a known key never waits for another token's read
         if key_id not in self._keys or (is_old and not self._reading.locked()):
             async with self._reading:
                 if self._clock() - self._tried_at > RETRY_SECONDS:
@@ -80,7 +83,7 @@ class IssuerKeys:
 
 
 async def _content(client: httpx.AsyncClient, url: str) -> bytes:
-    """Raises: HTTPError; TimeoutError; ValueError for an answer that is too large."""
+    """Fetch the key set. Raises: HTTPError; TimeoutError; ValueError for an answer that is too large."""
     content = bytearray()
     async with asyncio.timeout(TIMEOUT_SECONDS), client.stream("GET", url) as answer:
         answer.raise_for_status()
@@ -92,18 +95,18 @@ async def _content(client: httpx.AsyncClient, url: str) -> bytes:
 
 
 def keys_in(content: bytes) -> dict[str | None, Mapping[str, Any]]:
-    """Read a JWK set (RFC 7517): its asymmetric keys that are for signatures. Raises: ValueError."""
+    """Return the asymmetric signing keys in a JWK set (RFC 7517). Raises: ValueError."""
     found = orjson.loads(content)
     keys = found.get("keys") if isinstance(found, dict) else None
     if not isinstance(keys, list):
-        raise ValueError("no JWK set")
+        raise ValueError("not a JWK set")
     usable = [key for key in keys if isinstance(key, dict) and str(key.get("kty")) in ALGORITHMS]
     named = [key for key in usable if isinstance(key.get("kid"), str | None)]
     return {key.get("kid"): key for key in named if key.get("use") in (None, "sig")}
 
 
 class TokenHolders:
-    """An Authenticator. `settings`: with issuer, audience and JWKS address."""
+    """Authenticates tokens. `settings` names the issuer, the audience and the JWKS address."""
 
     def __init__(self, settings: Serve, keys: IssuerKeys) -> None:
         self._settings = settings
@@ -122,7 +125,7 @@ class TokenHolders:
             raise Unauthenticated from error
 
     def _verified(self, token: str, described: Mapping[str, Any], algorithm: Any) -> dict[str, Any]:
-        """Return the claims. Raises: PyJWTError, Unauthenticated."""
+        """Verify a token and return its claims. Raises: PyJWTError, Unauthenticated."""
         allowed = ALGORITHMS[described["kty"]]
         if algorithm not in allowed or described.get("alg") not in (None, algorithm):
             raise Unauthenticated
@@ -141,13 +144,13 @@ class TokenHolders:
 
 
 def token_holders(settings: Serve) -> TokenHolders:
-    """Build it; the first token makes it read the keys. Raises: ConfigurationError."""
+    """Build the authenticator. The first token makes it read the keys. Raises: ConfigurationError."""
     tls = trusting(settings.jwt_ca_file, variable(("serve", "jwt_ca_file")))
     return TokenHolders(settings, IssuerKeys(str(settings.jwt_jwks_url), tls))
 
 
 def holder_of(claims: Mapping[str, Any], settings: Serve) -> Principal:
-    """The principal of verified claims. Raises: Unauthenticated, if one that is asked for is missing."""
+    """Return the principal of verified claims. Raises: Unauthenticated if a required claim is missing."""
     user_id = _named(claims, settings.jwt_user_claim) if settings.jwt_user_claim else ANYONE
     tenant_id = _named(claims, settings.jwt_tenant_claim) if settings.jwt_tenant_claim else None
     given = claims.get(settings.jwt_scope_claim, "")

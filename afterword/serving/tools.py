@@ -1,7 +1,7 @@
-"""Tools of an agent: questions that a model may ask of the memory of one user, and their answers.
+"""An agent's tools: what a model may ask one user's memory, and the answers.
 
-Tenant and user are the principal's: no tool has an argument for them. Texts of conversations were written by anybody.
-They come back as data: in structured content, and quoted between fences in the text for the model.
+The principal determines tenant and user; no tool takes them as an argument. Texts in conversations may have been
+written by anyone. They are returned as data: in structured content, and fenced as quotations in the text for the model.
 """
 
 import inspect
@@ -58,13 +58,13 @@ class RecallArguments(Parameters):
     query: Annotated[str, Field(min_length=1, max_length=10 * MOST_QUERY_CHARACTERS)]
     """Text to search for, in any words."""
     k: int = Field(5, ge=1, le=MOST_HITS)
-    """Most hits."""
+    """Maximum number of hits."""
     since: Time | None = None
-    """Only episodes that began at this time or later; RFC 3339, with an offset."""
+    """Only episodes that began at this time or later; RFC 3339 with an offset."""
     until: Time | None = None
-    """Only episodes that ended before this time; RFC 3339, with an offset."""
+    """Only episodes that ended before this time; RFC 3339 with an offset."""
     min_coverage: float = Field(MIN_COVERAGE, ge=0, le=1)
-    """How much of the query a hit has to cover, or nothing is known."""
+    """Share of the query that a hit must cover; if none does, the answer is that nothing is known."""
 
 
 class MessageArguments(Parameters):
@@ -77,12 +77,12 @@ class MessageArguments(Parameters):
 class ContextArguments(Parameters):
     conversation_id: ConversationName
     max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
-    """Most tokens of the whole answer's text."""
+    """Upper limit for the text of the whole answer, in tokens."""
 
 
 class ConversationsArguments(Parameters):
     limit: int = Field(PAGE_CONVERSATIONS, ge=1, le=MOST_PAGE_CONVERSATIONS)
-    """Most conversations."""
+    """Maximum number of conversations."""
 
 
 class EpisodesArguments(Parameters):
@@ -118,7 +118,7 @@ class EpisodeHeading(Model):
 
     episode_id: str
     ordinal: int
-    """Position in its conversation: 1, 2, …"""
+    """Position in its conversation, starting with 1."""
     title: str
     short_summary: str
     message_count: int
@@ -131,17 +131,17 @@ class EpisodeHeadings(Model):
 
     episodes: tuple[EpisodeHeading, ...]
     next_before: int | None
-    """`before` of the next page; null when this is the last one."""
+    """`before` for the next page; null if this is the last page."""
 
 
 class ConversationFlushed(Model):
-    """A flush that Kafka has acknowledged."""
+    """A flush that Kafka acknowledged."""
 
     conversation_id: str
 
 
 class MessageChanged(Model):
-    """A change that Kafka has acknowledged."""
+    """A change that Kafka acknowledged."""
 
     conversation_id: str
     message_id: str
@@ -149,17 +149,17 @@ class MessageChanged(Model):
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """Result of a tool. `document`: for programs; `text`: for the model, with what was said between fences."""
+    """A tool's result. `document` is for programs; `text` is for the model, with quotations fenced."""
 
     document: object
     text: str
     count: int
-    """Things shown, for the access log."""
+    """Number of items shown, for the access log."""
 
 
 @dataclass(frozen=True)
 class Toolbox:
-    """The tools, in the hands of one principal."""
+    """The tools, acting for one principal."""
 
     memory: Memory
     outbox: RecordSender
@@ -170,10 +170,10 @@ class Toolbox:
         return self.principal.owner._asdict()
 
     async def recall(self, given: RecallArguments) -> ToolAnswer:
-        """Search what was said in earlier conversations with this user, best match first.
+        """Search earlier conversations with this user, best match first.
 
-        Use it whenever something may have been said before. `get_message` has what was said around a message of a hit,
-        and `get_episode` more about its episode.
+        Use it whenever something may have come up before. `get_message` returns the messages around a hit's message,
+        and `get_episode` returns more about its episode.
         """
         hits = await self.memory.recall(
             given.query,
@@ -187,7 +187,7 @@ class Toolbox:
         return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(chain.from_iterable(map(_hit_lines, hits))), len(hits))
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
-        """Load a conversation to continue it: its summary and its last messages, in at most `max_tokens` tokens."""
+        """Load a conversation to continue it: its summary and its last messages, within `max_tokens` tokens."""
         found = await self.memory.context(given.conversation_id, None, given.max_tokens, **self._owner)
         if found is None:
             raise NotFound(what="conversation")
@@ -196,7 +196,7 @@ class Toolbox:
         )
 
     async def get_message(self, given: MessageArguments) -> ToolAnswer:
-        """Read a message with those before and after it."""
+        """Read a message together with the messages before and after it."""
         found = await self.memory.message(given.conversation_id, given.message_id, given.neighbours, **self._owner)
         if found is None:
             raise NotFound(what="message")
@@ -205,7 +205,7 @@ class Toolbox:
         return ToolAnswer(found, quoted(lines), len(messages))
 
     async def list_conversations(self, given: ConversationsArguments) -> ToolAnswer:
-        """List this user's conversations, the one that was summarized last first."""
+        """List this user's conversations, the most recently summarized first."""
         user_id, tenant_id = self.principal.user(None), self.principal.tenant(None)
         page = await self.memory.conversations(user_id=user_id, tenant_id=tenant_id, limit=given.limit)
         lines = (
@@ -216,7 +216,7 @@ class Toolbox:
         return ToolAnswer(page, quoted(lines), len(page.conversations))
 
     async def list_episodes(self, given: EpisodesArguments) -> ToolAnswer:
-        """List the episodes of a conversation, newest first. An episode is a stretch of it about one subject."""
+        """List the episodes of a conversation, newest first. An episode is a section of it about one subject."""
         await require_own(self.memory, self.principal, {given.conversation_id})
         page = await self.memory.episodes(given.conversation_id, PAGE_EPISODES, given.before, **self._owner)
         headings = tuple(
@@ -225,13 +225,13 @@ class Toolbox:
         )
         lines = [_episode_line(h.episode_id, h.started_at, h.ended_at, h.title, h.short_summary) for h in headings]
         if page.next_before:
-            lines.append(f"(older ones: before = {page.next_before})")
+            lines.append(f"(for older episodes: before = {page.next_before})")
         return ToolAnswer(
             EpisodeHeadings(episodes=headings, next_before=page.next_before), quoted(lines), len(headings)
         )
 
     async def get_episode(self, given: EpisodeArguments) -> ToolAnswer:
-        """Show an episode: its title, its long summary, and when it was."""
+        """Show an episode: its title, its long summary, and when it took place."""
         found = await self.memory.episode(given.episode_id, **self._owner)
         if found is None:
             raise NotFound(what="episode")
@@ -240,9 +240,9 @@ class Toolbox:
         return ToolAnswer(one, quoted([line]), 1)
 
     async def remember(self, given: RememberArguments) -> ToolAnswer:
-        """Add a message to a conversation of this user, or begin one.
+        """Add a message to a conversation of this user, or start a new one.
 
-        It is in the conversation's context a moment later, and can be recalled once its episode is summarized.
+        It appears in the conversation's context after a moment, and can be recalled once its episode is summarized.
         """
         named = {"id": str(uuid.uuid4()), **given.model_dump()}
         message = owned_message(NewMessage.model_construct(**named), self.principal)
@@ -252,22 +252,22 @@ class Toolbox:
         return ToolAnswer(MessageChanged(conversation_id=given.conversation_id, message_id=message.id), text, 1)
 
     async def flush(self, given: FlushArguments) -> ToolAnswer:
-        """End the conversation's present episode, so that it is summarized now and can be recalled in a moment."""
+        """Close the conversation's current episode, so that it is summarized now and can be recalled shortly."""
         await require_own(self.memory, self.principal, {given.conversation_id})
         tenant_id = self.principal.tenant(None)
         await write_events(self.outbox, [ConversationFlush(conversation_id=given.conversation_id, tenant_id=tenant_id)])
         answer = ConversationFlushed(conversation_id=given.conversation_id)
-        return ToolAnswer(answer, "The flush is accepted; the summary is there in a moment.", 1)
+        return ToolAnswer(answer, "The flush was accepted. The summary will be ready in a moment.", 1)
 
     async def forget_message(self, given: ForgetArguments) -> ToolAnswer:
-        """Delete a message of this user for good: from the archive, its episode, the summaries and the search."""
+        """Permanently delete a message of this user from the archive, its episode, the summaries and the search."""
         await require_own(self.memory, self.principal, {given.conversation_id})
         tenant_id = self.principal.tenant(None)
         event = MessageDeleted(
             id=given.message_id, conversation_id=given.conversation_id, tenant_id=tenant_id, reason=None
         )
         await write_events(self.outbox, [event])
-        text = "The deletion is accepted; the message is gone in a moment."
+        text = "The deletion was accepted. The message will be gone in a moment."
         return ToolAnswer(MessageChanged(**given.model_dump()), text, 1)
 
 
@@ -276,7 +276,7 @@ G = TypeVar("G", bound=Parameters)
 
 @dataclass(frozen=True)
 class AgentTool(Generic[G]):
-    """A tool as it is offered. `call`: a method of Toolbox, whose docstring describes the tool to the model."""
+    """A tool as offered to a model. `call` is a method of Toolbox, and its docstring is the tool's description."""
 
     title: str
     call: Callable[[Toolbox, G], Awaitable[ToolAnswer]]
@@ -300,7 +300,7 @@ class AgentTool(Generic[G]):
         return inspect.getdoc(self.call) or ""
 
     def document(self, answer: ToolAnswer) -> Any:
-        """The answer as JSON; fields that have their default are left out, for a model has to read the others."""
+        """Return the answer as JSON, without fields that have their default, to keep it short for the model."""
         return self.answer.dump_python(answer.document, mode="json", exclude_defaults=True)
 
 
@@ -318,21 +318,21 @@ TOOLS: tuple[AgentTool[Any], ...] = (
 
 
 def agent_principal(principal: Principal, settings: Serve) -> Principal:
-    """The principal; where there is no authentication, of the user and the tenant in the settings."""
+    """Return the principal. Without authentication it is bound to the user and the tenant in the settings."""
     if settings.auth != "none":
         return principal
     return replace(principal, user_id=settings.mcp_user or ANYONE, tenant_id=settings.mcp_tenant or None)
 
 
 def tools_of(principal: Principal) -> list[AgentTool[Any]]:
-    """The tools that a principal may use."""
+    """Return the tools that a principal may use."""
     return [tool for tool in TOOLS if principal.may(tool.scope)]
 
 
 def require_user(principal: Principal) -> None:
-    """Raises: NotPermitted, if the principal may act for any user: then a model would choose one."""
+    """Check that the principal is bound to one user, or else a model could choose one. Raises: NotPermitted."""
     if principal.user_id is ANYONE:
-        problem = "an agent reads the memory of one user: bind its key to one, or set AFTERWORD_SERVE__MCP_USER"
+        problem = "an agent may only read one user's memory: bind its key to a user, or set AFTERWORD_SERVE__MCP_USER"
         raise NotPermitted(problem=problem)
 
 
@@ -342,10 +342,10 @@ async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -
     if tool is None:
         raise NotFound(what="tool")
     if not toolbox.principal.may(tool.scope):
-        raise NotPermitted(problem=f"the key has no scope {tool.scope}")
+        raise NotPermitted(problem=f"the key lacks the scope {tool.scope}")
     require_user(toolbox.principal)
     try:
-        fields = tool.arguments.model_fields  # null stands for a default
+        fields = tool.arguments.model_fields  # null means the default
         stated = {name: value for name, value in arguments.items() if value is not None or name not in fields}
         given = tool.arguments.model_validate_json(json.dumps(stated))
     except ValidationError as error:
@@ -354,7 +354,7 @@ async def call_tool(toolbox: Toolbox, name: str, arguments: Mapping[str, Any]) -
 
 
 def quoted(lines: Iterable[str]) -> str:
-    """Fence what was said, as data; say so if there is nothing."""
+    """Fence quotations as data, or say that there is nothing."""
     text = "\n".join(lines)
     if not text:
         return NOTHING_KNOWN
@@ -362,7 +362,7 @@ def quoted(lines: Iterable[str]) -> str:
 
 
 def said(text: str) -> str:
-    """A foreign text in a line of ours: no further line begins like one, and nothing in it is hidden."""
+    """Embed foreign text in one of our lines, so that no line of it passes for ours and nothing in it is hidden."""
     return indented(_visible(text))
 
 
@@ -371,7 +371,7 @@ def _visible(text: str) -> str:
 
 
 def id_shown(name: str) -> str:
-    """A foreign id in one line; the structured content has it as it is."""
+    """Return a foreign id on one line. The structured content has it unchanged."""
     return shown(cleaned(name))
 
 
@@ -381,7 +381,7 @@ def _episode_line(episode_id: str, started_at: datetime, ended_at: datetime, *te
 
 
 def _hit_lines(hit: Recalled) -> Iterator[str]:
-    """The hit as every model is shown it, and the ids that other tools take."""
+    """Format a hit as for every model, plus the ids that other tools accept."""
     yield from hit_lines(hit, _visible)
     ids = [f"episode {id_shown(hit.episode_id)}", *(f"message {id_shown(match.message_id)}" for match in hit.matches)]
     yield f"  ids: {', '.join(ids)}"

@@ -1,4 +1,4 @@
-"""Routes that write: each becomes a record of the topic `messages`, and is answered once Kafka has acknowledged it."""
+"""Routes that write. Each call becomes a record of the topic `messages`, and is answered once Kafka acknowledges it."""
 
 import asyncio
 from collections import Counter
@@ -34,64 +34,64 @@ from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.settings import Kafka
 
 SOURCE = "afterword/server"
-"""The CloudEvents source of what is written through the server."""
+"""CloudEvents source of records written through the server."""
 MOST_MESSAGES = 1000
 CONCURRENT_LOOKS = 16
 REASON_CHARACTERS = 1000
 
 router = APIRouter(prefix="/v1", tags=["changes"])
 ACKNOWLEDGE_SECONDS = 15.0
-"""Time for Kafka to acknowledge all records of a request; the client itself would go on for minutes."""
+"""How long Kafka may take to acknowledge all records of a request. The client itself would keep trying for minutes."""
 
 
 class NewMessage(MessageCreated):
-    """A message, as on the topic, except that an unknown field is refused."""
+    """A message as on the topic, except that unknown fields are rejected."""
 
     model_config = ConfigDict(extra="forbid")
 
     user_id: PartyId = ""
-    """User of the conversation, on assistant messages too; that of the key, where it is bound to one."""
+    """User of the conversation, also on assistant messages. Defaults to the key's user if it is bound to one."""
 
 
 class MessagesBody(Model):
-    """Messages to send; those of a conversation in their order."""
+    """The messages to send. Messages of one conversation keep their order."""
 
     model_config = ConfigDict(extra="forbid")
 
     messages: Annotated[tuple[NewMessage, ...], Field(min_length=1, max_length=MOST_MESSAGES, fail_fast=True)]
-    """1 to 1,000 messages; tenant and user that are absent are those of the key, where it is bound to them."""
+    """1 to 1,000 messages. Tenant and user default to those the key is bound to."""
 
 
 class ChangeBody(Model):
-    """Fields of a message that are replaced, of which at least one is given; absent ones stay as they are."""
+    """The fields of a message to replace, at least one. Absent fields are unchanged."""
 
     model_config = ConfigDict(extra="forbid")
 
     tenant_id: PartyId | None = None
-    """Tenant of the message; that of the key, where it is bound to one."""
+    """Tenant of the message. Defaults to the key's tenant if it is bound to one."""
     edited_at: Time | None = None
     """Time for people to read."""
     content: str | None = None
-    """The new text; null: it stays."""
+    """The new text; null leaves it unchanged."""
     metadata: dict[str, Any] | None = None
-    """Replaces all of the metadata; null: it stays."""
+    """Replaces the whole metadata; null leaves it unchanged."""
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
-    """The new sentiment; null, if it is given: unknown."""
+    """The new sentiment. An explicit null makes it unknown."""
     flows: TextList | None = None
     """Replaces the list; null: it stays."""
     tools: TextList | None = None
     """Replaces the list; null: it stays."""
     skip_summarization: bool | None = None
-    """`true`: the message leaves its episode and stays in the archive; `false` brings nothing back."""
+    """`true` removes the message from its episode but keeps it in the archive; `false` does not bring it back."""
 
 
 class FlushBody(Model):
-    """The part of a conversation that is to be closed."""
+    """Which pending messages of a conversation to close."""
 
     model_config = ConfigDict(extra="forbid")
 
     agent_id: PartyId | None = None
-    """Agent whose pending messages are flushed, where episodes are kept by agent; null: all agents."""
+    """If episodes are kept per agent, the agent whose pending messages to close; null for all agents."""
     tenant_id: PartyId | None = None
     """Tenant of the conversation; that of the key, where it is bound to one."""
     reason: Annotated[str, Field(max_length=REASON_CHARACTERS)] | None = None
@@ -106,19 +106,19 @@ class DeletionQuery(Parameters):
 
 
 class RecordPlace(Model):
-    """Place of a record on the topic."""
+    """A record's position on the topic."""
 
     partition: int
-    """Its partition."""
+    """The record's partition."""
     offset: int
-    """Its offset."""
+    """The record's offset."""
 
 
 class WrittenAnswer(Model):
-    """Places of the records that Kafka has acknowledged, in the order of the request."""
+    """Positions of the records that Kafka acknowledged, in the order of the request."""
 
     records: tuple[RecordPlace, ...]
-    """One for each event."""
+    """One position for each event."""
 
 
 @router.post("/messages", status_code=202, openapi_extra=described_body(MessagesBody))
@@ -127,8 +127,8 @@ async def send_messages(
 ) -> WrittenAnswer:
     """Send messages, and answer once Kafka has all of them.
 
-    After any other answer than 202 some may have been written: send all again, for one with the same id is a duplicate
-    and dropped.
+    After any answer other than 202, some of them may have been written. Send all of them again: a message with a known
+    id is dropped as a duplicate.
     """
     _require_repeatable(request, given.messages)
     messages = [owned_message(message, principal) for message in given.messages]
@@ -143,7 +143,7 @@ async def flush_conversation(
     conversation_id: ConversationId,
     given: Annotated[FlushBody, body_of(FlushBody, SMALL_BYTES)],
 ) -> WrittenAnswer:
-    """Close everything pending of a conversation now."""
+    """Close a conversation's pending messages now."""
     tenant_id = principal.tenant(given.tenant_id)
     await _require_own(request, principal, {conversation_id})
     event = ConversationFlush(
@@ -162,7 +162,7 @@ async def edit_message(
     message_id: MessageId,
     given: Annotated[ChangeBody, body_of(ChangeBody)],
 ) -> WrittenAnswer:
-    """Replace fields of a message, in the archive, its episode and its summary."""
+    """Replace fields of a message in the archive, its episode and its summary."""
     tenant_id = principal.tenant(given.tenant_id)
     await _require_own(request, principal, {conversation_id})
     ids = {"id": message_id, "conversation_id": conversation_id, "tenant_id": tenant_id}
@@ -182,7 +182,7 @@ async def delete_message(
     message_id: MessageId,
     wanted: Annotated[DeletionQuery, Query()],
 ) -> WrittenAnswer:
-    """Take a message out of archive, episode, summary and index."""
+    """Delete a message from the archive, its episode, its summary and the index."""
     tenant_id = principal.tenant(wanted.tenant_id)
     await _require_own(request, principal, {conversation_id})
     event = MessageDeleted(id=message_id, conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
@@ -193,7 +193,7 @@ async def delete_message(
 async def delete_conversation(
     request: Request, principal: MayWrite, conversation_id: ConversationId, wanted: Annotated[DeletionQuery, Query()]
 ) -> WrittenAnswer:
-    """Take all messages of a conversation so far out of everything."""
+    """Delete all messages of a conversation so far, from everywhere."""
     tenant_id = principal.tenant(wanted.tenant_id)
     await _require_own(request, principal, {conversation_id})
     event = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
@@ -201,7 +201,7 @@ async def delete_conversation(
 
 
 def _require_repeatable(request: Request, messages: Sequence[NewMessage]) -> None:
-    """Check that all of a batch is recognized when it comes again, though others wrote as much in between.
+    """Check that a whole batch would be recognized when sent again, even if others wrote as much in between.
 
     Raises: RequestInvalid.
     """
@@ -209,12 +209,12 @@ def _require_repeatable(request: Request, messages: Sequence[NewMessage]) -> Non
     most = max(1, services.settings.episodes.dedupe_window // 2)
     [(_, number)] = Counter(message.conversation_id for message in messages).most_common(1)
     if number > most:
-        problem = f"has {number:,} messages of one conversation; {most:,} at most, or they could not be sent again"
+        problem = f"has {number:,} messages of one conversation; at most {most:,} can be recognized if sent again"
         raise RequestInvalid(problems=[("body.messages", problem)])
 
 
 def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
-    """The message with tenant and user of the key. Raises: NotPermitted for another's."""
+    """Return the message with the key's tenant and user. Raises: NotPermitted if it names others."""
     named: dict[str, Any] = {}
     if principal.tenant_id is not ANYONE:
         named["tenant_id"] = principal.tenant(message.tenant_id)
@@ -233,9 +233,10 @@ async def _require_own(
 
 
 async def require_own(memory: Memory, principal: Principal, conversation_ids: Iterable[Id], new: bool = False) -> None:
-    """Check that conversations are the principal's. Raises: NotFound for somebody else's, and StoreUnavailable.
+    """Check that conversations belong to the principal. Raises: NotFound for somebody else's, and StoreUnavailable.
 
-    One that nobody knows may be about to come: with `new`, or for a key that every user of the tenant may use.
+    An unknown conversation passes with `new`, or for a key that is not bound to a user, because it may be about to
+    start.
     """
     owner = principal.owner
     if owner.tenant_id is ANYONE and owner.user_id is ANYONE:
@@ -261,13 +262,13 @@ async def _write(request: Request, events: Sequence[InputEvent]) -> WrittenAnswe
 
 
 async def write_events(outbox: RecordSender, events: Sequence[InputEvent]) -> WrittenAnswer:
-    """Send what the topic takes. Raises: RequestInvalid, BrokerUnavailable, TopicMissing."""
+    """Send the events. Raises: RequestInvalid, BrokerUnavailable, TopicMissing."""
     written = await outbox.send(_records(events, datetime.now(UTC)))
     return WrittenAnswer(records=tuple(RecordPlace(partition=one.partition, offset=one.offset) for one in written))
 
 
 def _records(events: Sequence[InputEvent], now: datetime) -> list[ProducerRecord]:
-    """Build the records, and decode each as a worker will, so that none is answered with 202 and then a dead letter.
+    """Build the records, and decode each as a worker will, so that a 202 is never followed by a dead letter.
 
     Raises: RequestInvalid.
     """
@@ -284,9 +285,10 @@ def _records(events: Sequence[InputEvent], now: datetime) -> list[ProducerRecord
 
 
 class Outbox:
-    """Sends records to the topic `messages`; to be closed.
+    """Sends records to the topic `messages`. It must be closed.
 
-    `make`: builds a producer that is not connected yet. `seconds`: for the acknowledgement of all records of a request.
+    `make` builds a producer that is not yet connected. `seconds` limits the wait for acknowledgement of a request's
+    records.
     """
 
     def __init__(self, kafka: Kafka, make: Callable[[], Producer], seconds: float = ACKNOWLEDGE_SECONDS) -> None:
@@ -298,10 +300,10 @@ class Outbox:
         self._producer: Producer | None = None
 
     async def send(self, records: Sequence[ProducerRecord]) -> list[WrittenAt]:
-        """Return when all are acknowledged, with their places.
+        """Send the records, and return their positions once all are acknowledged.
 
-        Raises: TopicMissing; BrokerUnavailable, also when there is no answer in time: some may be written later then,
-        and a repeated message is dropped as a duplicate.
+        Raises: TopicMissing; BrokerUnavailable, also if there is no answer in time. In that case some records may still
+        be written later, and a repeated message is dropped as a duplicate.
         """
         try:
             async with asyncio.timeout(self._seconds):
@@ -311,12 +313,12 @@ class Outbox:
             raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem=problem) from None
 
     async def open(self) -> Producer:
-        """Connect, unless it is connected. Raises: BrokerUnavailable, TopicMissing."""
+        """Return the producer, connecting it first if necessary. Raises: BrokerUnavailable, TopicMissing."""
         async with self._opening:
             if self._producer is None:
                 self._producer = await self._running.enter_async_context(self._make())
         return self._producer
 
     async def close(self) -> None:
-        """Wait for every acknowledgement, then disconnect."""
+        """Wait for all acknowledgements, then disconnect."""
         await self._running.aclose()

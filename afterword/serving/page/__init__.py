@@ -1,1 +1,1 @@
-"""The page of `afterword serve`, for people. Each screen has its routes in a file."""
+"""The web page of `afterword serve`. Each screen has its routes in a file."""

@@ -1,4 +1,4 @@
-"""The router of the page: all of its screens, and the files that they load."""
+"""The router of the page: all screens, and the static files they load."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @router.get("/static/{version}/{name}")
 async def send_static_file(version: str, name: str) -> FileResponse:
-    """Send a file of the page; its version is in the path, so browsers keep it."""
+    """Send a static file. Its version is in the path, so browsers may cache it."""
     path = FILES.get(name)
     if path is None or version != static_version():
         raise HTTPException(404)

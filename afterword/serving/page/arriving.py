@@ -1,6 +1,7 @@
-"""Conversations by their last message, also before any summary: the end of the topic names them, the archive has them.
+"""Lists conversations by their last message, even before any summary.
 
-The archive's text is shown, never the record's: it is redacted, edited and deleted as it has to be.
+The end of the topic names the conversations, and their text comes from the archive. A record's own text is never shown,
+because only the archive's is redacted, edited and deleted as required.
 """
 
 import asyncio
@@ -25,24 +26,24 @@ from afterword.streams.log_reader import batches, open_log
 from afterword.streams.settings import Kafka
 
 SHOWN = 12
-"""Conversations of the first page."""
+"""Number of conversations on the first page."""
 MOST_SHOWN = 96
 RECORDS_A_CONVERSATION = 10
-"""Records of each partition that are read for each conversation that is wanted."""
+"""How many records of each partition are read for each conversation wanted."""
 READ_SECONDS = 10.0
 FRESH_SECONDS = 2.0
-"""Age up to which a reading serves other visitors, too."""
+"""A result up to this old is shared with other visitors."""
 AT_A_TIME = 6
-"""Conversations that are looked up in the stores at once."""
+"""Number of conversations looked up in the stores at once."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 class RecentQuery(Parameters):
     count: int = Field(SHOWN, ge=1, le=MOST_SHOWN)
-    """Conversations to show."""
+    """Number of conversations to show."""
     live: bool = False
-    """The list renews itself, and has no further pages."""
+    """Whether the list refreshes itself and has no further pages."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class RecentConversation:
 
 
 class RecentMessages:
-    """Reads the end of the topic of messages, for all visitors together."""
+    """Reads the end of the messages topic, once for all visitors."""
 
     def __init__(self, kafka: Kafka, clock: Callable[[], float] = time.monotonic) -> None:
         self._kafka = kafka
@@ -63,7 +64,7 @@ class RecentMessages:
         self._found: dict[int, tuple[float, list[str]]] = {}
 
     async def conversations(self, count: int) -> list[str]:
-        """Ids of conversations, the one with the last message first. Raises: BrokerUnavailable, KafkaError."""
+        """Return conversation ids, most recent message first. Raises: BrokerUnavailable, KafkaError."""
         async with self._reading:
             read_at, ids = self._found.get(count, (0.0, []))
             if not read_at or self._clock() - read_at >= FRESH_SECONDS:
@@ -76,7 +77,7 @@ class RecentMessages:
             return ids
 
     async def _read(self, records: int) -> list[str]:
-        """The conversations of the last records of each partition."""
+        """Find the conversations in the last records of each partition."""
         last: dict[str, int] = {}
         async with (
             open_log(self._kafka) as reading,
@@ -94,7 +95,7 @@ class RecentMessages:
                         continue
                     if isinstance(event, MessageCreated):
                         last[event.conversation_id] = max(record.timestamp, last.get(event.conversation_id, 0))
-                await asyncio.sleep(0)  # others have their turn of the event loop
+                await asyncio.sleep(0)  # let others use the event loop
         return sorted(last, key=lambda name: -last[name])
 
 
@@ -114,7 +115,7 @@ async def show_recent_conversations(
 
 
 async def _seen(memory: Memory, principal: Principal, ids: Sequence[str], count: int) -> list[RecentConversation]:
-    """The first of these that the visitor may see and of which the archive has a message."""
+    """Return the first of these that the visitor may see and that have a message in the archive."""
     found: list[RecentConversation] = []
     for start in range(0, len(ids), AT_A_TIME):
         page = await asyncio.gather(*[_looked_up(memory, principal, name) for name in ids[start : start + AT_A_TIME]])

@@ -1,4 +1,4 @@
-"""Edits, deletions and erasures on the page: forms, and behind them the same functions as the API has."""
+"""Edits, deletions and erasures on the page: forms that call the API's own functions."""
 
 from typing import Annotated, Any
 
@@ -67,7 +67,7 @@ async def remove_message(
 async def close_pending(
     request: Request, principal: WritingVisitor, wanted: Annotated[WholeQuery, Query()], _: Submitted
 ) -> RedirectResponse:
-    """Close the episode that is open."""
+    """Close the open episode."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     await flush_conversation(
         request, principal, wanted.id, FlushBody(agent_id=wanted.agent_id, tenant_id=details.tenant_id)
@@ -79,7 +79,7 @@ async def close_pending(
 async def remove_conversation(
     request: Request, principal: WritingVisitor, wanted: Annotated[WholeQuery, Query()], _: Submitted
 ) -> RedirectResponse:
-    """Delete a conversation so far, of all agents."""
+    """Delete the conversation so far, for all agents."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     await delete_conversation(request, principal, wanted.id, DeletionQuery(tenant_id=details.tenant_id, reason=None))
     return RedirectResponse("/conversations", 303)
@@ -97,14 +97,14 @@ class ErasureQuery(Parameters):
 
 @router.get("/erasures")
 async def show_erasure_form(request: Request, principal: ErasingVisitor) -> HTMLResponse:
-    """Show the forms: for a new erasure, and for the id of another."""
+    """Show two forms: one for a new erasure, one to look up another by its id."""
     given: dict[str, Any] = {"user_id": "", "tenant_id": ""}
     return html_page(request, "erasures.html", principal, **given, **choices(principal))
 
 
 @router.post("/erasures")
 async def ask_for_erasure(request: Request, principal: ErasingVisitor, fields: Submitted) -> RedirectResponse:
-    """Ask for an erasure, and show it."""
+    """Request an erasure, and show it."""
     names = ("user_id", "tenant_id", "conversation_id", "asked_by")
     try:
         body = ErasureBody.model_validate({name: _given(fields, name) for name in names})
@@ -115,7 +115,7 @@ async def ask_for_erasure(request: Request, principal: ErasingVisitor, fields: S
 
 
 def _given(fields: FormFields, name: str) -> str | None:
-    """Return the value of a field; None for an empty one, and one that the form does not have."""
+    """Return the value of a field; None if it is empty or missing from the form."""
     return (field(fields, name) if name in fields else "") or None
 
 
@@ -123,7 +123,7 @@ def _given(fields: FormFields, name: str) -> str | None:
 async def watch_erasure(
     request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
 ) -> HTMLResponse:
-    """Show an erasure; its state renews itself until it is done."""
+    """Show an erasure. Its state refreshes itself until it is done."""
     found = await show_erasure(request, principal, wanted.id)
     return html_page(request, "erasure.html", principal, erasure=found)
 
@@ -132,7 +132,7 @@ async def watch_erasure(
 async def show_erasure_state(
     request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
 ) -> HTMLResponse:
-    """Show the part that changes."""
+    """Show the refreshing part of an erasure."""
     found = await show_erasure(request, principal, wanted.id)
     return html_page(request, "erasure_state.html", principal, erasure=found)
 
@@ -141,7 +141,7 @@ async def show_erasure_state(
 async def send_receipt(
     request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
 ) -> Response:
-    """Send the receipt as a file, which `afterword erase verify` reads."""
+    """Send the receipt as a file that `afterword erase verify` can read."""
     found: ErasureAnswer = await show_erasure(request, principal, wanted.id)
     if found.receipt is None:
         raise NotFound(what="receipt")

@@ -1,4 +1,4 @@
-"""Conversations: the list of a user's, and one with its messages beside what was made of them."""
+"""Conversation screens: a user's list, and one conversation with its messages beside what was made of them."""
 
 import hashlib
 from collections.abc import AsyncGenerator, Sequence
@@ -29,7 +29,7 @@ from afterword.streams.stores.episodes import StoredEpisode
 
 MESSAGES_ON_PAGE = 50
 LEAST_BUDGET, MOST_BUDGET = 50, 8000
-"""Tokens at the ends of the slider."""
+"""The slider's range, in tokens."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -43,11 +43,11 @@ class ListQuery(Parameters):
 class ConversationQuery(ByAgent):
     id: Id
     sent: bool = False
-    """A change was sent a moment ago."""
+    """Whether a change was just sent."""
     before: str | None = Field(None, max_length=2000)
     episodes_before: int | None = Field(None, ge=1, le=2**53)
     version: str | None = Field(None, max_length=64)
-    """Version of the part that the page shows."""
+    """Version of the part that the page is showing."""
 
 
 class ShownContextQuery(ByAgent):
@@ -62,7 +62,7 @@ class MessageQuery(ByAgent):
 
 @dataclass(frozen=True)
 class EpisodeCard:
-    """An episode, and its summaries with marks."""
+    """An episode and its summaries, with marks."""
 
     stored: StoredEpisode
     short_summary: Markup
@@ -71,7 +71,7 @@ class EpisodeCard:
 
 @dataclass
 class MessageRun:
-    """Messages in a row that are of one episode, or of none. `card`: beside the first run of its episode."""
+    """Consecutive messages of one episode, or of none. `card` is shown beside the first run of its episode."""
 
     ordinal: int | None
     card: EpisodeCard | None = None
@@ -79,7 +79,7 @@ class MessageRun:
 
 
 def runs_of(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode]) -> list[MessageRun]:
-    """Group messages, oldest first, by the episodes that they are in."""
+    """Group messages, given oldest first, by the episodes they belong to."""
     of = {message_id: episode for episode in episodes for message_id in episode.summary.message_ids}
     cards = _cards(messages, episodes)
     runs: list[MessageRun] = []
@@ -109,7 +109,7 @@ def _cards(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode]
 async def show_conversations(
     request: Request, principal: ReadingVisitor, wanted: Annotated[ListQuery, Query()]
 ) -> HTMLResponse:
-    """List a user's conversations; a visitor who is not bound to one names it."""
+    """List a user's conversations. A visitor whose key is not bound to a user must name one."""
     user_id = wanted.user_id or (None if principal.user_id is ANYONE else principal.user_id)
     tenant_id = principal.tenant(wanted.tenant_id or None)
     page = None
@@ -121,7 +121,7 @@ async def show_conversations(
 
 
 def choices(principal: Principal) -> dict[str, bool]:
-    """Tell which owner a visitor may choose."""
+    """Return which parts of the owner a visitor may choose."""
     return {"any_user": principal.user_id is ANYONE, "any_tenant": principal.tenant_id is ANYONE}
 
 
@@ -141,7 +141,7 @@ async def show_conversation(
 async def show_thread(
     request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
 ) -> Response:
-    """Show messages and episodes; 204, which leaves the page as it is, if it shows them already."""
+    """Show messages and episodes, or answer 204 if the page already shows them."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     thread = await _thread(request, principal, details, wanted)
     version = _version(thread)
@@ -158,12 +158,12 @@ def _version(thread: str) -> str:
 async def _thread(
     request: Request, principal: Principal, details: ConversationDetails, wanted: ConversationQuery
 ) -> str:
-    """Render the messages of the page and the episodes that they are in."""
+    """Render the page's messages and the episodes they belong to."""
     memory, owner = _services(request).memory, principal.owner._asdict()
     messages = await memory.messages(wanted.id, MESSAGES_ON_PAGE, wanted.before, wanted.agent_id, **owner)
     if messages is None:
         raise NotFound(what="conversation")
-    # each message is in one episode at most, so these are enough
+    # each message is in at most one episode, so these are enough
     episodes = await memory.episodes(wanted.id, MESSAGES_ON_PAGE + 1, wanted.episodes_before, wanted.agent_id, **owner)
     runs = runs_of(messages.messages[::-1], episodes.episodes)
     request.state.count = len(messages.messages)
@@ -182,7 +182,7 @@ async def _thread(
 async def stream_conversation(
     request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
 ) -> EventStream:
-    """Tell a conversation's page that there is something new. Raises: NotFound, BrokerUnavailable."""
+    """Tell a conversation's page that something changed. Raises: NotFound, BrokerUnavailable."""
     await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     feed = _services(request).feed
     feed.require_running()
@@ -207,7 +207,7 @@ async def _changes(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSen
 async def show_context(
     request: Request, principal: ReadingVisitor, wanted: Annotated[ShownContextQuery, Query()]
 ) -> HTMLResponse:
-    """Show what an agent would load with this many tokens."""
+    """Show what an agent would load within this many tokens."""
     memory = _services(request).memory
     context = await memory.context(
         wanted.id, max_tokens=wanted.max_tokens, agent_id=wanted.agent_id, **principal.owner._asdict()

@@ -1,4 +1,4 @@
-"""Search screen: recall, with the words that were found marked."""
+"""The search screen: recall, with the matching words marked."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,20 +40,20 @@ class ShownHit:
     hit: Recalled
     summary: Markup
     said: list[tuple[Match, Markup]]
-    """The messages that match, each with its text."""
+    """The matching messages, each with its text."""
     scores: list[tuple[str, float]]
-    """Label and value of what the score is made of."""
+    """Labels and values of the score's components."""
 
 
 def _seal(request: Request) -> Seal:
-    """What people look for is in no address and no log. Every server of the same MongoDB opens what another sealed."""
+    """Keep what people search for out of addresses and logs. Any server with the same MongoDB can open the seal."""
     services: Services = request.app.state.services
     return Seal(services.settings.mongo.uri, seconds=None)
 
 
 class SearchQuery(Parameters):
     s: str | None = Field(None, max_length=20_000)
-    """A search that was sealed."""
+    """A sealed search."""
 
 
 @router.get("/search")
@@ -74,7 +74,7 @@ async def show_search(
 
 @router.post("/search")
 async def search(request: Request, principal: ReadingVisitor, fields: Submitted) -> RedirectResponse:
-    """Lead to the address of a search, which can be kept and gone back to."""
+    """Redirect to the address of the search, so that it can be bookmarked and revisited."""
     asked = {"query": field(fields, "query", MOST_QUERY_CHARACTERS).strip()}
     if principal.user_id is ANYONE:
         asked["user_id"] = principal.user(field(fields, "user_id", 256))
@@ -90,7 +90,7 @@ async def _found(
     hits = await services.memory.recall(
         query, k=HITS, user_id=principal.user(user_id), tenant_id=principal.tenant(tenant_id), explain=True
     )
-    # in a thread: to stem each word computes, up to half a second for long texts
+    # in a thread, because stemming long texts takes up to half a second
     return await asyncio.to_thread(_marked, query, hits)
 
 

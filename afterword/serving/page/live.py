@@ -1,4 +1,4 @@
-"""Live screen: episodes as they close, summaries as they arrive, and for operators how far the workers are behind."""
+"""The live screen: episodes as they close, summaries as they arrive, and the workers' lag for operators."""
 
 import asyncio
 import time
@@ -36,18 +36,18 @@ from afterword.streams.summarizer.summary import EXTRACTIVE
 TICK_SECONDS = 1.0
 HISTORY_TICKS = 60
 SHOWN_AT_ONCE = 40
-"""Events of one tick that are shown; all are counted."""
+"""Number of events shown per tick. All of them are counted."""
 RECENT_RECORDS = 200
-"""Records of each partition that are counted for a visitor at first."""
+"""Number of past records per partition that are counted when a visitor arrives."""
 COUNTED_HOURS = 24
 RECENT_SECONDS = 8.0
 LAG_SECONDS = 4.0
-"""Age at which the lag is read anew."""
+"""The lag is read again once it is this old."""
 OLDEST_SECONDS = 60.0
-"""Age of a reading up to which its difference from the next one is a rate."""
+"""A rate is computed between two readings that are at most this far apart."""
 READ_SECONDS = 10.0
 MOST_COUNTED = 5000
-"""Records of a dead-letter topic that are counted one by one."""
+"""Dead letters are counted one by one up to this many records."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 log = structlog.get_logger(__name__)
@@ -55,15 +55,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class LiveView:
-    """Events of a visitor since the last tick, and how many there were in each tick before."""
+    """A visitor's events since the last tick, and the number of events in each earlier tick."""
 
     waiting: deque[Published] = field(default_factory=lambda: deque(maxlen=SHOWN_AT_ONCE))
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ALL, 0))
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*ALL, "fallback", "extractive"), 0))
     usage: Usage = field(default_factory=Usage)
-    """Tokens and seconds of the LLM, of all summaries that were asked for."""
+    """Tokens and seconds that the LLM used for all summaries."""
     asked: int = 0
-    """Summaries for which an LLM was asked."""
+    """Number of summaries for which an LLM was called."""
     history: dict[str, deque[int]] = field(
         default_factory=lambda: {kind: deque([0] * HISTORY_TICKS, HISTORY_TICKS) for kind in ALL}
     )
@@ -74,7 +74,7 @@ class LiveView:
         self.count([event])
 
     def count(self, events: Iterable[Published]) -> None:
-        """Add to the totals what is not shown as new."""
+        """Add events to the totals without showing them as new."""
         for event in events:
             self.totals[event.kind] += 1
             if event.kind == SUMMARY_CREATED:
@@ -89,7 +89,7 @@ class LiveView:
         self.asked += bool(usage.prompt_tokens)
 
     def tick(self) -> list[Published]:
-        """End a tick; return its events, oldest first."""
+        """End the tick and return its events, oldest first."""
         for kind, count in self.counts.items():
             self.history[kind].append(count)
             self.counts[kind] = 0
@@ -98,7 +98,7 @@ class LiveView:
         return shown
 
     def tiles(self) -> list[dict[str, Any]]:
-        """Describe the counters and their sparklines."""
+        """Return the counters and their sparklines."""
         return [_tile(label, self.totals[kind], self.history[kind]) for kind, label in LABELS.items()]
 
 
@@ -115,20 +115,20 @@ def _tile(label: str, total: int, history: Sequence[int]) -> dict[str, Any]:
 
 
 def sparkline(numbers: Sequence[int]) -> str:
-    """Points of an SVG polyline, 60 wide and 20 high."""
+    """Return the points of an SVG polyline that is 60 wide and 20 high."""
     highest, steps = max(1, *numbers), max(1, len(numbers) - 1)
     return " ".join(f"{60 * at / steps:.1f},{19 - 18 * number / highest:.1f}" for at, number in enumerate(numbers))
 
 
 @router.get("/")
 async def show_live(request: Request, principal: ReadingVisitor) -> HTMLResponse:
-    """Show the screen; its events come by `/live/events`."""
+    """Show the screen. Its events come from `/live/events`."""
     return html_page(request, "live.html", principal, counted=RECENT_RECORDS)
 
 
 @router.get("/live/events")
 async def stream_live(request: Request, principal: ReadingVisitor) -> EventStream:
-    """Stream parts of the screen: the last events, then each tick's. Raises: BrokerUnavailable."""
+    """Stream parts of the screen: the latest events, then those of each tick. Raises: BrokerUnavailable."""
     services: Services = request.app.state.services
     services.feed.require_running()
     wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
@@ -168,7 +168,7 @@ async def _pump(events: AsyncGenerator[Published | Reached, None], view: LiveVie
 
 
 async def recent_events(feed: Feed, wanted: StreamFilter) -> list[Published]:
-    """List a visitor's last events, oldest first; none while they cannot be read in time."""
+    """List a visitor's latest events, oldest first. The list is empty if they cannot be read in time."""
     try:
         async with asyncio.timeout(RECENT_SECONDS):
             found = await feed.recent(wanted, RECENT_RECORDS)
@@ -179,33 +179,33 @@ async def recent_events(feed: Feed, wanted: StreamFilter) -> list[Published]:
 
 
 def happened_at(event: dict[str, Any]) -> str:
-    """Time of an event, as RFC 3339 in UTC."""
+    """Return the time of an event, as RFC 3339 in UTC."""
     return str(event.get("created_at") or event.get("deleted_at") or event["closed_at"])
 
 
 def _entries(events: Sequence[Published]) -> str:
-    """Render events, the newest first."""
+    """Render events, newest first."""
     shown = [{"kind": event.kind, **orjson.loads(event.data)} for event in reversed(events)]
     return fragment("live_entries.html", events=[{**event, "at": happened_at(event)} for event in shown])
 
 
 @dataclass(frozen=True)
 class WorkerLags:
-    """Records that the workers have not taken yet, and what was rejected."""
+    """How many records the workers have yet to process, and how many were rejected."""
 
     segmenter: int
     archiver: int
     summarizer: int
     messages: int
-    """End offsets of the messages' partitions, together."""
+    """Sum of the end offsets of the messages topic's partitions."""
     messages_per_second: float | None
-    """None at the first reading, and after a pause."""
+    """None at the first reading and after a pause."""
     dead_letters: int | None
-    """Dead letters that were neither replayed nor discarded; None: there are too many records to count."""
+    """Dead letters that were neither replayed nor discarded; None if there are too many records to count."""
 
 
 class LagReader:
-    """Reads the lag, at most once in LAG_SECONDS for all visitors together."""
+    """Reads the lag at most once per LAG_SECONDS for all visitors together."""
 
     def __init__(self, kafka: Kafka, clock: Callable[[], float] = time.monotonic) -> None:
         self._kafka = kafka
@@ -216,7 +216,7 @@ class LagReader:
         self._counted: tuple[dict[Any, int], int | None] = {}, 0
 
     async def read(self) -> WorkerLags:
-        """Return the lag of this moment, or of a moment ago. Raises: BrokerUnavailable, KafkaError, TopicMissing."""
+        """Return the lag, which may be LAG_SECONDS old. Raises: BrokerUnavailable, KafkaError, TopicMissing."""
         async with self._reading:
             if self._last is None or self._clock() - self._at >= LAG_SECONDS:
                 try:
@@ -245,7 +245,7 @@ class LagReader:
             )
 
     async def _dead_letters(self, reading: Log) -> int | None:
-        """Count them, if there are new records since the last time."""
+        """Count dead letters again if there are new records."""
         topics = queue_topics(self._kafka)
         async with reading.reader(*topics, isolation_level="read_committed") as consumer:
             assigned = list(consumer.assignment())
@@ -260,6 +260,6 @@ class LagReader:
 
 @router.get("/live/lag")
 async def show_lag(request: Request, principal: OperatingVisitor) -> HTMLResponse:
-    """Show how far the workers are behind."""
+    """Show how far behind the workers are."""
     reader: LagReader = request.app.state.lag_reader
     return html_page(request, "live_lag.html", principal, lags=await reader.read())

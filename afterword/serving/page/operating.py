@@ -1,4 +1,4 @@
-"""Screens for operators: health, and dead letters, which can be looked at, replayed and discarded."""
+"""Screens for operators: health, and dead letters to inspect, replay or discard."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -25,7 +25,7 @@ from afterword.version import running_version
 
 LISTED = 200
 SHOWN_BYTES = 64 * 2**10
-"""Bytes of a value that are shown; the command line has all of it."""
+"""How much of a value is shown. The command line shows all of it."""
 WORK_SECONDS = 25.0
 ACTIONS: dict[str, Action] = {"replay": "replayed", "discard": "discarded"}
 
@@ -36,13 +36,13 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @router.get("/health")
 async def show_health(request: Request, principal: ReadingVisitor) -> HTMLResponse:
-    """Show the screen; its state comes by itself, again and again."""
+    """Show the screen. Its state refreshes itself."""
     return html_page(request, "health.html", principal, version=running_version())
 
 
 @router.get("/health/state")
 async def show_state(request: Request, principal: ReadingVisitor) -> HTMLResponse:
-    """Show whether the database and the stream of events answer."""
+    """Show whether the database and Kafka answer."""
     services: Services = request.app.state.services
     try:
         async with asyncio.timeout(READY_SECONDS):
@@ -65,8 +65,8 @@ async def show_usage(request: Request, principal: OperatingVisitor, by: UsageBy 
 
 @router.post("/health/checks")
 async def run_checks(request: Request, principal: OperatingVisitor, _: Submitted) -> HTMLResponse:
-    """Run the checks, which ask every server, and the LLM."""
-    from afterword.checks import check_all  # imports the engine, which only this needs
+    """Run the checks, which contact every server and the LLM."""
+    from afterword.checks import check_all  # imports the engine, which nothing else here needs
 
     services: Services = request.app.state.services
     return html_page(request, "health_checks.html", principal, results=await check_all(services.settings))
@@ -74,7 +74,7 @@ async def run_checks(request: Request, principal: OperatingVisitor, _: Submitted
 
 class LettersQuery(Parameters):
     done: Literal["replayed", "discarded"] | None = None
-    """Outcome of the form that was sent."""
+    """Outcome of the submitted form."""
     count: int = Field(0, ge=0)
 
 
@@ -84,7 +84,7 @@ class LetterQuery(Parameters):
 
 @dataclass(frozen=True)
 class ChosenLetters:
-    """Selects dead letters by their addresses."""
+    """Selects dead letters by address."""
 
     addresses: frozenset[str]
 
@@ -96,7 +96,7 @@ class ChosenLetters:
 async def show_dead_letters(
     request: Request, principal: OperatingVisitor, wanted: Annotated[LettersQuery, Query()]
 ) -> HTMLResponse:
-    """List dead letters that were neither replayed nor discarded: the first ones."""
+    """List the first dead letters that were neither replayed nor discarded."""
     kafka = _kafka(request)
     letters = await _in_time(kafka, _listed(kafka))
     request.state.count = len(letters)
@@ -125,7 +125,7 @@ async def _listed(kafka: Kafka) -> list[DeadLetter]:
 async def show_dead_letter(
     request: Request, principal: OperatingVisitor, wanted: Annotated[LetterQuery, Query()]
 ) -> HTMLResponse:
-    """Show one: why it was rejected, its headers, and the beginning of its value."""
+    """Show a dead letter: why it was rejected, its headers, and the beginning of its value."""
     kafka = _kafka(request)
     letter = await _in_time(kafka, _letter(kafka, wanted.address))
     value = letter.value or b""
@@ -148,7 +148,7 @@ async def _letter(kafka: Kafka, address: str) -> DeadLetter:
 
 @router.post("/dead-letters")
 async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Submitted) -> RedirectResponse:
-    """Replay or discard those that are chosen, each once."""
+    """Replay or discard the selected dead letters, each once."""
     action = ACTIONS.get(field(fields, "action"))
     addresses = frozenset(fields.get("address", ()))
     if action is None:
@@ -159,7 +159,6 @@ async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Su
 
 
 async def _resolved(kafka: Kafka, addresses: frozenset[str], action: Action) -> int:
-    """Return how many were resolved."""
     topics = {address.rsplit("/", 2)[0] for address in addresses}
     async with open_queue(kafka) as queue:
         chosen = ChosenLetters(addresses)
@@ -168,7 +167,7 @@ async def _resolved(kafka: Kafka, addresses: frozenset[str], action: Action) -> 
 
 
 async def _in_time(kafka: Kafka, work: Awaitable[T]) -> T:
-    """Raises: BrokerUnavailable after WORK_SECONDS."""
+    """Limit work to WORK_SECONDS. Raises: BrokerUnavailable."""
     try:
         async with asyncio.timeout(WORK_SECONDS):
             return await work

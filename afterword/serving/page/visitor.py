@@ -1,4 +1,4 @@
-"""Visitors of the page: a sealed key that a cookie carries, and forms that only our own pages can send."""
+"""The page's visitors: a cookie carries their sealed key, and only our own pages can send forms."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ from afterword.streams.settings import is_loopback
 COOKIE = "afterword_session"
 SESSION_SECONDS = 12 * 3600
 TOKEN = re.compile(r"[A-Za-z0-9._~-]{1,2900}")
-"""Keys and tokens that fit into a cookie, sealed."""
+"""Keys and tokens short enough to fit into a cookie when sealed."""
 MOST_FIELDS = 1000
 MOST_KEY_BYTES = 10_000
 FORM = "application/x-www-form-urlencoded"
@@ -33,9 +33,10 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 class Seal:
-    """Seals what a browser keeps, such as keys in cookies: who gets hold of one has no key, and it ends in time.
+    """Seals data that a browser keeps, such as keys in cookies. A stolen cookie reveals no key, and it expires.
 
-    `secret`: None for a random one, with which visitors sign in again after a restart. `seconds`: None is for ever.
+    If `secret` is None it is random, and visitors must sign in again after a restart. If `seconds` is None, a seal
+    never expires.
     """
 
     def __init__(self, secret: SecretStr | None, seconds: int | None = SESSION_SECONDS) -> None:
@@ -47,7 +48,7 @@ class Seal:
         return self._fernet.encrypt(token.encode()).decode()
 
     def opened(self, cookie: str | None) -> str | None:
-        """Return what was sealed; None for what this did not seal, or too long ago."""
+        """Return what was sealed; None if this did not seal it, or did so too long ago."""
         try:
             return self._fernet.decrypt((cookie or "").encode(), self._seconds).decode()
         except InvalidToken:
@@ -55,7 +56,7 @@ class Seal:
 
 
 def visiting(scope: Permission, operating: bool = False) -> Any:
-    """Make the dependency that admits visitors with the scope; `operating`: only those who operate all of it."""
+    """Build the dependency that admits visitors with the scope, or with `operating` only operators."""
 
     async def admitted(request: Request) -> Principal:
         principal = await admit(request, _seal(request).opened(request.cookies.get(COOKIE)), scope)
@@ -78,26 +79,26 @@ OperatingVisitor = Annotated[Principal, visiting("read", operating=True)]
 
 
 async def submitted(request: Request) -> FormFields:
-    """Read a form that one of our pages has sent."""
+    """Read a form sent by one of our pages."""
     return await _form(request)
 
 
 async def submitted_key(request: Request) -> FormFields:
-    """Read the form of somebody whom nobody knows yet: it is small."""
+    """Read a form from an unauthenticated visitor, with a small size limit."""
     return await _form(request, MOST_KEY_BYTES)
 
 
 async def _form(request: Request, most: int | None = None) -> FormFields:
-    """Raises: NotPermitted for another site's, RequestInvalid."""
+    """Read a form. Raises: NotPermitted if another site sent it, RequestInvalid."""
     if not from_our_page(request):
-        raise NotPermitted(problem="the form is of another site")
+        raise NotPermitted(problem="the form was sent by another site")
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
         raise RequestInvalid(problems=[("body", "must be a form")])
     content = await read_body(request, most)
     try:
         pairs = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
     except ValueError:
-        raise RequestInvalid(problems=[("body", "must be a form in UTF-8, of few fields")]) from None
+        raise RequestInvalid(problems=[("body", "must be a form in UTF-8 with few fields")]) from None
     fields: FormFields = {}
     for name, value in pairs:
         fields.setdefault(name, []).append(value.replace("\r\n", "\n"))
@@ -108,7 +109,7 @@ Submitted = Annotated[FormFields, Depends(submitted)]
 
 
 def from_our_page(request: Request) -> bool:
-    """Tell by what browsers say of a request's origin. One that says nothing of it is no browser's."""
+    """Return whether the Origin header is this site's. A request without one does not come from a browser."""
     try:
         origin = urlsplit(request.headers.get("origin", ""))
     except ValueError:
@@ -117,16 +118,16 @@ def from_our_page(request: Request) -> bool:
 
 
 def field(fields: FormFields, name: str, most: int | None = None) -> str:
-    """Return the only value of a field. Raises: RequestInvalid."""
+    """Return a field's only value. Raises: RequestInvalid."""
     values = fields.get(name, [])
     if len(values) != 1 or (most is not None and len(values[0]) > most):
-        raise RequestInvalid(problems=[(name, "must be given once, and not be too long")])
+        raise RequestInvalid(problems=[(name, "must be given exactly once and not be too long")])
     return values[0]
 
 
 @router.get(SIGN_IN)
 async def show_sign_in(request: Request) -> Response:
-    """Show the form; without authentication there is none."""
+    """Show the sign-in form, or redirect if authentication is off."""
     services: Services = request.app.state.services
     if services.settings.serve.auth == "none":
         return RedirectResponse("/", 303)
@@ -135,7 +136,7 @@ async def show_sign_in(request: Request) -> Response:
 
 @router.post(SIGN_IN)
 async def sign_in(request: Request, fields: Annotated[FormFields, Depends(submitted_key)]) -> Response:
-    """Put the sealed key in a cookie that no script can read and no other site can send."""
+    """Put the sealed key into a cookie that no script can read and no other site can send."""
     token = field(fields, "key").strip()
     try:
         principal = await admit(request, token if TOKEN.fullmatch(token) else None, "read", "erase")
@@ -150,7 +151,7 @@ async def sign_in(request: Request, fields: Annotated[FormFields, Depends(submit
 
 @router.post("/sign-out")
 async def sign_out(_: Annotated[FormFields, Depends(submitted_key)]) -> RedirectResponse:
-    """Forget the key."""
+    """Delete the cookie."""
     answer = RedirectResponse(SIGN_IN, 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer

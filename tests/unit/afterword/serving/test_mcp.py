@@ -326,7 +326,7 @@ async def test_errors_name_nothing_internal(mode: str) -> None:
                 assert (error_of(answer), "internal" in text_of(answer)) == ("store_unavailable", False)
             served.remembered.episodes.conversation = broken  # type: ignore[method-assign, assignment]  # as above
             for client in (http, streams):
-                with pytest.raises(MCPError, match="it failed") as raised:
+                with pytest.raises(MCPError, match="unexpected error") as raised:
                     await client.call_tool("get_context", CALLS["get_context"])
                 assert "secret-7" not in str(raised.value)
 
