@@ -1,4 +1,4 @@
-"""Templates of the page. Whatever is shown is foreign: it is escaped, and its control characters are made visible."""
+"""Renders the page's templates. All content is foreign: it is escaped, and control characters are made visible."""
 
 import hashlib
 import re
@@ -37,19 +37,19 @@ from afterword.streams.text.visible import many, printable, shown
 STATIC = Path(__file__).parent / "static"
 SIGN_IN = "/sign-in"
 HEADERS = {
-    # `no-referrer` would take the origin from our own forms, and this is what they are checked by
+    # `no-referrer` would strip the origin from our own forms, which are checked by it
     "Referrer-Policy": "same-origin",
 }
 SHOWN_CHARACTERS = 4000
-"""Characters of a text that are shown at first."""
+"""How much of a text is shown at first."""
 TAGS = set(
     "p br strong em s code pre blockquote ul ol li h1 h2 h3 h4 h5 h6 hr table thead tbody tr th td a".split()  # noqa: SIM905 – easier to read
 )
 ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
 SCHEMES = {"http", "https", "mailto"}
-"""What of a message's Markdown is shown: nothing that loads anything, and no attribute that does something."""
+"""Markdown in messages is limited to these: nothing that loads content, and no active attributes."""
 TONES = 6
-"""Colours of episodes, which take turns."""
+"""Number of colours that episodes cycle through."""
 ERRORS = (AfterwordError, RequestValidationError, HTTPException, KafkaError)
 REASONS: Mapping[RevisionReason | None, str] = {
     "edited": "a message was edited",
@@ -57,7 +57,7 @@ REASONS: Mapping[RevisionReason | None, str] = {
     "redone": "redone on request",
     None: "written again",
 }
-"""Words for the reason of a revision."""
+"""Reasons for a revision, in words."""
 CLOSED: Mapping[CloseReason, str] = {
     "trigger": "ended after enough messages",
     "topic_shift": "ended when the topic changed",
@@ -67,7 +67,7 @@ CLOSED: Mapping[CloseReason, str] = {
 }
 """Words for the reason why an episode was closed."""
 MESSAGES = {
-    403: "Your key does not permit this.",
+    403: "Your key does not allow this.",
     404: "This does not exist, or your key gives no access to it.",
     408: "The request took too long to arrive.",
     413: "The request is too large.",
@@ -77,26 +77,26 @@ MESSAGES = {
 FIGURE = re.compile(r"\d{1,40}(?:[.,:/-]\d{1,40}){0,8}")
 WORD = re.compile(r"\w{1,100}")
 READ_CHARACTERS = 100_000
-"""Characters of a message in which figures are looked for."""
+"""How much of a message is searched for figures."""
 MARKED_CHARACTERS = 4000
-"""Characters of a text in which words are marked."""
+"""How much of a text has matching words marked."""
 
 FindWords = Callable[[str], list[tuple[int, int]]]
-"""Finds where a text has words: first character, and the one after the last."""
+"""Finds words in a text. Returns the start and end of each."""
 
 _Span = tuple[int, int, str, str]
-"""Start, end, and HTML before and after."""
+"""Start and end, and the HTML before and after."""
 
 
 def visible_text(value: object) -> object:
-    """Make control characters, and those that hide or reverse text, visible in what a template shows."""
+    """Make control characters, and characters that hide or reverse text, visible in what a template shows."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     return printable(value.replace("\r\n", "\n"))
 
 
 def link(path: str, **ids: object) -> Markup:
-    """Make an address of the page; None is left out. Ids are parameters, for a path cannot hold `..`."""
+    """Build an address of the page, without ids that are None. Ids are parameters because a path cannot hold `..`."""
     given: dict[str, Any] = {name: value for name, value in ids.items() if value is not None}
     return Markup.escape(f"{path}?{urlencode(given, errors='replace')}" if given else path)
 
@@ -106,9 +106,9 @@ def cut_off(text: str, most: int = SHOWN_CHARACTERS) -> str:
 
 
 def rendered(text: str) -> Markup:
-    """Render the Markdown of a message, without pictures and with links to sites and mailboxes alone.
+    """Render a message's Markdown, without images and with links only to websites and mailboxes.
 
-    A longer text than is shown at first stays as it is: to render it would hold up other requests.
+    Text beyond what is shown at first is left as it is: rendering it would delay other requests.
     """
     if len(text) > SHOWN_CHARACTERS + 1:
         return Markup('<pre class="code">{}</pre>').format(visible_text(text))
@@ -122,13 +122,13 @@ def _rendered(text: str) -> Markup:
 
 @cache
 def _markdown() -> MarkdownIt:
-    """Make the renderer: HTML in a message stays text, and a line break is one."""
+    """Build the renderer. HTML in a message remains text, and a line break is kept."""
     made = MarkdownIt("commonmark", {"html": False, "breaks": True})
     return made.enable(["table", "strikethrough"]).disable("image")
 
 
 def anchor(message_id: str) -> str:
-    """Make the id of a message's element: any text can be a message's own id."""
+    """Return the id of a message's HTML element. A message's own id may be any text."""
     return "m-" + hashlib.blake2b(message_id.encode(errors="replace"), digest_size=6).hexdigest()
 
 
@@ -141,7 +141,7 @@ def percent(share: float | None) -> str:
 
 
 def revised(summary: SummaryCreated | Revision) -> str:
-    """Say why there is this revision of an episode."""
+    """Say why an episode has this revision."""
     return "first summary" if summary.revision == 1 else REASONS[summary.reason]
 
 
@@ -152,7 +152,7 @@ def words(name: str) -> str:
 
 @cache
 def static_version() -> str:
-    """Hash all static files: their addresses change with them."""
+    """Hash all static files, so that their addresses change with them."""
     contents = hashlib.sha256()
     for path in sorted(STATIC.iterdir()):
         contents.update(path.read_bytes())
@@ -184,7 +184,6 @@ def templates() -> Environment:
 
 
 def fragment(template: str, **values: Any) -> str:
-    """Render a part of a page."""
     return templates().get_template(template).render(**values)
 
 
@@ -203,9 +202,9 @@ def html_page(
 
 
 def is_operator(principal: Principal) -> bool:
-    """Tell whether the principal sees what has no tenant: dead letters, lag, checks.
+    """Return whether the principal may see what belongs to no tenant: dead letters, lag and checks.
 
-    Those hold records of everybody, so a key that is bound to a tenant or a user is not enough, whatever its scopes.
+    These contain everybody's records, so a key that is bound to a tenant or a user is not enough, whatever its scopes.
     """
     unbound = principal.tenant_id in (ANYONE, None) and principal.user_id is ANYONE
     return principal.may("admin") and unbound
@@ -216,7 +215,7 @@ def from_htmx(request: Request) -> bool:
 
 
 class PageRoute(APIRoute):
-    """Route whose errors are pages, too."""
+    """A route that shows its errors as pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -231,7 +230,10 @@ class PageRoute(APIRoute):
 
 
 def error_page(request: Request, error: Exception) -> Response:
-    """Show an error, without its text where that may name servers; one of servers that are away recovers by itself."""
+    """Show an error, without its text if that may name servers.
+
+    The page retries by itself if a server is unavailable.
+    """
     if isinstance(error, Unauthenticated):
         return _to_sign_in(request)
     status = status_of(error)
@@ -249,7 +251,7 @@ def error_page(request: Request, error: Exception) -> Response:
 
 
 def status_of(error: Exception) -> int:
-    """Find the status of one of ERRORS."""
+    """Return the HTTP status of one of ERRORS."""
     match error:
         case HTTPException():
             return error.status_code
@@ -268,7 +270,7 @@ def _to_sign_in(request: Request) -> Response:
 
 
 def figures_in(messages: Iterable[MessageCreated]) -> dict[str, str]:
-    """Map each figure in these messages to the anchor of the first message that has it."""
+    """Map each figure in these messages to the anchor of the first message that contains it."""
     found: dict[str, str] = {}
     for message in messages:
         place = anchor(message.id)
@@ -278,7 +280,7 @@ def figures_in(messages: Iterable[MessageCreated]) -> dict[str, str]:
 
 
 def with_evidence(text: str, unsupported: Sequence[str], sources: Mapping[str, str]) -> Markup:
-    """Underline unsupported tokens, and link each other figure to the message that has it."""
+    """Underline unsupported tokens, and link every other figure to the message it came from."""
     wrong = [(start, end, UNSUPPORTED, "</mark>") for start, end in _tokens(text, unsupported)]
     taken = {at for start, end, _, _ in wrong for at in range(start, end)}
     linked = [
@@ -289,7 +291,7 @@ def with_evidence(text: str, unsupported: Sequence[str], sources: Mapping[str, s
     return _with(text, [*wrong, *linked])
 
 
-UNSUPPORTED = '<mark class="unsupported" title="No message of the episode has this">'
+UNSUPPORTED = '<mark class="unsupported" title="This does not occur in any message of the episode">'
 
 
 def _tokens(text: str, tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
@@ -300,12 +302,12 @@ def _tokens(text: str, tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def word_finder(query: str) -> FindWords:
-    """Make the function that finds where a text has words of the query, in any form that the search takes for them."""
+    """Build a function that finds the query's words in a text, in any form that the search treats as equal."""
     languages = plausible(query)
     wanted = {form for word in query_words(query) for form in word.forms}
 
     def find(text: str) -> list[tuple[int, int]]:
-        # as it was indexed; a short text's language may be a wrong guess
+        # first as it was indexed, but a short text's language may have been guessed wrong
         return list(_words_of(text, wanted, [detect(text)])) or list(_words_of(text, wanted, languages))
 
     return find
@@ -314,7 +316,7 @@ def word_finder(query: str) -> FindWords:
 def _words_of(text: str, wanted: set[str], languages: Sequence[str]) -> Iterator[tuple[int, int]]:
     for word in WORD.finditer(text[:MARKED_CHARACTERS]):
         said = [words_of(word[0], language) for language in languages]
-        if len(said[0]) > 1:  # a script without spaces: its words are pairs of characters
+        if len(said[0]) > 1:  # in a script without spaces, words are pairs of characters
             yield from _pairs(word[0].casefold(), word.start(), wanted)
         elif any(not wanted.isdisjoint(one.forms) for found in said for one in found):
             yield word.span()

@@ -1,5 +1,5 @@
-// Small things around htmx: the notice when the server is away, what is new in a revision, the pause of Live, and a
-// bounded list there.
+// Additions to htmx: a notice when the server is unavailable, marks on what a revision changed, and on the live
+// screen a pause button and a bounded list.
 (function () {
   "use strict";
   const MOST_ENTRIES = 120;
@@ -20,7 +20,7 @@
     else if (status === 404) leave(event.detail.target);
     else if (status !== 401) say("The server answered with an error (" + status + ").");
   });
-  // what was deleted does not stay on a page that was open
+  // deleted content must disappear from open pages
   function leave(target) {
     const gone = "This no longer exists.";
     if (target && target.id === "thread") {
@@ -35,7 +35,7 @@
     say("");
   });
 
-  // A browser opens six connections to a server at most: a page that nobody sees gives its stream back.
+  // A browser opens at most six connections to a server, so a hidden page closes its stream.
   const streams = new Set();
   let waking = false;
   htmx.createEventSource = (address) => {
@@ -53,14 +53,14 @@
       all.forEach((one) => streams.add(one));
     } else {
       waking = all.length > 0;
-      all.forEach((one) => one.onerror && one.onerror(new Event("error"))); // so the extension connects anew
+      all.forEach((one) => one.onerror && one.onerror(new Event("error"))); // makes the extension reconnect
     }
   });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (event.detail.successful) say("");
   });
 
-  // a part that is renewed by itself must not close what a reader has opened, nor take the focus away
+  // a refresh must neither close what the reader has opened nor take the focus away
   document.addEventListener("htmx:beforeSwap", (event) => {
     const target = event.detail.target;
     if (target && target.id === "thread" && event.detail.shouldSwap) {
@@ -87,8 +87,8 @@
     keep = null;
   });
 
-  // A revision that arrives while somebody looks marks the words that are new in it. Those that are gone are neither
-  // shown nor kept: they may be what somebody has just taken away.
+  // When a revision arrives on an open page, its new words are marked. Removed words are neither shown nor kept,
+  // because somebody may just have deleted them.
   const CARD = ".episode-card[data-episode]";
   const WORD = /[\p{L}\p{M}\p{N}]+/gu;
   const MOST_WORDS = 1200;
@@ -115,7 +115,7 @@
     if (!before) return;
     const renewed = Number(card.dataset.revision) > before.revision;
     if (!renewed && !before.isNew) return;
-    card.isNew = {};  // which words, not those of before: it is kept as long as the revision is shown
+    card.isNew = {};  // which words are new, but not the old words; kept while the revision is shown
     card.querySelectorAll("[data-part]").forEach((one) => {
       const name = one.dataset.part;
       const words = wordsOf(one);
@@ -141,7 +141,7 @@
         else if (isNew[at]) runs.push({ from: word.index, to: to });
         inRun = isNew[at++];
       }
-      // from the end, so that what comes before keeps its place
+      // from the end, so that earlier positions stay valid
       runs.reverse().forEach((run) => {
         const fresh = text.splitText(run.from);
         fresh.splitText(run.to - run.from);
@@ -152,7 +152,7 @@
     });
   }
 
-  // Tell of each word whether it is outside of the longest common subsequence.
+  // Return for each word whether it is outside the longest common subsequence.
   function newWords(before, after) {
     if (before.length > MOST_WORDS || after.length > MOST_WORDS) {
       const known = new Set(before);
@@ -189,7 +189,7 @@
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
     if (isPaused()) event.preventDefault();
   });
-  // nor is the list of last messages renewed while somebody is in it, or nobody looks
+  // the list of latest messages is not refreshed while somebody uses it or the page is hidden
   document.addEventListener("htmx:beforeRequest", (event) => {
     const part = event.detail.elt;
     if (part.id !== "recent" || !part.querySelector(".cards")) return;
@@ -198,7 +198,7 @@
   document.addEventListener("htmx:sseMessage", () => {
     const list = byId("entries");
     if (!list) return;
-    const seen = new Set(); // of an episode the last summary is shown, or that it was deleted
+    const seen = new Set(); // only the last summary or deletion of each episode is shown
     list.querySelectorAll("[data-episode]").forEach((one) => {
       if (seen.has(one.dataset.episode)) one.remove();
       seen.add(one.dataset.episode);
