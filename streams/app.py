@@ -1,4 +1,4 @@
-"""Composition root of the segmenter, and the Faust app that segmenter and summarizer share."""
+"""The composition root of the segmenter, and the Faust app that segmenter and summarizer share."""
 
 from opentelemetry.trace import Tracer
 
@@ -13,13 +13,13 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 
 LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 16, 64
-"""Episodes of a partition, by default."""
+"""Bounds of the default for `max_in_flight`, in episodes per partition."""
 
 
 def engine_options(
     settings: Settings, handling_seconds: float = 0.0, tracer: Tracer = NO_TRACER, *, sources_may_grow: bool = False
 ) -> Options:
-    """Translate settings into options of the engine. The other arguments are as in `Options`."""
+    """Translate settings into engine options. For the other arguments see `Options`."""
     engine = settings.engine
     return Options(
         max_batch=engine.max_batch,
@@ -38,10 +38,10 @@ def engine_options(
 
 
 def in_flight_by_default(llm: Llm) -> int:
-    """Episodes in flight for each partition, where that is not set.
+    """Return the number of episodes in flight per partition if it is not set.
 
-    Some more than can be asked at once, so that no slot of the LLM waits for a read; and no more, as each takes memory.
-    Without an LLM none waits long, and many at a time share their reads.
+    It is somewhat more than can be asked at once, so that no slot of the LLM waits for a read, but not much more,
+    because each episode takes memory. Without an LLM no episode waits long, and many at a time share their reads.
     """
     if llm.provider == "extractive":
         return MOST_IN_FLIGHT
@@ -59,7 +59,7 @@ def faust_app(
 ) -> App:
     """Make a Faust app on the engine, without agents.
 
-    `handling_seconds`, `tracer`, `sources_may_grow`: as in `Options`.
+    For `handling_seconds`, `tracer` and `sources_may_grow` see `Options`.
     Raises: ConfigurationError.
     """
     kafka = settings.kafka
@@ -80,7 +80,7 @@ def faust_app(
 
 
 def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
-    from afterword.streams.segmenter.agent import attach_segmenter  # here: the other workers need none of it
+    from afterword.streams.segmenter.agent import attach_segmenter  # the other workers do not need it
 
     app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, tracer=tracer)
     attach_segmenter(app, settings, metrics, tracer)

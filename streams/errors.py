@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the command line imports errors, and is to start without pydantic
+if TYPE_CHECKING:  # the command line imports errors, and has to start without pydantic
     from afterword.schemas import Usage
 
 
@@ -20,7 +20,7 @@ class AfterwordError(Exception):
 
 
 def snake_case(kind: type) -> str:
-    """Convert the name of a class."""
+    """Convert a class's name."""
     return "".join("_" + c.lower() if c.isupper() else c for c in kind.__name__).lstrip("_")
 
 
@@ -33,7 +33,7 @@ class TopicMissing(ConfigurationError):
 
 
 class TopicReplaced(AfterwordError):
-    """topic {topic}, partition {partition}, ends at offset {end}, but it was read up to {position}: it is another
+    """topic {topic}, partition {partition}, ends at offset {end}, but it was read up to {position}: it is a different
     topic. Reset the group's offsets to read it from its beginning"""
 
 
@@ -54,7 +54,7 @@ class WorkerFailed(AfterwordError):
 
 
 class OwnerMissing(AfterwordError, ValueError):
-    """{field} does not name an owner: what is read is one user's, never everybody's"""
+    """{field} does not name an owner: reading is always limited to one user"""
 
 
 class StoreUnavailable(AfterwordError):
@@ -65,15 +65,15 @@ class StoreRefuses(StoreUnavailable):
     """{store} {problem}"""
 
     status: int
-    """HTTP status that it answered with."""
+    """HTTP status of the answer."""
 
 
 class EpisodeConflict(AfterwordError):
-    """episode {episode_id}, revision {revision}, is already stored with another fingerprint"""
+    """episode {episode_id}, revision {revision}, is already stored with a different fingerprint"""
 
 
 class LaneStopped(AfterwordError):
-    """an earlier record of {key} failed: no later record may be handled"""
+    """an earlier record of {key} failed, so no later one may be handled"""
 
 
 class StateUnreadable(AfterwordError):
@@ -91,7 +91,7 @@ class ProviderError(AfterwordError):
 
     problem: str = ""
     usage: "Usage | None" = None
-    """Tokens of the calls made in vain; None: of none."""
+    """Tokens of the failed calls; None if there were none."""
     named: frozenset[str] = frozenset()
     """Fields of the request that the server's error mentions."""
 
@@ -100,9 +100,9 @@ class ProviderUnavailable(ProviderError):
     """the LLM cannot be reached: {problem}"""
 
     retry_after: float = 0.0
-    """Seconds that the server asks to wait; 0: it asks for none."""
+    """Seconds that the server asks to wait; 0 if it does not ask."""
     has_response: bool = False
-    """The server did respond, with something that is no answer."""
+    """True if the server responded, but not with an answer."""
 
 
 class ProviderRateLimited(ProviderUnavailable):
@@ -114,7 +114,7 @@ class ProviderMisconfigured(ProviderUnavailable):
 
 
 class PromptRefused(ProviderError):
-    """the LLM refuses this prompt and answers others: {problem}"""
+    """the LLM refuses this prompt but answers others: {problem}"""
 
 
 class ContextExceeded(ProviderError):
@@ -122,7 +122,7 @@ class ContextExceeded(ProviderError):
 
 
 class BudgetExhausted(ProviderError):
-    """the LLM is not asked: the budget of {whose} is used up, {limit} tokens an hour"""
+    """the LLM was not asked: the budget of {whose}, {limit} tokens an hour, is used up"""
 
 
 class AnswerInvalid(ProviderError):
@@ -133,7 +133,7 @@ class SummaryRefused(ProviderError):
     """the LLM's summary was refused: {problem}"""
 
     reason: str
-    """Fault of the summary, such as `ungrounded`."""
+    """What is wrong with the summary, such as `ungrounded`."""
 
     @property
     def error_type(self) -> str:

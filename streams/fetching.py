@@ -1,14 +1,14 @@
-"""A Kafka consumer that no batch can stop or blow up.
+"""A Kafka consumer that no batch can stop or exhaust.
 
-A broker limits the compressed size of a batch. aiokafka decompresses a whole batch at once, however large it becomes,
-and gives up the rest of a batch at a header name that is not UTF-8. `BoundedConsumer` reads with more care:
+A broker limits only the compressed size of a batch. aiokafka decompresses a whole batch at once, however large it
+becomes, and drops the rest of a batch at a header name that is not UTF-8. `BoundedConsumer` reads more carefully:
 
-- A large batch is decompressed as a stream, while its records are taken, and a call returns about `HANDED_ON_BYTES` of
-  a partition's records at most, or what can be read in a turn.
-- A record that cannot be handed on as it is becomes a small one with the header `REPLACED`, at its own offset and where
-  possible under its own key. Decoding that one raises what was wrong with the original, so it ends as a dead letter.
-- A record whose offset is not in its batch's range would move the consumer past other records; brokers check that only
-  in compressed batches. The rest of such a batch is replaced, too.
+- A large batch is decompressed as a stream, as its records are taken. One call returns about `HANDED_ON_BYTES` of one
+  partition's records at most, or as many as can be read in one turn.
+- A record that cannot be passed on as it is becomes a small one with the header `REPLACED`, at the same offset and if
+  possible with the same key. Decoding it raises the original's error, so it ends as a dead letter.
+- A record whose offset is outside its batch's range would move the consumer past other records, and brokers check that
+  only in compressed batches. The rest of such a batch is replaced too.
 
 Format: Kafka protocol guide, record batch v2.
 """
@@ -35,43 +35,43 @@ from afterword.schemas.replacements import replacement_header
 from afterword.streams.tasks import Turn
 
 HANDED_ON_BYTES = 16 * 2**20
-"""Limit for the records of one partition in one call; the last record may exceed it."""
+"""Limit for one partition's records in one call; the last record may exceed it."""
 RECORD_BYTES = 2 * 2**20
-"""More than any record that is accepted: what is replaced would have been rejected anyway."""
+"""Larger than any record that is accepted, so whatever is replaced would have been rejected anyway."""
 KEPT_BYTES = 64 * 2**10
-"""Bytes kept of the value of a record that is too large."""
+"""Bytes of an oversized record's value that are kept."""
 KEY_BYTES = 4096
 CHUNK_BYTES = 256 * 2**10
 WINDOW_BYTES = 32 * 2**20
-"""Memory for which a zstd frame may ask. Kafka's clients and brokers use levels that ask for 8 MiB at most."""
+"""Memory that a zstd frame may ask for. Kafka's clients and brokers use levels that ask for 8 MiB at most."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OVERHEAD = 12
-"""Bytes before those that a batch's length counts: base offset and length."""
+"""Bytes that a batch's length does not count: the base offset and the length itself."""
 _LENGTH_AT, _MAGIC_AT, _ATTRIBUTES_AT = 8, 16, 22
 _CODEC, _APPEND_TIME = 0x07, 0x08
 _SNAPPY_RATIO = 32
-"""A snappy block does not become longer than this times its size: three bytes copy 64 at most."""
+"""A snappy block decompresses to at most this times its size: three bytes copy at most 64."""
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _UNREADABLE = (
     *(CorruptRecordException, ValueError, IndexError, EOFError, struct.error),
-    *(OSError, zlib.error, RuntimeError, zstandard.ZstdError, cramjam.DecompressionError),  # of the codecs
+    *(OSError, zlib.error, RuntimeError, zstandard.ZstdError, cramjam.DecompressionError),  # raised by the codecs
 )
 
 
 class BoundedConsumer(AIOKafkaConsumer):  # type: ignore[misc]  # aiokafka is not typed
-    """An `AIOKafkaConsumer` that reads batches with care."""
+    """An `AIOKafkaConsumer` that reads batches carefully."""
 
     async def start(self) -> None:
-        # aiokafka, which is pinned exactly, has no seam here. From now on this holds for all consumers of the process,
-        # also for those that are running: what they have fetched stays of the same class.
+        # aiokafka, which is pinned exactly, has no seam here. From now on this applies to all consumers of the process,
+        # even those that are running: what they have already fetched keeps its class.
         fetcher.MemoryRecords, fetcher.FetchResult.getall = GuardedRecords, next_records
         await super().start()
 
 
 def next_records(self: Any, max_records: int | None = None) -> list[Any]:
-    """Return the next records of a partition; those after HANDED_ON_BYTES, or a turn, stay for the next call."""
+    """Return a partition's next records; those beyond HANDED_ON_BYTES, or beyond a turn, stay for the next call."""
     found: list[Any] = []
     if not self.has_more() or not self.check_assignment(self._topic_partition):
         return found
@@ -88,7 +88,7 @@ def next_records(self: Any, max_records: int | None = None) -> list[Any]:
 
 
 class GuardedRecords:
-    """The batches of one partition in a response; stands in for aiokafka's `MemoryRecords`."""
+    """One partition's batches in a response; stands in for aiokafka's `MemoryRecords`."""
 
     def __init__(self, batches: bytes | None) -> None:
         self._size = len(batches or b"")
@@ -107,7 +107,7 @@ class GuardedRecords:
 
 
 class GuardedBatch:
-    """A batch whose iteration never raises; all else is aiokafka's batch."""
+    """A batch whose iteration never raises; everything else is that of aiokafka's batch."""
 
     def __init__(self, batch: bytes) -> None:
         self._raw = batch
@@ -117,7 +117,7 @@ class GuardedBatch:
         return getattr(self._batch, name)
 
     def __next__(self) -> Any:
-        return next(self._batch)  # of a control batch
+        return next(self._batch)  # for control batches
 
     def __iter__(self) -> Iterator[Any]:
         last, end = self._batch.base_offset - 1, self._batch.next_offset
@@ -134,7 +134,7 @@ class GuardedBatch:
 
 
 class Record(NamedTuple):
-    """A record as aiokafka's batches have it."""
+    """A record with the fields that aiokafka's have."""
 
     offset: int
     timestamp: int
@@ -146,7 +146,7 @@ class Record(NamedTuple):
 
 
 def _split(batches: bytes) -> Iterator[bytes]:
-    """Complete batches; the broker may cut off the last one."""
+    """Yield the complete batches; the broker may cut off the last one."""
     at = 0
     while at + _HEADER.size <= len(batches):
         (length,) = struct.unpack_from(">i", batches, at + _LENGTH_AT)
@@ -158,8 +158,8 @@ def _split(batches: bytes) -> Iterator[bytes]:
 
 
 def _records(batch: bytes) -> Iterator[Any]:
-    """Read a batch by aiokafka's compiled code, or where that is not safe by ours. Raises: what is in _UNREADABLE."""
-    if batch[_MAGIC_AT] != 2:  # brokers convert the formats before 2017
+    """Read a batch with aiokafka's compiled code, or with ours if that is unsafe. Raises: the errors in _UNREADABLE."""
+    if batch[_MAGIC_AT] != 2:  # brokers convert formats from before 2017
         yield from MemoryRecords(batch).next_batch()
         return
     with _opened(batch) as stream:
@@ -174,14 +174,14 @@ def _records(batch: bytes) -> Iterator[Any]:
                 yield record
                 taken += 1
             return
-        except UnicodeDecodeError:  # in the name of a header
+        except UnicodeDecodeError:  # in a header's name
             pass
     with _opened(batch) as stream:
         yield from islice(_read(batch, _Reader(stream)), taken, None)
 
 
 def _opened(batch: bytes) -> Any:
-    """Open a batch's records as a stream that decompresses no more than is read, but for blocks of a few megabytes."""
+    """Open a batch's records as a stream that decompresses only what is read, except for blocks of a few megabytes."""
     codec, data = batch[_ATTRIBUTES_AT] & _CODEC, batch[_HEADER.size :]
     if codec == 0:
         return io.BytesIO(data)
@@ -198,7 +198,7 @@ def _opened(batch: bytes) -> Any:
 
 
 def _framed(data: bytes) -> Iterator[bytes]:
-    """Blocks in the framing of xerial's library, which Java's clients use."""
+    """Yield the blocks in the framing of xerial's library, which Java's clients use."""
     at = _XERIAL_HEADER_BYTES
     while at < len(data):
         (size,) = struct.unpack_from(">i", data, at)
@@ -210,14 +210,14 @@ def _framed(data: bytes) -> Iterator[bytes]:
 
 def _snappy(block: bytes) -> bytes:
     number, _ = decode_varint(block)
-    size = (number << 1) ^ (number >> 63)  # the length with which a block begins is not zigzag
+    size = (number << 1) ^ (number >> 63)  # the length at the start of a block is not zigzag-encoded
     if size > _SNAPPY_RATIO * len(block):
         raise ValueError("a snappy block claims an impossible length")
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
 class _Reader:
-    """Reads fields from a stream. All methods raise EOFError, and ValueError for what has no meaning."""
+    """Reads fields from a stream. All methods raise EOFError at its end, and ValueError for invalid data."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -246,7 +246,7 @@ class _Reader:
         return None if size == -1 else self.read(size)
 
     def skip(self, size: int) -> Iterator[bytes]:
-        """Pass over bytes, in pieces."""
+        """Skip bytes, yielding them in pieces."""
         while size > 0:
             piece = self.read(min(size, CHUNK_BYTES))
             size -= len(piece)
@@ -254,7 +254,7 @@ class _Reader:
 
 
 def _read(batch: bytes, stream: _Reader) -> Iterator[Record]:
-    """Read records one by one; replace those that are too large, and those with a header name that is not UTF-8."""
+    """Read records one by one; replace those that are too large or have a header name that is not UTF-8."""
     base, *_, attributes, _, base_time, max_time, _, _, _, count = _HEADER.unpack_from(batch)
     by_broker = bool(attributes & _APPEND_TIME)
     for _ in range(count):
@@ -281,7 +281,7 @@ def _read(batch: bytes, stream: _Reader) -> Iterator[Record]:
 
 
 def _too_large(stream: _Reader, offset: int, time: int, end: int) -> Record:
-    """Replace a record, little of which is ever in memory."""
+    """Replace a record without ever holding much of it in memory."""
     length = end - stream.position
     size = stream.varint()
     key = stream.read(size) if 0 <= size <= KEY_BYTES else None

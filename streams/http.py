@@ -1,4 +1,4 @@
-"""Calls of an LLM, embedding or reranking server over HTTP: how many, for how long, what each failure means."""
+"""Calls to an LLM, embedding or reranking server over HTTP: how many at a time, for how long, what failures mean."""
 
 import asyncio
 import re
@@ -29,7 +29,8 @@ from afterword.streams.tls import trusting
 
 CALLS_AT_A_TIME = 8
 MOST_RESPONSE_BYTES = 4 * 1024 * 1024
-"""Decoded bytes of a response that are read; a vector of 4,096 numbers takes about 90 kB, a list of models 1 MB."""
+"""Most decoded bytes that are read of a response; a vector of 4,096 numbers takes about 90 kB, a list of models 1
+MB."""
 RETRIED_4XX = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 CONFIGURATION = {
     HTTPStatus.UNAUTHORIZED: "it does not accept the API key",
@@ -38,9 +39,9 @@ CONFIGURATION = {
 }
 ERRORS = {str(status) for status in range(400, 600)}
 TOO_LONG = {"context_length_exceeded", "exceed_context_size_error"}
-"""Codes of OpenAI and llama.cpp for a prompt that the model's context does not hold."""
+"""Codes of OpenAI and llama.cpp for a prompt that does not fit into the model's context."""
 MESSAGE_CHARACTERS = 2000
-"""Characters of a server's error message that are read."""
+"""Most characters of a server's error message that are read."""
 _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
 _TOO_LONG = re.compile(
     r"context (?:length|size|window)|reduce the length|too many (?:input |prompt )?tokens|(?:request|payload) too large"
@@ -48,14 +49,14 @@ _TOO_LONG = re.compile(
     r"(?:too (?:long|large|many)|(?:longer|greater|larger) than|exceed|maximum|must be (?:<|less|at most|shorter))",
     re.I | re.S,
 )
-"""What servers say of a prompt that the model's context does not hold: it, or its tokens, are more than a bound."""
+"""What servers say if a prompt does not fit into the model's context: that it, or its tokens, exceed a limit."""
 _QUOTA = re.compile(r"rate.?limit|\bper (?:second|minute|hour|day)\b", re.I)
 _LIMITS_OF_ANSWERS = {"max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens"}
 _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)", re.I | re.S)
 
 
 class HttpClient:
-    """Client of one server under one base URL. Errors never repeat what was sent, what came back, or the key."""
+    """A client of one server under one base URL. Its errors never repeat what was sent, what came back, or the key."""
 
     def __init__(
         self,
@@ -64,17 +65,17 @@ class HttpClient:
         default_url: str,
         calls_at_a_time: int = CALLS_AT_A_TIME,
     ) -> None:
-        """Connect to nothing yet.
+        """Prepare a client, without connecting yet.
 
         `section` names the settings in errors.
-        Raises: ConfigurationError when the address, the key or the CA file cannot be used.
+        Raises: ConfigurationError if the address, the key or the CA file cannot be used.
         """
         url = _checked_url(server.base_url or default_url, variable((section, "base_url")))
         self.address = f"{url.host}:{url.port}" if url.port else url.host
         self._timeout_seconds = server.timeout_seconds
         # gzip is the only encoding: its decoder takes a limit of output bytes
         headers = {"accept-encoding": "gzip", **_authorization(server.api_key, variable((section, "api_key")))}
-        # one for all connections: reading the CAs takes longer than many a request
+        # one for all connections, because reading the CAs takes longer than many a request
         ca_file = server.ca_file
         verify = trusting(ca_file, variable((section, "ca_file"))) if ca_file else httpx.create_ssl_context()
 
@@ -84,20 +85,20 @@ class HttpClient:
                 headers=headers,
                 verify=verify,
                 timeout=server.timeout_seconds,
-                trust_env=not is_loopback(url.host),  # a proxy can never lead to this machine
+                trust_env=not is_loopback(url.host),  # a proxy can never lead back to this machine
             )
 
         self._pool = Pool(calls_at_a_time, connection)
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the JSON object of the response. Raises: ProviderError, also for an error in a response with 200."""
+        """Return the response's JSON object. Raises: ProviderError, also for an error in a response with status 200."""
         answer = _json_answer(await self.post_for_bytes(path, body))
         if error := answer.get("error"):
             raise reported(error, body)
         return answer
 
     async def post_for_bytes(self, path: str, body: dict[str, Any]) -> bytes:
-        """Return the decoded body of the response, at most MOST_RESPONSE_BYTES. Raises: ProviderError."""
+        """Return the response's decoded body, at most MOST_RESPONSE_BYTES. Raises: ProviderError."""
         return await self._call(path, body)
 
     async def close(self) -> None:
@@ -125,17 +126,17 @@ class HttpClient:
 
 
 class Pool:
-    """Pool of `size` calls at a time, each with an HTTP client to itself, which is made when it is needed.
+    """A pool for `size` concurrent calls, each with an HTTP client of its own that is created when it is needed.
 
-    One client for all would be slow: httpx looks at every connection of a client at the beginning and at the end of
-    each request. With 128 in use that costs 9 ms of CPU for a request, with clients apart 1 ms (docs/performance.md).
+    A single client would be slow: httpx looks at each of a client's connections at the start and end of each request.
+    With 128 connections in use that costs 9 ms of CPU per request, with separate clients 1 ms (docs/performance.md).
     """
 
     def __init__(self, size: int, make: Callable[[], httpx.AsyncClient]) -> None:
         """Make the first client at once. Raises: what `make` raises."""
         self._make = make
         self._clients = [make()]
-        # last in, first out: the client used last has an open connection, and no more are made than are needed
+        # last in, first out: the client used last has an open connection, and no more are created than needed
         self._free = asyncio.LifoQueue[httpx.AsyncClient | None]()
         for _ in range(size - 1):
             self._free.put_nowait(None)
@@ -162,7 +163,7 @@ class Pool:
 
 
 async def _body(response: httpx.Response) -> bytes:
-    """Read a body; what is wrong with the body of an error matters less than the error. Raises: ProviderUnavailable."""
+    """Read a body, ignoring problems with the body of an error response. Raises: ProviderUnavailable."""
     try:
         return await bounded_body(response)
     except ProviderUnavailable:
@@ -172,7 +173,7 @@ async def _body(response: httpx.Response) -> bytes:
 
 
 async def bounded_body(response: httpx.Response) -> bytes:
-    """Read and decode a body, no further than MOST_RESPONSE_BYTES. Raises: ProviderUnavailable."""
+    """Read and decode a body of at most MOST_RESPONSE_BYTES. Raises: ProviderUnavailable."""
     decode = _decoder(response.headers.get("content-encoding", ""))
     body = bytearray()
     async for chunk in response.aiter_raw():
@@ -183,7 +184,7 @@ async def bounded_body(response: httpx.Response) -> bytes:
 
 
 def _decoder(encoding: str) -> Callable[[bytes, int], bytes]:
-    """Make a function from encoded bytes to at most so many decoded ones. Raises: ProviderUnavailable."""
+    """Return a function that decodes bytes, up to a given number of them. Raises: ProviderUnavailable."""
     if encoding.strip().lower() in ("", "identity"):
         return lambda chunk, most: chunk[:most]
     if encoding.strip().lower() not in ("gzip", "x-gzip"):
@@ -200,12 +201,12 @@ def _decoder(encoding: str) -> Callable[[bytes, int], bytes]:
 
 
 def no_answer(problem: str) -> ProviderUnavailable:
-    """Make the error of a successful response that holds no answer: the next one may hold one."""
+    """Make the error for a successful response without an answer; a retry may get one."""
     return ProviderUnavailable(problem=problem, has_response=True)
 
 
 def reported(error: Any, request: dict[str, Any]) -> ProviderError:
-    """Map an error in a successful response. Its code counts like a status."""
+    """Map an error reported in a successful response. Its code counts like a status."""
     found = _as_error(error)
     for code in map(found.get, ("code", "status", "status_code")):
         if isinstance(code, int | str) and str(code)[:4] in ERRORS:
@@ -217,7 +218,8 @@ def reported(error: Any, request: dict[str, Any]) -> ProviderError:
 def failure(response: httpx.Response, content: bytes, request: dict[str, Any]) -> ProviderError:
     """Map an unsuccessful response to its error.
 
-    A refusal is a ProviderMisconfigured here; whoever knows how other requests fare may find that it concerns only one.
+    A refusal becomes ProviderMisconfigured here. A caller that knows how other requests fare may find that it concerns
+    only this one.
     """
     return _meaning(response.status_code, _error_in(content), request, _retry_after(response))
 
@@ -241,19 +243,19 @@ def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_
         return ProviderRateLimited(retry_after=retry_after) if is_quota else ContextExceeded(status=status)
     if code == "model_not_found" or _text(error, "param") == "model" or _UNKNOWN_MODEL.search(message):
         return ProviderMisconfigured(problem=f"it knows no such model ({status})", **about)
-    named = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else may quote the prompt
+    named = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else might quote the prompt
     return ProviderMisconfigured(problem=f"it refused the request ({status}{named})", **about)
 
 
 def retry_after_seconds(value: str | None, now: datetime) -> float | None:
-    """Read a Retry-After header: seconds, or an HTTP date (RFC 9110, 10.2.3). None: it says nothing readable."""
+    """Read a Retry-After header, which is in seconds or an HTTP date (RFC 9110, 10.2.3); None if it is unreadable."""
     if value is None:
         return None
     if re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", value.strip()):
         return float(value)
     try:
         moment = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):  # OverflowError: a year that no machine counts to
+    except (ValueError, OverflowError):  # OverflowError is for years beyond any machine's range
         return None
     return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds())
 
@@ -263,7 +265,7 @@ def _retry_after(response: httpx.Response) -> float:
 
 
 def _named(error: dict[str, Any], request: dict[str, Any]) -> frozenset[str]:
-    """Names of the request's fields that an error mentions: `max_tokens`, `maxTokens`, "Max tokens"."""
+    """Return the request's fields that an error mentions, as in `max_tokens`, `maxTokens` or "Max tokens"."""
     try:
         said = _letters(str(error)[:MESSAGE_CHARACTERS])
     except RecursionError:
@@ -288,7 +290,7 @@ def _as_error(error: Any) -> dict[str, Any]:
 
 
 def _text(error: dict[str, Any], field: str) -> str:
-    """Return a field that is a text, else an empty one: `str` of what is deeply nested raises RecursionError."""
+    """Return a field if it is a string, else an empty one: `str` of something deeply nested raises RecursionError."""
     found = error.get(field)
     return found if isinstance(found, str) else ""
 

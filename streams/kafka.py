@@ -1,6 +1,6 @@
-"""Connections to Kafka: TLS, SASL and OAuth, the plain aiokafka clients, and why a broker rejects one.
+"""Connections to Kafka: TLS, SASL and OAuth, the plain aiokafka clients, and why a broker rejects a connection.
 
-Needs aiokafka, pydantic and orjson, which producers and subscribers have; httpx only with OAUTHBEARER.
+Needs aiokafka, pydantic and orjson, which producers and subscribers have, and httpx only for OAUTHBEARER.
 """
 
 import asyncio
@@ -41,16 +41,17 @@ SASL_PREFIX = "sasl_"
 CONNECTION_OPTIONS = {"security_protocol", "ssl_context", "client_id", "request_timeout_ms"}
 
 RENEWED_AFTER = 0.8
-"""Share of a token's life, as in Kafka's own clients (sasl.login.refresh.window.factor)."""
+"""Fraction of a token's life after which it is renewed, as in Kafka's own clients
+(sasl.login.refresh.window.factor)."""
 DEFAULT_TOKEN_SECONDS = 60.0
-"""Life of a token whose endpoint does not state one."""
+"""Life of a token if its endpoint does not state one."""
 TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
-"""RFC 6750, 2.1."""
+"""From RFC 6750, 2.1."""
 OAUTH_ERRORS = {
     *("invalid_request", "invalid_client", "invalid_grant", "invalid_scope"),
     *("unauthorized_client", "unsupported_grant_type"),
 }
-"""RFC 6749, 5.2. Any other text of an endpoint may quote the request."""
+"""From RFC 6749, 5.2. Any other text from an endpoint may quote the request."""
 
 
 class Client(Protocol):
@@ -61,9 +62,9 @@ class Client(Protocol):
 
 
 def client_options(kafka: Kafka) -> dict[str, Any]:
-    """Keyword arguments that consumers, producers and admin clients share.
+    """Return keyword arguments that consumers, producers and admin clients share.
 
-    Raises: ConfigurationError when a certificate or key file cannot be used.
+    Raises: ConfigurationError if a certificate or key file cannot be used.
     """
     return {
         "bootstrap_servers": kafka.bootstrap_servers,
@@ -101,8 +102,8 @@ async def running_producer(kafka: Kafka, **given: Any) -> AsyncIterator["Idempot
 class IdempotentProducer:
     """An idempotent producer with `acks=all` and the default partitioner (murmur2, as in the Java client).
 
-    After a delivery that failed, aiokafka's producer is replaced: it has given the failed records sequence numbers that
-    the broker never saw, so that everything after them in their partition would be out of order for ever.
+    After a failed delivery, aiokafka's producer is replaced. It has given the failed records sequence numbers that the
+    broker never saw, so everything that it sends to their partition afterwards would be out of order for ever.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -112,7 +113,7 @@ class IdempotentProducer:
         self._replacing = asyncio.Lock()
 
     async def start(self) -> None:
-        """Raises: BrokerUnavailable."""
+        """Connect. Raises: BrokerUnavailable."""
         await start_client(self._client, self._options)
 
     async def stop(self) -> None:
@@ -120,7 +121,7 @@ class IdempotentProducer:
         await self._client.stop()
 
     async def send(self, topic: str, value: bytes | None = None, **record: Any) -> "asyncio.Future[Any]":
-        """Wait only while the client's buffer is full. The future is done with the acknowledgement.
+        """Send a record, waiting only while the client's buffer is full. The future is done with the acknowledgement.
 
         Raises: KafkaError, BrokerUnavailable.
         """
@@ -130,7 +131,7 @@ class IdempotentProducer:
         return delivery
 
     async def send_and_wait(self, topic: str, value: bytes | None = None, **record: Any) -> Any:
-        """Return what was written and where. Raises: KafkaError, BrokerUnavailable."""
+        """Send a record and return its metadata. Raises: KafkaError, BrokerUnavailable."""
         return await (await self.send(topic, value, **record))
 
     async def flush(self) -> None:
@@ -140,7 +141,7 @@ class IdempotentProducer:
     async def _working(self) -> AIOKafkaProducer:
         async with self._replacing:
             if self._broken:
-                await self._client.stop()  # what it has accepted is delivered first, or fails
+                await self._client.stop()  # first, the records that it has accepted are delivered, or fail
                 self._client = AIOKafkaProducer(**self._options)
                 await self.start()
                 self._broken = False
@@ -155,7 +156,7 @@ class IdempotentProducer:
 async def running_consumer(
     kafka: Kafka, *topics: str, listener: ConsumerRebalanceListener | None = None, **options: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """Run a consumer that reads committed records only and does not commit by itself.
+    """Run a consumer that reads only committed records and does not commit by itself.
 
     Raises: BrokerUnavailable, TopicMissing.
     """
@@ -175,7 +176,7 @@ async def running_consumer(
 
 @contextmanager
 def noting_address(wanted: bool) -> Iterator[None]:
-    """Note on the error of a Kafka that does not answer where its address is from, and what to do."""
+    """If `wanted`, note on the error of an unreachable Kafka where its address is from, and what to do."""
     try:
         yield
     except BrokerUnavailable as error:
@@ -185,7 +186,7 @@ def noting_address(wanted: bool) -> Iterator[None]:
 
 
 async def require_topics(kafka: Kafka, *topics: str, **options: Any) -> None:
-    """Check that topics exist, because a client would wait for a missing one without an error.
+    """Check that topics exist, because a client would silently wait for a missing one.
 
     `options` override the settings. Raises: BrokerUnavailable; TopicMissing with the first missing topic.
     """
@@ -197,10 +198,10 @@ async def require_topics(kafka: Kafka, *topics: str, **options: Any) -> None:
 
 
 async def start_client(client: Client, options: Mapping[str, Any]) -> None:
-    """Start an aiokafka client made with these options. Raises: BrokerUnavailable; its subclass BrokerRefuses."""
+    """Start an aiokafka client made with these options. Raises: BrokerUnavailable, or its subclass BrokerRefuses."""
     try:
         if options.get("sasl_mechanism") == "OAUTHBEARER":
-            # aiokafka does not read a broker's answer to a token: a rejected client starts, and never finds a broker
+            # aiokafka does not read a broker's answer to a token: a rejected client starts but never finds a broker
             await _require_acceptance(options)
         await client.start()
     except KafkaConnectionError as error:
@@ -209,7 +210,7 @@ async def start_client(client: Client, options: Mapping[str, Any]) -> None:
 
 
 class Content(Protocol):
-    """Contents of a record."""
+    """The contents of a record."""
 
     @property
     def key(self) -> bytes | None: ...
@@ -224,9 +225,10 @@ class Content(Protocol):
 async def send_copy(
     producer: AIOKafkaProducer, topic: str, record: Content, partition: int | None, timestamp_ms: int | None = None
 ) -> "asyncio.Future[Any]":
-    """Send what any producer may have sent; the future is done with the acknowledgement.
+    """Send a copy of a record that any producer may have sent; the future is done with the acknowledgement.
 
-    aiokafka's `send` refuses a record without key and value; without a partition that one goes to 0.
+    aiokafka's `send` refuses a record without key and value, so that one is sent in a batch; without a partition it
+    goes to partition 0.
     """
     sending: asyncio.Future[Any]
     if record.key is None and record.value is None:
@@ -241,7 +243,7 @@ async def send_copy(
 
 @contextmanager
 def broker_errors(servers: str) -> Iterator[None]:
-    """Turn aiokafka's errors into BrokerUnavailable, those that a broker answered with into its RequestRefused."""
+    """Turn aiokafka's errors into BrokerUnavailable, or into its subclass RequestRefused if a broker answered."""
     try:
         yield
     except BrokerResponseError as error:
@@ -254,7 +256,7 @@ def broker_errors(servers: str) -> Iterator[None]:
         raise BrokerUnavailable(servers=servers, problem=f"{error}{cause}") from error
 
 
-# Rejected connections: aiokafka logs the reason, and raises only that there was no broker
+# Rejected connections. aiokafka logs the reason, but raises only that it found no broker
 
 
 async def _require_acceptance(options: Mapping[str, Any]) -> None:
@@ -263,7 +265,7 @@ async def _require_acceptance(options: Mapping[str, Any]) -> None:
 
 
 async def _rejection(options: Mapping[str, Any]) -> str | None:
-    """Try each broker once. Returns the first reason for a rejection; None if one accepts us or none answers."""
+    """Try each broker once; return the first reason for a rejection, or None if one accepts us or none answers."""
     wanted = connection_of(options)
     for host, port, _ in collect_hosts(options["bootstrap_servers"]):
         try:
@@ -277,7 +279,7 @@ async def _rejection(options: Mapping[str, Any]) -> str | None:
 
 
 async def _require_answer(options: Mapping[str, Any], seconds: float) -> None:
-    """Ask all brokers at once; return when the first one answers. Raises: BrokerUnavailable; its BrokerRefuses."""
+    """Ask all brokers at once; return when the first one answers. Raises: BrokerUnavailable, BrokerRefuses."""
     wanted, servers = connection_of(options), options["bootstrap_servers"]
     asked = [asyncio.create_task(_connect(host, port, wanted, seconds)) for host, port, _ in collect_hosts(servers)]
     errors: list[OSError | KafkaError] = []
@@ -298,7 +300,7 @@ async def _require_answer(options: Mapping[str, Any], seconds: float) -> None:
 
 
 def _silence(error: Exception, seconds: float) -> str:
-    """Translate the error of a connection to a broker that was not reached."""
+    """Describe the error of a connection to a broker that was not reached."""
     match error:
         case TimeoutError():
             return f"it did not answer within {seconds:g} s"
@@ -321,7 +323,7 @@ async def _connect(host: str, port: int, options: Mapping[str, Any], seconds: fl
 
 
 def _reason_of(error: Exception, options: Mapping[str, Any]) -> str | None:
-    """Translate the error of a connection; None: the broker was not reached."""
+    """Describe why a broker rejected the connection; None if the broker was not reached."""
     match error:
         case ssl.SSLCertVerificationError():
             return f"its certificate is not trusted: {error.verify_message}"
@@ -344,9 +346,9 @@ def _reason_of_closing(options: Mapping[str, Any]) -> str:
 
 
 def security(kafka: Kafka) -> dict[str, Any]:
-    """Keyword arguments for TLS and SASL of any aiokafka client; clients given the same ones share a token.
+    """Return keyword arguments for TLS and SASL in any aiokafka client; clients given the same ones share a token.
 
-    Raises: ConfigurationError when a certificate or key file cannot be used.
+    Raises: ConfigurationError if a certificate or key file cannot be used.
     """
     arguments: dict[str, Any] = {"security_protocol": kafka.security_protocol}
     if kafka.has_tls:
@@ -358,7 +360,7 @@ def security(kafka: Kafka) -> dict[str, Any]:
 
 
 def connection_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Select the options of a client that concern its connections, TLS and SASL among them."""
+    """Select a client's connection options, including TLS and SASL."""
     return {name: value for name, value in options.items() if name in CONNECTION_OPTIONS or _is_sasl(name)}
 
 
@@ -401,13 +403,13 @@ def _token(kafka: Kafka) -> dict[str, Any]:
 class TokenUnavailable(AfterwordError, KafkaError):  # type: ignore[misc]  # aiokafka is not typed
     """no token from {address}: {problem}"""
 
-    # a KafkaError, so that clients treat it as a failed connection, and retry
+    # it is a KafkaError so that clients treat it as a failed connection and retry
 
 
 class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
-    """Access tokens by the client-credentials grant (RFC 6749, 4.4), shared by all clients given this provider.
+    """Gets access tokens by the client-credentials grant (RFC 6749, 4.4) for all clients given this provider.
 
-    A token is renewed shortly before it expires; while that fails, the old one is used until its end.
+    A token is renewed before it expires. If that fails, the old one is used until its end.
     """
 
     def __init__(
@@ -452,9 +454,9 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
         self._expires_at = asked_at + life_seconds
 
     async def _ask(self) -> "httpx.Response":
-        import httpx  # only with OAUTHBEARER: it takes 0.1 s to import
+        import httpx  # imported only for OAUTHBEARER, because it takes 0.1 s
 
-        # RFC 6749, 2.3.1: encoded as in a form before they become a user and a password
+        # RFC 6749, 2.3.1: user and password are form-encoded first
         auth = (quote_plus(self._client_id), quote_plus(self._client_secret.get_secret_value()))
         try:
             async with (
@@ -469,7 +471,7 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
 
 
 class _NoToken(Exception):
-    """Reason why there is no token."""
+    """Says why there is no token."""
 
 
 def _read_token(response: "httpx.Response") -> tuple[str, float]:

@@ -1,4 +1,4 @@
-"""Lanes: concurrent work for many keys, in strict order for each key."""
+"""Lanes: concurrent work for many keys, in strict order within each key."""
 
 import asyncio
 from collections import deque
@@ -13,10 +13,10 @@ Lane = deque[Job]
 
 
 class Lanes(Generic[K]):
-    """Runs a queue and a task for each key; both end when the queue is empty. The caller bounds the work in flight.
+    """Runs a queue and a task per key; both end when the queue is empty. The caller limits the work in flight.
 
     A handler that raises stops its lane: the rest of its queue is dropped, and `submit` refuses the key until `cancel`
-    resets it. `on_error` is called at once; it must not raise.
+    resets it. `on_error` is called at once and must not raise.
     """
 
     def __init__(self, on_error: Callable[[K, BaseException], None]) -> None:
@@ -27,7 +27,7 @@ class Lanes(Generic[K]):
 
     @property
     def in_flight(self) -> int:
-        """Number of handlers that run or are queued."""
+        """Number of handlers that are running or queued."""
         return sum(map(len, self._lanes.values()))
 
     def submit(self, key: K, handler: Job) -> None:
@@ -40,7 +40,7 @@ class Lanes(Generic[K]):
             self._start(key, handler)
 
     async def drain(self, timeout: float) -> int:
-        """Finish the submitted handlers within `timeout` seconds, cancel the rest; returns the number of cancelled."""
+        """Finish the submitted handlers within `timeout` seconds, and cancel the rest; return the number cancelled."""
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=timeout)
         left = self.in_flight
@@ -48,7 +48,7 @@ class Lanes(Generic[K]):
         return left
 
     async def cancel(self, predicate: Callable[[K], bool]) -> None:
-        """Cancel the lanes of these keys; returns when none of their handlers runs any more."""
+        """Cancel the lanes of the keys that match, and return once none of their handlers is running."""
         keys = [key for key in self._lanes if predicate(key)]
         await _cancelled([self._tasks[key] for key in keys])
         self._stopped = {key for key in self._stopped if not predicate(key)}
@@ -67,7 +67,7 @@ class Lanes(Generic[K]):
             self._end(key, lane)
 
     def _end(self, key: K, lane: Lane) -> None:
-        # no await since the lane was found empty: nothing can have been queued
+        # nothing was awaited since the lane was found empty, so nothing can have been queued
         if self._lanes.get(key) is not lane:
             return
         if lane:
@@ -83,7 +83,7 @@ class Lanes(Generic[K]):
 def _unexpected(ended: asyncio.Task[None]) -> BaseException | None:
     if not ended.cancelled():
         return ended.exception()
-    # not cancelled by us: the handler raised it, as a closed client may do
+    # we did not cancel it: the handler raised this itself, as a closed client may do
     return None if ended.cancelling() else asyncio.CancelledError()
 
 

@@ -1,4 +1,4 @@
-"""Reading whole topics, and the offsets of consumer groups."""
+"""Reads whole topics, and the offsets of consumer groups."""
 
 import asyncio
 import time
@@ -32,22 +32,23 @@ from afterword.streams.settings import Kafka
 Take = Callable[[ConsumerRecord], None]
 
 ReadProgress = Callable[[str, int, int | None], None]
-"""Called with what is done, how much of it, and how much there is, as far as that is known."""
+"""Called with what is being done, how much is done, and how much there is, if known."""
 
 POLL_MILLISECONDS = 500
 RETRY_SECONDS = 0.1
 STALLED_SECONDS = 60.0
 """Longer than our transactions may stay open; a longer wait is caused by another producer's."""
 FEW = 100
-"""Records that are looked at one by one: behind a group's offset there may be nothing but the marks of transactions."""
+"""If a group lags by no more than this, its records are counted one by one: there may be only transaction markers
+left."""
 COORDINATOR_SECONDS = 20.0
 """A new cluster creates its offsets topic on the first request."""
 BITS = 4096
-"""Offsets in one integer of `Positions`."""
+"""Offsets per integer in `Positions`."""
 
 
 class TopicStalled(AfterwordError):
-    """topic {topic} cannot be read to its end: a transaction is open on it, or a partition has no leader"""
+    """topic {topic} cannot be read to its end: a transaction is still open on it, or a partition has no leader"""
 
 
 class Position(NamedTuple):
@@ -58,7 +59,7 @@ class Position(NamedTuple):
 
 
 class Positions(MutableSet[Position]):
-    """A set of positions, one bit each, so that it is bounded by the topic's length; iterated in order."""
+    """A set of positions, with one bit per offset, so that the topic's length limits its size; iterated in order."""
 
     def __init__(self) -> None:
         self._bits: defaultdict[tuple[int, int], int] = defaultdict(int)
@@ -90,22 +91,22 @@ def position_of(record: ConsumerRecord) -> Position:
 
 
 class Extent(NamedTuple):
-    """Records of some topics: from the first offsets to the high watermarks, those of open transactions included."""
+    """A range of some topics' records, from the first offsets to the high watermarks, including open transactions."""
 
     first: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
 
     @property
     def size(self) -> int:
-        """Number of offsets; some have no record."""
+        """Number of offsets, not all of which have a record."""
         return sum(end - self.first[where] for where, end in self.ends.items())
 
     def of(self, topics: Collection[str]) -> "Extent":
-        """Return that of these topics only."""
+        """Return the extent of these topics only."""
         return Extent(self.first, {where: end for where, end in self.ends.items() if where.topic in topics})
 
     def before(self, later: "Extent") -> "Extent":
-        """Return what has come to these topics since then."""
+        """Return what was added to these topics since this extent."""
         return Extent({where: self.ends.get(where, 0) for where in later.ends}, later.ends)
 
     @property
@@ -115,7 +116,7 @@ class Extent(NamedTuple):
 
 
 class SharedProgress:
-    """Counts what several readers have done of one whole."""
+    """Counts what several readers have done of one total."""
 
     def __init__(self, what: str, total: int, progress: ReadProgress) -> None:
         self._what = what
@@ -129,8 +130,7 @@ class SharedProgress:
         self._progress(self._what, self._done, self._total)
 
 
-def _ignore(*_: object) -> None:
-    """Tell nobody."""
+def _ignore(*_: object) -> None: ...
 
 
 class Log:
@@ -144,7 +144,7 @@ class Log:
         return set(await self._admin.list_topics())
 
     async def committed(self, group_id: str, topic: str) -> dict[int, int]:
-        """Committed offsets of the group, by partition; partitions without one are left out."""
+        """Return the group's committed offsets by partition, without partitions that have none."""
         return {partition: found.offset for partition, found in (await self._committed(group_id, topic)).items()}
 
     async def _committed(self, group_id: str, topic: str) -> dict[int, OffsetAndMetadata]:
@@ -182,23 +182,23 @@ class Log:
         return {one for one in records if not _progress(found.get(one.partition)).covers(one.offset)}
 
     async def left(self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]) -> int:
-        """Count what the group has not committed yet before these ends. Raises: TopicStalled."""
+        """Count the records before these ends that the group has not committed yet. Raises: TopicStalled."""
         lag = sum((await self.lags(group_id, topic, ends)).values())
         return lag if lag > FEW else sum([1 async for _ in self.unread(group_id, topic, ends)])
 
     async def lags(self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Offsets between the group's and these ends, those of the marks of transactions included."""
+        """Return the number of offsets between the group's and these ends, including those of transaction markers."""
         committed = await self.committed(group_id, topic)
         return {tp: max(0, end - committed.get(tp.partition, 0)) for tp, end in ends.items()}
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
-        """High watermarks, which include records of open transactions."""
+        """Return the high watermarks, which include records of open transactions."""
         async with self.reader(topic, isolation_level="read_uncommitted") as consumer:
             ends: dict[TopicPartition, int] = await consumer.end_offsets(list(consumer.assignment()))
             return ends
 
     async def extent(self, topics: Sequence[str]) -> "Extent":
-        """Return what the topics have now, looked at one after the other, in this order."""
+        """Return the topics' present extent. They are looked at one after the other, in this order."""
         first: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
         async with self.reader(*topics, isolation_level="read_uncommitted") as consumer:
@@ -219,9 +219,9 @@ class Log:
         return topic in extent.truncated
 
     async def read_all(self, extent: "Extent", takes: Mapping[str, Take], read: Callable[[int], None]) -> None:
-        """Pass every committed record of the extent to the `take` of its topic: in order within a partition.
+        """Pass every committed record of the extent to its topic's `take`, in order within a partition.
 
-        Waits for transactions that were open at its ends. `read` is called with numbers of offsets. Raises:
+        Waits for transactions that were open at its ends. `read` is called with numbers of records. Raises:
         TopicStalled.
         """
         ends = {where: end for where, end in extent.ends.items() if extent.first[where] < end}
@@ -239,7 +239,7 @@ class Log:
     async def records(self, topic: str) -> AsyncIterator[ConsumerRecord]:
         """Yield every committed record up to the high watermark.
 
-        Waits for open transactions: their output on other topics may have been read already. Raises: TopicStalled.
+        Waits for open transactions, whose output on other topics may have been read already. Raises: TopicStalled.
         """
         ends = await self.ends(topic)
         async with self.reader(topic, isolation_level="read_committed") as consumer:
@@ -248,7 +248,7 @@ class Log:
                 yield record
 
     async def records_in_order(self, topic: str) -> AsyncGenerator[ConsumerRecord, None]:
-        """Yield the same as `records`, partition after partition: the same order each time. Raises: TopicStalled."""
+        """Yield the same records partition by partition, so in the same order each time. Raises: TopicStalled."""
         async with self.reader(topic, isolation_level="read_uncommitted") as consumer:
             ends = await consumer.end_offsets(list(consumer.assignment()))
             first = await consumer.beginning_offsets(list(ends))
@@ -258,14 +258,14 @@ class Log:
                     yield record
 
     async def records_of(self, where: TopicPartition, end: int) -> AsyncGenerator[ConsumerRecord, None]:
-        """Yield the committed records of one partition before this offset. Raises: TopicStalled."""
+        """Yield one partition's committed records before this offset. Raises: TopicStalled."""
         async with self._reader_of([where], "read_committed") as consumer:
             await consumer.seek_to_beginning()
             async for record in _until(consumer, {where: end}):
                 yield record
 
     async def record_at(self, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
-        """Committed record at this offset; None if there is none, or no longer. Raises: TopicStalled."""
+        """Return the committed record at this offset, or None if there is none (any longer). Raises: TopicStalled."""
         where = TopicPartition(topic, partition)
         if where not in await self._partitions((topic,)):
             return None
@@ -280,7 +280,7 @@ class Log:
 
     @asynccontextmanager
     async def reader(self, *topics: str, isolation_level: str) -> AsyncIterator[AIOKafkaConsumer]:
-        """Open a consumer of every partition of the topics, without a group."""
+        """Open a consumer of all partitions of the topics, without a group."""
         async with self._reader_of(await self._partitions(topics), isolation_level) as consumer:
             yield consumer
 
@@ -288,8 +288,9 @@ class Log:
     async def _reader_of(
         self, partitions: Sequence[TopicPartition], isolation_level: str
     ) -> AsyncIterator[AIOKafkaConsumer]:
-        """Open a consumer of these partitions. They are assigned once: with others later,
-        aiokafka may wait for ever.
+        """Open a consumer of these partitions.
+
+        They are assigned once: if others are assigned later, aiokafka may wait for ever.
         """
         options = client_options(self._kafka)
         consumer = BoundedConsumer(**options, isolation_level=isolation_level, auto_offset_reset="earliest")
@@ -313,7 +314,7 @@ async def open_log(kafka: Kafka) -> AsyncIterator[Log]:
 
 
 def _progress(found: OffsetAndMetadata | None) -> Progress:
-    """Return what a group has finished; its metadata may be another's than the engine's."""
+    """Return what a group has finished; the metadata may not be the engine's."""
     if found is None:
         return Progress(0)
     try:
@@ -331,7 +332,7 @@ async def _until(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int])
 async def batches(
     consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
 ) -> AsyncIterator[list[ConsumerRecord]]:
-    """Committed records before these offsets, each batch of one partition; later ones are left to the next call.
+    """Yield the committed records before these offsets, each batch from one partition, and no later ones.
 
     Raises: TopicStalled.
     """
@@ -352,7 +353,7 @@ async def batches(
 
 
 async def reached(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> bool:
-    """Check whether everything before these offsets was read, transaction markers included."""
+    """Return whether everything before these offsets was read, including transaction markers."""
     return not await _not_reached(consumer, ends)
 
 

@@ -15,32 +15,32 @@ from afterword.streams.text.visible import shown, shown_lines
 log = structlog.get_logger()
 
 QUIET = {
-    # Faust sets it to DEBUG, and building those records took a third of the CPU
+    # Faust sets this to DEBUG, and building those records took a third of the CPU
     "aiokafka": logging.WARNING,
     # Kafka 4 answers the first produce of a transaction with a retriable NotEnoughReplicas while it verifies it
     "aiokafka.producer.sender": logging.ERROR,
-    # it logs a missing topic a hundred times a second; the engine names it once
+    # this logs a missing topic a hundred times a second; the engine names it once
     "aiokafka.cluster": logging.CRITICAL,
     # Faust and mode log every start and stop of every service at INFO
     "faust": logging.WARNING,
     "mode": logging.WARNING,
-    # they log addresses, which may hold a key
+    # these log addresses, which may contain a key
     "httpx": logging.WARNING,
     "httpcore": logging.WARNING,
-    # it logs the beginning and the end of every exchange
+    # this logs the beginning and the end of every exchange
     "mcp": logging.WARNING,
-    # it logs every attempt to reach an unavailable collector; what it drops, at ERROR
+    # this logs every attempt to reach an unavailable collector, and at ERROR what it drops
     "opentelemetry": logging.ERROR,
 }
 
 UNREAD = "Future exception was never retrieved"
 
 LINES = {"exception", "stack"}
-"""Fields of several lines."""
+"""Fields that have several lines."""
 
 
 def configure(settings: Logs) -> None:
-    """Log to standard error: as set, by default JSON where it is not a terminal."""
+    """Log to standard error in the format that is set; by default JSON unless it is a terminal."""
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -63,19 +63,19 @@ def configure(settings: Logs) -> None:
     logging.basicConfig(handlers=[handler], level=settings.level, force=True)
     for name, level in QUIET.items():
         logging.getLogger(name).setLevel(max(level, logging.getLevelName(settings.level)))
-    # stamina's own hook logs the arguments of the retried call, which may hold a transcript
+    # stamina's own hook logs the arguments of the retried call, which may contain a transcript
     stamina.instrumentation.set_on_retry_hooks([log_retry])
 
 
 def is_for_somebody(record: logging.LogRecord) -> bool:
-    """Return whether the line says what nothing else does: not that a future of aiokafka's has an error.
+    """Return whether a line is news, unlike asyncio's lines about an error in a future of aiokafka's.
 
-    A batch of its producer has two futures. Who sent gets the error from one; nobody asks the other unless the batch
-    is full, so asyncio logs it, with a traceback, when the batch is collected.
+    A batch of aiokafka's producer has two futures. The sender gets the error from one of them, and nobody asks the
+    other unless the batch is full, so asyncio logs it, with a traceback, when the batch is garbage-collected.
     """
     if record.name != "asyncio" or not record.exc_info or not record.getMessage().startswith(UNREAD):
         return True
-    from aiokafka.errors import KafkaError  # here: not every command talks to Kafka
+    from aiokafka.errors import KafkaError  # imported here because not every command talks to Kafka
 
     return not isinstance(record.exc_info[1], KafkaError)
 
@@ -89,9 +89,9 @@ def add_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.t
 
 
 def make_visible(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Show control characters of every text instead of sending them to a terminal; JSON escapes them itself.
+    """Show control characters in texts instead of sending them to a terminal; JSON escapes them itself.
 
-    A traceback has lines, which are indented. Values that are no texts are shown by their `repr`, which escapes.
+    A traceback has lines, which are indented. Values that are not strings are shown by their `repr`, which escapes.
     """
     return {name: _visible(name, value) for name, value in event.items()}
 
@@ -103,9 +103,9 @@ def _visible(name: str, value: Any) -> Any:
 
 
 def log_retry(details: stamina.instrumentation.RetryDetails) -> None:
-    """Log a scheduled retry as a warning; the retrying code sets `stage` as a context variable.
+    """Log a scheduled retry as a warning. The retrying code sets `stage` as a context variable.
 
-    Code that logs its retries itself, less often, sets none.
+    Code that logs its own retries, less often, does not set it.
     """
     if "stage" not in structlog.contextvars.get_contextvars():
         return

@@ -1,18 +1,18 @@
-"""Directories and files that hold conversations: for the user who runs the process, and nobody else on the machine."""
+"""Directories and files that hold conversations: only the user who runs the process may read them."""
 
 import os
 from contextlib import suppress
 from pathlib import Path
 
 OWNER_ONLY = 0o077
-"""The mask of new files: 0600, and 0700 for directories."""
+"""The mask for new files: 0600, and 0700 for directories."""
 DIRECTORY = 0o700
 OWNER_FILE = 0o600
 CACHE_VARIABLE = "AFTERWORD_CACHE_DIR"
 
 
 def cache_directory() -> Path:
-    """Cache directory: `AFTERWORD_CACHE_DIR`, or `afterword` below XDG's cache directory (`~/.cache`)."""
+    """Return the cache directory: `AFTERWORD_CACHE_DIR`, or `afterword` in XDG's cache directory (`~/.cache`)."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen).expanduser().absolute()
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -20,27 +20,27 @@ def cache_directory() -> Path:
 
 
 def private_directory(path: Path) -> None:
-    """Create the directory and its missing parents with mode 0700, whatever the umask; what exists keeps its mode.
+    """Create the directory and its missing parents with mode 0700, whatever the umask.
 
-    The mode of an existing directory is its operator's: a volume may be shared by a group on purpose.
-    Raises: OSError.
+    An existing directory keeps its mode, which is its operator's choice: a volume may be shared with a group on
+    purpose. Raises: OSError.
     """
     for missing in reversed([at for at in (path, *path.parents) if not at.exists()]):
         with suppress(FileExistsError):
             missing.mkdir(DIRECTORY)
-    path.mkdir(exist_ok=True)  # raises if it is a file
+    path.mkdir(exist_ok=True)  # raises if the path is a file
 
 
 def make_files_private() -> None:
-    """Let this process, and those it starts, create files for their owner alone; before its first thread."""
+    """Make this process, and those it starts, create files for their owner alone; call it before starting a thread."""
     os.umask(OWNER_ONLY)
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file for its user alone, in one step, so that nobody reads half of it. Raises: OSError."""
+    """Write a file for its owner alone, atomically, so that nobody reads half of it. Raises: OSError."""
     private_directory(path.parent)
     unfinished = path.with_name(f"{path.name}.new")
     unfinished.unlink(missing_ok=True)  # an existing file would keep its mode
     with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_FILE), "wb") as writing:  # noqa: PTH123
         writing.write(content)
-    os.replace(unfinished, path)  # noqa: PTH105 – the atomic one, by its name
+    os.replace(unfinished, path)  # noqa: PTH105 – the atomic one, by its usual name

@@ -9,7 +9,7 @@ SHOWN_CHARACTERS = 40
 
 
 def check_template(text: str) -> None:
-    """Check a template, in which a literal brace is written twice, as in `str.format`.
+    """Check a template, in which a literal brace is doubled, as in `str.format`.
 
     Raises: ValueError, in one line, naming the placeholder that is unknown, repeated or missing.
     """
@@ -26,7 +26,7 @@ def check_template(text: str) -> None:
 
 
 def placeholders(text: str) -> Iterator[str]:
-    """Yield the text in each pair of braces, in order. Raises: ValueError for a brace without its counterpart."""
+    """Yield the text in each pair of braces, in order. Raises: ValueError for an unmatched brace."""
     try:
         for _, name, form, conversion in string.Formatter().parse(text):
             if name is not None:

@@ -55,9 +55,9 @@ ADDRESSES = (
     "AFTERWORD_QDRANT__URL",
     "AFTERWORD_SQLITE__PATH",
 )
-"""Variables of which each names a server."""
+"""Variables that each name a server."""
 FILE_SUFFIX = "_FILE"
-"""Marks a variable that names the file of a secret, as for the secrets of Docker and Kubernetes."""
+"""Marks a variable that names the file with a secret, as Docker's and Kubernetes' secrets do."""
 READ_ELSEWHERE = {
     "TEST_STACK",
     "TEST_KAFKA",
@@ -71,17 +71,17 @@ READ_ELSEWHERE = {
 KUBERNETES = re.compile(
     PREFIX + r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*|=\w+://.*))", re.S
 )
-"""Variables that Kubernetes gives to every pod in the namespace of a Service named afterword or afterword-*."""
+"""Variables that Kubernetes gives every pod in the namespace of a Service named afterword or afterword-*."""
 
 LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
 MOST_PENDING_EPISODES = 20
-"""Episodes that the rolling summary may be behind: one update includes all of them."""
+"""Most episodes that the rolling summary may be behind, since one update includes all of them."""
 
 Location = tuple[int | str, ...]
 """A setting's section, if it is in one, and its name."""
 Seconds = Annotated[float, Field(gt=0)]
 CALLS_IN_A_ROW = 20
-"""Calls of a slow LLM that a summary has time for: 16 parts of a long episode, their summary, and a few repeats."""
+"""Calls of a slow LLM that fit into a summary's time: 16 parts of a long episode, their summary, and a few repeats."""
 DAY_MS = 24 * 60 * 60 * 1000
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -96,8 +96,8 @@ def _parsed_trigger(written: object) -> Any:
 
 
 Trigger = Annotated[Any, BeforeValidator(_parsed_trigger)]
-"""A whole number, a preset's name, a table or a list. No type that pydantic-settings would decode and merge, because a
-trigger from the environment replaces the file's as a whole."""
+"""A whole number, a preset's name, a table or a list. It is not typed so that pydantic-settings would decode and merge
+it, because a trigger from the environment replaces the file's as a whole."""
 
 
 class Section(BaseModel):
@@ -111,20 +111,20 @@ class ServerSection(Section):
 
     @property
     def answer_seconds(self) -> float | None:
-        """Time in which the server must answer first; None: as long as any operation may take."""
+        """Time within which the server must first answer; None if any operation's timeout will do."""
         return self._answer_seconds
 
     def answering_within(self, seconds: float | None) -> Self:
-        """Return the same settings for somebody who does not wait longer than this for the first answer."""
+        """Return the same settings for a caller that waits no longer than this for the first answer."""
         changed = self.model_copy()
-        changed._answer_seconds = seconds  # noqa: SLF001 – of the same class
+        changed._answer_seconds = seconds  # noqa: SLF001 – an object of the same class
         return changed
 
 
 REBALANCE_SECONDS = 60.0
 """Longest time that a rebalance waits for a worker to rejoin."""
 HEARTBEAT_SECONDS = 0.3
-"""Interval of the heartbeats by which a member of a group learns of a rebalance, whatever the session is: partitions
+"""Interval of the heartbeats that tell a group's member about a rebalance, whatever the session timeout: the partitions
 of a dead worker wait for it."""
 
 
@@ -136,7 +136,7 @@ class Kafka(ServerSection):
     deletions_topic: str = Field("summary.deleted", description="summaries that were deleted with their last message")
     conversations_topic: str = Field(
         "conversation.updated",
-        description="conversations: title, rolling summary and counts after each of their episodes",
+        description="conversations: title, rolling summary and counts after each episode",
     )
     current_state: bool = Field(
         True, description="keep the last summary of each episode, and each conversation, in two compacted topics"
@@ -158,15 +158,15 @@ class Kafka(ServerSection):
     ingest_id: str = Field("afterword-ingest", description="consumer group of ingest, which reads other topics")
     webhooks_id: str = Field(
         "afterword-webhooks",
-        description="beginning of the consumer groups of webhooks, which end with the endpoint's name",
+        description="prefix of the consumer groups of webhooks; each ends with an endpoint's name",
     )
-    partitions: int = Field(8, ge=1, description="partitions of each topic that `afterword topics create` makes")
+    partitions: int = Field(8, ge=1, description="partitions of each topic that `afterword topics create` creates")
     replication_factor: int = Field(1, ge=1, description="replicas of each of these topics; 3 in production")
     min_insync_replicas: int = Field(
         1, ge=1, description="in-sync replicas that a write to these topics needs; 2 in production"
     )
     session_timeout_seconds: Seconds = Field(
-        10.0, ge=6, description="a worker without a heartbeat for this long loses its partitions"
+        10.0, ge=6, description="a worker that sends no heartbeat for this long loses its partitions"
     )
     request_timeout_seconds: Seconds = Field(20.0, ge=1, description="timeout of a request to a broker")
     group_instance_id: str | None = Field(None, description="static group membership: a restart causes no rebalance")
@@ -181,12 +181,12 @@ class Kafka(ServerSection):
     )
     oauth_client_id: str | None = Field(None, min_length=1, description="client id for OAUTHBEARER")
     oauth_client_secret: SecretStr | None = Field(None, min_length=1, description="client secret for OAUTHBEARER")
-    oauth_scope: str | None = Field(None, description="scope for OAUTHBEARER, where the token endpoint requires one")
+    oauth_scope: str | None = Field(None, description="scope for OAUTHBEARER, if the token endpoint requires one")
     oauth_ca_file: Path | None = Field(
         None, description="PEM file: trusted CAs for the token endpoint; default: the system's"
     )
     ssl_ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the brokers; default: the system's")
-    ssl_cert_file: Path | None = Field(None, description="PEM file: client certificate, where brokers require one")
+    ssl_cert_file: Path | None = Field(None, description="PEM file: client certificate, if the brokers require one")
     ssl_key_file: Path | None = Field(
         None, description="PEM file: key of that certificate; default: in the certificate's file"
     )
@@ -202,11 +202,12 @@ class Kafka(ServerSection):
 
     @property
     def revoke_seconds(self) -> float:
-        """The longest that a member may work on after it has learned of a rebalance.
+        """Longest time that a member may keep working after it has learned of a rebalance.
 
-        The others have asked to join by then, and their request is answered when the last member has joined: they wait
-        for a heartbeat, this, and its last commit, all within their request timeout. One that times out takes the
-        coordinator for dead and starts over, and work in flight is done again by another member.
+        By then the others have asked to join, and their requests are answered only when the last member has joined. So
+        they wait for a heartbeat, this time and that member's last commit, all within their request timeout. A member
+        whose request times out considers the coordinator dead and starts over, and another member repeats its work in
+        flight.
         """
         return min(REBALANCE_SECONDS, self.request_timeout_seconds - HEARTBEAT_SECONDS) / 2
 
@@ -216,11 +217,10 @@ class Kafka(ServerSection):
 
     @property
     def undelivered_topic(self) -> str:
-        """The dead-letter queue of webhooks: events that an endpoint did not take."""
+        """The dead-letter queue of webhooks, for events that an endpoint did not accept."""
         return self.dead_letters(f"{self.summaries_topic}.webhooks")
 
     def webhooks_group(self, endpoint: str) -> str:
-        """The consumer group of an endpoint."""
         return f"{self.webhooks_id}-{endpoint}"
 
     @property
@@ -229,12 +229,11 @@ class Kafka(ServerSection):
         return (self.current_episodes_topic, self.current_conversations_topic) if self.current_state else ()
 
     def changelog(self, table: str) -> str:
-        """The changelog topic of a segmenter's table."""
         return f"{self.segmenter_id}-{table}-changelog"
 
     @model_validator(mode="after")
     def possible(self) -> Self:
-        """Refuse a setting without effect: whoever sets a password believes that it is asked for."""
+        """Refuse a setting without effect: whoever sets a password expects it to be used."""
         given = {name for name in type(self).model_fields if getattr(self, name) is not None}
         if not self.has_tls:
             _refuse(TLS, given, "needs security_protocol SSL or SASL_SSL")
@@ -280,7 +279,7 @@ class Mongo(ServerSection):
     tls_ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the servers; turns TLS on")
     tls_cert_file: Path | None = Field(None, description="PEM file: client certificate and its key; turns TLS on")
     tls_key_password: SecretStr | None = Field(None, description="password of that key")
-    timeout_seconds: Seconds = Field(10.0, description="timeout of an operation, server selection included")
+    timeout_seconds: Seconds = Field(10.0, description="timeout of an operation, including server selection")
 
     @model_validator(mode="after")
     def possible(self) -> Self:
@@ -304,25 +303,25 @@ class Qdrant(ServerSection):
 class Sqlite(Section):
     path: Path | None = Field(
         None,
-        description="file that holds everything for the processes of one machine, in place of MongoDB and Qdrant; "
+        description="file that stores everything for the processes of one machine, instead of MongoDB and Qdrant; "
         "see docs/how-to/sqlite.md",
     )
     timeout_seconds: Seconds = Field(10.0, description="longest time that a write waits for another process")
 
 
 LEAST_STATE_MEMORY_BYTES = 8 * 1024 * 1024
-"""Least memory with which partitions do not write their rows into very small files, merged over and over."""
+"""With less memory than this, partitions would write their rows into tiny files that are merged over and over."""
 MOST_STATE_MEMORY_BYTES = 64 * 1024 * 1024 * 1024
 
 
 class Engine(Section):
     max_batch: int = Field(2000, ge=1, description="most records in one transaction")
     agent_retries: int = Field(
-        3, ge=0, description="retries of a record on which a worker fails, before it is a dead letter"
+        3, ge=0, description="retries of a record on which a worker fails, before it becomes a dead letter"
     )
     tick_seconds: Seconds = Field(0.5, description="interval between checks for due deadlines")
     commit_interval_seconds: Seconds = Field(
-        1.0, description="interval between commits of the summarizer's offsets without summaries; with them, at once"
+        1.0, description="interval between the summarizer's commits without summaries; summaries are committed at once"
     )
     watchdog_seconds: float = Field(
         120.0, ge=5, description="a worker that has work but makes no progress for this long exits, to be restarted"
@@ -331,8 +330,8 @@ class Engine(Section):
         64 * 1024 * 1024,
         ge=LEAST_STATE_MEMORY_BYTES,
         le=MOST_STATE_MEMORY_BYTES,
-        description="memory of RocksDB for all partitions of a segmenter together: its cache, and in it the rows that "
-        "are in no file yet; see docs/scaling.md",
+        description="memory of RocksDB for all partitions of a segmenter together: its cache, which includes the rows "
+        "that are in no file yet; see docs/scaling.md",
     )
 
 
@@ -355,26 +354,26 @@ class Episodes(Section):
     max_episode_tokens: int = Field(4000, ge=1, description="tokens of an episode, unless a single message has more")
     topic_shift: TopicShift = Field(
         "flags",
-        description="end of an episode at a topic shift: flags: is_continuation = false; auto: that, and where it is "
-        "null a shift in the text (English only, see docs/segmentation.md); off: never",
+        description="whether a topic shift ends an episode: flags: if is_continuation = false; auto: also if that is "
+        "null and the text shifts (English only, see docs/segmentation.md); off: never",
     )
     overlap: int = Field(2, ge=0, description="messages of the previous episode that the LLM is also given")
     idle_seconds: Seconds = Field(300.0, description="idle timeout, after which pending messages close as an episode")
     dedupe_window: int = Field(
-        10_000, ge=1, description="last messages of a conversation whose ids are kept to recognize duplicates"
+        10_000, ge=1, description="number of a conversation's last messages whose ids are kept to recognize duplicates"
     )
     forget_after_days: float = Field(
         30.0,
         ge=0,
         le=36_500,
-        description="a conversation that is idle for so long is forgotten but for its number of episodes; 0: never",
+        description="a conversation idle for this long is forgotten, except for its number of episodes; 0: never",
     )
     scope: EpisodeScope = Field(
         "conversation",
-        description="unit with its own pending messages and episode numbers; a change needs new ids and topics",
+        description="unit with its own pending messages and episode numbers; changing it needs new ids and topics",
     )
     max_agents: int = Field(
-        16, ge=1, le=100, description="active agents of a conversation at a time, with scope = agent"
+        16, ge=1, le=100, description="most active agents of a conversation at a time, with scope = agent"
     )
 
     @model_validator(mode="after")
@@ -389,22 +388,21 @@ class Episodes(Section):
 
     @property
     def forget_after_ms(self) -> int:
-        """Milliseconds; 0: never."""
+        """The same in milliseconds; 0 means never."""
         return max(1, round(self.forget_after_days * DAY_MS)) if self.forget_after_days else 0
 
     def conditions(self) -> Node:
-        """The trigger, parsed."""
         return parse_trigger(self.trigger, self.trigger_tokens)
 
     @property
     def preset(self) -> TriggerPreset:
-        """Preset that `trigger` names, else the default one: values for what is not set."""
+        """The preset that `trigger` names, or the default one, which has values for what is not set."""
         return preset_of(self.trigger)
 
 
 class Llm(Section):
     provider: Literal["extractive", "openai", "ollama"] = Field(
-        "extractive", description="writer of the summaries; extractive needs no LLM"
+        "extractive", description="what writes the summaries; extractive needs no LLM"
     )
     base_url: str | None = Field(None, description="address of the server; default: the provider's own")
     model: str | None = Field(None, description="name of the model; required for openai and ollama")
@@ -420,7 +418,7 @@ class Llm(Section):
     max_output_tokens: int | None = Field(
         None,
         ge=64,
-        description="tokens of an answer; default: 500 for plain text, for JSON as many as its texts can need",
+        description="most tokens of an answer; default: 500 for plain text, for JSON as many as its texts can need",
     )
     context_tokens: int = Field(
         32_768,
@@ -428,8 +426,8 @@ class Llm(Section):
         description="context window of the model; a longer episode is summarized in parts",
     )
     timeout_seconds: Seconds = Field(60.0, description="timeout of a call")
-    attempts: int = Field(4, ge=1, description="calls, the first included, on connection errors, 429 and 5xx")
-    retry_budget_seconds: Seconds = Field(180.0, description="no retry begins after this")
+    attempts: int = Field(4, ge=1, description="most calls, including the first, on connection errors, 429 and 5xx")
+    retry_budget_seconds: Seconds = Field(180.0, description="no retry begins after this time")
     max_concurrency: int = Field(8, ge=1, description="concurrent calls")
     prompt_price: float | None = Field(
         None, ge=0, description="price of a million tokens of prompts, for `afterword usage`"
@@ -449,7 +447,7 @@ class Llm(Section):
 
     @property
     def summary_seconds(self) -> float:
-        """Deadline of a summary: its retries, and CALLS_IN_A_ROW that each take their whole timeout."""
+        """Deadline of a summary: time for its retries and for CALLS_IN_A_ROW calls that take their whole timeout."""
         if self.provider == "extractive":
             return 0.0
         return self.retry_budget_seconds + CALLS_IN_A_ROW * self.timeout_seconds
@@ -466,7 +464,7 @@ class Llm(Section):
 
 class EmbedderSettings(Section):
     provider: Literal["none", "openai", "ollama", "local"] = Field(
-        "local", description="maker of the messages' vectors; local: in the process; none: search by words only"
+        "local", description="what makes the messages' vectors; local: the process itself; none: search by words only"
     )
     base_url: str | None = Field(None, description="address of the server; default: the provider's own")
     model: str | None = Field(None, description="name of the model; required for openai and ollama")
@@ -482,34 +480,34 @@ class EmbedderSettings(Section):
 
     @property
     def vectors_model(self) -> str | None:
-        """Model of the dense vectors, part of the collection's name; None without dense vectors."""
+        """Model of the dense vectors, which is part of the collection's name; None without dense vectors."""
         if self.provider == "local":
             return LOCAL_EMBEDDER
         return self.model if self.provider != "none" else None
 
 
 MOST_RERANKED = 32
-"""Episodes that a reranking server is shown: as many documents as Text Embeddings Inference takes by default."""
+"""Most episodes that a reranking server is given: Text Embeddings Inference accepts this many documents by default."""
 
 
 class RerankerSettings(Section):
-    """Server that puts the best hits of `recall` in order, and bounds of what it is shown."""
+    """The server that puts the best hits of `recall` in order, and limits on what it is given."""
 
     base_url: str | None = Field(None, description="address of the server before `/rerank`; default: no reranking")
     api: Literal["cohere", "tei"] = Field(
         "cohere",
-        description="names in requests: cohere: as Cohere, Jina and vLLM have them; tei: Text Embeddings Inference",
+        description="format of requests: cohere: that of Cohere, Jina and vLLM; tei: Text Embeddings Inference",
     )
     model: str | None = Field(None, min_length=1, description="name of the model, for a server that has several")
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
     ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
-    timeout_seconds: Seconds = Field(2.0, description="time for the server's answer; then the order of passages holds")
+    timeout_seconds: Seconds = Field(2.0, description="time for the server's answer; after it, the order stays")
 
 
 class SummarizerSettings(Section):
     on_llm_outage: Literal["fallback", "wait"] = Field(
         "fallback",
-        description="fallback: summarize without the LLM and ask it again later; wait: store nothing and be not ready",
+        description="fallback: summarize without the LLM and ask it again later; wait: store nothing and not be ready",
     )
     preset: Literal["episodic", "focus_points", "plain_3_5"] = Field(
         "episodic", description="style of the summaries; plain_3_5: plain text, for small models without JSON"
@@ -518,11 +516,11 @@ class SummarizerSettings(Section):
         None, description="file with a prompt template that replaces the preset's; see docs/summaries.md"
     )
     max_summary_length: int | None = Field(
-        None, ge=400, le=10_000, description="characters of the long summary; default: the trigger preset's, else 1000"
+        None, ge=400, le=10_000, description="length of the long summary; default: the trigger preset's, else 1000"
     )
     time_zone: str = Field(
         "UTC",
-        description="zone of the times in prompts, and of the days that words such as yesterday mean: UTC, or a name "
+        description="time zone for times in prompts and for days that words such as yesterday refer to: UTC, or a name "
         "such as Europe/Berlin",
     )
 
@@ -533,7 +531,7 @@ class SummarizerSettings(Section):
             try:
                 ZoneInfo(name)
             except (ValueError, OSError, ZoneInfoNotFoundError):
-                raise ValueError(f"{name!r} is no time zone, such as Europe/Berlin") from None
+                raise ValueError(f"{name!r} is not a time zone such as Europe/Berlin") from None
         return name
 
     @property
@@ -548,7 +546,7 @@ class SummarizerSettings(Section):
         return file
 
     def template(self) -> str | None:
-        """Prompt template that replaces the preset's, if any. Raises: ValueError when its file is gone."""
+        """Return the prompt template that replaces the preset's, if any. Raises: ValueError if its file is gone."""
         return None if self.prompt_file is None else _text_of(self.prompt_file)
 
 
@@ -568,13 +566,13 @@ class Rolling(Section):
     min_new_episodes: int = Field(
         1, ge=1, le=MOST_PENDING_EPISODES, description="new episodes before the rolling summary is updated"
     )
-    min_tokens: int = Field(0, ge=0, description="tokens that these episodes must have in total, too")
+    min_tokens: int = Field(0, ge=0, description="tokens that these episodes must also have in total")
 
 
 class QualitySettings(Section):
-    enabled: bool = Field(True, description="false: summaries are measured, but none is refused")
+    enabled: bool = Field(True, description="false: summaries are measured but never refused")
     min_grounding: float = Field(
-        0.8, ge=0, le=1, description="share of a summary's names, numbers and dates that must occur in its source"
+        0.8, ge=0, le=1, description="fraction of a summary's names, numbers and dates that must occur in its source"
     )
     strict_figures: bool = Field(
         True, description="refuse a summary with any number, date, amount, code or address that its source lacks"
@@ -585,8 +583,8 @@ class Retry(Section):
     """Replacement of fallback summaries: when the LLM is asked again."""
 
     attempts: int = Field(100, ge=0, description="most attempts to ask the LLM again; 0: fallback summaries stay")
-    unusable_answers: int = Field(3, ge=1, description="most of these attempts that may end with an unusable answer")
-    first_delay_seconds: Seconds = Field(30.0, description="delay before the first attempt; doubles with each")
+    unusable_answers: int = Field(3, ge=1, description="how many of these attempts may end with an unusable answer")
+    first_delay_seconds: Seconds = Field(30.0, description="delay before the first attempt; it doubles with each")
     longest_delay_seconds: Seconds = Field(900.0, description="longest delay between two attempts")
 
     @model_validator(mode="after")
@@ -598,7 +596,7 @@ class Retry(Section):
 
 
 class Budget(Section):
-    """LLM tokens per hour of the clock (UTC), for all summarizers together."""
+    """LLM tokens per clock hour (UTC), for all summarizers together."""
 
     tokens_per_hour: int | None = Field(
         None, ge=1, description="prompt and completion tokens of all tenants together; default: unlimited"
@@ -606,7 +604,7 @@ class Budget(Section):
     tenant_tokens_per_hour: int | None = Field(None, ge=1, description="the same for each tenant; default: unlimited")
     on_exhausted: Literal["fallback", "wait"] = Field(
         "fallback",
-        description="fallback: summarize without the LLM and ask it again later; wait: until the hour ends",
+        description="fallback: summarize without the LLM and ask it again later; wait: wait until the hour ends",
     )
 
     @property
@@ -617,12 +615,12 @@ class Budget(Section):
 class Redaction(Section):
     where: Literal["off", "llm", "everywhere"] = Field(
         "off",
-        description="llm: prompts hold placeholders; everywhere: nothing but the messages topic holds the original",
+        description="llm: prompts contain placeholders; everywhere: only the messages topic contains the original",
     )
     entities: str = Field(
         "all",
-        description="entities that are redacted: some of email, phone, card, iban, ip, url_secret, api_key, separated "
-        "by commas; or all",
+        description="entities to redact: all, or any of email, phone, card, iban, ip, url_secret, api_key, separated "
+        "by commas",
     )
     phone_regions: str = Field(
         "US,GB,DE,FR,ES,IT,NL,PL,BR,IN",
@@ -630,7 +628,7 @@ class Redaction(Section):
     )
     patterns: dict[str, str] = Field(
         {},
-        description="your own regular expressions (RE2) by the names of their placeholders",
+        description="your own regular expressions (RE2), by the name of their placeholder",
         json_schema_extra={"type_name": "JSON object"},
     )
 
@@ -645,7 +643,7 @@ class Redaction(Section):
     def are_regions(cls, text: str) -> str:
         for region in filter(None, text.split(",")):
             if not re.fullmatch(r"\s*[A-Z]{2}\s*", region):
-                raise ValueError(f"{region.strip()!r} is no code of a country, like DE")
+                raise ValueError(f"{region.strip()!r} is not a country code such as DE")
         return text
 
     @field_validator("patterns")
@@ -655,8 +653,8 @@ class Redaction(Section):
         return patterns
 
     def redactor(self) -> "Redactor":
-        """Raises: ConfigurationError for a country without telephone numbers."""
-        from afterword.streams.redaction.redactor import Redactor  # here: a producer has none of its libraries
+        """Return the redactor. Raises: ConfigurationError for a country without telephone numbers."""
+        from afterword.streams.redaction.redactor import Redactor  # producers do not have its libraries
 
         regions = [region.strip() for region in self.phone_regions.split(",") if region.strip()]
         try:
@@ -665,12 +663,12 @@ class Redaction(Section):
             raise ConfigurationError(setting=variable(("redaction",)), problem=str(error)) from None
 
     def shown(self) -> Callable[[str], str]:
-        """Redaction of a text before an embedder's server sees it. Raises: ConfigurationError."""
+        """Return the redaction of texts that an embedder's server sees. Raises: ConfigurationError."""
         return self.redactor().redacted if self.where == "llm" else str
 
     def of_records(self) -> "RecordRedaction | None":
-        """Redaction of what comes in; None unless it is redacted everywhere. Raises: ConfigurationError."""
-        from afterword.streams.redaction.records import RecordRedaction  # here: as above
+        """Return the redaction of incoming records; None unless everything is redacted. Raises: ConfigurationError."""
+        from afterword.streams.redaction.records import RecordRedaction  # imported here for the same reason
 
         return RecordRedaction(self.redactor()) if self.where == "everywhere" else None
 
@@ -686,27 +684,27 @@ class Retention(Section):
         0,
         ge=0,
         le=36_500,
-        description="days after its last message after which an episode is removed from MongoDB and Qdrant, and with "
-        "the last one the rolling summary; 0: episodes are kept",
+        description="days after its last message after which an episode is removed from MongoDB and Qdrant; with the "
+        "last episode goes the rolling summary; 0: episodes are kept",
     )
 
     def messages_before(self, now: datetime) -> datetime | None:
-        """Return the time before which a message was sent that has expired; None: none expires."""
+        """Return the time such that messages sent before it have expired; None if messages never expire."""
         return _days_before(now, self.messages_days)
 
     def episodes_before(self, now: datetime) -> datetime | None:
-        """Return the time before which an episode ended that has expired; None: none expires."""
+        """Return the time such that episodes that ended before it have expired; None if episodes never expire."""
         return _days_before(now, self.episodes_days)
 
     @property
     def expires(self) -> frozenset[str]:
-        """Collections of which something expires."""
+        """Collections in which documents expire."""
         days = {"messages": self.messages_days, "episodes": self.episodes_days}
         return frozenset(name for name, number in days.items() if number)
 
     @property
     def shortest_days(self) -> float:
-        """Days until something expires; 0: never."""
+        """Days until something expires; 0 if nothing does."""
         return min(filter(None, (self.messages_days, self.episodes_days)), default=0)
 
 
@@ -716,11 +714,11 @@ def _days_before(now: datetime, days: float) -> datetime | None:
 
 class Health(Section):
     host: str = Field("127.0.0.1", description="address on which the health server listens")
-    port: int = Field(0, ge=0, le=65535, description="port of the health server; 0: any free one, named in the log")
+    port: int = Field(0, ge=0, le=65535, description="port of the health server; 0: any free port, named in the log")
 
 
 def is_loopback(host: str | None) -> bool:
-    """Tell whether an address, or the name `localhost`, is this machine's own."""
+    """Return whether an address, or the name `localhost`, is this machine's own."""
     try:
         return ip_address(host or "").is_loopback
     except ValueError:  # a name
@@ -728,28 +726,28 @@ def is_loopback(host: str | None) -> bool:
 
 
 class Serve(Section):
-    """HTTP server of `afterword serve`."""
+    """The HTTP server of `afterword serve`."""
 
     host: str = Field("127.0.0.1", description="address on which the server listens")
-    port: int = Field(8080, ge=0, le=65535, description="its port; 0: any free one, named in the log")
+    port: int = Field(8080, ge=0, le=65535, description="port of the server; 0: any free port, named in the log")
     auth: Literal["none", "keys", "jwt"] = Field(
-        "none", description="proof that requests carry; none: only on a loopback address"
+        "none", description="how requests are authenticated; none: only on a loopback address"
     )
     requests_per_minute: int = Field(
-        6000, ge=0, description="most requests of a key a minute, in one process; 0: any number"
+        6000, ge=0, description="most requests per key and minute, in one process; 0: unlimited"
     )
     max_body_bytes: int = Field(8_000_000, ge=1000, description="largest body of a request")
-    access_log: bool = Field(False, description="log each request by key, route and count, never with content")
+    access_log: bool = Field(False, description="log each request with its key, route and count, but never its content")
     cors_origins: str = Field(
         "", description="origins of web pages whose scripts may call the server, separated by commas"
     )
     cookie_secret: SecretStr | None = Field(
         None,
         min_length=16,
-        description="seals the cookies of the page, the same on every server; default: a new one at each start",
+        description="seals the page's cookies; must be the same on every server; default: a new one at each start",
     )
     mcp_user: str = Field(
-        "", max_length=256, description="user whose memory agents have over MCP where there is no authentication"
+        "", max_length=256, description="user whose memory agents use over MCP if there is no authentication"
     )
     mcp_tenant: str = Field("", max_length=256, description="tenant of that user; empty: none")
     jwt_issuer: str | None = Field(None, min_length=1, description="`iss` that tokens must have")
@@ -758,9 +756,9 @@ class Serve(Section):
         None, pattern="^https?://[^/@]+(/|$)", description="address of the issuer's keys; https in production"
     )
     jwt_ca_file: Path | None = Field(None, description="PEM file: trusted CAs for that address; default: the system's")
-    jwt_tenant_claim: str = Field("tenant_id", description="claim with the tenant; empty: no tokens have one")
+    jwt_tenant_claim: str = Field("tenant_id", description="claim with the tenant; empty: tokens have no tenant")
     jwt_user_claim: str = Field("sub", description="claim with the user; empty: tokens are not bound to a user")
-    jwt_scope_claim: str = Field("scope", min_length=1, description="claim with the scopes: words or a list")
+    jwt_scope_claim: str = Field("scope", min_length=1, description="claim with the scopes, as words or a list")
 
     @property
     def origins(self) -> list[str]:
@@ -769,9 +767,9 @@ class Serve(Section):
     @model_validator(mode="after")
     def possible(self) -> Self:
         if self.auth == "none" and not is_loopback(self.host):
-            raise ValueError(f"auth = none admits everybody, and host {self.host} is no loopback address")
+            raise ValueError(f"auth = none admits everybody, and host {self.host} is not a loopback address")
         if self.auth == "none" and not ANY_ORIGIN.isdisjoint(self.origins):
-            raise ValueError("auth = none admits everybody, so that cors_origins must name pages: not * and not null")
+            raise ValueError("auth = none admits everybody, so cors_origins must name pages, and not contain * or null")
         if self.auth == "jwt":
             given = {name for name in JWT if getattr(self, name) is not None}
             _require(JWT, given, "auth = jwt")
@@ -779,21 +777,21 @@ class Serve(Section):
 
 
 ANY_ORIGIN = frozenset({"*", "null"})
-"""Origins that a page of anybody's can have."""
+"""Origins that anybody's page can have."""
 JWT = ("jwt_issuer", "jwt_audience", "jwt_jwks_url")
 
 
 class WebhookEndpoint(Section):
-    """Receiver of events over HTTP."""
+    """A receiver of events over HTTP."""
 
     url: str = Field(pattern=r"^https?://[^/@?#\s]+(/[^#\s]*)?(\?[^#\s]*)?$", max_length=2000)
     secret: SecretStr
-    """`whsec_` and 24 to 64 bytes in base64; two, separated by a comma, to rotate: both sign."""
+    """`whsec_` and 24 to 64 bytes in base64. To rotate secrets, give two, separated by a comma; both of them sign."""
     types: tuple[Literal["summary.created", "summary.deleted"], ...] = Field(
         ("summary.created", "summary.deleted"), min_length=1
     )
     since: AwareDatetime | None = None
-    """Events that were announced before are not sent; None: all that the topics have."""
+    """Events announced before this time are not sent; None sends everything that the topics have."""
 
     @property
     def host(self) -> str:
@@ -807,8 +805,8 @@ class WebhookEndpoint(Section):
     @classmethod
     def has_host_and_port(cls, url: str) -> str:
         parts = urlsplit(url)
-        if not parts.hostname or parts.port == 0:  # Raises: ValueError for a port that is no number
-            raise ValueError("is no address of a server")
+        if not parts.hostname or parts.port == 0:  # raises ValueError if the port is not a number
+            raise ValueError("is not the address of a server")
         return url
 
     @field_validator("secret")
@@ -820,27 +818,27 @@ class WebhookEndpoint(Section):
 
 
 SIGNING_SECRET_BYTES = (24, 64)
-"""Least and most, by the specification of Standard Webhooks."""
+"""Fewest and most bytes in the Standard Webhooks specification."""
 
 
 def _check_signing_secret(text: str) -> None:
-    """Raises: ValueError, which does not quote what is wrong."""
+    """Raises: ValueError, without quoting the secret."""
     try:
         size = len(b64decode(text.removeprefix("whsec_"), validate=True))
     except ValueError:
-        raise ValueError("is not whsec_ and base64") from None
+        raise ValueError("is not whsec_ followed by base64") from None
     least, most = SIGNING_SECRET_BYTES
     if not least <= size <= most:
-        raise ValueError(f"has {size} bytes, {least} to {most} are needed")
+        raise ValueError(f"has {size} bytes; it must have {least} to {most}")
 
 
 class Webhooks(Section):
-    """Delivery of summaries to HTTP endpoints, by `afterword worker webhooks`."""
+    """Delivery of summaries to HTTP endpoints by `afterword worker webhooks`."""
 
     endpoints: dict[str, WebhookEndpoint] = Field(
         {},
-        description='endpoints by name, such as {"crm": {"url": "https://…", "secret": "whsec_…"}}; `types` limits one '
-        "to some types of events, `since` to those announced from a time on",
+        description='endpoints by name, such as {"crm": {"url": "https://…", "secret": "whsec_…"}}; `types` limits an '
+        "endpoint to some types of events, `since` to those announced after a time",
         json_schema_extra={"type_name": "JSON object, with secrets", "format": "password"},
     )
     private_hosts: str = Field(
@@ -848,9 +846,9 @@ class Webhooks(Section):
         description="hosts of endpoints that may have private, loopback or link-local addresses, and plain http; "
         "separated by commas",
     )
-    timeout_seconds: float = Field(15.0, gt=0, le=300, description="time in which an endpoint must have answered")
-    retry_seconds: Seconds = Field(86_400.0, description="time for which an event is tried, before it is a dead letter")
-    retry_wait_seconds: Seconds = Field(5.0, description="wait before the first retry; doubles with each")
+    timeout_seconds: float = Field(15.0, gt=0, le=300, description="time within which an endpoint must answer")
+    retry_seconds: Seconds = Field(86_400.0, description="how long an event is retried before it is a dead letter")
+    retry_wait_seconds: Seconds = Field(5.0, description="wait before the first retry; it doubles with each")
     ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the endpoints; default: the system's")
 
     @property
@@ -862,14 +860,14 @@ class Webhooks(Section):
     def have_names(cls, endpoints: dict[str, WebhookEndpoint]) -> dict[str, WebhookEndpoint]:
         for name in endpoints:
             if not re.fullmatch("[a-z0-9][a-z0-9-]{0,39}", name):
-                raise ValueError("names of endpoints have up to 40 letters a to z, digits and hyphens")
+                raise ValueError("an endpoint's name has at most 40 characters: letters a to z, digits and hyphens")
         return endpoints
 
     @model_validator(mode="after")
     def are_encrypted(self) -> Self:
         for name, endpoint in self.endpoints.items():
             if endpoint.url.startswith("http:") and endpoint.host not in self.allowed_hosts:
-                raise ValueError(f"endpoint {name} has no https url, and private_hosts does not name its host")
+                raise ValueError(f"the url of endpoint {name} is not https, and private_hosts does not name its host")
         return self
 
 
@@ -927,7 +925,7 @@ class Settings(BaseSettings):
     max_in_flight: int | None = Field(
         None,
         ge=1,
-        description="episodes in flight in a summarizer, for each partition; default: 64, and with an LLM twice "
+        description="episodes in flight in a summarizer, per partition; default: 64, or with an LLM twice "
         "LLM__MAX_CONCURRENCY, at least 16 and at most 64",
     )
     config: Path | None = Field(None, exclude=True, description="TOML file; environment variables override it")
@@ -973,7 +971,7 @@ class Settings(BaseSettings):
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Read the environment and the file of `config_file`; keyword arguments override both.
+    """Read the environment and the configuration file; keyword arguments override both.
 
     Raises: ConfigurationError with the first setting that is wrong.
     """
@@ -985,21 +983,21 @@ def load_settings(**overrides: Any) -> Settings:
         if file and not Path(file).is_file():
             raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem="no such file")
         return Settings(**overrides)
-    except OSError as error:  # of that file: those of secrets and templates are named where they are read
+    except OSError as error:  # about this file; those of secrets and templates are named where they are read
         raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem=str(error.strerror)) from None
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         raise ConfigurationError(
             setting=variable(first["loc"]), problem=first["msg"].removeprefix("Value error, ")
         ) from None
-    except ValueError as error:  # a file that is not TOML, a variable that is not JSON
+    except ValueError as error:  # a file that is not TOML, or a variable that is not JSON
         raise ConfigurationError(setting=file or PREFIX + "*", problem=str(error)) from None
 
 
 def config_file() -> str | None:
-    """The file of settings that the environment names, even by an empty name, or else that of `afterword dev`.
+    """Return the configuration file: the one that the environment names, even if empty, or that of `afterword dev`.
 
-    That one is taken if no variable names a server and it is this user's.
+    The latter counts only if no variable names a server and this user owns the file.
     """
     named = os.environ.get(CONFIG_FILE_VARIABLE)
     if named is not None or any(os.environ.get(address) for address in ADDRESSES):
@@ -1009,14 +1007,14 @@ def config_file() -> str | None:
 
 
 def dev_config() -> Path | None:
-    """Find the file that `afterword dev` wrote in this directory or in the nearest one above it, as git does."""
+    """Find the file that `afterword dev` wrote in this directory or the nearest one above it, as git does."""
     here = Path.cwd()
     paths = (Path(os.path.relpath(above / DEV_CONFIG)) for above in (here, *here.parents))
     return next((path for path in paths if path.is_file()), None)
 
 
 def address_source(address: str) -> str:
-    """Say where the address of a server is from, and what to do if it does not answer. `address`: its variable."""
+    """Say where a server's address is from, and what to do if it does not answer. `address` is its variable."""
     if os.environ.get(address):
         return f"is from {address}"
     file = config_file()
@@ -1026,7 +1024,7 @@ def address_source(address: str) -> str:
 
 
 def variable(location: Location) -> str:
-    """Name a setting by its environment variable, wherever it was set."""
+    """Return a setting's environment variable, by which it is named wherever it was set."""
     return PREFIX + "__".join(str(part).upper() for part in location)
 
 
@@ -1039,12 +1037,12 @@ def locations(model: type[BaseModel], section: Location = ()) -> Iterator[tuple[
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """True for a secret, optional ones included."""
+    """Return whether a field holds a secret, perhaps an optional one."""
     return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
 def unknown_variables() -> set[str]:
-    """Find variables with our prefix that set nothing, which pydantic-settings ignores: probably misspelt."""
+    """Find variables with our prefix that set nothing, which pydantic-settings ignores; they are probably misspelt."""
     known = {PREFIX + name for name in READ_ELSEWHERE}
     for location, field in locations(Settings):
         known |= {variable(location), variable(location) + FILE_SUFFIX} if is_secret(field) else {variable(location)}
@@ -1056,9 +1054,9 @@ def unknown_variables() -> set[str]:
 
 
 def with_secrets_from_files(model: type[BaseModel], environment: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Replace each `…_FILE` variable by the secret in that file; names are in lower case.
+    """Replace each `…_FILE` variable with the secret in that file; names are in lower case.
 
-    Raises: ConfigurationError when a file cannot be read, or when its secret is also set directly.
+    Raises: ConfigurationError if a file cannot be read, or if its secret is also set directly.
     """
     found = dict(environment)
     for location, field in locations(model):
@@ -1072,7 +1070,7 @@ def with_secrets_from_files(model: type[BaseModel], environment: Mapping[str, st
 
 
 def read_secret(setting: str, file: Path) -> str:
-    """Read a file without its final newline. Raises: ConfigurationError that names the setting."""
+    """Read a secret's file without its final newline. Raises: ConfigurationError that names the setting."""
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -1094,7 +1092,7 @@ _ADDRESS = re.compile(
 )
 
 _SEGMENT = re.compile(r"[a-z]{1,16}(?:[-_.][a-z]{1,16})*|v\d\w{0,6}|")
-"""Segment of a web server's path, such as `v1` or `openai`; anything else may be a key, as some gateways have it."""
+"""A segment of a web server's path, such as `v1` or `openai`. Anything else may be a key, as some gateways have it."""
 KEYS = (
     (("qdrant", "url"), ("qdrant", "api_key")),
     (("llm", "base_url"), ("llm", "api_key")),
@@ -1107,7 +1105,7 @@ KEYS = (
 
 @dataclass(frozen=True)
 class ShownSetting:
-    """A setting as it may be displayed: `value` is JSON, and `********` in place of a secret."""
+    """A setting as it may be displayed. `value` is JSON, with `********` in place of a secret."""
 
     location: Location
     value: Any
@@ -1119,9 +1117,10 @@ class ShownSetting:
 
 
 def without_credentials(address: str) -> str:
-    """`mongodb://user:password@host/db?option=…` → `mongodb://host/db`; `https://host/v1/key` → `https://host/v1/****…`.
+    """Remove the credentials from an address, and hide what may be a key in its path.
 
-    Anything else is hidden entirely: any part of it may be the password.
+    `mongodb://user:password@host/db?option=…` becomes `mongodb://host/db`, and `https://host/v1/key` becomes
+    `https://host/v1/********`. Any other text is hidden entirely, because any part of it may be the password.
     """
     found = _ADDRESS.fullmatch(address)
     if found is None:
@@ -1136,7 +1135,7 @@ def _without_keys(place: str) -> str:
 
 
 def keys_in_clear(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield each API key that is sent unencrypted to another machine: its variable, and the address it goes to."""
+    """Yield each API key that is sent unencrypted to another machine: its variable, and the address that it goes to."""
     for place, key in KEYS:
         address = getattr(getattr(settings, place[0]), place[1]) or ""
         if getattr(getattr(settings, key[0]), key[1]) and _is_elsewhere_in_clear(address):
@@ -1146,7 +1145,7 @@ def keys_in_clear(settings: Settings) -> Iterator[tuple[str, str]]:
 def _is_elsewhere_in_clear(address: str) -> bool:
     try:
         parts = urlsplit(address)
-    except ValueError:  # no address
+    except ValueError:  # not an address
         return False
     return parts.scheme == "http" and not is_loopback(parts.hostname)
 
@@ -1181,7 +1180,7 @@ def _presentable(location: Location, value: Any) -> Any:
 
 
 def shown_as_dict(settings: Settings) -> dict[str, Any]:
-    """The displayed values, nested as in the TOML file."""
+    """Return the displayed values, nested as in the TOML file."""
     nested: dict[str, Any] = {}
     for setting in shown_settings(settings):
         *sections, name = map(str, setting.location)

@@ -1,6 +1,6 @@
 """The composition root of the summarizer: the only place that knows all of its classes.
 
-Apart from `streams.app`, because the clients of its stores take longer to import than all of the segmenter.
+It is separate from `streams.app`, because its stores' clients take longer to import than the whole segmenter.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from afterword.streams.text.tokens import count_tokens
 
 MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer], Summarizer]
 MOST_ASKED = 3
-"""Summaries that an LLM is asked for because of one record: of two episodes and a row."""
+"""Most summaries for which one record asks an LLM: two episodes and a row."""
 CONNECTIONS = 4
 """Writes of an episode at a time, each on a connection of its own."""
 WARM_UP_SCOPE = "afterword/warm-up"
@@ -61,7 +61,7 @@ def summary_rules(settings: Settings) -> SummaryRules:
 
 
 def summarizer_app(settings: Settings, metrics: Metrics, tracer: Tracer = NO_TRACER) -> App:
-    """Make the Faust app, without agents. Its watchdog waits for all that an LLM may be asked for one record."""
+    """Make the Faust app, without agents. Its watchdog allows for all LLM calls that one record may need."""
     limit = MOST_ASKED * settings.llm.summary_seconds
     return faust_app(settings, settings.kafka.summarizer_id, metrics.engine, handling_seconds=limit, tracer=tracer)
 
@@ -86,7 +86,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         stores = await closing.enter_async_context(open_stores(settings))
         if embedder := make_embedder(settings.embedder, settings.redaction.shown()):
             closing.push_async_callback(embedder.close)
-        # first, because their clients are slow to import: whoever is alive must answer
+        # first, because their clients are slow to import, and a live worker has to answer
         with loading():
             index = stores.index
         summaries = make(settings, stores.budgets, metrics, tracer)
@@ -94,7 +94,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
-        models = asyncio.create_task(asyncio.to_thread(load_models))  # while servers are waited for
+        models = asyncio.create_task(asyncio.to_thread(load_models))  # runs while we wait for servers
         app = summarizer_app(settings, metrics, tracer)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)

@@ -12,14 +12,13 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 MOST_KEYS = 1000
-"""Keys of one query, unless a single caller asks for more."""
+"""Most keys in one query, unless a single caller asks for more."""
 
 
 async def gather_or_cancel(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
-    """Run all steps, each in a task, and return their results. The first error cancels the others, and is raised when
-    they have ended.
+    """Run all steps, each in a task, and return their results; the first error cancels the others.
 
-    Not a task group, which counts a cancelled step as done.
+    The error is raised when they have ended. This is not a task group, which would count a cancelled step as done.
     """
     tasks = [asyncio.ensure_future(step) for step in steps]
     try:
@@ -31,9 +30,9 @@ async def gather_or_cancel(*steps: Coroutine[Any, Any, Any]) -> list[Any]:
 
 
 class Turn:
-    """CPU time that a task takes before it lets others run, such as the heartbeats of a consumer group.
+    """The CPU time that a task takes before it lets others run, such as a consumer group's heartbeats.
 
-    Begins when it is made. `cpu`: seconds of CPU time of this thread.
+    A turn begins when it is created. `cpu` returns seconds of CPU time of this thread.
     """
 
     def __init__(self, cpu: Callable[[], float] = time.thread_time) -> None:
@@ -45,7 +44,7 @@ class Turn:
         return self._cpu() >= self._end
 
     def of(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield items until what is done with them has taken the turn, at least one."""
+        """Yield items until working on them has used up the turn, at least one."""
         for item in items:
             yield item
             if self.is_over:
@@ -58,20 +57,20 @@ class PendingRead(NamedTuple, Generic[V]):
 
 
 class Coalesced(Generic[V]):
-    """Reads by keys, one query at a time: who asks while it is away is answered by the next one, with all others.
+    """Reads by keys, with one query at a time; callers that ask during a query share the next one.
 
-    A query begins after its callers have asked, so each of them sees what was written before that. `read`: finds what
-    there is of these keys; its errors are raised to all callers of the query.
+    A query begins after its callers have asked, so each of them sees what was written before that. `read` finds what
+    exists of these keys; its errors are raised to all callers of the query.
     """
 
     def __init__(self, read: Callable[[Sequence[str]], Awaitable[dict[str, V]]]) -> None:
         self._read = read
         self._waiting: list[PendingRead[V]] = []
         self._query: asyncio.Future[dict[str, V]] | None = None
-        """The one that is away."""
+        """The query that is under way."""
 
     async def __call__(self, keys: Sequence[str]) -> dict[str, V]:
-        """Raises: what `read` raises."""
+        """Return what exists of these keys. Raises: whatever `read` raises."""
         mine = PendingRead(keys, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         if self._query is None:
@@ -93,10 +92,10 @@ class Coalesced(Generic[V]):
 
     def _answer(self, taken: Sequence[PendingRead[V]], query: "asyncio.Future[dict[str, V]]") -> None:
         self._query = None
-        self._waiting = [one for one in self._waiting if not one.answer.done()]  # whose tasks were cancelled
+        self._waiting = [one for one in self._waiting if not one.answer.done()]  # their tasks were cancelled
         if self._waiting:
             self._send()
-        # asked even if nobody waits for it any more: otherwise asyncio logs that nobody did
+        # retrieved even if nobody waits for it now, because otherwise asyncio logs that nobody did
         error = None if query.cancelled() else query.exception()
         for keys, answer in taken:
             if answer.done():

@@ -9,7 +9,7 @@ from afterword.streams.errors import ConfigurationError
 
 
 def trusting(ca_file: Path | None, setting: str) -> ssl.SSLContext:
-    """Make a context that verifies the server's certificate and name by the system's CAs, or by those in a PEM file.
+    """Make a context that verifies the server's certificate and name against the system's CAs, or those in a PEM file.
 
     Raises: ConfigurationError.
     """
@@ -27,7 +27,7 @@ def present(
     require_file(cert_file, setting)
     require_file(key_file, setting)
     try:
-        # a function, because OpenSSL would ask at the terminal for a password that is not given
+        # a function, because OpenSSL would prompt at the terminal for a missing password
         context.load_cert_chain(cert_file, key_file, lambda: password.get_secret_value() if password else "")
     except ssl.SSLError as error:
         why = error.reason or "not PEM, or the key's password is wrong"

@@ -1,8 +1,8 @@
-"""Triggers: conditions under which pending messages close into episodes, all and any of them, and presets. No I/O.
+"""Triggers: conditions that close pending messages into episodes, their combinations, and presets. No I/O.
 
-A trigger is written as a whole number (the default set with so many messages), the name of a preset, a table with one
-condition, `any` or `all`, or a list, which means all. JSON in a string is the same. Parsed it is a `Node`, and compiled
-it is a function of a conversation's counters: no message is read again, however many are pending.
+A trigger is written as a whole number (the default set with that many messages), the name of a preset, a table with one
+condition, `any` or `all`, or a list, which means all. JSON in a string is equivalent. A parsed trigger is a `Node`, and
+a compiled one is a function of a conversation's counters: no message is read again, however many are pending.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 MAX_DEPTH = 32
-"""Levels of `any` and `all`: more than anybody reads, and far from Python's own limit."""
+"""Most levels of `any` and `all`: more than anyone can follow, and far from Python's own limit."""
 MILLISECONDS = 1000
 
 Node = tuple[str, Any]
@@ -32,7 +32,7 @@ class Totals(Protocol):
 
 
 class Counters(Protocol):
-    """What conditions look at."""
+    """The counters that conditions look at."""
 
     @property
     def pending_messages(self) -> int: ...
@@ -45,7 +45,7 @@ class Counters(Protocol):
 
 
 Fires = Callable[[Counters], bool]
-"""Decides whether pending messages close. Changes nothing: no condition is lost because another was asked first."""
+"""Decides whether pending messages close. It changes nothing, so the order of conditions does not matter."""
 
 
 class Condition(NamedTuple):
@@ -53,11 +53,11 @@ class Condition(NamedTuple):
 
     name: str
     meaning: str
-    """Its fulfilment in words, as `docs/segmentation.md` has it."""
+    """When it is met, in words, as in the page on triggers."""
     least: int | None
-    """The lowest whole number that it takes; None: any number of more than 0."""
+    """The lowest whole number that it accepts; None if it accepts any positive number."""
     compile: Callable[[Any], Fires]
-    """The condition with its number, as a function."""
+    """Makes a function of the condition with its number."""
 
 
 def _seconds(number: float) -> Fires:
@@ -70,45 +70,45 @@ CONDITIONS = {
     for condition in (
         Condition(
             "messages",
-            "so many messages are pending, whatever their role",
+            "this many messages are pending, whatever their role",
             least=1,
             compile=lambda number: lambda c: c.pending_messages >= number,
         ),
         Condition(
             "events",
-            "so many records of the conversation are pending. Every record that is taken is a message here, tools' "
-            "included, so this is `messages` under another system's name",
+            "this many records of the conversation are pending. Every accepted record is a message here, including "
+            "those of tools, so this is `messages` under another system's name",
             least=1,
             compile=lambda number: lambda c: c.pending_messages >= number,
         ),
         Condition(
             "turns",
-            "so many turns are pending, the last one perhaps unfinished. A turn is a user message and all up to the "
-            "next; what comes before the first user message is one as well, as in `turn_count`",
+            "this many turns are pending, the last one perhaps unfinished. A turn is a user message and everything up "
+            "to the next; messages before the first user message are a turn too, as in `turn_count`",
             least=1,
             compile=lambda number: lambda c: c.pending.turns >= number,
         ),
         Condition(
             "tokens",
-            "the pending contents have so many tokens",
+            "the pending contents have this many tokens",
             least=1,
             compile=lambda number: lambda c: c.pending.tokens >= number,
         ),
         Condition(
             "text_bytes",
-            "the pending contents have so many bytes of UTF-8",
+            "the pending contents have this many bytes of UTF-8",
             least=1,
             compile=lambda number: lambda c: c.pending.text_bytes >= number,
         ),
         Condition(
             "seconds",
-            "a message's `sent_at` is so many seconds after the last summary, see below",
+            "a message's `sent_at` is this many seconds after the last summary, see below",
             least=None,
             compile=_seconds,
         ),
         Condition(
             "important_content",
-            "some pending message has **more** than so many characters, stripped of white space",
+            "some pending message has **more** than this many characters, stripped of white space",
             least=0,
             compile=lambda number: lambda c: c.pending.longest > number,
         ),
@@ -117,13 +117,13 @@ CONDITIONS = {
 
 
 class TriggerPreset(NamedTuple):
-    """Settings that go well together; each may be set by itself, and then wins."""
+    """Settings that go well together; each of them may also be set by itself, which takes precedence."""
 
     trigger: int | Mapping[str, int]
     keep_recent: int
-    """Messages that an agent is given verbatim beside the summary."""
+    """Number of messages that an agent is given verbatim beside the summary."""
     max_summary_length: int
-    """Characters of the long summary."""
+    """Most characters of the long summary."""
 
 
 DEFAULT = TriggerPreset(10, keep_recent=4, max_summary_length=1000)
@@ -136,7 +136,7 @@ TRIGGER_PRESETS: dict[str, TriggerPreset] = {
 
 
 class TriggerInvalid(ValueError):
-    """A trigger that cannot be; `where` is the place in it, `problem` repeats nothing of what was written there."""
+    """An invalid trigger. `where` is the place in it; `problem` repeats nothing of what was written there."""
 
     def __init__(self, where: str, problem: str, found: object = None) -> None:
         self.where = where
@@ -161,7 +161,7 @@ def read_trigger(written: object) -> Any:
 
 
 def parse_trigger(trigger: Any, tokens: int) -> Node:
-    """Parse what `read_trigger` returned. `tokens`: of the default set. Raises: TriggerInvalid."""
+    """Parse what `read_trigger` returned. `tokens` counts in the default set of conditions. Raises: TriggerInvalid."""
     if isinstance(trigger, str):
         return parse_trigger(TRIGGER_PRESETS[trigger].trigger, tokens)
     if isinstance(trigger, int) and not isinstance(trigger, bool):
@@ -180,7 +180,7 @@ def compile_trigger(node: Node) -> Fires:
 
 
 def _any(parts: Sequence[Fires]) -> Fires:
-    if len(parts) == 2:  # as the default: a generator takes longer than its conditions
+    if len(parts) == 2:  # like the default; a generator would take longer than its conditions
         one, other = parts
         return lambda counters: one(counters) or other(counters)
     return lambda counters: any(fires(counters) for fires in parts)
@@ -194,7 +194,7 @@ NESTED = {"any": _any, "all": _all}
 
 
 def preset_of(trigger: Any) -> TriggerPreset:
-    """The preset that a trigger names; the default one for any other trigger."""
+    """Return the preset that a trigger names, or the default one."""
     return TRIGGER_PRESETS.get(trigger, DEFAULT) if isinstance(trigger, str) else DEFAULT
 
 

@@ -1,1 +1,1 @@
-"""Redaction: personal data and secrets in texts, replaced by placeholders. Pure, linear in the text's size."""
+"""Redaction: replaces personal data and secrets in texts with placeholders. Pure, and linear in the text's size."""

@@ -1,4 +1,4 @@
-"""Detectors of the entities with a form of their own. Each reads a folded text and yields spans, in linear time."""
+"""Detectors of entities that have a form of their own. Each reads a folded text and yields spans, in linear time."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from afterword.streams.redaction.entities import API_KEY, CARD, EMAIL, IBAN, IP,
 Spans = Iterator[tuple[int, int]]
 
 _LETTER = r"0-9A-Za-z\u00c0-\u024f\u0370-\u052f"
-"""Latin, Greek, Cyrillic. Scripts without spaces would be swallowed with the words around an address."""
+"""Latin, Greek and Cyrillic. With scripts without spaces, the words around an address would be swallowed too."""
 _LABEL = rf"[{_LETTER}](?:[{_LETTER}-]{{0,61}}[{_LETTER}])?"
 _TOP = r"(?:xn--[0-9A-Za-z-]{2,59}|[A-Za-z\u00c0-\u024f\u0370-\u052f]{2,24})"
 _LOCAL = rf"[{_LETTER}_](?:[{_LETTER}!#$%&'*+^_`{{|}}~.-]{{0,63}}+)"
@@ -22,12 +22,12 @@ _EMAIL = re.compile(rf"{_LOCAL}@(?:{_LABEL}\.){{1,8}}{_TOP}(?![{_LETTER}@])")
 _ENCODED = re.compile(
     rf"[A-Za-z0-9._+-]{{1,64}}+(?:%(?:25)*40|&#(?:64|x40);)(?:{_LABEL}(?:\.|%(?:25)*2[Ee])){{1,8}}{_TOP}(?![{_LETTER}@])"
 )
-"""In a link, also in one inside of another, and in HTML."""
+"""An address in a link, also in a link inside another one, and in HTML."""
 _AT = r"(?:\s?[\[({]\s?(?:at|ät|@|arroba|arobase|chiocciola|собака)\s?[\])}]\s?)"
 _DOT = r"(?:\s?[\[({]\s?(?:dot|\.|punkt|punto|point|ponto|точка)\s?[\])}]\s?)"
 _SPOKEN_DOT = "(?:dot|punto|point|ponto|punkt)"
 _SPOKEN_TOP = "(?:com|org|net|edu|gov|info|biz|dev|app|io|de|fr|es|nl|pl|uk|eu|co|ch|br|ru|jp|cn|ca|au|example)"
-"""Common domains that are no common words: "look at it dot by dot" has no address."""
+"""Common domains that are not common words: "look at it dot by dot" has no address."""
 _SPELLED = re.compile(
     rf"[{_LETTER}._+-]{{1,64}}+(?:{_AT}|@){_LABEL}(?:(?:{_DOT}|\.){_LABEL}){{0,4}}(?:{_DOT}|\.){_TOP}(?![{_LETTER}])"
     rf"|[{_LETTER}._+-]{{1,64}}+ (?:at|arroba|arobase|chiocciola) {_LABEL}"
@@ -47,10 +47,10 @@ _ISSUER = re.compile(
     r"4(?:.{12}|.{15}|.{18})|5[1-5].{14}|2(?:22[1-9]|2[3-9].|[3-6]..|7[01].|720).{12}|3[47].{13}|3(?:0[0-5]|[689].).{11,16}"
     r"|35.{14,17}|6(?:011|5..|4[4-9].).{12,15}|62.{14,17}|(?:50|5[6-9]|6.).{11,17}"
 )
-"""Visa, Mastercard, American Express, Diners, JCB, Discover, UnionPay, Maestro: first digits and lengths."""
+"""First digits and lengths of Visa, Mastercard, American Express, Diners, JCB, Discover, UnionPay and Maestro."""
 ISSUERS_DIGITS = frozenset("23456")
 _DOUBLED = str.maketrans("0123456789", "0246813579")
-"""Digit sum of the double of each digit."""
+"""Maps each digit to the digit sum of its double."""
 
 _IBAN = re.compile(r"(?<![A-Za-z0-9])(?=([A-Za-z]{2}\d{2}(?:[ \u00a0-]?[A-Za-z0-9]){11,30}))")
 _BBAN = re.compile(r"(\d+)!")
@@ -80,7 +80,7 @@ _PATH = re.compile(
 LEAST_SECRET = 8
 
 _LONG_WORD = re.compile(r"[A-Za-z0-9_\-./+=~]{14}")
-"""No key is shorter."""
+"""No key is shorter than this."""
 _KNOWN_KEY = re.compile(
     r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{20,}+|[spr]k_(?:live|test)_[A-Za-z0-9]{10,}+|gh[pousr]_[A-Za-z0-9]{30,}+"
     r"|github_pat_\w{22,}+|gl(?:pat|dt|rt|cbt)-[\w-]{20,}+|xox[abeoprs]-[\w-]{10,}+|xapp-[\w-]{20,}+"
@@ -100,9 +100,9 @@ _CHANGE = re.compile("(?<=[a-z])[A-Z0-9]|(?<=[A-Z])[a-z0-9]|(?<=[0-9])[A-Za-z]")
 _HEX = re.compile("[0-9a-f]+|[0-9A-F]+")
 _HASH = re.compile("(?:sha-?[0-9]+|md5|etag|0x)", re.IGNORECASE)
 LEAST_RANDOM, LEAST_BARE = 20, 24
-"""Characters of a random run in a token: after a prefix such as `figd_`, and without one."""
+"""Fewest characters of a random run in a token, after a prefix such as `figd_` and without one."""
 CHANGES_SHARE = 0.25
-"""Changes between capitals, small letters and digits. Random runs have some 0.5 for each character, names fewer."""
+"""Changes between capitals, small letters and digits per character. Random runs have about 0.5, names fewer."""
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BEGIN, _PEM_END = "-----BEGIN", "-----END"
 _LABELLED_KEY = re.compile(
@@ -117,7 +117,7 @@ _BEARER = re.compile(r"\b(?:bearer|basic|apikey)[ :]{1,2}([A-Za-z0-9_\-./+=~]{16
 
 
 def emails(text: str) -> Spans:
-    """Addresses, also with `(at)` and `[dot]` in them."""
+    """Find email addresses, also with `(at)` and `[dot]` in them."""
     if "@" in text:
         for found in _EMAIL.finditer(text):
             is_remote = found[0].startswith("git@") and _REPOSITORY.match(text, found.end())
@@ -132,7 +132,7 @@ def emails(text: str) -> Spans:
 
 
 def is_spelled(text: str) -> bool:
-    """Tell whether a text may have an address without `@` or dots: most have none of its signs."""
+    """Return whether a text may have an address without `@` or dots; most texts have no sign of one."""
     if any(bracket in text for bracket in ")]}"):
         return True
     lower = text.lower()
@@ -140,7 +140,7 @@ def is_spelled(text: str) -> bool:
 
 
 def cards(text: str) -> Spans:
-    """Card numbers: an issuer's first digits, its length, and Luhn's check digit."""
+    """Find card numbers: an issuer's first digits, its length, and a valid Luhn check digit."""
     for run in _DIGIT_RUN.finditer(text):
         groups = [found.span() for found in _GROUP.finditer(text, *run.span())]
         if _GOES_ON.match(text, run.end()):
@@ -154,7 +154,7 @@ def cards(text: str) -> Spans:
 
 
 def _card_groups(text: str, groups: list[tuple[int, int]]) -> int:
-    """Count the groups that make a number, as many as possible; 0 if none do."""
+    """Return how many of the groups, at most, make a number; 0 if none do."""
     start, end = groups[0]
     if end - start < 4 or text[start] not in ISSUERS_DIGITS:
         return 0
@@ -176,7 +176,7 @@ def has_luhn_digit(digits: str) -> bool:
 
 
 def ibans(text: str) -> Spans:
-    """IBANs: the length that its country has, and the check digits."""
+    """Find IBANs, which have their country's length and valid check digits."""
     free = 0
     for found in _IBAN.finditer(text):
         start, candidate = found.start(), found[1]
@@ -194,7 +194,7 @@ _lengths: dict[str, int] = {}
 
 
 def iban_lengths() -> dict[str, int]:
-    """Characters of an IBAN by country, from the registry that python-stdnum carries."""
+    """Return the length of an IBAN by country, from the registry in python-stdnum."""
     if not _lengths:
         registry = numdb.get("iban")
         letters = [chr(c) for c in range(ord("A"), ord("Z") + 1)]
@@ -206,7 +206,7 @@ def iban_lengths() -> dict[str, int]:
 
 
 def _nth_alphanumeric(text: str, n: int) -> int:
-    """The end of the n-th letter or digit; 0 if there are fewer."""
+    """Return the end of the n-th letter or digit; 0 if there are fewer."""
     seen = 0
     for at, character in enumerate(text):
         seen += character.isalnum()
@@ -216,7 +216,7 @@ def _nth_alphanumeric(text: str, n: int) -> int:
 
 
 def ips(text: str) -> Spans:
-    """IPv4 and IPv6 addresses, but not those of every machine: loopback, unspecified, netmasks, section numbers."""
+    """Find IPv4 and IPv6 addresses, except those of every machine: loopback, unspecified, netmasks, section numbers."""
     for found in _IPV4.finditer(text):
         if not _VERSION.search(text, max(0, found.start() - LOOKED_BACK), found.start()) and _is_somebodys(found[0]):
             yield found.span()
@@ -241,16 +241,16 @@ def _is_somebodys(address: str) -> bool:
 
 def _is_somebodys_v4(address: str) -> bool:
     if address.startswith(("255.", "127.")) or len(address) == 7:
-        return False  # a netmask, the machine itself; 1.2.3.4 is a section, or one of the resolvers that everybody uses
+        return False  # a netmask or the machine itself; 1.2.3.4 is a section, or a resolver that everybody uses
     try:
-        inet_pton(AF_INET, address)  # an eighth of the time of `ip_address`
+        inet_pton(AF_INET, address)  # takes an eighth of the time of `ip_address`
     except OSError:
         return False
     return True
 
 
 def url_secrets(text: str) -> Spans:
-    """Passwords, tokens and signatures inside of URLs; the rest of the URL stays."""
+    """Find passwords, tokens and signatures inside URLs; the rest of the URL stays."""
     for url in _URL.finditer(text):
         at, end = url.span()
         userinfo = _USERINFO.match(text, at, end)
@@ -277,7 +277,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def api_keys(text: str) -> Spans:
-    """Keys in the form of a known service, tokens of any other, private keys, and what is called a key or a token."""
+    """Find keys of known services, tokens of any others, private keys, and whatever is called a key or a token."""
     if _PEM_BEGIN not in text and not _LONG_WORD.search(text):
         return
     yield from (found.span() for found in _KNOWN_KEY.finditer(text))
@@ -306,9 +306,9 @@ def _private_keys(text: str) -> Spans:
 
 
 def is_token(word: str) -> bool:
-    """Tell a token of a service that nobody listed from names, addresses and hashes by its long random run.
+    """Return whether a word is a token of an unlisted service, by its long random run, rather than a name or address.
 
-    A hexadecimal word without a prefix is a hash, and a word that ends like a file is a file.
+    A hexadecimal word without a prefix counts as a hash, and a word that ends like a file counts as a file.
     """
     if "//" in word or _HASH.match(word) or _FILE.search(word) or _PATHS.search(word):
         return False
@@ -322,7 +322,7 @@ def is_token(word: str) -> bool:
 
 
 def is_random(text: str) -> bool:
-    """Tell a key from a word: it has letters and digits."""
+    """Return whether a text is more like a key than a word: it has both letters and digits."""
     return any(c.isdigit() for c in text) and any(c.isalpha() for c in text)
 
 
@@ -330,7 +330,7 @@ _FOUR_DIGITS = re.compile(r"\d(?:\D{0,3}\d){3}")
 
 
 def has_numbers(text: str) -> bool:
-    """Tell whether a text may have an entity of NUMERIC; most texts have none, and this is all that they cost."""
+    """Return whether a text may have an entity of NUMERIC. For most texts, which have none, this is the only cost."""
     return bool(_FOUR_DIGITS.search(text)) or text.count(":") > 1
 
 
@@ -343,4 +343,4 @@ DETECTORS: dict[str, Callable[[str], Spans]] = {
     CARD: cards,
     IP: ips,
 }
-"""Detectors, the one that is believed first where they disagree first; telephone numbers come after them."""
+"""Detectors in order of precedence where they disagree; telephone numbers come after them."""

@@ -1,4 +1,4 @@
-"""Entities that can be redacted, by name, and patterns of users, which RE2 matches in linear time."""
+"""Entities that can be redacted, by name, and users' own patterns, which RE2 matches in linear time."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,16 +15,16 @@ EMAIL, PHONE, CARD, IBAN, IP, URL_SECRET, API_KEY = ENTITIES = (
 )
 ALL = "all"
 REDACTED = "REDACTED"
-"""Name in the placeholder of a text that is replaced as a whole."""
+"""Placeholder name for a text that is replaced as a whole."""
 
 PATTERN_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
 DIGITS_AT_END = re.compile(r"_[0-9]+\Z")
 MAX_PATTERNS = 50
 MAX_PATTERN_CHARACTERS = 1000
 MAX_PATTERN_BYTES = 8 * 2**20
-"""Memory of one compiled pattern and its automata."""
+"""Most memory for a compiled pattern and its automata."""
 MOST_SCANNED = 2**27
-"""Characters that matching one pattern may look at in one line, at worst: 0.2 s."""
+"""Most characters that matching one pattern may examine in one line: 0.2 s at worst."""
 
 
 class Span(NamedTuple):
@@ -33,7 +33,7 @@ class Span(NamedTuple):
     start: int
     end: int
     name: str
-    """Name in its placeholder: `EMAIL`."""
+    """Name in its placeholder, such as `EMAIL`."""
 
 
 def entities_in(text: str) -> tuple[str, ...]:
@@ -43,21 +43,21 @@ def entities_in(text: str) -> tuple[str, ...]:
         return ENTITIES
     for name in given:
         if name not in ENTITIES:
-            raise ValueError(f"{name!r} is none of {', '.join(ENTITIES)}; all of them: {ALL}")
+            raise ValueError(f"{name!r} is not one of {', '.join(ENTITIES)}, or {ALL}")
     return tuple(name for name in ENTITIES if name in given)
 
 
 def check_patterns(patterns: Mapping[str, str]) -> None:
-    """Check names and, where RE2 is installed, expressions: only workers need it. Raises: ValueError."""
+    """Check names and, if RE2 is installed, which only workers need, expressions. Raises: ValueError."""
     if len(patterns) > MAX_PATTERNS:
-        raise ValueError(f"{len(patterns)} patterns, at most {MAX_PATTERNS} can be taken")
+        raise ValueError(f"{len(patterns)} patterns; at most {MAX_PATTERNS} are allowed")
     for name, expression in patterns.items():
         if not PATTERN_NAME.fullmatch(name) or DIGITS_AT_END.search(name):
             raise ValueError(f"{name!r}: a name is at most 32 capitals, digits and _, without a number at its end")
         if name.lower() in ENTITIES or name == REDACTED:
             raise ValueError(f"{name!r} is the name of an entity")
         if len(expression) > MAX_PATTERN_CHARACTERS:
-            raise ValueError(f"{name}: {len(expression)} characters, at most {MAX_PATTERN_CHARACTERS} can be taken")
+            raise ValueError(f"{name}: {len(expression)} characters; at most {MAX_PATTERN_CHARACTERS} are allowed")
     try:
         for name, expression in patterns.items():
             OwnPattern(name, expression)
@@ -66,11 +66,14 @@ def check_patterns(patterns: Mapping[str, str]) -> None:
 
 
 class OwnPattern:
-    """A named expression of a user, matched within lines."""
+    """A user's own named expression, matched within lines."""
 
     def __init__(self, name: str, expression: str) -> None:
-        """Raises: ValueError for what RE2 does not take, which is all that needs more than linear time."""
-        import re2  # here, because producers and subscribers read the settings without it
+        """Compile the expression.
+
+        Raises: ValueError if RE2 rejects it, as it rejects everything that would need more than linear time.
+        """
+        import re2  # imported here because producers and subscribers read the settings without it
 
         self.name = name
         options = re2.Options()
@@ -81,15 +84,15 @@ class OwnPattern:
         except re2.error as error:
             said = error.args[0] if error.args else error
             problem = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-            raise ValueError(f"{name}: RE2 does not take it: {problem}") from None
+            raise ValueError(f"{name}: RE2 rejects it: {problem}") from None
         if self._compiled.search("") is not None:
             raise ValueError(f"{name}: it matches the empty text")
 
     def spans(self, text: str) -> Iterator[Span]:
         """Yield the matches.
 
-        RE2 looks at each character once for a match, but may look at the rest of a line again for the next one. A line
-        for which that would take too long is taken as a match from there on.
+        RE2 looks at each character once per match, but may look at the rest of a line again for the next match. A line
+        for which that would take too long counts as a match from that point on.
         """
         start = 0
         for line in text.split("\n"):

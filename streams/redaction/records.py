@@ -1,4 +1,4 @@
-"""Redaction of what comes in: events before anything is kept of them, and dead letters."""
+"""Redaction of incoming records, before anything of them is stored, and of dead letters."""
 
 from typing import Any, TypeVar
 
@@ -23,27 +23,27 @@ AnyEvent = TypeVar(
 )
 
 IDS = frozenset({"id", "conversation_id", "user_id", "agent_id", "tenant_id"})
-"""Fields that stay: redacted, they would be another message's."""
+"""Fields that stay, because a redacted id would be another message's."""
 NOT_TEXT = frozenset({"role"})
-"""Fields that stay because their values are ours. Every other field of an event is redacted, a new one too."""
+"""Fields that stay because their values are ours. Every other field of an event, even a new one, is redacted."""
 MAX_DEPTH = METADATA_MAX_DEPTH + 4
-"""Levels of JSON that are read in a dead letter; a metadata is below `data` and its own name."""
+"""Levels of JSON that are read in a dead letter; metadata is below `data` and its own name."""
 LEAST_NUMBER = 10**6
-"""Whole numbers from here on are read as texts: they may be a card's."""
+"""Integers from here on are read as texts, because they may be card numbers."""
 
 
 class TooDeep(ValueError):
-    """The JSON has more levels than are read."""
+    """The JSON has too many levels."""
 
 
 class RecordRedaction:
-    """Redacts input events and dead letters: their texts, but no ids and no keys."""
+    """Redacts the texts of input events and dead letters, but no ids and keys."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
 
     def event(self, event: AnyEvent) -> AnyEvent:
-        """The event without entities in its texts, names of metadata included; ids, times and roles stay."""
+        """Return the event without entities in its texts, including metadata names; ids, times and roles stay."""
         names = type(event).model_fields.keys() - IDS - NOT_TEXT
         given = {name: value for name in names if (value := getattr(event, name))}
         redacted = {name: self._value(value, MAX_DEPTH) for name, value in given.items()}
@@ -51,13 +51,14 @@ class RecordRedaction:
         return event.model_copy(update=changed) if changed else event
 
     def dead_letter(self, key: bytes | None, value: bytes | None, headers: Headers) -> DeadLetterRecord:
-        """The dead letter without entities in its value and in its original's headers.
+        """Return the dead letter without entities in its value and in its original's headers.
 
-        A value that is no JSON is left out; its size and its SHA-256 are kept, and it cannot be replayed from there.
+        A value that is not JSON is left out. Its size and its SHA-256 are kept, but the record cannot be replayed from
+        there.
         """
         ours = [(name, said) for name, said in headers if name.startswith(RESERVED_PREFIX)]
         others = [(name, said) for name, said in headers if not name.startswith(RESERVED_PREFIX)]
-        # `said`: a producer may leave the value of a header out
+        # a producer may leave a header's value out
         kept = [(self._redactor.redacted(name), said and self._header(said)) for name, said in others]
         if value is None:
             return key, None, kept + ours
@@ -77,7 +78,7 @@ class RecordRedaction:
         return value if redacted == read else orjson.dumps(redacted)
 
     def _event_json(self, event: dict[str, Any], *, is_data: bool = False) -> dict[str, Any]:
-        """An event as JSON, or one in the `data` of a structured CloudEvent."""
+        """Redact an event's JSON, or an event in the `data` of a structured CloudEvent."""
         found: dict[str, Any] = {}
         for name, value in event.items():
             if name in IDS and isinstance(value, str):
@@ -89,7 +90,7 @@ class RecordRedaction:
         return found
 
     def _value(self, value: Any, depth: int) -> Any:
-        """Redact the texts in a value; of names that become the same, the last one stays. Raises: TooDeep."""
+        """Redact the texts in a value; if several names become the same, the last one stays. Raises: TooDeep."""
         if isinstance(value, str):
             return self._redactor.redacted(value)
         if type(value) is int and abs(value) >= LEAST_NUMBER:

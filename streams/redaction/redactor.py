@@ -1,4 +1,4 @@
-"""A deployment's redaction: what is found in a text, and the text with placeholders."""
+"""A deployment's redaction: what it finds in a text, and the text with placeholders."""
 
 import re
 import unicodedata
@@ -12,9 +12,9 @@ from afterword.streams.redaction.phones import Phones
 from afterword.streams.text.visible import IGNORABLE
 
 PASSES = 4
-"""A text in which more is found after so many is made to hide something: it is replaced as a whole."""
+"""A text in which more is found after this many passes is made to hide something, so it is replaced as a whole."""
 SHORTEST = 3
-"""Characters of the shortest entity: `::2`."""
+"""Characters of the shortest entity, `::2`."""
 
 
 class Folded(NamedTuple):
@@ -22,20 +22,20 @@ class Folded(NamedTuple):
 
     text: str
     starts: "array[int] | None"
-    """Position of each character in the original; None: the same as here."""
+    """Position of each character in the original; None if the positions are the same."""
 
     def original(self, start: int, end: int) -> tuple[int, int]:
-        """The place in the original text of characters that were found here."""
+        """Return the range in the original text of a range found here."""
         if self.starts is None:
             return start, end
         return self.starts[start], self.starts[end - 1] + 1
 
 
 def folded(text: str) -> Folded:
-    """Fold each character for itself, so that a part of a text folds like the whole."""
+    """Fold each character separately, so that a part of a text folds like the whole."""
     if text.isascii():
         return Folded(text, None)
-    read_as = {ord(c): _character(c) for c in set(text)}  # each is looked up once, however often it comes
+    read_as = {ord(c): _character(c) for c in set(text)}  # each character is looked up once, however often it occurs
     shorter = text.translate(read_as)
     if len(shorter) == len(text):
         return Folded(shorter, None)
@@ -43,7 +43,7 @@ def folded(text: str) -> Folded:
 
 
 def _character(character: str) -> str:
-    """Return one character that reads the same: `４` and `٤` are `4`; nothing for an invisible one."""
+    """Return one character that reads the same, such as `4` for `４` and `٤`; nothing for an invisible one."""
     if character.isascii():
         return character
     if unicodedata.category(character) == "Cf" or IGNORABLE.match(character):
@@ -52,7 +52,7 @@ def _character(character: str) -> str:
     if digit is not None:
         return str(digit)
     if "\ud800" <= character <= "\udfff":
-        return "\ufffd"  # no text of its own, and nothing that could be encoded
+        return "\ufffd"  # a lone surrogate is not text and cannot be encoded
     compatible = unicodedata.normalize("NFKC", character)
     return compatible if len(compatible) == 1 else character
 
@@ -63,28 +63,28 @@ class Redactor:
     def __init__(
         self, entities: Iterable[str], patterns: Mapping[str, str] | None = None, regions: Iterable[str] = ()
     ) -> None:
-        """`regions`: countries whose telephone numbers are found without their country code. Raises: ValueError."""
+        """`regions` are countries whose telephone numbers are found without a country code. Raises: ValueError."""
         wanted = set(entities)
         self._own = [OwnPattern(name, expression) for name, expression in sorted((patterns or {}).items())]
         detectors = {**DETECTORS, PHONE: Phones(regions).spans} if PHONE in wanted else DETECTORS
         self._detectors = [(name, find) for name, find in detectors.items() if name in wanted]
         self.names = (*(name.upper() for name in ENTITIES), *(own.name for own in self._own), REDACTED)
-        """Names of placeholders, whether or not the entity is wanted."""
+        """All placeholder names, whether or not the entity is to be redacted."""
         names = "|".join(map(re.escape, self.names))
         self.placeholder = re.compile(rf"\[(?:{names})(?:[ _][0-9]{{1,6}})?\]", re.IGNORECASE)
-        """A placeholder, with a number or without: nothing inside of one is looked at."""
+        """A placeholder, with or without a number; nothing inside one is examined."""
         self.numbered = re.compile(rf"\[({names})[ _]([0-9]{{1,6}})\]", re.IGNORECASE)
-        """A placeholder as an LLM is given it, or as it may repeat it: name and number."""
+        """A numbered placeholder as an LLM gets it, or as it may repeat it: name and number."""
 
     def redacted(self, text: str) -> str:
-        """Replace each entity by its name in brackets; what was redacted already stays as it is."""
+        """Replace each entity with its name in brackets; existing placeholders stay as they are."""
         return replaced(text, self.spans(text), lambda span: f"[{span.name}]")
 
     def spans(self, text: str) -> list[Span]:
-        """Find the entities: apart from each other, in order.
+        """Find the entities, in order and without overlap.
 
-        What lies between two of them, or placeholders, is read like a text by itself until nothing more is found in it:
-        therefore nothing is found in the text that this leaves.
+        The text between two of them, or between placeholders, is searched separately until nothing more is found in it.
+        Therefore nothing can be found in the redacted text.
         """
         whole = folded(text)
         parts = list(self._between_placeholders(whole.text))
@@ -104,7 +104,7 @@ class Redactor:
         yield start, len(text)
 
     def _divided(self, text: str, start: int, end: int, found: list[Span]) -> list[tuple[int, int]]:
-        """Add what is found in a part of the text; return what of the part is left around it, to be read again."""
+        """Add what is found in a part of the text; return the parts left around it, which must be read again."""
         taken = self._taken(text[start:end])
         if not taken:
             return []
@@ -114,7 +114,7 @@ class Redactor:
         return [(a, b) for a, b in zip(ends, starts, strict=True) if a < b]
 
     def _taken(self, text: str) -> list[Span]:
-        """Find entities of all kinds; the first kind is believed where two overlap."""
+        """Find entities of all kinds; where two overlap, the first kind takes precedence."""
         if not text or (len(text) < SHORTEST and not self._own):
             return []
         taken: list[Span] = []
@@ -132,7 +132,7 @@ class Redactor:
 
 
 def merged(first: list[Span], others: list[Span]) -> list[Span]:
-    """Add the others that overlap none; all in order."""
+    """Add those of the others that overlap nothing; the result is in order."""
     if not others:
         return first
     taken: list[Span] = []
@@ -149,7 +149,7 @@ def merged(first: list[Span], others: list[Span]) -> list[Span]:
 
 
 def replaced(text: str, spans: Iterable[Span], placeholder: Any) -> str:
-    """Put `placeholder(span)` in the place of each span."""
+    """Replace each span with `placeholder(span)`."""
     parts: list[str] = []
     at = 0
     for span in spans:

@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, OpenTelemetry traces, and the status of a worker.
+"""Metrics for Prometheus, OpenTelemetry traces, and a worker's status.
 
 Nothing is global: a worker's composition root makes one `Metrics` and one tracer, and passes them to its components.
-What only workers need is in `worker.py`, which loads the engine.
+`worker.py` has what only workers need, and loads the engine.
 """
 
 from afterword.streams.telemetry.metrics import Metrics

@@ -14,11 +14,11 @@ from afterword.streams.runtime.metrics import EngineMetrics, Families
 
 PREFIX = "afterword_"
 OPERATION_SECONDS = tuple(0.01 * 2**n for n in range(14))
-"""0.01 to 81.92, as the conventions say."""
+"""From 0.01 to 81.92, as the conventions say."""
 STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-"""Steps of a summary, which may wait for an unavailable server."""
+"""Buckets for the steps of a summary, which may wait for an unavailable server."""
 
-# Values of labels come from small fixed sets, because a series takes memory here and in Prometheus for ever.
+# Label values come from small fixed sets, because a series takes memory here and in Prometheus for ever.
 OTHER = "other"
 INVALID_RECORDS = frozenset(
     {"empty_value", "invalid_json", "invalid_override", "key_mismatch", "missing_key", "schema_violation"}
@@ -38,14 +38,14 @@ FALLBACKS = frozenset({"changed_meanwhile", "extractive_provider"})
 
 
 class Metrics:
-    """Metrics of one worker, in a registry of their own. No label is an id."""
+    """The metrics of one worker, in a registry of their own. No label is an id."""
 
     def __init__(self, role: str, version: str) -> None:
         self.role = role
         self.registry = registry = CollectorRegistry()
         self.engine = EngineMetrics(registry, role, PREFIX)
         self.before_reading: list[Callable[[], None]] = []
-        """Called before each scrape, to update values that are known elsewhere."""
+        """Called before each scrape to update values that are known elsewhere."""
         families = Families(registry, PREFIX)
         counter, gauge, histogram = families.counter, families.gauge, families.histogram
         meaning = "Version and role of this worker; always 1."
@@ -231,7 +231,7 @@ class Metrics:
         return generate_latest(_WithoutCreated(self.registry))
 
     def watch_readiness(self, not_ready: Callable[[], Iterable[str]], assignment: str) -> None:
-        """Show readiness. `not_ready` lists the failing conditions: stages at which work waits, and `assignment`."""
+        """Show readiness. `not_ready` lists failing conditions; those beginning with `assignment` are not stages."""
 
         def refresh() -> None:
             reasons = list(not_ready())
@@ -244,7 +244,7 @@ class Metrics:
         self.before_reading.append(refresh)
 
     def watch_pending(self, idle_seconds: float, clock: Callable[[], int]) -> None:
-        """Show the conversations with pending messages. `clock`: milliseconds since 1970."""
+        """Show the conversations with pending messages. `clock` returns milliseconds since 1970."""
 
         def refresh() -> None:
             standings = self.engine.standings
@@ -254,11 +254,11 @@ class Metrics:
         self.before_reading.append(refresh)
 
     def count_llm_retry(self, kind: str) -> None:
-        """Count a repeated request; `kind`: the error type of the previous attempt."""
+        """Count a repeated request. `kind` is the error type of the previous attempt."""
         self.llm_retries.labels(known_error_type(kind)).inc()
 
     def count_dead_letters(self, stage: str, kind: str, count: int = 1) -> None:
-        """Count records sent to a dead-letter queue; `kind`: their error type."""
+        """Count records sent to a dead-letter queue. `kind` is their error type."""
         self.dead_letters.labels(stage, known_error_type(kind)).inc(count)
 
 
@@ -270,7 +270,7 @@ def oldest_pending_seconds(standings: Iterable[Standing], now_ms: int, idle_seco
 
 
 def known_error_type(name: str) -> str:
-    """Return the name of a known error, else `other`."""
+    """Return the name if it is a known error's, else `other`."""
     return name if name in INVALID_RECORDS | REFUSALS | FALLBACKS or name in set(_names(AfterwordError)) else OTHER
 
 
@@ -292,7 +292,7 @@ class HourlyBudgets:
         metrics.before_reading.append(self._show)
 
     def used(self, budget: str, when: datetime, tokens: int, limit: int) -> None:
-        """Note the counter of a budget for the hour of `when`: `tokens` used, of at most `limit`."""
+        """Note that `tokens` of at most `limit` are used in a budget, for the hour of `when`."""
         self._begin(when)
         self._limits[budget] = limit
         if hour_of(when) == self._hour:
@@ -316,7 +316,7 @@ def hour_of(when: datetime) -> datetime:
 
 
 class _WithoutCreated(Collector):
-    """Leave out the start time of each counter, which nobody reads and which doubles the number of series."""
+    """Leaves out each counter's start time, which nobody reads and which doubles the number of series."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

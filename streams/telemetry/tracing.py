@@ -1,4 +1,4 @@
-"""Traces: off unless an OTLP endpoint is set. No tracer is global, and no span holds contents.
+"""Traces, which are off unless an OTLP endpoint is set. No tracer is global, and no span has contents.
 
 Attributes are named as in OpenTelemetry's semantic conventions 1.41.0 (messaging, error) and GenAI conventions 0.1.0,
 which know operations on memory.
@@ -46,14 +46,14 @@ COMMANDS_EXPORT_SECONDS = 10.0
 """Limit for a command, which may export all its spans at its end."""
 STEP = "afterword.step"
 MAX_LINKS = 32
-"""Links of a span: a batch has thousands of messages, and collectors refuse spans that are too large."""
+"""Most links of a span: a batch has thousands of messages, and collectors refuse spans that are too large."""
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 
 
 def tracing_from(environment: Mapping[str, str], role: str, version: str) -> "TracerProvider | None":
     """Export to the endpoint in the standard variables; None if there is none, or if they turn tracing off.
 
-    Raises: ConfigurationError for another protocol than HTTP.
+    Raises: ConfigurationError for any protocol but HTTP.
     """
     if not any(environment.get(name) for name in ENDPOINTS) or is_off(environment):
         return None
@@ -64,7 +64,7 @@ def tracing_from(environment: Mapping[str, str], role: str, version: str) -> "Tr
 
 
 def exporting(resource: Mapping[str, str]) -> "TracerProvider":
-    """Make a provider that exports as the standard variables say; they may add to the resource."""
+    """Make a provider that exports as the standard variables say, which may also add to the resource."""
     # imported here, because a worker without traces starts 0.1 s sooner without them
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -78,7 +78,7 @@ def exporting(resource: Mapping[str, str]) -> "TracerProvider":
 
 
 def is_off(environment: Mapping[str, str]) -> bool:
-    """True when the standard variables turn tracing off."""
+    """Return whether the standard variables turn tracing off."""
     disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     return disabled or environment.get("OTEL_TRACES_EXPORTER") == "none"
 
@@ -91,7 +91,7 @@ def tracer_of(provider: "TracerProvider") -> Tracer:
 async def tracer_from(
     environment: Mapping[str, str], role: str, version: str, export_seconds: float = COMMANDS_EXPORT_SECONDS
 ) -> AsyncIterator[Tracer]:
-    """Make the tracer of a process, and export its last spans at the end. Raises: as `tracing_from`."""
+    """Make a process's tracer, and export its last spans at the end. Raises: ConfigurationError."""
     provider = tracing_from(environment, role, version)
     try:
         yield tracer_of(provider) if provider else NoOpTracer()
@@ -109,14 +109,17 @@ async def close_provider(provider: "TracerProvider", seconds: float = LAST_EXPOR
 
 
 def trace_in(headers: Iterable[tuple[str, bytes | None]] | None) -> bytes:
-    """Read a record's `traceparent` (W3C Trace Context): 25 bytes of trace id, span id and flags; empty if invalid."""
+    """Read a record's `traceparent` (W3C Trace Context).
+
+    Returns 25 bytes of trace id, span id and flags; empty if it is invalid.
+    """
     found = _TRACEPARENT.fullmatch(header(headers, TRACEPARENT) or "")
     trace = bytes.fromhex("".join(found.groups())) if found else b""
     return trace if trace and span_context(trace).is_valid else b""
 
 
 def span_context(trace: bytes) -> SpanContext:
-    """Decode 25 bytes as returned by `trace_in`."""
+    """Decode 25 bytes as `trace_in` returns them."""
     ids = int.from_bytes(trace[:16]), int.from_bytes(trace[16:24])
     return SpanContext(*ids, is_remote=True, trace_flags=TraceFlags(trace[24]))
 
@@ -139,7 +142,7 @@ def open_span(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **opti
     if isinstance(tracer, NoOpTracer):  # it would make the remote parent the current span, and pass it on as ours
         yield INVALID_SPAN
         return
-    # messages and stack traces of exceptions may hold contents
+    # messages and stack traces of exceptions may quote contents
     options |= {"record_exception": False, "set_status_on_exception": False}
     with tracer.start_as_current_span(name, kind=kind, attributes=attributes, **options) as span:
         try:
@@ -150,7 +153,7 @@ def open_span(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **opti
 
 
 class MemoryOperation(NamedTuple):
-    """What a step does with memory; see the GenAI conventions."""
+    """What a step does with memory, as in the GenAI conventions."""
 
     name: Literal["create_memory", "update_memory", "delete_memory"]
     record_id: str
@@ -164,7 +167,7 @@ def step(
     kind: SpanKind = SpanKind.INTERNAL,
     operation: MemoryOperation | None = None,
 ) -> Iterator[Span]:
-    """Open a span around one step of processing, and observe its duration when it succeeds."""
+    """Open a span around one step of processing, and observe its duration if it succeeds."""
     attributes = {STEP: stage}
     if operation is not None:
         attributes |= {"gen_ai.operation.name": operation.name, "gen_ai.memory.record.id": operation.record_id}
@@ -175,13 +178,12 @@ def step(
 
 
 def mark_failed(span: Span, error_type: str) -> None:
-    """Mark a span as failed."""
     span.set_attribute("error.type", error_type)
     span.set_status(Status(StatusCode.ERROR))
 
 
 def error_type_of(error: BaseException) -> str:
-    """Return the `error_type` of an error of ours or of the engine, else its class name."""
+    """Return the `error_type` of one of our errors or the engine's, else its class name."""
     return str(getattr(error, "error_type", type(error).__name__))
 
 

@@ -1,4 +1,4 @@
-"""Telemetry of one worker: its metrics, its tracer, and the views `/metrics` and `/status`."""
+"""The telemetry of one worker: its metrics, its tracer, and the views `/metrics` and `/status`."""
 
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -38,8 +38,8 @@ async def worker_telemetry(
 ) -> AsyncIterator[WorkerTelemetry]:
     """Make a worker's telemetry, and export its last spans at the end.
 
-    `idle_seconds`: idle timeout of conversations, for a role with pending ones.
-    Raises: ConfigurationError when the standard variables ask for an unsupported protocol.
+    `idle_seconds` is the idle timeout of conversations, for a role that has pending ones. Raises: ConfigurationError if
+    the standard variables ask for an unsupported protocol.
     """
     metrics = Metrics(role, running_version())
     metrics.watch_readiness(lambda: readiness.reasons, PARTITIONS)
@@ -50,7 +50,7 @@ async def worker_telemetry(
 
 
 def worker_views(metrics: Metrics, readiness: Readiness, settings: Mapping[str, Any]) -> Mapping[str, View]:
-    """Make the handlers by path; they show what the worker knows, and ask no other server."""
+    """Make the handlers, by path. They show what the worker knows, without asking another server."""
 
     async def show_metrics(_: web.Request) -> web.Response:
         return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
@@ -63,7 +63,7 @@ def worker_views(metrics: Metrics, readiness: Readiness, settings: Mapping[str, 
 
 
 def status(metrics: Metrics, reasons: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe a worker. `reasons`: why it is not ready; `settings`: without secrets."""
+    """Describe a worker. `reasons` are why it is not ready; `settings` are without secrets."""
     return {
         "version": running_version(),
         "role": metrics.role,

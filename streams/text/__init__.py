@@ -1,1 +1,1 @@
-"""Texts: languages, sentences, words, tokens, and what of a text may be shown. Pure."""
+"""Texts: languages, sentences, words, tokens, and which characters may be shown. Pure functions."""

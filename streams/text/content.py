@@ -1,8 +1,8 @@
-"""Text of a message's content, in the forms that models' APIs, agent frameworks and exports write it.
+"""Reads the text of a message's content, in the formats of model APIs, agent frameworks and exports.
 
 OpenAI's Chat, Assistants and Responses APIs, Anthropic, Bedrock, Gemini, LangChain and the Vercel AI SDK all nest the
-text differently and add kinds of parts all the time. So this reads by rules: the words in a part's type, or in the
-name of its field, tell calls, results, reasoning and media apart; of all else the text is taken, wherever it is.
+text differently and keep adding kinds of parts. So this goes by rules: the words in a part's type, or in the name of
+its field, tell calls, results, reasoning and media apart. From everything else, the text is read wherever it is.
 """
 
 import re
@@ -28,11 +28,11 @@ ROLES = {
 """Our roles, by the words of models' APIs and agent frameworks."""
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 TEXTS = ("content", "parts", "text", "value", "body", "message", "refusal", "transcript", "transcription")
-"""Fields that hold what was said, the usual ones first."""
+"""Fields that contain what was said, the usual ones first."""
 ANSWERS = ("content", "output", "outputs", "result", "results", "response", "text", "value", "error")
-"""Fields that hold what a tool answered."""
+"""Fields that contain a tool's answer."""
 NAMES = ("name", "toolName", "tool_name")
-"""Fields that name the tool that is called."""
+"""Fields that name the called tool."""
 REASONING = frozenset({"reasoning", "thinking", "thought", "thoughts"})
 RESULTS = frozenset({"output", "outputs", "response", "result", "results"})
 CALLS = frozenset({"call", "calls", "invocation", "invocations", "use"})
@@ -56,24 +56,24 @@ ABOUT = frozenset(
     {"annotations", "at", "citations", "format", "id", "ids", "kwargs", "metadata", "name", "names"}
     | {"role", "signature", "status", "time", "type", "uri", "url", "usage"}
 )
-"""Last words of fields that describe a message, or a part of it, and hold no text of it."""
+"""Last words of fields that describe a message, or a part of it, without containing its text."""
 NAME = re.compile(r"[\w@][\w./:@+?=&%#~-]*\w|\w", re.ASCII)
 """A word as in names of models, states, times and addresses, which is not prose."""
 DATA_CHARACTERS = 256
-"""An unbroken run of ASCII that is longer is data, such as base64, and no text."""
+"""A longer unbroken run of ASCII is data, such as base64, and not text."""
 
 
 class Kind(StrEnum):
-    """Origin of a piece of a message."""
+    """The origin of a piece of a message."""
 
     SAID = "said"
     RESULT = "result"
-    """What a tool answered, whoever's message carries it."""
+    """A tool's answer, whoever's message contains it."""
     REASONING = "reasoning"
 
 
 class Piece(NamedTuple):
-    """Part of a message with one origin, and the names of the tools that it calls."""
+    """Part of a message that has one origin, with the names of the tools that it calls."""
 
     kind: Kind
     text: str
@@ -81,25 +81,25 @@ class Piece(NamedTuple):
 
 
 class ContentUnreadable(ValueError):
-    """Content whose text cannot be found; the message of the error never repeats it."""
+    """Content whose text cannot be found. The error's message never quotes it."""
 
 
 def flatten(content: Any) -> list[Piece]:
-    """Flatten the content of a message: a text, parts in any of the known forms, or an object.
+    """Flatten the content of a message: a string, parts in any known form, or an object.
 
-    Neighbouring parts of a kind are joined by line breaks. Media leave a placeholder such as `[image]`, or their
-    transcript. Arguments of calls are left out; of a tool's structured answer the JSON is the text. Content without any
-    text has no pieces. Raises: ContentUnreadable.
+    Adjacent parts of one kind are joined with line breaks. Media leave a placeholder such as `[image]`, or their
+    transcript. Arguments of calls are omitted; a tool's structured answer becomes its JSON. Content without any text
+    has no pieces. Raises: ContentUnreadable.
     """
     return _joined(_pieces(content, 0))
 
 
 def flatten_message(message: Mapping[str, Any], is_answer: bool = False) -> list[Piece]:
-    """Flatten a message, whose text may be beside its `content`: in `parts`, in the transcript of its audio and so on.
+    """Flatten a message, whose text may be outside its `content`: in `parts`, in its audio's transcript and so on.
 
-    `is_answer`: it is what a tool answered, which may be an object of any form.
+    `is_answer` means that it is a tool's answer, which may be an object of any form.
 
-    Raises: ContentUnreadable, also for text in a field that nobody expects it in.
+    Raises: ContentUnreadable, also if there is text in an unexpected field.
     """
     if is_answer and (answer := list(_result(message.get("content"), 0))):
         return answer
@@ -107,7 +107,7 @@ def flatten_message(message: Mapping[str, Any], is_answer: bool = False) -> list
         return _joined(_parted(message, 0))
     found: list[Piece] = []
     for name in _in_order(message):
-        known = "\n".join(piece.text for piece in found)  # many write the text twice, in `content` and in `parts`
+        known = "\n".join(piece.text for piece in found)  # the text is often there twice, in `content` and in `parts`
         found += [
             piece
             for piece in _field(name, message[name], 0)
@@ -165,14 +165,14 @@ def _part(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
 
 
 def _kind_of(part: Mapping[str, Any]) -> str | None:
-    if part.get("thought") is True:  # Gemini's
+    if part.get("thought") is True:  # Gemini's form
         return "reasoning"
     words = _words(_type(part))
     return "call" if len(words) > 1 and words[0] == "tool" and words[-1] not in RESULTS else _kind(words)
 
 
 def _parted(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
-    """Yield the pieces of a part whose type says what it is."""
+    """Yield the pieces of a part whose type tells its kind."""
     yield from _of_kind(_kind_of(part) or "", _type(part), part, depth)
 
 
@@ -186,10 +186,10 @@ def _in_order(part: Mapping[str, Any]) -> list[str]:
 
 
 def _field(name: str, value: Any, depth: int) -> Iterator[Piece]:
-    """Yield the pieces in a field of a message, or of a part that has its kind for a field, like `toolResult`."""
+    """Yield the pieces in a field of a message, or of a part whose kind is a field, such as `toolResult`."""
     if name in TEXTS:
         yield from _pieces(value, depth + 1)
-    elif name == "additional_kwargs" and isinstance(value, dict):  # LangChain's
+    elif name == "additional_kwargs" and isinstance(value, dict):  # LangChain's form
         yield from _fields(value, depth + 1)
     elif isinstance(value, dict | list | str) and value and (isinstance(value, dict) or not _is_about(name)):
         kind = _kind(_words(name))
@@ -198,7 +198,7 @@ def _field(name: str, value: Any, depth: int) -> Iterator[Piece]:
 
 
 def _kind(words: Sequence[str]) -> str | None:
-    """Tell what a type or a field is by the words of its name; None for text, and for what says nothing."""
+    """Return the kind that the words of a type or field indicate; None for text, or if they say nothing."""
     if REASONING.intersection(words):
         return "reasoning"
     if not words or words[-1] == "text":
@@ -233,7 +233,7 @@ def _of_kind(kind: str, name: str, value: Any, depth: int) -> Iterator[Piece]:
 
 
 def _called(name: str, part: Mapping[str, Any]) -> str:
-    """Name of the tool that is called, else what the type says, as in `web_search_call`."""
+    """Return the name of the called tool, or what the type says, as in `web_search_call`."""
     names = [(len(path), value) for path, value in _walk(part) if path and path[-1] in NAMES and isinstance(value, str)]
     if names:
         return min(names, key=lambda found: found[0])[1]
@@ -242,7 +242,7 @@ def _called(name: str, part: Mapping[str, Any]) -> str:
 
 
 def _answer(part: Mapping[str, Any]) -> Any:
-    """Return what a tool answered, without what it was asked."""
+    """Return a tool's answer, without what the tool was asked."""
     for name in ANSWERS:
         if part.get(name) not in (None, "", [], {}):
             return part[name]
@@ -259,7 +259,7 @@ def _result(answer: Any, depth: int) -> Iterator[Piece]:
 
 
 def _plain(answer: Any, depth: int) -> str:
-    """Text of a tool's answer; of a structured one the JSON."""
+    """Return the text of a tool's answer, or the JSON of a structured one."""
     if isinstance(answer, str):
         return answer
     if depth > MAX_DEPTH:
@@ -287,7 +287,7 @@ def _json(value: Any) -> str:
 
 
 def _joined(pieces: Iterator[Piece] | Sequence[Piece]) -> list[Piece]:
-    """Join neighbours of a kind. Reasoning counts only where a message has nothing else."""
+    """Join adjacent pieces of one kind. Reasoning counts only if a message has nothing else."""
     found = list(pieces)
     others = [piece for piece in found if piece.kind is not Kind.REASONING]
     joined = []
@@ -299,7 +299,7 @@ def _joined(pieces: Iterator[Piece] | Sequence[Piece]) -> list[Piece]:
 
 
 def _walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield a value and all that is in it, in the order of the text, each with the names of the fields around it."""
+    """Yield a value and everything inside it, in text order, each with the names of the fields around it."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
     while waiting:
         path, inner = waiting.pop()
@@ -311,7 +311,7 @@ def _walk(value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 def _leaves(value: Any) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the texts in a value, but for those that describe it."""
+    """Yield the texts in a value, except those that describe it."""
     for path, inner in _walk(value):
         if isinstance(inner, str) and not any(_is_about(name) for name in path):
             yield path, inner
@@ -336,5 +336,5 @@ def _type(part: Mapping[str, Any]) -> str:
 
 
 def _words(name: str) -> list[str]:
-    """Split `tool_result`, `toolResult`, `tool-result` and so on."""
+    """Split names such as `tool_result`, `toolResult` and `tool-result` into words."""
     return [word.lower() for word in WORD.findall(name)]

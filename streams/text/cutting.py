@@ -1,4 +1,4 @@
-"""Cutting what is too long: where messages may be split into parts, and texts without their middle. Pure."""
+"""Cutting what is too long: where messages may be split into parts, and texts without their middle. Pure functions."""
 
 import re
 from bisect import bisect_left
@@ -9,16 +9,16 @@ from typing import Protocol
 from afterword.schemas.messages import Role
 
 MARKER_CHARACTERS = 40
-"""Length of the words that stand for what is left out; to leave out less would make the text longer."""
+"""Length of the note that replaces an omitted middle; omitting less than this would make the text longer."""
 LONGEST_WORD = 40
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff01-\uff0f\U00020000-\U0002ffff]"
 )
-"""Characters of scripts without spaces: a text may be cut beside each of them."""
+"""Characters of scripts without spaces; a text may be cut next to each of them."""
 
 
 class Spoken(Protocol):
-    """A message, of an episode or of the archive."""
+    """A message of an episode or of the archive."""
 
     @property
     def role(self) -> Role: ...
@@ -28,10 +28,10 @@ class Spoken(Protocol):
 
 
 def groups(messages: Sequence[Spoken]) -> list[range]:
-    """Group messages, by index, that are never split: a tool's call and its results; any other message is alone.
+    """Group messages, by index, that are never split: a tool's call with its results. Any other message is alone.
 
-    A message of the role `tool` is a result. Its call is the latest message that names `tools`, unless the user has
-    spoken since: then, and where no message names any, the one right before it.
+    A message with the role `tool` is a result. It belongs to the latest message that names `tools`, unless the user has
+    spoken since; then, or if no message names any, to the message right before it.
     """
     starts: list[int] = []
     call, answered = -1, True
@@ -50,9 +50,9 @@ def groups(messages: Sequence[Spoken]) -> list[range]:
 
 
 def packed(sizes: Sequence[int], room: int) -> list[range]:
-    """Pack neighbours, by index, into as few runs of at most `room` as possible, as even as possible.
+    """Pack adjacent items, by index, into as few runs of at most `room` as possible, and as evenly as possible.
 
-    An item larger than the room is a run of its own.
+    An item over the limit gets a run to itself.
     """
     fewest = len(_filled(sizes, room))
     even = bisect_left(range(room), True, key=lambda smaller: len(_filled(sizes, smaller)) <= fewest)
@@ -60,7 +60,7 @@ def packed(sizes: Sequence[int], room: int) -> list[range]:
 
 
 def water_level(sizes: Sequence[int], total: int) -> int:
-    """Find the largest size to which all larger ones can be cut so that no more than `total` is left."""
+    """Find the largest size to which all larger ones can be cut so that their sum is at most `total`."""
     left = total
     for taken, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - taken)
@@ -71,10 +71,10 @@ def water_level(sizes: Sequence[int], total: int) -> int:
 
 
 def without_middle(text: str, characters: int) -> str:
-    """Keep at most `characters` of beginning and end together, where people say what they want.
+    """Keep at most `characters` of the beginning and the end, where people say what they want.
 
-    Between them stands how many are left out. No word and no number is cut in two where words are written with spaces:
-    half of 4711 would be another number.
+    A note between them says how many characters are omitted. Where words are separated by spaces, no word or number is
+    cut in two: half of 4711 would be a different number.
     """
     if len(text) <= characters + MARKER_CHARACTERS:
         return text
@@ -83,7 +83,7 @@ def without_middle(text: str, characters: int) -> str:
 
 
 def both_ends(text: str, characters: int) -> tuple[str, str]:
-    """Return beginning and end of a longer text, at most `characters` together, cut as in `without_middle`."""
+    """Return the beginning and the end of a longer text, at most `characters` together, cut as in `without_middle`."""
     half = characters // 2
     return text[: word_boundary(text, characters - half, -1)], text[word_boundary(text, len(text) - half, 1) :]
 
@@ -104,7 +104,7 @@ def _runs(starts: Sequence[int], end: int) -> list[range]:
 
 
 def word_boundary(text: str, at: int, step: int) -> int:
-    """Find the next place in that direction that is not inside a word; `at` itself where none is near."""
+    """Find the next place in the direction of `step` that is not inside a word, or return `at` if none is near."""
     near = range(at, at + step * LONGEST_WORD, step)
     return next((place for place in near if not 0 < place < len(text) or not _inside_word(text, place)), at)
 

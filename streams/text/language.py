@@ -12,22 +12,22 @@ import Stemmer
 from stop_words import LANGUAGE_MAPPING, get_stop_words
 
 UNDETERMINED = "und"
-"""ISO 639-2 code of a text whose language cannot be detected."""
+"""ISO 639-2 code for a text whose language cannot be detected."""
 
 NAMES: dict[str, str] = {**LANGUAGE_MAPPING, "no": "norwegian"}
-"""ISO 639-1 code → name in the stop-word and stemmer packages. Only these languages are candidates: short texts are
-recognized better among few (with all 139 of the model, "yes please" is Walloon)."""
+"""Names in the stop-word and stemmer packages, by ISO 639-1 code. Only these languages are candidates, because short
+texts are recognized better among few (with all 139 of the model's, "yes please" is Walloon)."""
 
 MIN_CONFIDENCE = 0.2
-"""Probability; a text without any evidence has 1/32."""
+"""A probability; without any evidence, each language has 1/32."""
 PLAUSIBLE_CONFIDENCE = 0.02
-"""Probability below which a language is ruled out; a text without any evidence rules out none."""
+"""Probability below which a language is ruled out; without any evidence, none is."""
 LONGEST_STEMMED = 100
-"""Letters; a longer string is no word, and a stemmer's time grows with the square of the length."""
+"""A string with more letters is not a word; a stemmer's time grows with the square of the length."""
 STEMS = 16_384
-"""Stems that are kept, 4 MB of them: a million words of dialogues have 15,000 different ones."""
+"""Most stems that are cached, about 4 MB: a million words of dialogue have 15,000 different ones."""
 DETECTED_CHARACTERS = 4000
-"""Characters used for detection, whose time grows with the length."""
+"""Most characters used for detection, whose time grows with the length."""
 
 ENGLISH_STOP_WORDS = """
 i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it its
@@ -38,8 +38,8 @@ down in out on off over under again further then once here there when where why 
 other some such no nor not only own same so than too very s t d m ll re ve don isn aren wasn weren hasn haven hadn doesn
 didn won wouldn shan shouldn couldn mustn let
 """
-"""Snowball's list, with contractions split. The 1,300 English ones of the stop-words package include "order", "room",
-"problem" and "microsoft", which people search for."""
+"""Snowball's list, with contractions split. The stop-words package's 1,300 English words include "order", "room",
+"problem" and "microsoft", for which people search."""
 
 # Scripts without spaces: a run of these characters is split into overlapping pairs (as in Lucene's
 # CJKAnalyzer). Thai, Lao, Myanmar, Khmer, Hiragana, Katakana, and the Han ideographs.
@@ -49,20 +49,20 @@ _UNSPACED = (
 )
 _UNSPACED_RUN = re.compile(rf"[{_UNSPACED}]+")
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
-"""Equal to the general pattern for case-folded ASCII, and several times as fast."""
+"""Equivalent to the general pattern for case-folded ASCII, and several times as fast."""
 _MARK_CODES = range(0x300, 0x1F000)
-"""Range of all marks that belong to words; searching all of Unicode takes 0.2 s."""
+"""Contains all marks that belong to words; searching all of Unicode takes 0.2 s."""
 LONGEST_MARKS = 30
-"""Non-starters in a row: the Stream-Safe Text Format, UAX #15, section 13; no writing system needs more."""
+"""Most non-starters in a row, as in the Stream-Safe Text Format (UAX #15, section 13); no writing system needs more."""
 _JOINER = "\u034f"
-"""COMBINING GRAPHEME JOINER: a mark that ends such a run and is never seen."""
+"""COMBINING GRAPHEME JOINER: an invisible mark that ends such a run."""
 _LOADING = Lock()
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
-"""Marks that only select the look of a character, so they are no part of a word."""
+"""Marks that only select the look of a character, so they are not part of a word."""
 
 
 def detect(text: str) -> str:
-    """Detect the language: an ISO 639-1 code, or `und`. Deterministic; about 0.2 ms."""
+    """Detect the language: an ISO 639-1 code, or `und`. Deterministic; takes about 0.2 ms."""
     code, confidence = _ranked(text[:DETECTED_CHARACTERS])[0]
     return code if confidence >= MIN_CONFIDENCE else UNDETERMINED
 
@@ -70,7 +70,7 @@ def detect(text: str) -> str:
 def plausible(text: str) -> tuple[str, ...]:
     """List the languages that the text may be in, most likely first: one or two for a sentence, many for a single word.
 
-    Starts with `und` where `detect` returns it.
+    The list starts with `und` if `detect` returns it.
     """
     ranked = _ranked(text[:DETECTED_CHARACTERS])
     likely = tuple(code for code, confidence in ranked if confidence >= PLAUSIBLE_CONFIDENCE)
@@ -78,9 +78,9 @@ def plausible(text: str) -> tuple[str, ...]:
 
 
 def normalized(form: Literal["NFKC", "NFKD"], text: str) -> str:
-    """Normalize in time linear in the length, with a joiner after every LONGEST_MARKS combining marks in a row.
+    """Normalize in linear time, with a joiner after every LONGEST_MARKS combining marks in a row.
 
-    Normalization sorts each run of marks, in time that grows with the square of its length, and holds the GIL.
+    Normalization sorts each run of marks in quadratic time, and holds the GIL.
     """
     if text.isascii():
         return text
@@ -96,13 +96,13 @@ def words(text: str) -> list[str]:
 def stem_words(text: str, language: str) -> list[str]:
     """Split a text into words in order, drop the language's stop words and reduce the rest to stems (Snowball).
 
-    Words of a language without stop words or stemmer stay unchanged.
+    If the language has no stop words or stemmer, words stay unchanged.
     """
     return stems(words(text), language)
 
 
 def stems(words: Iterable[str], language: str) -> list[str]:
-    """Drop stop words and reduce the rest to stems; `words` as from the function `words`."""
+    """Drop stop words and reduce the rest to stems; `words` come from the function `words`."""
     return [found for word in words if (found := stem(word, language)) is not None]
 
 
@@ -114,7 +114,7 @@ def stem(word: str, language: str) -> str | None:
 
 
 def is_common(word: str, language: str) -> bool:
-    """True for a word in the stop-words package's list, which is long for English."""
+    """Return whether a word is in the stop-words package's list, which is long for English."""
     return word.casefold() in _common_words(language)
 
 
@@ -128,8 +128,8 @@ def _split(text: str) -> Iterator[str]:
 
 @cache
 def _marks_in_a_row() -> re.Pattern[str]:
-    """Compile the pattern of LONGEST_MARKS non-starters in a row: characters whose decompositions are marks alone."""
-    codes = filterfalse(range(0xAC00, 0xD7A4).__contains__, _MARK_CODES)  # Hangul syllables hold none
+    """Compile the pattern of LONGEST_MARKS non-starters in a row: characters that decompose into marks alone."""
+    codes = filterfalse(range(0xAC00, 0xD7A4).__contains__, _MARK_CODES)  # Hangul syllables have none
     apart = ((code, unicodedata.normalize("NFKD", chr(code))) for code in codes)
     marks = "".join(chr(code) for code, parts in apart if parts and all(map(unicodedata.combining, parts)))
     return re.compile(rf"[{marks}]{{{LONGEST_MARKS}}}")
@@ -150,7 +150,7 @@ def _stem(word: str, language: str) -> str | None:
     if word in _stop_words(language):
         return None
     name = _stemmer_name(language)
-    # a stemmer holds state, so each call makes its own, which takes 2 µs and is thread-safe
+    # a stemmer has state, so each call creates its own, which takes 2 µs and is thread-safe
     return str(Stemmer.Stemmer(name).stemWord(word)) if name else word
 
 
@@ -160,7 +160,7 @@ def date_words(language: str) -> Mapping[str, Any]:
 
     Phrases such as "last week" are in `relative-type`, and patterns such as "3 days ago" in `relative-type-regex`.
     """
-    from dateparser.languages.loader import default_loader  # imported here because few who detect languages need it
+    from dateparser.languages.loader import default_loader  # imported here because few callers need it
 
     try:
         found: dict[str, Any] = default_loader.get_locale(language).info
@@ -192,9 +192,9 @@ def _stemmer_name(language: str) -> str | None:
 def _ranked(text: str) -> Sequence[tuple[str, float]]:
     """Rank the languages by probability, most likely first.
 
-    Cached, because prompt, quality check and index ask for the same texts of an episode.
+    Cached, because prompt, quality check and index ask about the same texts of an episode.
     """
-    # imported here: NumPy and the model take a fifth of a second, and many commands ask for no language
+    # imported here because NumPy and the model take a fifth of a second, and many commands detect no language
     from afterword.streams.text.language_identifier import identifier
 
     with _LOADING:  # otherwise each thread that needs it now would load it

@@ -1,4 +1,4 @@
-"""The identifier of languages: py3langid's, with our languages alone and a hash table in place of its automaton."""
+"""The language identifier: py3langid's, with our languages only and a hash table instead of its automaton."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from py3langid.langid import LanguageIdentifier
 
 MODEL = Path(__file__).with_name("language_model") / "model.npz"
-"""The library's model, with our languages alone: `tools/language_model.py`."""
+"""The library's model with our languages only, made by `tools/language_model.py`."""
 LONGEST_NGRAM = 6
-"""Bytes of the longest n-gram of the model."""
+"""Bytes of the model's longest n-gram."""
 SLOT_BITS = 17
 BUCKET_BITS = 15
 NO_NGRAM = np.uint64(2**64 - 1)
-"""Stands in an empty slot; no n-gram has eight bytes."""
+"""Marks an empty slot; no n-gram has eight bytes."""
 _BUCKET_SHIFT = np.uint64(64 - BUCKET_BITS)
 _PLACE_SHIFT = np.uint64(64 - BUCKET_BITS - SLOT_BITS)
 _LAST_SLOT = np.uint64(2**SLOT_BITS - 1)
@@ -27,15 +27,13 @@ _NO_FEATURE = np.int32(-1)
 
 @cache
 def identifier() -> Any:
-    """Make the library's identifier, with our languages alone and a table in place of its automaton."""
+    """Load the library's identifier with our languages only and a table instead of its automaton."""
     with np.load(MODEL) as model:
         table = NGramTable(model["ngrams"], model["features"], model["shifts"], np.uint64(model["multiplier"]))
         return _Identifier(table, model["weights"], model["priors"], model["languages"].tolist())
 
 
 class _Identifier(LanguageIdentifier):  # type: ignore[misc]
-    """The library's identifier, with a table in place of an automaton."""
-
     __slots__ = ("_table",)
 
     def __init__(self, table: "NGramTable", weights: Any, priors: Any, labels: Sequence[str]) -> None:
@@ -50,27 +48,27 @@ class _Identifier(LanguageIdentifier):  # type: ignore[misc]
 class NGramTable:
     """Finds the features of a text, n-grams of two to six bytes, as the library's `visit_counts` does.
 
-    The library walks an automaton of 45 MB, whose state after a byte tells the longest n-gram that ends there. This is
-    a perfect hash table of the n-grams, 1.6 MB. `tools/language_model.py` makes it.
+    The library walks an automaton of 45 MB, whose state after a byte gives the longest n-gram that ends there. This is
+    a perfect hash table of the n-grams, of 1.6 MB, made by `tools/language_model.py`.
     """
 
     def __init__(
         self, ngrams: NDArray[np.uint64], features: NDArray[np.int32], shifts: NDArray[np.uint16], multiplier: np.uint64
     ) -> None:
-        """`ngrams`: by slot, as numbers, NO_NGRAM in empty ones; `features`: by slot; the others: see `hashed`."""
+        """`ngrams` has numbers by slot, NO_NGRAM in empty ones; `features` is by slot; for the rest see `hashed`."""
         self._ngrams = ngrams
         self._features = features
         self._shifts = shifts
         self._multiplier = multiplier
 
     def found(self, text: bytes) -> list[int]:
-        """List the feature of the longest n-gram that ends at each byte, where there is one."""
+        """List the features of the longest n-gram ending at each byte, if there is one."""
         codes = np.frombuffer(text, np.uint8).astype(np.uint64)
         found = np.full(len(codes), _NO_FEATURE)
         ngrams = codes
         for _ in range(LONGEST_NGRAM - 1):
             longer = codes.copy()
-            longer[1:] |= ngrams[:-1] << _BYTE  # a shorter one where the text starts: found again
+            longer[1:] |= ngrams[:-1] << _BYTE  # at the start of the text this is a shorter one, which is found again
             ngrams = longer
             buckets, places = hashed(ngrams, self._multiplier)
             slots = self._shifts.take(buckets) ^ places
@@ -80,6 +78,6 @@ class NGramTable:
 
 
 def hashed(ngrams: NDArray[np.uint64], multiplier: np.uint64) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return bucket and place of each n-gram; its slot is the place, XOR the shift of its bucket."""
+    """Return each n-gram's bucket and place; its slot is the place XOR its bucket's shift."""
     hashes = ngrams * multiplier
     return hashes >> _BUCKET_SHIFT, hashes >> _PLACE_SHIFT & _LAST_SLOT

@@ -9,14 +9,14 @@ from afterword.streams.text.sentences import split_sentences
 from afterword.streams.text.visible import strip_control_tokens
 
 MAX_MESSAGE_CHARACTERS = 24_000
-"""A longer message is read only at its beginning and its end, where people say what they want."""
+"""Of a longer message, only the beginning and the end are read, where people say what they want."""
 MAX_LIST_CHARACTERS = 240
-"""A list that is longer, with the line that introduces it, is told item by item."""
+"""A list that is longer, with the line that introduces it, is split into its items."""
 ENDS = ":：,;，、"
 
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
 _NOT_SAID = re.compile(r"\s{0,3}(?:#{1,6}\s|\|.*\||[-*_=]{3,}\s*$|(?:\*\*|__)[^*_\n]{1,200}(?:\*\*|__):?\s*$)")
-"""Headings, rows of tables, rules, and lines that are bold as a whole."""
+"""Headings, table rows, rules, and lines that are bold as a whole."""
 _ITEM = re.compile(r"\s{0,40}(?:[-*+•·–]|(?P<number>\d{1,3})[.)])\s+(?=\S)")
 _QUOTED = re.compile(r"\s{0,3}(?:>\s?)+")
 _LINK = re.compile(r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{0,1000}\)")
@@ -26,7 +26,7 @@ _EMPHASIS = re.compile(r"(\*{1,3}|__|~~|`{1,2})(?=[^\s*_~`])([^*~`\n]{0,300}?[^\
 def sentences_of(content: str) -> list[str]:
     """Split a message into sentences, as one would read them aloud.
 
-    A line that introduces a short list is one sentence with it; none ends with a colon.
+    A short list and the line that introduces it are one sentence; no sentence ends with a colon.
     """
     spoken = list(_spoken(_read_part(content)))
     found: list[str] = []
@@ -51,7 +51,7 @@ def _read_part(content: str) -> str:
 
 
 def _spoken(text: str) -> Iterator[tuple[bool, str]]:
-    """Yield the lines, and whether each is an item of a list. A message of nothing else is given as it is."""
+    """Yield the lines, and whether each is a list item. A message that has no prose is read as it is."""
     lines = text.splitlines()
     prose = [line for line in _without_code(lines) if not _NOT_SAID.match(line)]
     numbered = sum(bool(item and item["number"]) for item in map(_ITEM.match, prose))
@@ -74,7 +74,7 @@ def _without_code(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _ended(sentence: str) -> str:
-    """End the sentence as sentences end; empty if it only introduces what is not there."""
+    """Return the sentence with final punctuation, or an empty string if it only introduces what is missing."""
     if sentence.endswith((":", "：")):
         return ""
     sentence = sentence.rstrip(ENDS + " ")

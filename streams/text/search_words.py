@@ -1,8 +1,8 @@
 """The words of a text as searches compare them, each in all the forms in which people may write it.
 
 Forms are stems without accents and case, numbers without separators, emoji, and single characters and pairs of scripts
-without spaces and of Korean, whose nouns carry particles. Unicode's data decides, not a list of ours. SQLite's and
-Qdrant's own tokenizers leave "ł", "ı" and "đ" as they are, and have neither stems nor these numbers.
+without spaces and of Korean, whose nouns carry particles. They follow Unicode's data, not a list of ours. The
+tokenizers of SQLite and Qdrant leave "ł", "ı" and "đ" as they are, and have neither stems nor these numbers.
 """
 
 import unicodedata
@@ -17,12 +17,12 @@ import regex
 from afterword.streams.text.language import LONGEST_STEMMED, STEMS, normalized, plausible, stem
 
 MOST_GROUPS = 8
-"""Groups of digits that are read as one number."""
+"""Most groups of digits that are read as one number."""
 LIKELY_LANGUAGES = 8
-"""Languages in which the words of a query are stemmed: one word is plausible in dozens, and each has its list of stop
-words to load."""
+"""Most languages in which a query's words are stemmed. A single word is plausible in dozens, each of which has a list
+of stop words to load."""
 MOST_PARTS = 4
-"""Parts of a word with hyphens."""
+"""Most parts of a hyphenated word."""
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hangul}"
 _LETTERS = rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}])+"
@@ -33,26 +33,26 @@ _TOKEN = regex.compile(
     r"|(?P<symbol>\p{Extended_Pictographic}|\p{Regional_Indicator}{2}|\p{So}|\p{Sc})"
 )
 _GROUPED = regex.compile(r"\d{1,3}(?:(?P<mark>[ .,'’٬\u00a0\u202f_])\d{2,3})(?:(?P=mark)\d{2,3})*(?:[.,٫]\d{1,2})?")
-"""A number whose digits are in groups, of three or as in India of two."""
+"""A number with digits in groups of three, or of two as in India."""
 _DIGITS = regex.compile(r"\d+")
 _HYPHENS = regex.compile("[-‐‑]")
 _NAMED_OTHERWISE = {"ð": "d", "þ": "th"}
 _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
-"""How names with these letters are written where a keyboard lacks them."""
+"""How names with these letters are written on keyboards that lack them."""
 _LATIN = regex.compile(r"LATIN SMALL LETTER (?:DOTLESS )?(?P<letters>[A-Z]{1,2})(?: WITH .*)?")
 _SINGLE_MARKS = (range(1, 2), range(10, 36), range(202, 241))
-"""Combining classes of marks that people leave out: overlaid, points of Hebrew and Arabic, above and below a letter.
-Vowel signs, viramas and the voicing of kana have other ones."""
+"""Combining classes of marks that people leave out: overlaid marks, Hebrew and Arabic points, and marks above or below
+a letter. Vowel signs, viramas and the voicing of kana have other classes."""
 
 
 class Word(NamedTuple):
     forms: tuple[str, ...]
     is_common: bool = False
-    """It is a stop word in a language that the text may be in."""
+    """True if the word is a stop word in a language that the text may be in."""
 
 
 class _Folding(dict[int, str]):
-    """What `str.translate` puts in place of each character: the letter without its accent."""
+    """What `str.translate` replaces each character with: the letter without its accent."""
 
     def __missing__(self, code: int) -> str:
         parts = unicodedata.normalize("NFKD", chr(code))
@@ -76,12 +76,12 @@ _FOLDING = _Folding()
 
 
 def fold(text: str) -> str:
-    """Take the accents off a case-folded text: "łódź" is "lodz", and "ışık" is "isik"."""
+    """Remove the accents from a case-folded text: "łódź" becomes "lodz", and "ışık" becomes "isik"."""
     return text if text.isascii() else text.translate(_FOLDING)
 
 
 def words_of(text: str, language: str) -> list[Word]:
-    """Read the words of a text that is searched, in order, without stop words. Linear in the text."""
+    """Read the words of a searched text, in order, without stop words. Linear in the text's length."""
     return list(_words(text, [language], is_query=False))
 
 
@@ -110,7 +110,10 @@ def _words(text: str, languages: Sequence[str], is_query: bool) -> Iterator[Word
 
 
 def _word_forms(said: str, languages: Sequence[str], is_query: bool) -> Iterator[Word]:
-    """Read a word, or the parts of one with hyphens, each of a query and the first one of a text also as the whole."""
+    """Read a word, or the parts of a hyphenated one.
+
+    In a query each part also stands for the whole word, in a text only the first.
+    """
     parts = _HYPHENS.split(said)
     whole = [form for one in languages for form in _forms("".join(parts), one)] if len(parts) > 1 else []
     for part in parts:
@@ -140,7 +143,7 @@ def _stems(word: str, language: str) -> tuple[str, ...]:
 
 
 def _number_forms(said: str, is_query: bool) -> Iterator[tuple[str, ...]]:
-    """Read "12,500" as 12500, "1.250,00" as 1250 or 125000, and other groups of digits each and together."""
+    """Read "12,500" as 12500, "1.250,00" as 1250 or 125000, and other groups of digits both separately and joined."""
     groups = ["".join(str(unicodedata.digit(one)) for one in group) for group in _DIGITS.findall(said)]
     joined = tuple(accumulate(groups))[1:]
     if is_query and joined and _GROUPED.fullmatch(said):
@@ -153,7 +156,7 @@ def _number_forms(said: str, is_query: bool) -> Iterator[tuple[str, ...]]:
 
 
 def _character_forms(said: str, is_query: bool) -> Iterator[tuple[str, ...]]:
-    """Read pairs of characters; a text also has each alone, and a query does if it is a single one."""
+    """Read pairs of characters; a text also has each character alone, and so does a query of a single one."""
     letters = regex.findall(r"\X", said)
     pairs = [first + second for first, second in pairwise(letters)]
     if is_query:

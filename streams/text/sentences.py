@@ -1,4 +1,4 @@
-"""Sentence boundaries, in languages with and without spaces, and cutting of a text to a length."""
+"""Sentence boundaries, in languages with and without spaces, and cutting a text to a length."""
 
 import re
 
@@ -20,28 +20,29 @@ _NAME_FOLLOWS = frozenset(
     inkl exkl zzgl abzgl sog bspw vgl geb str mio mrd tsd sr sra srta sres ud uds vd vds av avda exmo exma mme mmes
     mlle mgr env sig sigg dott avv geom dhr mevr mej drs bijv incl dvs evt hhv""".split()  # noqa: SIM905 – easier to read
 )
-"""Abbreviations of the languages of `quantities.WORDS_KNOWN` that end no sentence: a name or more follows."""
+"""Abbreviations in the languages of `quantities.WORDS_KNOWN` that do not end a sentence, because a name or more
+follows."""
 _NUMBER_FOLLOWS = frozenset(
     """no nos nr nrs num núm nro n fig figs vol art arts abs p pp pg pag pág págs pagg blz bls s ch chap cap kap sec
     tel tél tlf fax ext approx aprox kl ab max min mind std room rm zi apt hs lt jan janv ene gen feb febr févr fev
     mar mär mrt apr avr abr mag mai maj may jun giu jul juil lug aug ago sep sept set oct okt out ott nov dec déc
     dez dic""".split()  # noqa: SIM905 – easier to read
 )
-"""Those that end one, unless a number follows: "Nr. 5", "14 déc. 2024", but "I said no." ends."""
+"""Abbreviations that end a sentence unless a number follows: "Nr. 5", "14 déc. 2024", but "I said no." ends."""
 _ORDINAL = re.compile(r"\d{1,3}\.")
-"""A number, as German and Danish write ordinals."""
+"""A number as German and Danish write ordinals."""
 _DATE_GOES_ON = re.compile(r"\d{1,2}\.|\d{4}(?!\d)")
 _MONTHS = frozenset(
     """januar jänner februar märz april mai juni juli august september oktober november dezember jan feb mär apr jun
     jul aug sep sept okt nov dez""".split()  # noqa: SIM905 – easier to read
 )
-"""Month names that an ordinal is followed by, in the language that writes them with a capital."""
+"""Month names that follow an ordinal, in German, which capitalizes them."""
 _ORDINAL_FOLLOWS = frozenset(
     """am im zum zur vom beim bis ab seit der die das den dem diese dieser dieses diesem diesen jede jeder jedes jedem
     jeden mein meine meinem meinen meiner meines dein deine deinem deinen deiner deines sein seine seinem seinen
     seiner seines ihr ihre ihrem ihren ihrer ihres unser unsere unserem unseren unserer unseres""".split()  # noqa: SIM905 – easier to read
 )
-"""German words before an ordinal and its noun, "im 20. Jahrhundert", which is none of `_STARTS`."""
+"""German words before an ordinal and its noun, as in "im 20. Jahrhundert"; the noun is not among `_STARTS`."""
 _STARTS = frozenset(
     """aber aller alle als also am an auch auf aus bei bis bitte da dabei dafür dagegen daher damit danach danke dann
     daran darauf das dass dazu dein deine dem den denn der deshalb dich die dies diese dieser dieses dir doch dort
@@ -53,20 +54,20 @@ _STARTS = frozenset(
     tak til vi vil daar daarna dan dat deze dit een geen het hij hoe ik je maar naar nee niet of ook op te toen u
     van voor waar wanneer wat we wij ze zij""".split()  # noqa: SIM905 – easier to read
 )
-"""German, Danish and Dutch words that begin a sentence, and are no nouns."""
+"""German, Danish and Dutch words that begin a sentence and are not nouns."""
 _WORD = re.compile(r"\w{1,20}")
 _SIGNS = re.compile(r"\W*")
 _LIST_NUMBER = re.compile(r"\d{1,3}\.")
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split a text into sentences, stripped and not empty; a line break ends one too. Linear in the text's length."""
+    """Split a text into sentences, stripped and not empty; a line break also ends one. Linear in the text's length."""
     sentences, start, first_word = [], 0, _after_signs(text, 0)
     for found in _BREAK.finditer(text):
         if found.end() > start and _ends(text, start, first_word, found):
             sentences.append(text[start : found.end()].strip())
             start = found.end()
-            # signs are not read again for each sentence that they hold
+            # signs are not read again for each sentence that they contain
             first_word = first_word if first_word >= start else _after_signs(text, start)
     sentences.append(text[start:].strip())
     return [sentence for sentence in sentences if sentence]
@@ -102,7 +103,7 @@ def _ends(text: str, start: int, first_word: int, found: re.Match[str]) -> bool:
 
 
 def _goes_on(words: list[str], after: str) -> bool:
-    """Tell whether a sentence goes on after its last words, although these end with a full stop."""
+    """Return whether a sentence continues after its last words, although they end with a full stop."""
     last = words[-1].lstrip(OPENING)
     last = last[max(last.rfind("'"), last.rfind("’")) + 1 :]  # l'avv.
     abbreviation = last.rstrip(".").lower()
@@ -127,14 +128,14 @@ def _is_ordinal(words: list[str], after: str) -> bool:
 
 
 def cut_at_word(text: str, limit: int) -> str:
-    """Cut a text to `limit` characters, at a word's end if possible, with an ellipsis."""
+    """Cut a text to `limit` characters, at the end of a word if possible, with an ellipsis."""
     if len(text) <= limit:
         return text
     return text[: word_end(text, limit - 1)].rstrip(" ,;:–—-、，") + ELLIPSIS
 
 
 def word_end(text: str, end: int) -> int:
-    """Move the end of a cut, inside a text, to the end of a word, unless that takes half of what is left."""
+    """Move the end of a cut back to the end of a word, unless that removes half of what is left."""
     if text[end].isspace():
         return end
     before = text.rfind(" ", 0, end), word_boundary(text, end, -1)

@@ -12,19 +12,19 @@ from typing import Any
 PACKAGE = "bpe_openai"
 EXTENSION = "_bindings"
 ENCODING = "o200k_base"
-"""Fixed for all models, so that limits stay the same when the model changes."""
+"""The same for all models, so that limits stay the same when the model changes."""
 
 TOKENIZER_MARGIN = 1.3
-"""Upper bound of the ratio of other models' token counts to ours."""
+"""Upper bound for the ratio of other models' token counts to ours."""
 
 PIECE_CHARACTERS = 50_000
-"""Safe length of a text: the tokenizer refuses more than 200,000 tokens, and a character may be four."""
+"""Safe length of a text: the tokenizer refuses more than 200,000 tokens, and a character may take four."""
 
 
 def count_tokens(text: str) -> int:
     """Count BPE tokens; control tokens count as plain text.
 
-    A text of more than PIECE_CHARACTERS is counted in pieces of that length; each cut may add a token.
+    A text longer than PIECE_CHARACTERS is counted in pieces of that length; each cut may add a token.
     """
     if len(text) <= PIECE_CHARACTERS:
         try:
@@ -36,12 +36,12 @@ def count_tokens(text: str) -> int:
 
 
 def token_ids(text: str) -> list[int]:
-    """Encode a short text; the lower an id, the more frequent the token was in the vocabulary's training data."""
+    """Encode a short text. The lower an id, the more frequent the token was in the vocabulary's training data."""
     return list(_tokenizer().encode(without_surrogates(text)))
 
 
 def without_surrogates(text: str) -> str:
-    """Replace surrogate pairs by their character and lone surrogates by U+FFFD, because the tokenizer takes UTF-8."""
+    """Replace surrogate pairs with their character and lone surrogates with U+FFFD, as the tokenizer needs UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -69,10 +69,11 @@ def _tokenizer() -> Any:
 
 
 def _release_constants(library: str) -> None:
-    """Give back the memory in which a shared library's constants are: the packed vocabulary, 32 MB, was needed once.
+    """Give back the memory of a shared library's constants: the packed vocabulary, 32 MB, was needed only once.
 
-    They are pages of a file that nobody writes: what is needed again is read again. The first mapping has them, unless
-    the linker has put them elsewhere; what was written to, as tables of addresses are, is never in it.
+    These are pages of a file that nobody writes to, so pages that are needed again are read again. The constants are in
+    the first mapping, unless the linker put them elsewhere; data that was written to, such as address tables, is never
+    there.
     """
     libc = ctypes.CDLL(None)
     for mapping in Path("/proc/self/maps").read_text().splitlines():

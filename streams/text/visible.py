@@ -1,25 +1,26 @@
-"""Text that is shown: on a terminal, in a log or a prompt it is never obeyed, and never taken for our own lines."""
+"""Showing text safely: a terminal, log or prompt must neither obey it nor take it for a line of ours."""
 
 import re
 import unicodedata
 
 MOVED_OR_HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-"""Control characters, which can start a terminal's escape sequence; format characters, which reverse or hide text."""
+"""Control characters, which can start a terminal's escape sequence, and format characters, which reverse or hide
+text."""
 JOINERS = {"\u200c", "\u200d"}
-"""Persian, Hindi and emoji need them, one at a time after a visible character: more could spell a hidden text."""
+"""Persian, Hindi and emoji need these, one at a time after a visible character; more could spell out a hidden text."""
 SELECTORS = {"\ufe0e", "\ufe0f"}
 """Choose between the forms of an emoji, and come before a joiner."""
 IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]")
-"""Code points that are not in category Cf but are shown as nothing (Default_Ignorable_Code_Point of Unicode)."""
+"""Code points that are not in category Cf but are invisible (Unicode's Default_Ignorable_Code_Point)."""
 KEPT = {"\n", "\t"} | JOINERS
-"""Kept in a text of several lines."""
+"""Characters that stay in a text of several lines."""
 LINES = {"\n", "\r", "\t", "\u2028", "\u2029"}
 _LOOKED_AT = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000110bd\U000110cd"
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Characters that may be hidden: most texts have none of them, and are not looked through one by one."""
+"""Characters that may be hidden; most texts have none of them and need not be examined character by character."""
 INDENT = "    "
 _CONTROL_TOKEN = re.compile(
     r"<[|｜][^<>|｜\s]{1,64}[|｜]>"  # ChatML, Llama 3 and 4, Phi, Command R, DeepSeek: <|im_start|>, <|eot_id|> …
@@ -32,37 +33,37 @@ _CONTROL_TOKEN = re.compile(
     r"|\]~!?b[\[\]]|\[e~\[|</?minimax:tool_call>"  # MiniMax
     r"|</?seed:[a-z_]{1,32}>"  # Seed
 )
-"""Structures a chat for a model: inside a text it could open a turn of its own."""
+"""Structures a chat for a model; inside a text, it could open a turn of its own."""
 
 
 def many(count: int, one: str, more: str) -> str:
-    """Count something, in its singular or plural."""
+    """Write a count with its noun in the singular or plural."""
     return f"{count:,} {one if count == 1 else more}"
 
 
 def shown(text: str) -> str:
-    """One line, whatever the text is: line breaks, tabs and what a terminal would obey or hide become �."""
+    """Make one line of any text: line breaks, tabs, and what a terminal would obey or hide become �."""
     return _replaced(text, JOINERS)
 
 
 def printable(text: str) -> str:
-    """Replace characters that a terminal would obey, or that hide text, by �; line breaks and tabs stay."""
+    """Replace characters that a terminal would obey, or that hide text, with �; line breaks and tabs stay."""
     return _replaced(text, KEPT)
 
 
 def shown_lines(text: str, indent: str = INDENT) -> str:
-    """Printable, with the lines after the first indented, so that none passes for a line of somebody else."""
+    """Make a text printable and indent all lines but the first, so that none passes for a line of another source."""
     return printable(text).replace("\n", f"\n{indent}")
 
 
 def shown_json(document: str) -> str:
-    """JSON of the same value, in which the characters that a terminal would obey or hide are escaped."""
+    """Return JSON of the same value in which characters that a terminal would obey or hide are escaped."""
     pairs = zip(document, printable(document), strict=True)
     return "".join(c if c == seen else _escaped(c) for c, seen in pairs)
 
 
 def without_hidden(text: str) -> str:
-    """Leave out what nobody sees, because a model would read it; all line breaks and tabs stay."""
+    """Remove what nobody sees, because a model would read it; all line breaks and tabs stay."""
     return _replaced(text, LINES, "")
 
 
@@ -86,7 +87,7 @@ def _escaped(character: str) -> str:
 
 
 def strip_control_tokens(text: str) -> str:
-    """Replace each control token by a space, and remove what nobody sees: it could hide words, or split a token.
+    """Replace each control token with a space, and remove what nobody sees, which could hide words or split a token.
 
     No control token contains a space, so the text around a removed one cannot join into another.
     """

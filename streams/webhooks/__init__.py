@@ -1,1 +1,1 @@
-"""Webhooks: `summary.created` and `summary.deleted` → HTTP endpoints, as Standard Webhooks."""
+"""Webhooks: posts `summary.created` and `summary.deleted` to HTTP endpoints, as Standard Webhooks."""

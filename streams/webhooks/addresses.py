@@ -1,4 +1,4 @@
-"""Addresses that a webhook may go to, checked for each connection: after name resolution, right before it is made."""
+"""Which addresses a webhook may go to, checked for each connection after name resolution, right before it is made."""
 
 import asyncio
 import socket
@@ -7,10 +7,10 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any
 
 NOT_PUBLIC = IPv4Network("192.0.0.0/24"), IPv6Network("fec0::/10")
-"""Networks that some versions of Python take for public: protocol assignments, with a cloud's metadata, and site-local
-addresses."""
+"""Networks that some versions of Python consider public: protocol assignments, including a cloud's metadata, and
+site-local addresses."""
 NAT64 = IPv6Network("64:ff9b::/96")
-"""Well-known prefix, RFC 6052: the last four bytes are an IPv4 address."""
+"""The well-known prefix of RFC 6052; the last four bytes are an IPv4 address."""
 
 
 class AddressRefused(OSError):
@@ -21,9 +21,9 @@ class AddressRefused(OSError):
 
 
 def is_public(address: str) -> bool:
-    """Tell whether an address is of the Internet: not private, loopback, link-local, shared, multicast or reserved.
+    """Return whether an address is public: not private, loopback, link-local, shared, multicast or reserved.
 
-    An IPv6 address that leads to an IPv4 address is what that is. Raises: ValueError for no address.
+    An IPv6 address that leads to an IPv4 address counts as the latter. Raises: ValueError if it is not an address.
     """
     found = ip_address(address.partition("%")[0])
     found = _inside(found) or found
@@ -32,7 +32,7 @@ def is_public(address: str) -> bool:
 
 
 def _inside(address: IPv4Address | IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address to which an IPv6 address leads; a Teredo address is not global itself."""
+    """Return the IPv4 address to which an IPv6 address leads, if any; a Teredo address is not global itself."""
     if isinstance(address, IPv4Address):
         return None
     if address in NAT64:
@@ -41,7 +41,7 @@ def _inside(address: IPv4Address | IPv6Address) -> IPv4Address | None:
 
 
 def guarded_socket(info: tuple[Any, ...]) -> socket.socket:
-    """Make a socket for one resolved address, as aiohttp asks for it. Raises: AddressRefused for a private one."""
+    """Make a socket for one resolved address, when aiohttp asks for it. Raises: AddressRefused for a private one."""
     family, kind, protocol, _, where = info
     if not is_public(str(where[0])):
         raise AddressRefused
@@ -49,12 +49,12 @@ def guarded_socket(info: tuple[Any, ...]) -> socket.socket:
 
 
 def socket_maker(host: str, allowed_hosts: frozenset[str]) -> Callable[[Any], socket.socket] | None:
-    """Choose how sockets for that host are made; None: without a check, for one that is allowed by name."""
+    """Choose how sockets for a host are made; None means unchecked, for a host that is allowed by name."""
     return None if host.lower() in allowed_hosts else guarded_socket
 
 
 async def unreachable(host: str, allowed_hosts: frozenset[str]) -> str | None:
-    """Say why no connection to that host would be made; None: it would be tried."""
+    """Say why no connection to a host would be made; None if one would be tried."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:

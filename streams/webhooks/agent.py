@@ -1,4 +1,4 @@
-"""Delivery of events to one endpoint: each until it is taken, or is a dead letter; those of a conversation in order."""
+"""Delivers events to one endpoint, in order per conversation, until each is accepted or becomes a dead letter."""
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
@@ -29,12 +29,12 @@ from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, Endpoi
 LONGEST_WAIT_SECONDS = 600.0
 """Longest wait between two tries."""
 STORE_SECONDS = 1.0
-"""Wait until a store that is away is asked again."""
+"""Wait before an unavailable store is asked again."""
 DELIVERED, DEAD_LETTER, OUTDATED = "delivered", "dead_letter", "outdated"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
 
 Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
-"""Looks up the versions of stored episodes, by their ids. Raises: StoreUnavailable."""
+"""Looks up the versions of stored episodes by id. Raises: StoreUnavailable."""
 
 log = structlog.get_logger()
 
@@ -42,9 +42,9 @@ log = structlog.get_logger()
 def attach_endpoint(
     app: App, kafka: Kafka, settings: WebhookEndpoint, most: int, handler: "Deliveries"
 ) -> Lanes[bytes | None]:
-    """Register the agents of an endpoint's app. Returns their lanes, by conversation, to be drained at its stop.
+    """Register the agents of an endpoint's app; return their lanes, by conversation, which must be drained on stop.
 
-    `most`: records in hand for each partition.
+    `most` is the number of records in hand per partition.
     """
     crashes: set[asyncio.Task[None]] = set()
 
@@ -52,14 +52,15 @@ def attach_endpoint(
         log.error("webhooks_failed", stage=WEBHOOKS, endpoint=handler.name, error_type=type(error).__name__)
         crashes.add(asyncio.ensure_future(app.crash(error)))
 
-    lanes = Lanes[bytes | None](crash)  # one for both topics: a deletion waits for the summary that is being tried
+    # the same lanes for both topics, so that a deletion waits for the summary that is being tried
+    lanes = Lanes[bytes | None](crash)
     topics = {SUMMARY_CREATED: kafka.summaries_topic, SUMMARY_DELETED: kafka.deletions_topic}
     for kind in dict.fromkeys(settings.types):
         schema = AtLeastOnce(order=key_of, max_in_flight=most)
 
         async def deliver(stream: AsyncIterable[Any]) -> None:
             async for event in stream.noack().events():  # type: ignore[attr-defined]
-                rest(event)  # until it is its turn, and between two tries
+                rest(event)  # until its turn comes, and between two tries
                 lanes.submit(event.value.key, partial(joining, event, handler.deliver))
 
         app.agent(app.topic(topics[kind], schema=schema), name=f"{handler.name} {kind}")(deliver)
@@ -76,7 +77,7 @@ def key_of(record: KafkaRecord) -> tuple[bytes | None]:
 
 
 class Undelivered:
-    """Dead letters of events that an endpoint did not take. What is sent is committed together with the offset."""
+    """Dead letters of events that an endpoint did not accept, committed together with the offset."""
 
     def __init__(self, app: App, kafka: Kafka, name: str, metrics: Metrics) -> None:
         self._topic = app.topic(kafka.undelivered_topic, **RAW)
@@ -84,7 +85,7 @@ class Undelivered:
         self._metrics = metrics
 
     async def send(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
-        """Write the record as it is, with the endpoint's name: a replay goes to this one only."""
+        """Write the record unchanged, with the endpoint's name, so that a replay goes only to this endpoint."""
         log.warning("event_undelivered", stage=WEBHOOKS, endpoint=self._name, error_type=error_type, problem=problem)
         failure = {"stage": WEBHOOKS, "error_type": error_type, "message": f"{self._name}: {problem}"}
         key, value, headers = dead_letter(record, **failure, attempts=attempts, now_ms=wall_clock_ms())
@@ -107,7 +108,7 @@ class Deliveries:
         metrics: Metrics,
         since: datetime | None = None,
     ) -> None:
-        """`attempts`: of a record on which this code itself fails. `since`: time of the first record that is sent."""
+        """`attempts` retries records on which our own code fails. Records from before `since` are not sent."""
         self.name = endpoint.name
         self._since_ms = since.timestamp() * 1000 if since else 0.0
         self._endpoint = endpoint
@@ -121,7 +122,7 @@ class Deliveries:
         metrics.webhook_gone.labels(self.name).set(0)
 
     async def deliver(self, event: Any) -> None:
-        """Acknowledge the record when the endpoint has taken it, or with its dead letter."""
+        """Acknowledge the record once the endpoint has accepted it, or its dead letter is sent."""
         record = event.value
         where = f"{record.topic}-{record.partition}"
         error = await self._attempts.alone(record.key, where, lambda: self._settle(event, record))
@@ -131,7 +132,7 @@ class Deliveries:
         event.ack()
 
     async def _settle(self, event: Any, record: KafkaRecord) -> None:
-        """Return when the endpoint has taken the record, or its dead letter is sent, or it is not for this endpoint."""
+        """Return once the endpoint has accepted the record, its dead letter is sent, or it is not for this endpoint."""
         if header(record.headers, FOR_ENDPOINT) not in (None, self.name) or record.timestamp < self._since_ms:
             return
         try:
@@ -144,7 +145,7 @@ class Deliveries:
             await self._undelivered.send(record, error.error_type, str(error), error.tries)
 
     async def _until_taken(self, event: Any, record: KafkaRecord) -> None:
-        """Try with growing waits. Raises: InvalidRecord, EndpointGone; DeliveryFailed when the time is over."""
+        """Try with growing waits. Raises: InvalidRecord; EndpointGone; DeliveryFailed once the time is over."""
         webhooks = self._webhooks
         async for attempt in stamina.retry_context(
             on=wait_after,
@@ -175,9 +176,9 @@ class Deliveries:
                 self._metrics.webhooks.labels(self.name, DELIVERED).inc()
 
     async def _is_outdated(self, event: SummaryCreated | SummaryDeleted) -> bool:
-        """Return whether a summary was deleted or replaced since: its text may say what somebody has taken away.
+        """Return whether a summary was deleted or replaced since, so that its text may contain what was taken back.
 
-        A later event says what came of it. While the store is away, this waits.
+        A later event tells what became of it. This waits while the store is unavailable.
         """
         if isinstance(event, SummaryDeleted):
             return False
@@ -191,13 +192,13 @@ class Deliveries:
                 return stored is not None and (stored.ended is not None or stored.revision > event.revision)
 
     async def _disabled(self) -> None:
-        """Wait until the worker stops or loses the partition: the event stays, and nothing is committed behind it."""
+        """Wait until the worker stops or loses the partition; the event stays, and nothing after it is committed."""
         self._metrics.webhook_gone.labels(self.name).set(1)
         await asyncio.Event().wait()
 
 
 def wait_after(error: Exception) -> bool | float:
-    """Tell whether a try is followed by another, and after how many seconds if the endpoint says."""
+    """Return whether another try follows, or after how many seconds if the endpoint says so."""
     if isinstance(error, EndpointGone) or not isinstance(error, DeliveryFailed):
         return False
     return error.retry_after or True

@@ -1,4 +1,4 @@
-"""Composition root of webhooks: for each endpoint an app of its own, with its consumer group."""
+"""The composition root of webhooks: each endpoint has an app of its own, with its own consumer group."""
 
 from contextlib import AsyncExitStack
 
@@ -19,7 +19,7 @@ from afterword.streams.webhooks.endpoint import Endpoint
 
 ROLE = "webhooks"
 IN_FLIGHT = 256
-"""Events in hand for each partition of a topic and endpoint, waiting ones included."""
+"""Events in hand per endpoint and partition of a topic, including waiting ones."""
 
 
 async def run_webhooks(settings: Settings) -> None:
@@ -43,14 +43,14 @@ async def run_webhooks(settings: Settings) -> None:
 
 
 def condition_of(name: str) -> str:
-    """Name the readiness condition of an endpoint: its partitions are assigned."""
+    """Return the name of an endpoint's readiness condition, which is that its partitions are assigned."""
     return f"{PARTITIONS}:{name}"
 
 
 async def endpoint_app(
     name: str, settings: Settings, episodes: EpisodeQueries, metrics: Metrics, closing: AsyncExitStack
 ) -> App:
-    """Make the app of an endpoint. An event may wait there for as long as it takes: no watchdog looks at that."""
+    """Make an endpoint's app. No watchdog limits the handling, because an event may wait there as long as it takes."""
     kafka, webhooks = settings.kafka, settings.webhooks
     group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{ROLE}:{name}")
     app = faust_app(settings, group, engine, handling_seconds=float("inf"))

@@ -28,10 +28,10 @@ from afterword.streams.webhooks.addresses import AddressRefused, socket_maker
 log = structlog.get_logger()
 
 MOST_REQUESTS = 16
-"""Requests at a time to one endpoint, of one worker."""
+"""Most concurrent requests of one worker to one endpoint."""
 USER_AGENT = "Afterword-Webhooks"
 MOST_WAIT_SECONDS = 3600.0
-"""Longest Retry-After that is heeded."""
+"""Longest Retry-After that is respected."""
 KEPT_ALIVE_SECONDS = 30.0
 
 GONE, TIMEOUT, CONNECTION, TLS, NO_ADDRESS, PRIVATE = FAILURES = (
@@ -43,35 +43,35 @@ GONE, TIMEOUT, CONNECTION, TLS, NO_ADDRESS, PRIVATE = FAILURES = (
     "address_refused",
 )
 STATUSES = ("http_1xx", "http_3xx", "http_4xx", "http_429", "http_5xx")
-"""Kinds of failures with an answer, beside `gone`."""
+"""Kinds of failures with an answer, other than `gone`."""
 SAFE = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
-"""Characters that stay as they are in an id: all that are visible in ASCII. An event id has a `%` only as `%25`."""
+"""Characters that stay as they are in an id: all visible ASCII ones. An event id contains `%` only as `%25`."""
 
 
 class DeliveryFailed(AfterwordError):
     """{problem}"""
 
     kind: str
-    """Kind of failure, one of FAILURES and STATUSES."""
+    """Kind of failure, from FAILURES or STATUSES."""
     retry_after: float = 0.0
-    """Seconds that the endpoint asks to wait; 0: it asks for none."""
+    """Seconds that the endpoint asks to wait; 0 if it does not ask."""
     tries: int = 1
-    """Number of this try of the event."""
+    """The number of this try of the event."""
 
 
 class EndpointGone(DeliveryFailed):
-    """the endpoint answers 410 Gone"""
+    """the endpoint answered 410 Gone"""
 
 
 class EndpointAnswer(NamedTuple):
-    """Part of an answer that is looked at."""
+    """The part of an answer that counts."""
 
     status: int
     retry_after: str | None = None
 
 
 def failure_of(answer: EndpointAnswer, now: datetime) -> DeliveryFailed | None:
-    """Judge an answer: None for 2xx, the only one that takes the event. Redirects are failures like others."""
+    """Judge an answer: None for 2xx, which alone means that the event was accepted. A redirect is a failure too."""
     status = answer.status
     if 200 <= status < 300:
         return None
@@ -83,7 +83,7 @@ def failure_of(answer: EndpointAnswer, now: datetime) -> DeliveryFailed | None:
 
 
 def failure_from(error: Exception) -> DeliveryFailed:
-    """Name why there was no answer, without anything of address, request or answer."""
+    """Say why there was no answer, without any part of the address, request or answer."""
     if isinstance(error, TimeoutError):
         return DeliveryFailed(problem="it does not answer in time", kind=TIMEOUT)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
@@ -96,10 +96,10 @@ def failure_from(error: Exception) -> DeliveryFailed:
 
 
 class Endpoint:
-    """Posts signed messages to one endpoint; to be used with `async with`.
+    """Posts signed messages to one endpoint; use it with `async with`.
 
-    At most MOST_REQUESTS at a time. After an answer with Retry-After no request begins before that time. Redirects are
-    not followed, bodies of answers are not read, no proxy and no cookie is used.
+    It sends at most MOST_REQUESTS at a time. After an answer with Retry-After, no request begins before that time. It
+    does not follow redirects, read the bodies of answers, or use proxies or cookies.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Endpoint:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         resolver: AbstractResolver | None = None,
     ) -> None:
-        """`resolver`: of names; default: the system's."""
+        """`resolver` resolves names; the default is the system's."""
         self.name = name
         self._settings = settings
         self._seconds = webhooks.timeout_seconds
@@ -119,14 +119,14 @@ class Endpoint:
         self._clock = clock
         self._resolver = resolver
         self._is_gone = False
-        """It has answered 410 Gone: nothing is sent to it any more."""
+        """True once it has answered 410 Gone, after which nothing is sent to it."""
         self._slots = asyncio.Semaphore(MOST_REQUESTS)
         self._not_before = 0.0
         """Monotonic time before which no request begins."""
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
-        """Connect to nothing yet. Raises: ConfigurationError."""
+        """Open the session, without connecting yet. Raises: ConfigurationError."""
         connector = aiohttp.TCPConnector(
             limit=MOST_REQUESTS,
             ssl=trusting(self._ca_file, variable(("webhooks", "ca_file"))),
@@ -137,7 +137,7 @@ class Endpoint:
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None),  # `post` has its own, over everything
+            timeout=aiohttp.ClientTimeout(total=None),  # `post` has its own, for the whole exchange
             headers={"user-agent": USER_AGENT},
             auto_decompress=False,
         )
@@ -148,16 +148,16 @@ class Endpoint:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a free slot, and for the time that the endpoint has asked for. Raises: EndpointGone."""
+        """Wait for a free slot, and until the time that the endpoint has asked for. Raises: EndpointGone."""
         async with self._slots:
-            while (seconds := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110 – an answer may put it off
+            while (seconds := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110 – an answer may postpone it
                 await asyncio.sleep(seconds)
             if self._is_gone:
                 raise EndpointGone(kind=GONE)
             yield
 
     async def post(self, identity: str, body: bytes) -> None:
-        """Deliver a message once; to be called in a turn. Raises: DeliveryFailed."""
+        """Deliver a message once; call it in a turn. Raises: DeliveryFailed."""
         failure = await self._tried(identity, body)
         if failure is None:
             return
@@ -176,13 +176,13 @@ class Endpoint:
             return failure_from(error)
 
     async def _answer(self, body: bytes, headers: Mapping[str, str]) -> EndpointAnswer:
-        """Post, and leave the body of the answer unread: what has not come by then ends with the connection."""
+        """Post, and leave the answer's body unread; whatever has not arrived by then ends with the connection."""
         async with self._session.post(self._settings.url, data=body, headers=headers, allow_redirects=False) as found:
             return EndpointAnswer(found.status, found.headers.get("retry-after"))
 
 
 def webhook_body(event: SummaryCreated | SummaryDeleted) -> bytes:
-    """Encode the event as JSON: `type`, `timestamp`, and `data`, the event as it is on its topic."""
+    """Encode the event as JSON: `type`, `timestamp`, and `data`, which is the event as on its topic."""
     if isinstance(event, SummaryCreated):
         return _enveloped(SUMMARY_CREATED, event.created_at, event.to_json())
     return _enveloped(SUMMARY_DELETED, event.deleted_at, event.to_json())
@@ -193,12 +193,12 @@ def _enveloped(kind: str, moment: datetime, data: bytes) -> bytes:
 
 
 def webhook_id(event_id: str) -> str:
-    """Return the event id as a header can have it: what is not visible in ASCII is percent-encoded."""
+    """Return the event id in a form that fits into a header: everything but visible ASCII is percent-encoded."""
     return quote(event_id, safe=SAFE)
 
 
 def signed_headers(identity: str, body: bytes, secrets: Sequence[str], now: datetime) -> dict[str, str]:
-    """Sign with each secret. `identity`: the `webhook-id`; `now`: in UTC, with its time zone."""
+    """Sign with each secret. `identity` is the `webhook-id`; `now` has its time zone."""
     text = body.decode()
     signatures = [Webhook(secret).sign(identity, now, text) for secret in secrets]
     return {

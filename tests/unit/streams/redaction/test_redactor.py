@@ -200,7 +200,7 @@ def test_a_line_that_a_pattern_takes_too_long_for_goes_from_there_on() -> None:
     ("wrong", "said"),
     [
         ({"entities": "email,name"}, "'name' is none of"),
-        ({"phone_regions": "de"}, "no code of a country"),
+        ({"phone_regions": "de"}, "not a country code"),
         ({"patterns": {"A": r"(a)\1"}}, "RE2 does not take it"),
         ({"patterns": {"A": "(?=a)"}}, "RE2 does not take it"),
         ({"patterns": {"A": "a*"}}, "it matches the empty text"),
