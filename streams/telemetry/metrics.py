@@ -60,33 +60,32 @@ class Metrics:
         self.messages = counter(
             "messages_total",
             "Messages read by the segmenter: taken, duplicate, skipped (not to be summarized), amendment (an edit or a "
-            "deletion) or dead_letter. "
-            "A batch that is run again counts again.",
+            "deletion) or dead_letter. A batch that is run again is counted again.",
             "outcome",
         )
         self.state_unreadable = counter(
             "state_unreadable_total",
-            "Records and idle timeouts of conversations in quarantine: rows of theirs in the state are damaged.",
+            "Records and idle timeouts of conversations in quarantine, which have damaged rows in the state.",
         )
         self.forgotten = counter(
             "conversations_forgotten_total",
-            "Conversations (with scope = agent: and agents' parts of them) of whose state only the stub is left, "
-            "because they were idle for forget_after_days. A batch that is run again counts again.",
+            "Conversations (with scope = agent: and agents' parts of them) that were forgotten, except for a stub, "
+            "because they were idle for forget_after_days. A batch that is run again is counted again.",
         )
         self.expired = counter(
             "expired_total",
-            "Messages and episodes that the summarizer removed because they were older than retention keeps them.",
+            "Messages and episodes that the summarizer removed because they exceeded their retention time.",
             "what",
         )
         self.elsewhere = counter(
             "conversations_in_another_partition_total",
-            "Conversations that began in another partition than the standard partitioner (murmur2) chooses: producers "
-            "that differ put one conversation in two partitions. A batch that is run again counts again.",
+            "Conversations that began in another partition than the standard partitioner (murmur2) chooses. If "
+            "producers differ, one conversation ends up in two partitions. A batch that is run again is counted again.",
         )
         self.archived = counter(
             "archived_records_total",
             "Records handled by the archiver: archived, amended (edits and deletions), invalid (the segmenter sends "
-            "them to the dead-letter queue), other (flushes) or failed (a dead letter of its own).",
+            "them to the dead-letter queue), other (flushes) or failed (the archiver's own dead letters).",
             "outcome",
         )
         self.ingested = counter(
@@ -98,34 +97,34 @@ class Metrics:
         )
         self.episodes_closed = counter(
             "episodes_closed_total",
-            "Episodes closed by the segmenter. A batch that is run again counts again.",
+            "Episodes closed by the segmenter. A batch that is run again is counted again.",
             "close_reason",
         )
         self.pending_conversations = gauge(
             "pending_conversations",
             "Approximate number of conversations (with scope = agent: of their agents) in the segmenter's index of "
-            "deadlines: with pending messages, or with none for less than idle_seconds.",
+            "deadlines: those with pending messages, or with none for less than idle_seconds.",
         )
         self.oldest_pending = gauge(
             "oldest_pending_seconds",
             "idle_seconds plus the time by which the earliest deadline is overdue, or minus the time until it. Above "
-            "idle_seconds it is about the longest idle time of a conversation with pending messages, below an upper "
-            "bound of it. 0 when nothing is pending.",
+            "idle_seconds it is about the longest idle time of a conversation with pending messages; below, it is an "
+            "upper bound. 0 when nothing is pending.",
         )
         self.summaries = counter(
             "summaries_total",
-            "Announced summaries, repeats included. source: llm or fallback; reason: why no LLM wrote it, empty if one "
-            "did.",
+            "Announced summaries, including repeats. source: llm or fallback; reason: why no LLM wrote it, empty if "
+            "one did.",
             "source",
             "reason",
         )
         self.summaries_deleted = counter(
             "summaries_deleted_total",
-            "Announced deletions of summaries, as no message of their episode is left; repeats included.",
+            "Announced deletions of summaries whose episodes have no messages left, including repeats.",
         )
         self.quality_rejections = counter(
             "quality_rejections_total",
-            "Summaries of the LLM that were refused, by their worst fault.",
+            "LLM summaries that were refused, by their worst fault.",
             "reason",
         )
         self.llm_requests = counter(
@@ -156,13 +155,13 @@ class Metrics:
         )
         self.budget_limit = gauge(
             "budget_limit_tokens",
-            "Tokens per hour (UTC) in the budget of all tenants together (all), or of each one (tenant).",
+            "Tokens per hour (UTC) in the budget of all tenants together (all), or of each tenant (tenant).",
             "budget",
         )
         self.budget_used = gauge(
             "budget_used_tokens",
-            "Most tokens of this hour that this worker saw used, by any worker; of tenants, by the one that used most. "
-            "Running requests count by their estimates. 0 until this worker has sent one.",
+            "Most tokens of this hour that this worker saw used by all workers; for tenants, by the one that used "
+            "most. Running requests count with their estimates. 0 until this worker has sent one.",
             "budget",
         )
         self.budget_left = gauge(
@@ -170,11 +169,11 @@ class Metrics:
         )
         self.budget_refusals = counter(
             "budget_refusals_total",
-            "Summaries, and searches, for which no LLM was asked, because this budget was used up.",
+            "Summaries and searches for which no LLM was asked because this budget was used up.",
             "budget",
         )
         self.dead_letters = counter("dead_letters_total", "Records sent to a dead-letter queue.", "stage", "error_type")
-        self.in_flight = gauge("episodes_in_flight", "Episodes in flight in the summarizer, queued ones included.")
+        self.in_flight = gauge("episodes_in_flight", "Episodes in flight in the summarizer, including queued ones.")
         self.step_seconds = histogram(
             "step_duration_seconds",
             "Duration of a step of a summary, or of the archiver's write of a batch (archive), including waits for "
@@ -185,12 +184,12 @@ class Metrics:
         self.rerankings = counter(
             "rerankings_total",
             "Searches whose hits a reranker was to put in order: ok, the type of the error, or paused (not asked, "
-            "because it was away a moment ago). All but ok have the order of passages.",
+            "because it was unavailable a moment ago). All but ok keep the order of passages.",
             "outcome",
         )
         self.reranking_seconds = histogram(
             "reranking_duration_seconds",
-            "Seconds from asking a reranker to its order or the error.",
+            "Seconds from asking a reranker to its answer or the error.",
             STEP_SECONDS,
         )
         self.requests = counter("requests_total", "Requests that the server answered, by route.", "route", "status")
@@ -200,26 +199,26 @@ class Metrics:
             STEP_SECONDS,
             "route",
         )
-        self.event_clients = gauge("event_clients", "Clients that read the stream of events.")
+        self.event_clients = gauge("event_clients", "Clients that are reading the event stream.")
         self.event_clients_dropped = counter(
             "event_clients_dropped_total", "Clients that were disconnected because they did not keep up."
         )
         self.webhooks = counter(
             "webhooks_total",
-            "Events of an endpoint of webhooks: delivered, dead_letter, or outdated.",
+            "Events of a webhook endpoint: delivered, dead_letter or outdated.",
             "endpoint",
             "outcome",
         )
         self.webhook_failures = counter(
             "webhook_failures_total",
-            "Deliveries that an endpoint of webhooks did not take, by kind: http_429, http_5xx and so on, gone, "
+            "Deliveries that a webhook endpoint did not accept, by kind: http_429, http_5xx and so on, gone, "
             "timeout, connection, tls, name_not_resolved or address_refused.",
             "endpoint",
             "kind",
         )
         self.webhook_gone = gauge(
             "webhook_endpoint_gone",
-            "1 once an endpoint of webhooks has answered 410 Gone: nothing is sent to it before the worker restarts.",
+            "1 once a webhook endpoint has answered 410 Gone: nothing is sent to it until the worker restarts.",
             "endpoint",
         )
         self.described = families.described + conventional.described + self.engine.described
