@@ -167,4 +167,4 @@ async def test_the_commands_and_programs_of_the_pages_work(tmp_path: Path) -> No
         if shutil.which("node"):
             chat = f"printf 'May I eat peanuts?\\n\\n' | MEMORY_URL=http://{address} node bot.mjs"
             assert "user: I am allergic to peanuts." in await in_a_moment(tmp_path, chat)
-    assert failed == {}
+    assert not failed, "\n\n".join(f"{page}: {problem}" for page, problem in failed.items())

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tools.reference.markdown import NOTHING, table
-
 Command = Any
 """Click's, which Typer is made from and does not export."""
 
+VALUES = {"int": "N", "float": "N", "str": "TEXT", "list[str]": "TEXT", "datetime": "TIME", "path": "PATH"}
+"""Short names of the types of options, without `range`."""
 EVERYWHERE = ("help", "as_json")
 """Options that the heading describes."""
 HEADING = """\
@@ -53,13 +53,16 @@ def _sections(command: Command, name: str, parent: Any) -> Iterator[str]:
 
 def _section(command: Command, context: Any) -> str:
     parameters = [parameter for parameter in command.get_params(context) if parameter.name not in EVERYWHERE]
-    rows = [_row(parameter, *parameter.get_help_record(context)) for parameter in parameters]
-    shown = "\n" + table(("argument or option", "default", "meaning"), rows) if rows else ""
+    lines = [_line(parameter, *parameter.get_help_record(context)) for parameter in parameters]
+    shown = "\n" + "".join(lines) if lines else ""
     return f"## {context.command_path}\n{command.help}\n{shown}"
 
 
-def _row(parameter: Any, name: str, text: str) -> tuple[str, ...]:
-    """Split the help `text`: brackets at its end hold the default, the bounds, or `required`."""
+def _line(parameter: Any, name: str, text: str) -> str:
+    """Show a parameter. Brackets at the end of its help `text` hold the default, the bounds, or `required`."""
     meaning, _, extra = text.partition("  [")
-    shown = name.upper().partition(" ")[0] if parameter.param_type_name == "argument" else name
-    return (f"`{shown}`", extra.removesuffix("]").removeprefix("default: ") or NOTHING, meaning)
+    option, _, kind = name.partition(" <")
+    value = VALUES.get(kind.removesuffix(">").removesuffix(" range"), kind.removesuffix(">"))
+    shown = name.upper().partition(" ")[0] if parameter.param_type_name == "argument" else f"{option} {value}".strip()
+    detail = extra.removesuffix("]")
+    return f"- `{shown}`: {meaning}{f' ({detail})' if detail else ''}\n"

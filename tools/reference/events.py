@@ -26,7 +26,8 @@ Made by `make docs` from `schemas` and `afterword/contract.py`; do not edit it b
 
 On every topic the key is the `conversation_id` in UTF-8, and the value is JSON in UTF-8. Times are RFC 3339 with an
 offset. Events that Afterword writes have every field. In events that you write, unknown fields are ignored. An invalid
-record becomes a [dead letter](#dead-letters). [Segmentation](../segmentation.md) has the limits of
+record becomes a [dead letter](#dead-letters). An *id* is text of at most 256 characters; only users, agents and tenants
+may be empty. [Segmentation](../segmentation.md) has the limits of
 [sizes](../segmentation.md#sizes) and the form of [ids](../segmentation.md#ids).
 
 ## Topics
@@ -51,6 +52,9 @@ A dead letter has the key, value and headers of the original record, and these h
 
 """
 WRITERS = {"input": "You write it.", "output": "Afterword writes it."}
+ID_CHARACTERS = 256
+INTERNAL = ("episode.amended", "episode.closed", "episode.redo")
+"""Events between workers, whose examples are left to JSON Schema."""
 NAMES = {
     "string": "text",
     "integer": "whole number",
@@ -109,7 +113,8 @@ def _anchor(heading: str) -> str:
 def _event(event: EventType) -> str:
     schema = event_schema(event)
     heading = f"\n## {event.name}\n{WRITERS[event.direction]} {_described(schema)}"
-    return f"{heading}{_fields(schema)}\n```json\n{_shown(example(event))}\n```\n"
+    shown = "" if event.name in INTERNAL else f"\n```json\n{_shown(example(event))}\n```\n"
+    return f"{heading}{_fields(schema)}{shown}"
 
 
 def _shown(value: Mapping[str, object]) -> str:
@@ -151,8 +156,8 @@ def _type(schema: Schema) -> str:
         return f"`{schema['const']}`"
     if "enum" in schema:
         return ", ".join(f"`{choice}`" for choice in schema["enum"])
-    if schema.get("minLength") and schema.get("maxLength"):
-        return f"text, {schema['minLength']} to {schema['maxLength']} characters"
+    if schema["type"] == "string" and schema.get("maxLength") == ID_CHARACTERS:
+        return "id"
     return ", ".join([_name(schema), *_bounds(schema)])
 
 

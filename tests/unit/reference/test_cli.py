@@ -15,4 +15,4 @@ def test_the_page_is_what_the_commands_say() -> None:
 
 
 def test_every_argument_and_option_says_what_it_is_for() -> None:
-    assert [line for line in PAGE.read_text().splitlines() if line.startswith("| `") and line.endswith("|  |")] == []
+    assert [line for line in PAGE.read_text().splitlines() if line.startswith("- `") and line.endswith("`: ")] == []
