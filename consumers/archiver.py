@@ -75,7 +75,7 @@ def archiver_app(
 ) -> App:
     """Build the app with its one agent. Offsets and dead letters are committed exactly once; there are no tables."""
     kafka = settings.kafka
-    app = faust_app(settings, kafka.archiver_id, metrics.engine, tracer=tracer)
+    app = faust_app(settings, kafka.archiver_id, metrics.engine, role="archiver", tracer=tracer)
     archiver = Archiver(archive, readiness, metrics, tracer, settings.redaction.of_records())
 
     def reject(record: Any, error: Exception) -> Output:

@@ -24,6 +24,7 @@ Rule = dict[str, Any]
 WITH_TLS = ["SSL", "SASL_SSL"]
 WITH_SASL = ["SASL_SSL", "SASL_PLAINTEXT"]
 WITH_TOKEN = ["OAUTHBEARER"]
+WITH_AWS = ["AWS_MSK_IAM"]
 WITH_MODEL = ["openai", "ollama"]
 
 
@@ -37,13 +38,16 @@ def rules() -> list[Rule]:
 def _kafka() -> Iterator[Rule]:
     protocols, mechanisms = get_args(SecurityProtocol), get_args(SaslMechanism)
     with_sasl = {"security_protocol": WITH_SASL}
-    passwords = {**with_sasl, "sasl_mechanism": [name for name in mechanisms if name not in WITH_TOKEN]}
+    passwords = {**with_sasl, "sasl_mechanism": [name for name in mechanisms if name not in (*WITH_TOKEN, *WITH_AWS)]}
     tokens = {**with_sasl, "sasl_mechanism": WITH_TOKEN}
+    aws, of_tokens = {**with_sasl, "sasl_mechanism": WITH_AWS}, [*TOKEN, *TOKEN_OPTIONS, "oauth_token_file"]
     yield _rule("kafka", when={"security_protocol": _others(protocols, WITH_TLS)}, refuses=list(TLS))
     yield _rule("kafka", when={"security_protocol": _others(protocols, WITH_SASL)}, refuses=list(SASL))
     yield _rule("kafka", when=with_sasl, needs=["sasl_mechanism"])
-    yield _rule("kafka", when=tokens, needs=list(TOKEN), refuses=list(PASSWORD))
-    yield _rule("kafka", when=passwords, needs=list(PASSWORD), refuses=[*TOKEN, *TOKEN_OPTIONS])
+    yield _rule("kafka", when=tokens, refuses=[*PASSWORD, "aws_region"])
+    yield _rule("kafka", when=tokens, without=["oauth_token_file"], needs=list(TOKEN))
+    yield _rule("kafka", when=aws, needs=["aws_region"], refuses=[*PASSWORD, *of_tokens])
+    yield _rule("kafka", when=passwords, needs=list(PASSWORD), refuses=[*of_tokens, "aws_region"])
     yield _rule("kafka", without=["ssl_cert_file"], refuses=["ssl_key_file", "ssl_key_password"])
 
 

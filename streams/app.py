@@ -1,9 +1,11 @@
 """The composition root of the segmenter, and the Faust app that segmenter and summarizer share."""
 
+from functools import partial
+
 from opentelemetry.trace import Tracer
 
 from afterword.streams.fetching import BoundedConsumer
-from afterword.streams.kafka import require_topics, security
+from afterword.streams.kafka import client_id, require_topics, security
 from afterword.streams.runtime import App, EngineMetrics, Options
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import NO_TRACER
@@ -53,13 +55,14 @@ def faust_app(
     app_id: str,
     metrics: EngineMetrics | None = None,
     *,
+    role: str = "worker",
     handling_seconds: float = 0.0,
     tracer: Tracer = NO_TRACER,
     sources_may_grow: bool = False,
 ) -> App:
     """Make a Faust app on the engine, without agents.
 
-    For `handling_seconds`, `tracer` and `sources_may_grow` see `Options`.
+    `role`: in the names of its clients. For `handling_seconds`, `tracer` and `sources_may_grow` see `Options`.
     Raises: ConfigurationError.
     """
     kafka = settings.kafka
@@ -68,6 +71,7 @@ def faust_app(
         brokers=kafka.bootstrap_servers,
         engine=engine_options(settings, handling_seconds, tracer, sources_may_grow=sources_may_grow),
         datadir=settings.state_dir,
+        broker_client_id=client_id(kafka, role),
         broker_session_timeout=kafka.session_timeout_seconds,
         broker_heartbeat_interval=HEARTBEAT_SECONDS,
         broker_rebalance_timeout=REBALANCE_SECONDS,
@@ -75,14 +79,14 @@ def faust_app(
         consumer_group_instance_id=kafka.group_instance_id,
         security=security(kafka),
         metrics=metrics,
-        consumer_class=BoundedConsumer,
+        consumer_class=partial(BoundedConsumer, client_rack=kafka.client_rack),
     )
 
 
 def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
     from afterword.streams.segmenter.agent import attach_segmenter  # the other workers do not need it
 
-    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, tracer=tracer)
+    app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, role="segmenter", tracer=tracer)
     attach_segmenter(app, settings, metrics, tracer)
     return app
 

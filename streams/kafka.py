@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote_plus, urlsplit
 
@@ -30,7 +31,14 @@ from pydantic import SecretStr
 
 from afterword.schemas import InvalidRecord
 from afterword.schemas.decoding import json_object
-from afterword.streams.errors import AfterwordError, BrokerRefuses, BrokerUnavailable, RequestRefused, TopicMissing
+from afterword.streams.errors import (
+    AfterwordError,
+    BrokerRefuses,
+    BrokerUnavailable,
+    ConfigurationError,
+    RequestRefused,
+    TopicMissing,
+)
 from afterword.streams.settings import ADDRESSES, Kafka, address_source, variable
 from afterword.streams.tls import present, trusting
 
@@ -68,10 +76,15 @@ def client_options(kafka: Kafka) -> dict[str, Any]:
     """
     return {
         "bootstrap_servers": kafka.bootstrap_servers,
-        "client_id": "afterword",
+        "client_id": client_id(kafka),
         "request_timeout_ms": int(kafka.request_timeout_seconds * 1000),
         **security(kafka),
     }
+
+
+def client_id(kafka: Kafka, role: str = "client") -> str:
+    """Name a client in the brokers' logs, metrics and quotas by role and instance."""
+    return f"afterword-{role}-{kafka.group_instance_id or socket.gethostname()}"
 
 
 @asynccontextmanager
@@ -164,7 +177,7 @@ async def running_consumer(
 
     await require_topics(kafka, *topics)
     ours = client_options(kafka)
-    defaults = {"enable_auto_commit": False, "isolation_level": "read_committed"}
+    defaults = {"enable_auto_commit": False, "isolation_level": "read_committed", "client_rack": kafka.client_rack}
     consumer = BoundedConsumer(**ours | defaults | options)
     consumer.subscribe(topics, listener=listener)
     try:
@@ -354,8 +367,9 @@ def security(kafka: Kafka) -> dict[str, Any]:
     if kafka.has_tls:
         arguments["ssl_context"] = _tls(kafka)
     if kafka.has_sasl:
-        arguments["sasl_mechanism"] = kafka.sasl_mechanism
-        arguments |= _token(kafka) if kafka.sasl_mechanism == "OAUTHBEARER" else _password(kafka)
+        has_token = kafka.sasl_mechanism in ("OAUTHBEARER", "AWS_MSK_IAM")
+        arguments["sasl_mechanism"] = "OAUTHBEARER" if has_token else kafka.sasl_mechanism
+        arguments |= {"sasl_oauth_token_provider": _tokens(kafka)} if has_token else _password(kafka)
     return arguments
 
 
@@ -382,19 +396,21 @@ def _password(kafka: Kafka) -> dict[str, Any]:
     return {"sasl_plain_username": kafka.username, "sasl_plain_password": kafka.password.get_secret_value()}
 
 
-def _token(kafka: Kafka) -> dict[str, Any]:
+def _tokens(kafka: Kafka) -> AbstractTokenProvider:
+    if kafka.sasl_mechanism == "AWS_MSK_IAM":
+        return SignedTokens(aws_signer(str(kafka.aws_region)))
+    if kafka.oauth_token_file:
+        return TokenFile(kafka.oauth_token_file)
     assert kafka.oauth_client_id is not None  # noqa: S101 – the settings have been checked
     assert kafka.oauth_client_secret is not None  # noqa: S101 – the settings have been checked
-    return {
-        "sasl_oauth_token_provider": ClientCredentials(
-            str(kafka.oauth_token_endpoint),
-            kafka.oauth_client_id,
-            kafka.oauth_client_secret,
-            scope=kafka.oauth_scope,
-            tls=trusting(kafka.oauth_ca_file, variable(("kafka", "oauth_ca_file"))),
-            timeout_seconds=kafka.request_timeout_seconds,
-        )
-    }
+    return ClientCredentials(
+        str(kafka.oauth_token_endpoint),
+        kafka.oauth_client_id,
+        kafka.oauth_client_secret,
+        scope=kafka.oauth_scope,
+        tls=trusting(kafka.oauth_ca_file, variable(("kafka", "oauth_ca_file"))),
+        timeout_seconds=kafka.request_timeout_seconds,
+    )
 
 
 # OAuth
@@ -404,6 +420,71 @@ class TokenUnavailable(AfterwordError, KafkaError):  # type: ignore[misc]  # aio
     """no token from {address}: {problem}"""
 
     # it is a KafkaError so that clients treat it as a failed connection and retry
+
+
+class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
+    """The token in a file, which somebody else renews. It is read anew for each connection."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def token(self) -> str:
+        """Return the token. Raises: TokenUnavailable."""
+        try:
+            token = (await asyncio.to_thread(self._path.read_text, encoding="utf-8")).strip()
+        except OSError as error:
+            raise TokenUnavailable(address=self._path, problem=error.strerror) from None
+        except UnicodeDecodeError:  # the error's own text quotes the bytes
+            raise TokenUnavailable(address=self._path, problem="it is no text") from None
+        if not TOKEN.fullmatch(token):
+            raise TokenUnavailable(address=self._path, problem="it holds no token")
+        return token
+
+
+Sign = Callable[[], tuple[str, float]]
+"""Makes a token and says when it expires, in milliseconds since 1970; may block. Raises: NoToken."""
+
+
+class SignedTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
+    """Tokens that are signed here, with the credentials of the process; each is used for most of its life."""
+
+    def __init__(self, sign: Sign, clock: Callable[[], float] = time.time) -> None:
+        self._sign = sign
+        self._clock = clock
+        self._token = ""
+        self._renew_at = 0.0
+        self._signing = asyncio.Lock()
+
+    async def token(self) -> str:
+        """Return a valid token. Raises: TokenUnavailable."""
+        async with self._signing:
+            now = self._clock()
+            if now >= self._renew_at:
+                try:
+                    self._token, expires_at_ms = await asyncio.to_thread(self._sign)
+                except NoToken as error:
+                    raise TokenUnavailable(address="AWS's credentials", problem=error) from None
+                self._renew_at = now + RENEWED_AFTER * (expires_at_ms / 1000 - now)
+        return self._token
+
+
+def aws_signer(region: str) -> Sign:
+    """Sign for Amazon MSK's IAM access control, with AWS's own package. Raises: ConfigurationError without it."""
+    try:
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        needed = "AWS_MSK_IAM needs the extra aws: pip install 'afterword[aws]'"
+        raise ConfigurationError(setting=variable(("kafka", "sasl_mechanism")), problem=needed) from None
+
+    def sign() -> tuple[str, float]:
+        try:
+            token, expires_at_ms = MSKAuthTokenProvider.generate_auth_token(region)
+        except (BotoCoreError, ClientError, ValueError, AttributeError) as error:  # the last one without credentials
+            raise NoToken(type(error).__name__) from None
+        return str(token), float(expires_at_ms)
+
+    return sign
 
 
 class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
@@ -445,7 +526,7 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
         asked_at = self._clock()
         try:
             self._token, life_seconds = _read_token(await self._ask())
-        except _NoToken as error:
+        except NoToken as error:
             if asked_at >= self._expires_at:
                 address = urlsplit(self._endpoint).netloc.rpartition("@")[2]
                 raise TokenUnavailable(address=address, problem=error) from None
@@ -465,27 +546,27 @@ class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafk
             ):
                 return await client.post(self._endpoint, data=self._form, auth=auth)
         except TimeoutError:
-            raise _NoToken("it did not answer in time") from None
+            raise NoToken("it did not answer in time") from None
         except httpx.HTTPError as error:
-            raise _NoToken(type(error).__name__) from None
+            raise NoToken(type(error).__name__) from None
 
 
-class _NoToken(Exception):
+class NoToken(Exception):
     """Says why there is no token."""
 
 
 def _read_token(response: "httpx.Response") -> tuple[str, float]:
-    """Return the token and its life in seconds. Raises: _NoToken."""
+    """Return the token and its life in seconds. Raises: NoToken."""
     try:
         body = json_object(response.content)
     except InvalidRecord:
         body = {}
     if not response.is_success:
         error = body.get("error")
-        raise _NoToken(f"it answers with {response.status_code}" + (f" {error}" if error in OAUTH_ERRORS else ""))
+        raise NoToken(f"it answers with {response.status_code}" + (f" {error}" if error in OAUTH_ERRORS else ""))
     token, life_seconds = body.get("access_token"), body.get("expires_in", DEFAULT_TOKEN_SECONDS)
     if not isinstance(token, str) or not TOKEN.fullmatch(token):
-        raise _NoToken("its answer holds no token")
+        raise NoToken("its answer holds no token")
     try:
         return token, float(life_seconds)
     except (TypeError, ValueError):

@@ -84,7 +84,7 @@ CALLS_IN_A_ROW = 20
 """Calls of a slow LLM that fit into a summary's time: 16 parts of a long episode, their summary, and a few repeats."""
 DAY_MS = 24 * 60 * 60 * 1000
 SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
 EpisodeScope = Literal["conversation", "agent"]
 TopicShift = Literal["flags", "auto", "off"]
 
@@ -170,6 +170,9 @@ class Kafka(ServerSection):
     )
     request_timeout_seconds: Seconds = Field(20.0, ge=1, description="timeout of a request to a broker")
     group_instance_id: str | None = Field(None, description="static group membership: a restart causes no rebalance")
+    client_rack: str | None = Field(
+        None, min_length=1, description="zone of the process: it reads from replicas there, where brokers have racks"
+    )
     security_protocol: SecurityProtocol = Field("PLAINTEXT", description="protocol of every connection to the brokers")
     sasl_mechanism: SaslMechanism | None = Field(None, description="required with SASL_PLAINTEXT and SASL_SSL")
     username: str | None = Field(None, min_length=1, description="user name for PLAIN and SCRAM")
@@ -182,6 +185,13 @@ class Kafka(ServerSection):
     oauth_client_id: str | None = Field(None, min_length=1, description="client id for OAUTHBEARER")
     oauth_client_secret: SecretStr | None = Field(None, min_length=1, description="client secret for OAUTHBEARER")
     oauth_scope: str | None = Field(None, description="scope for OAUTHBEARER, if the token endpoint requires one")
+    oauth_token_file: Path | None = Field(
+        None,
+        description="file with a token for OAUTHBEARER, in place of an endpoint, such as a service-account token",
+    )
+    aws_region: str | None = Field(
+        None, min_length=1, description="AWS region of the cluster, for AWS_MSK_IAM; needs the extra `aws`"
+    )
     oauth_ca_file: Path | None = Field(
         None, description="PEM file: trusted CAs for the token endpoint; default: the system's"
     )
@@ -241,22 +251,29 @@ class Kafka(ServerSection):
             _refuse(SASL, given, "needs security_protocol SASL_SSL or SASL_PLAINTEXT")
         elif self.sasl_mechanism is None:
             raise ValueError(f"security_protocol {self.security_protocol} needs sasl_mechanism")
-        elif self.sasl_mechanism == "OAUTHBEARER":
-            _refuse(PASSWORD, given, "has no use with sasl_mechanism OAUTHBEARER")
-            _require(TOKEN, given, "sasl_mechanism OAUTHBEARER")
         else:
-            _refuse((*TOKEN, *TOKEN_OPTIONS), given, "needs sasl_mechanism OAUTHBEARER")
-            _require(PASSWORD, given, f"sasl_mechanism {self.sasl_mechanism}")
+            self._check_sasl(given)
         if "ssl_cert_file" not in given:
             _refuse(("ssl_key_file", "ssl_key_password"), given, "needs ssl_cert_file")
         return self
+
+    def _check_sasl(self, given: set[str]) -> None:
+        mechanism = f"sasl_mechanism {self.sasl_mechanism}"
+        if self.sasl_mechanism == "AWS_MSK_IAM":
+            wanted: tuple[str, ...] = ("aws_region",)
+        elif self.sasl_mechanism == "OAUTHBEARER":
+            wanted = ("oauth_token_file",) if self.oauth_token_file else (*TOKEN, *TOKEN_OPTIONS)
+        else:
+            wanted = PASSWORD
+        _refuse([name for name in SASL[1:] if name not in wanted], given, f"has no use with {mechanism}")
+        _require([name for name in wanted if name not in TOKEN_OPTIONS], given, mechanism)
 
 
 TLS = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password")
 PASSWORD = ("username", "password")
 TOKEN = ("oauth_token_endpoint", "oauth_client_id", "oauth_client_secret")
 TOKEN_OPTIONS = ("oauth_scope", "oauth_ca_file")
-SASL = ("sasl_mechanism", *PASSWORD, *TOKEN, *TOKEN_OPTIONS)
+SASL = ("sasl_mechanism", *PASSWORD, *TOKEN, *TOKEN_OPTIONS, "oauth_token_file", "aws_region")
 
 
 def _refuse(names: Sequence[str], given: Set[str], why: str) -> None:

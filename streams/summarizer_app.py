@@ -63,7 +63,8 @@ def summary_rules(settings: Settings) -> SummaryRules:
 def summarizer_app(settings: Settings, metrics: Metrics, tracer: Tracer = NO_TRACER) -> App:
     """Make the Faust app, without agents. Its watchdog allows for all LLM calls that one record may need."""
     limit = MOST_ASKED * settings.llm.summary_seconds
-    return faust_app(settings, settings.kafka.summarizer_id, metrics.engine, handling_seconds=limit, tracer=tracer)
+    group = settings.kafka.summarizer_id
+    return faust_app(settings, group, metrics.engine, role="summarizer", handling_seconds=limit, tracer=tracer)
 
 
 async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summarizer) -> None:

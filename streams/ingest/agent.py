@@ -111,7 +111,8 @@ def ingest_app(
 
     `topics`: those that are read, with the indexes of their sources.
     """
-    app = faust_app(settings, settings.kafka.ingest_id, metrics.engine, tracer=tracer, sources_may_grow=True)
+    group = settings.kafka.ingest_id
+    app = faust_app(settings, group, metrics.engine, role="ingest", tracer=tracer, sources_may_grow=True)
     for index, source in enumerate(sources):
         names = [topic for topic, of_source in topics.items() if of_source == index]
         if names:

@@ -1,6 +1,6 @@
 """A Faust app on the engine."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class App(faust.App):
         datadir: Path,
         security: Mapping[str, Any] = PLAINTEXT,
         metrics: EngineMetrics | None = None,
-        consumer_class: type[AIOKafkaConsumer] = AIOKafkaConsumer,
+        consumer_class: Callable[..., AIOKafkaConsumer] = AIOKafkaConsumer,
         **options: Any,
     ) -> None:
         self.engine = engine

@@ -53,7 +53,7 @@ async def endpoint_app(
     """Make an endpoint's app. No watchdog limits the handling, because an event may wait there as long as it takes."""
     kafka, webhooks = settings.kafka, settings.webhooks
     group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{ROLE}:{name}")
-    app = faust_app(settings, group, engine, handling_seconds=float("inf"))
+    app = faust_app(settings, group, engine, role="webhooks", handling_seconds=float("inf"))
     given = webhooks.endpoints[name]
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))

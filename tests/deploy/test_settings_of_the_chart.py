@@ -19,7 +19,8 @@ THEIRS = {"existingSecret": "theirs"}
 CHOICES: dict[str, dict[str, list[Any]]] = {
     "kafka": {
         "security_protocol": ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", "SASL_SSL"],
-        "sasl_mechanism": ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"],
+        "sasl_mechanism": ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"],
+        "aws_region": ["eu-central-1"],
         "username": ["afterword"],
         "password": ["secret"],
         "oauth_token_endpoint": ["https://login.example/token"],
@@ -54,6 +55,7 @@ KNOWN_GOOD: list[Section] = [
     {**SASL, "sasl_mechanism": "SCRAM-SHA-512", "username": "afterword", "password": "secret"},
     {**SASL, "sasl_mechanism": "OAUTHBEARER"}
     | {name: CHOICES["kafka"][name][0] for name in ("oauth_token_endpoint", "oauth_client_id", "oauth_client_secret")},
+    {**SASL, "sasl_mechanism": "AWS_MSK_IAM", "aws_region": "eu-central-1"},
     {"security_protocol": "SSL", "ssl_cert_file": "cert.pem", "ssl_key_file": "key.pem"},
 ]
 """Chance would seldom find these."""

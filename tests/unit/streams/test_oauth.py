@@ -2,6 +2,9 @@
 
 import ssl
 from collections.abc import AsyncIterator
+from importlib.util import find_spec
+from pathlib import Path
+from socket import gethostname
 
 import pytest
 import pytest_asyncio
@@ -9,7 +12,18 @@ from aiohttp import web
 from aiokafka.errors import KafkaError
 from pydantic import SecretStr
 
-from afterword.streams.kafka import ClientCredentials, TokenUnavailable
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.kafka import (
+    ClientCredentials,
+    NoToken,
+    SignedTokens,
+    TokenFile,
+    TokenUnavailable,
+    client_id,
+    client_options,
+    security,
+)
+from afterword.streams.settings import Kafka
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint, serving
 
 
@@ -114,3 +128,61 @@ async def test_a_life_that_is_not_told_is_short(endpoint: TokenEndpoint, clock: 
     clock.now += 50
     await tokens.token()
     assert len(endpoint.asked) == 2
+
+
+async def test_a_token_in_a_file_is_read_anew_for_each_connection(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    tokens = TokenFile(file)
+    with pytest.raises(TokenUnavailable, match="No such file"):
+        await tokens.token()
+    for token in ("a.b.c", "d.e.f"):
+        file.write_text(f"{token}\n")
+        assert await tokens.token() == token
+    for wrong in ("", "two tokens", "café"):
+        file.write_text(wrong, encoding="latin-1")
+        with pytest.raises(KafkaError) as caught:
+            await tokens.token()
+        assert "two" not in str(caught.value)
+
+
+async def test_a_signed_token_is_used_for_most_of_its_life(clock: Clock) -> None:
+    signed: list[float] = []
+
+    def sign() -> tuple[str, float]:
+        signed.append(clock.now)
+        return f"token{len(signed)}", (clock.now + 900) * 1000
+
+    tokens = SignedTokens(sign, clock)
+    assert [await tokens.token(), await tokens.token()] == ["token1"] * 2
+    clock.now += 0.81 * 900
+    assert await tokens.token() == "token2"
+
+
+async def test_without_credentials_there_is_no_token_and_the_client_tries_again() -> None:
+    def sign() -> tuple[str, float]:
+        raise NoToken("NoCredentialsError")
+
+    with pytest.raises(KafkaError, match="NoCredentialsError"):
+        await SignedTokens(sign).token()
+
+
+def test_a_file_takes_the_place_of_an_endpoint() -> None:
+    given = {"sasl_mechanism": "OAUTHBEARER", "oauth_token_file": "/token"}
+    arguments = security(Kafka.model_validate({"security_protocol": "SASL_PLAINTEXT", **given}))
+    assert arguments["sasl_mechanism"] == "OAUTHBEARER"
+    assert isinstance(arguments["sasl_oauth_token_provider"], TokenFile)
+
+
+def test_who_has_not_installed_the_signer_is_told_to() -> None:
+    settings = {"security_protocol": "SASL_SSL", "sasl_mechanism": "AWS_MSK_IAM", "aws_region": "eu-central-1"}
+    if find_spec("aws_msk_iam_sasl_signer"):
+        assert isinstance(security(Kafka.model_validate(settings))["sasl_oauth_token_provider"], SignedTokens)
+        return
+    with pytest.raises(ConfigurationError, match=r"afterword\[aws\]"):
+        security(Kafka.model_validate(settings))
+
+
+def test_clients_are_named_by_role_and_instance() -> None:
+    assert client_id(Kafka(group_instance_id="seg-1"), "segmenter") == "afterword-segmenter-seg-1"
+    assert client_options(Kafka(group_instance_id="seg-1"))["client_id"] == "afterword-client-seg-1"
+    assert client_id(Kafka(), "archiver") == f"afterword-archiver-{gethostname()}"
