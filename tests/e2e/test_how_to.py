@@ -121,8 +121,10 @@ async def in_a_moment(directory: Path, commands: str, **variables: str) -> str:
 
 
 def files_of_the_pages(directory: Path) -> None:
-    """Put down what the commands of the import page read."""
+    """Put down what the commands of the pages read."""
     (directory / "examples").symlink_to(ROOT / "examples")
+    (directory / "afterword").mkdir()
+    (directory / "afterword" / "samples").symlink_to(ROOT / "afterword" / "samples")
     (directory / "conversations.json").write_text(json.dumps(CHATGPT))
     (directory / "export" / "general").mkdir(parents=True)
     (directory / "export" / "general" / "2024-05-01.json").write_text(json.dumps(SLACK))
