@@ -6,8 +6,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 DEMO_STAMP := .venv/installed-demo
 BENCH_STAMP := build/bench-venv/installed
-RELEASE_STAMP := build/release-venv/installed
-SITE_STAMP := build/site-venv/installed
+TOOLS_STAMP := build/tools-venv/installed
 LLM_STAMP := build/llm-venv/installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -68,11 +67,11 @@ docs: $(STAMP) ## generate the reference pages, the schemas and the chart's file
 	$(BIN)/afterword schema export schemas/generated
 	$(BIN)/python -m helm.generate
 
-site: $(SITE_STAMP) ## build the documentation as a site, in build/site; SITE_URL= says where it will be
-	NO_MKDOCS_2_WARNING=1 build/site-venv/bin/python -m mkdocs build
+site: $(TOOLS_STAMP) ## build the documentation as a site, in build/site; SITE_URL= says where it will be
+	NO_MKDOCS_2_WARNING=1 build/tools-venv/bin/python -m mkdocs build
 
-$(SITE_STAMP): requirements-site.lock
-	@$(INSTALL) build/site-venv requirements-site.lock
+$(TOOLS_STAMP): requirements-tools.lock
+	@$(INSTALL) build/tools-venv requirements-tools.lock
 	@touch $@
 
 COMPILE := build/uv/bin/uv pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet
@@ -83,8 +82,7 @@ lock: build/uv/bin/uv ## renew the locks after a change of pyproject.toml
 	$(LOCK) --extra serve --constraint requirements.lock --no-annotate -o requirements-image.lock
 	$(COMPILE) --group build --constraint requirements.lock --no-annotate -o requirements-build.lock
 	$(LOCK) --extra bench --no-annotate -o requirements-bench.lock
-	$(LOCK) --extra release --no-annotate -o requirements-release.lock
-	$(LOCK) --extra site --no-annotate -o requirements-site.lock
+	$(COMPILE) --group tools --no-annotate -o requirements-tools.lock
 	$(LOCK) --extra serve --group demo --constraint requirements.lock --no-annotate -o requirements-demo.lock
 	$(COMPILE) --group uv --no-annotate -o requirements-uv.lock
 	$(COMPILE) --group llm --no-deps --no-annotate -o requirements-llm.lock
@@ -163,12 +161,8 @@ diagrams: $(STAMP) #. pictures of the Mermaid diagrams; needs npm and a Chromium
 	$(BIN)/python -m tools.diagrams
 
 ##@ Release
-release: $(STAMP) $(RELEASE_STAMP) ## wheels, source distributions, chart, SBOM and image of the last commit, in dist/
+release: $(STAMP) $(TOOLS_STAMP) ## wheels, source distributions, chart, SBOM and image of the last commit, in dist/
 	$(BIN)/python -m tools.release dist
-
-$(RELEASE_STAMP): requirements-release.lock
-	@$(INSTALL) build/release-venv requirements-release.lock
-	@touch $@
 
 clean: ## remove everything that can be made again; data in .afterword stays
 	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info distributions/*/build distributions/*/*.egg-info

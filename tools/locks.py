@@ -16,11 +16,14 @@ LOCKS: dict[str, tuple[list[str], list[str]]] = {
     "requirements-demo.lock": (["serve"], ["demo"]),
     "requirements-image.lock": (["serve"], []),
     "requirements-bench.lock": (["bench"], []),
-    "requirements-release.lock": (["release"], []),
-    "requirements-site.lock": (["site"], []),
 }
 """The extras and dependency groups that each lock is made for, beside the base install; `make lock` says the same."""
-GROUP_LOCKS = {"requirements-build.lock": "build", "requirements-llm.lock": "llm", "requirements-uv.lock": "uv"}
+GROUP_LOCKS = {
+    "requirements-build.lock": "build",
+    "requirements-llm.lock": "llm",
+    "requirements-tools.lock": "tools",
+    "requirements-uv.lock": "uv",
+}
 """The dependency group that each other lock is made for."""
 ENTRY = re.compile(r"^([\w.-]+)(?:\[[\w,-]*\])?==([^ ;\\]+)", re.M)
 

@@ -25,7 +25,7 @@ IMAGE_LOCK = "requirements-image.lock"
 CHART = Path("helm", "afterword")
 EMBEDDED = Path("distributions", "embedded")
 """Project of the second distribution, within a tree."""
-CYCLONEDX = Path("build", "release-venv", "bin", "cyclonedx-py")
+CYCLONEDX = Path("build", "tools-venv", "bin", "cyclonedx-py")
 ENGINES = ("docker", "podman")
 
 
