@@ -7,7 +7,8 @@ from pathlib import Path
 from textwrap import dedent
 
 BLOCK = re.compile(
-    r"^ *(?:<!-- not run: (?P<reason>[^\n]+?) -->\n *)?```(?P<language>\w*)\n(?P<code>.*?)^ *```$", re.DOTALL | re.MULTILINE
+    r"^ *(?:<!-- not run: (?P<reason>[^\n]+?) -->\n *)?```(?P<language>\w*)\n(?P<code>.*?)^ *```$",
+    re.DOTALL | re.MULTILINE,
 )
 SAVED = re.compile(r"Save this as `([^`]+)`")
 COMMANDS = ("", "sh")
