@@ -1,1 +1,1 @@
-"""Stores: protocols by subject, a file for each backend, and `open_stores`, which says which backend holds what."""
+"""Stores: protocols by subject, one file per backend, and `open_stores`, which chooses the backends."""

@@ -11,23 +11,23 @@ import orjson
 from afterword.schemas.ids import escape
 
 COUNTER_RETENTION = timedelta(days=7)
-"""Retention of a counter, for inspection."""
+"""A counter is kept this long for inspection."""
 
 
 @dataclass(frozen=True)
 class ErasedConversation:
-    """A conversation in which the person wrote; once that is deleted, nothing else tells."""
+    """A conversation in which the person wrote. Once it is deleted, this is the only trace of it."""
 
     conversation_id: str
     alone: bool
-    """Nobody else wrote in it: all of it is deleted."""
+    """True if nobody else wrote in it, so that all of it is deleted."""
     messages: int = 0
-    """The person's messages, as many as were found in it at once."""
+    """The largest number of the person's messages that were found in it at one time."""
     episodes: int = 0
-    """Episodes in which the person took part."""
+    """Number of episodes in which the person took part."""
 
     def merged(self, earlier: "ErasedConversation") -> "ErasedConversation":
-        """Combine what was found with what was found earlier."""
+        """Combine this with what was found earlier."""
         return ErasedConversation(
             self.conversation_id,
             self.alone or earlier.alone,
@@ -38,112 +38,113 @@ class ErasedConversation:
 
 @dataclass(frozen=True)
 class Erasure:
-    """A request to erase a person; of one that is done, only the receipt and the tenant are left."""
+    """A request to erase a person. Once it is done, only the receipt and the tenant are left."""
 
     erasure_id: str
     user_id: str | None
-    """None once it is done."""
+    """None once the erasure is done."""
     tenant_id: str | None
     conversation_id: str | None
-    """The only conversation that is asked for; None: all."""
+    """The only conversation to erase from; None means all."""
     asked_at: datetime
     asked_by: str | None = None
     conversations: tuple[ErasedConversation, ...] = ()
-    """Conversations found so far; one may be there several times."""
+    """Conversations found so far; the same one may be there several times."""
     is_running: bool = False
-    """A server is at it, or was when it was killed."""
+    """True while a server works on it, and after a server was killed while doing so."""
     stage: str | None = None
-    """Things that are waited for."""
+    """What the erasure is waiting for."""
     left: int = 0
-    """Their number."""
+    """How many of those are left."""
     problem: str | None = None
-    """`error_type` of what ended the last attempt."""
+    """`error_type` of the error that ended the last attempt."""
     detail: str = ""
     receipt: str | None = None
     """The receipt as JSON."""
 
     @property
     def key(self) -> str:
-        """Digest of what was asked: the same request goes on under the same id."""
+        """Digest of the request, so that the same request continues under the same id."""
         return hashlib.sha256(orjson.dumps([self.user_id, self.tenant_id, self.conversation_id])).hexdigest()
 
 
 class Erasures(Protocol):
-    """All methods raise StoreUnavailable."""
+    """The store of erasures. All methods raise StoreUnavailable."""
 
     async def begin(self, erasure: Erasure) -> Erasure:
-        """Store the erasure, unless one of the same person is under way; return the one that is."""
+        """Store the erasure unless one for the same person is under way; return the one under way."""
         ...
 
     async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
-        """Add conversations; nothing happens if the erasure is done."""
+        """Add conversations; does nothing if the erasure is done."""
         ...
 
     async def report(self, erasure: Erasure) -> None:
-        """Store what the erasure waits for and why it stopped; nothing happens if it is done."""
+        """Store what the erasure is waiting for and why it stopped; does nothing if it is done."""
         ...
 
     async def under_way(self) -> list[Erasure]:
-        """All erasures that are not done."""
+        """Return all erasures that are not done."""
         ...
 
     async def find(self, erasure_id: str) -> Erasure | None:
-        """The erasure of this id, under way or done."""
+        """Return the erasure with this id, whether under way or done."""
         ...
 
     async def end(self, erasure: Erasure, receipt: str) -> None:
-        """Keep the receipt, and forget whom it was about; a repetition does nothing."""
+        """Keep the receipt and forget whom it was about; repeating this does nothing."""
         ...
 
 
 class Budgets(Protocol):
-    """Counters of LLM tokens by the hour, shared by all workers, each from 0 on. All methods raise StoreUnavailable."""
+    """Hourly counters of LLM tokens, shared by all workers, each starting at 0. All methods raise StoreUnavailable."""
 
     async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
-        """Add the amount, unless the counter has reached the limit: then add nothing and return False.
+        """Add the amount unless the counter has reached the limit; in that case add nothing and return False.
 
-        However many workers take at once, a counter exceeds its limit by less than the amount that reached it.
+        However many workers take at once, a counter exceeds its limit by less than the amount that made it reach the
+        limit.
         """
         ...
 
     async def correct(self, key: str, amount: int) -> int:
-        """Add the amount, which may be negative, to an existing counter; return its new count. 0: there is none."""
+        """Add the amount, which may be negative, to an existing counter; return the new count, 0 if there is none."""
         ...
 
 
 def budget_key(hour: datetime, tenant_id: str | None = None, *, of_tenant: bool = False) -> str:
-    """The key of an hour's (UTC) counter: of all tenants, of one, or of messages without a tenant."""
+    """Return the key of an hour's (UTC) counter: for all tenants, for one, or for messages without a tenant."""
     name = f"{hour:%Y-%m-%dT%H}"
     return f"{name}/{escape(tenant_id or '')}" if of_tenant else name
 
 
 @dataclass(frozen=True)
 class ApiKey:
-    """Rights of a key of `afterword serve`, and whose they are. The key itself is kept nowhere."""
+    """The rights of a key of `afterword serve`, and whose they are. The key itself is stored nowhere."""
 
     digest: str
-    """SHA-256 of the key, in hexadecimal: a key has 256 random bits, so that nobody can find it from this."""
+    """SHA-256 of the key, in hexadecimal. A key has 256 random bits, so nobody can find it from this."""
     key_id: str
-    """Name of the key in lists and logs."""
+    """The key's name in lists and logs."""
     scopes: tuple[str, ...]
     tenant_id: str | None
-    """Only what this tenant has; None: only what has no tenant."""
+    """Limits the key to this tenant's data; None limits it to data without a tenant."""
     user_id: str | None
-    """Only what this user has; None: every user of the tenant."""
+    """Limits the key to this user's data; None means every user of the tenant."""
     created_at: datetime
 
 
 class ApiKeys(Protocol):
-    """All methods raise StoreUnavailable."""
+    """The store of API keys. All methods raise StoreUnavailable."""
 
     async def put(self, key: ApiKey) -> None: ...
 
     async def find(self, digest: str) -> ApiKey | None: ...
 
     async def list(self) -> list[ApiKey]:
-        """Every key, the oldest first."""
+        """Return all keys, the oldest first."""
         ...
 
     async def remove(self, key_id: str) -> bool:
-        """Remove a key; False if there is none of this name."""
+        """Remove a key; return False if there is none with this name."""
         ...

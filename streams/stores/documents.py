@@ -1,4 +1,4 @@
-"""Conversion of records to MongoDB's documents and back, without loss."""
+"""Converts records to MongoDB documents and back, without loss."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +40,7 @@ DELETED_FIELDS = (
     "ended_at",
 )
 EPISODE_SCAN_FIELDS = tuple(sorted({*EPISODE_REF_FIELDS, *DELETED_FIELDS}))
-"""Fields of an `EpisodeRef`, and of what stays of a deleted episode."""
+"""Fields of an `EpisodeRef`, and those that remain of a deleted episode."""
 FACT_FIELDS = ("episode_id", "conversation_id", "ordinal", "ended_at", "facts")
 EPISODE_VERSION_FIELDS = ("revision", "deleted", "reason")
 TEXT_FIELDS = ("source", "role", "sent_at", "user_id", "agent_id")
@@ -52,9 +52,9 @@ _ESCAPE_TABLE = str.maketrans(_ESCAPES)
 
 
 def episode_document(episode: Episode) -> Document:
-    """The document of an episode, or what stays of a deleted one.
+    """Return the document of an episode, or what remains of a deleted one.
 
-    Its times are BSON dates, which hold UTC milliseconds, as the schemas do.
+    Its times are BSON dates, which have UTC milliseconds, as in the schemas.
     """
     document = {
         **episode.event.model_dump(),
@@ -97,7 +97,7 @@ def deleted_from(document: StoredDocument) -> DeletedEpisode:
 
 def episode_from(document: StoredDocument) -> StoredEpisode:
     return StoredEpisode(
-        # not strict: BSON has only arrays where the models have tuples
+        # not strict, because BSON has arrays where the models have tuples
         summary=SummaryCreated.model_validate(document, strict=False),
         core_ids=tuple(document["core_ids"]),
         overlap_ids=tuple(document["overlap_ids"]),
@@ -120,7 +120,7 @@ def version_from(document: StoredDocument) -> EpisodeVersion:
 
 
 def facts_from(document: StoredDocument, user_id: str) -> EpisodeFacts:
-    """The facts of this user."""
+    """Return the facts about this user."""
     own = tuple(Fact.model_validate(one, strict=False) for one in document["facts"] if one["user_id"] == user_id)
     return EpisodeFacts(**{name: document[name] for name in FACT_FIELDS} | {"facts": own})
 
@@ -157,12 +157,12 @@ def conversation_from(document: StoredDocument) -> Conversation:
 
 
 def message_document(archived: ArchivedMessage) -> Document:
-    """All fields of a message's document, without `_id` and `episode_id`."""
+    """Return all fields of a message's document except `_id` and `episode_id`."""
     return {**shown_document(archived), "metadata": safe_names(archived.message.metadata)}
 
 
 def shown_document(archived: ArchivedMessage) -> Document:
-    """The fields that the summarizer knows, too."""
+    """Return the fields that the summarizer knows too."""
     message = archived.message
     changed = {} if archived.changed == NEVER else {"offset": archived.changed}
     return {
@@ -174,7 +174,6 @@ def shown_document(archived: ArchivedMessage) -> Document:
 
 
 def archived_key(archived: ArchivedMessage) -> str:
-    """The `_id` of a message's document."""
     message = archived.message
     return message_key(message.conversation_id, message.id, message.tenant_id)
 
@@ -199,12 +198,12 @@ def any_message_from(document: StoredDocument) -> ArchivedMessage | DeletedMessa
 
 
 def deleted_message_document(key: str, offset: int) -> Document:
-    """Document that remains of a deleted message: nothing of its content."""
+    """Return the document that remains of a deleted message, without any of its content."""
     return {"_id": key, "deleted": True, "offset": offset}
 
 
 def edited_fields(edit: MessageEdited, offset: int) -> Document:
-    """The fields that an edit sets of those that the summarizer knows; empty if it is of the metadata alone."""
+    """Return the fields known to the summarizer that an edit sets; empty if it changes only the metadata."""
     fields = {name: value for name, value in edit.changes.items() if name != "metadata"}
     if "content" in fields:
         fields["token_count"] = count_tokens(fields["content"])
@@ -224,7 +223,7 @@ def message_ref_from(document: StoredDocument) -> MessageRef:
 
 
 def safe_names(value: Any) -> Any:
-    """The value with `$`, dots and empty names escaped in every field name; `%` marks an escape.
+    """Escape `$`, dots and empty names in every field name of the value; `%` marks an escape.
 
     So MongoDB never takes a name for an operator, a path, or a part of a DBRef.
     """
@@ -234,7 +233,7 @@ def safe_names(value: Any) -> Any:
 
 
 def original_names(value: Any) -> Any:
-    """The inverse of `safe_names`."""
+    """Undo `safe_names`."""
     if isinstance(value, dict):
         return {_original(name): original_names(child) for name, child in value.items()}
     if isinstance(value, Int64):  # the driver's type for a plain int
@@ -245,7 +244,7 @@ def original_names(value: Any) -> Any:
 def _original(name: str) -> str:
     if name == _EMPTY_NAME:
         return ""
-    for character, escaped in reversed(_ESCAPES.items()):  # the escape character itself last
+    for character, escaped in reversed(_ESCAPES.items()):  # the escape character itself comes last
         name = name.replace(escaped, character)
     return name
 

@@ -14,18 +14,18 @@ from afterword.schemas.summaries import RevisionReason
 from afterword.streams.stores.arguments import require
 
 MOST_REVISIONS = 20
-"""Revisions of an episode that are named, the last one among them."""
+"""Most revisions of an episode that are recorded, including the last one."""
 
 
 class Revision(BaseModel):
-    """A revision of an episode, without its texts: the ones before the last may have what was taken away since."""
+    """A revision of an episode, without its texts, because earlier texts may contain what was deleted since."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     revision: int
     """Number of the revision, from 1."""
     event_id: str
-    """Id under which it was announced, unless another one came before that."""
+    """Id under which it was announced, unless another revision replaced it before that."""
     reason: RevisionReason | None
     """Same as in `summary.created`."""
     source: Literal["llm", "fallback"]
@@ -40,31 +40,32 @@ class Revision(BaseModel):
 
 
 class Cause(NamedTuple):
-    """Place in Kafka of the record that made a revision."""
+    """The position in Kafka of the record that caused a revision."""
 
     topic: str
     partition: int
     offset: int
 
     def is_before(self, other: "Cause") -> bool:
-        """Return whether the other record comes later; also if nobody can tell."""
+        """Return whether the other record comes later, or the order is unknown."""
         return self[:2] != other[:2] or self.offset < other.offset
 
 
 Inputs = tuple[tuple[str, int], ...]
-"""Messages, by id, each with the log offset of its last change."""
+"""Message ids, each with the log offset of the message's last change."""
 
 
 @dataclass(frozen=True)
 class StoredEpisode:
     """An episode with its summary.
 
-    The ids, offsets, fingerprint and close reason of its `episode.closed` never change. Everything else does, and each
-    write replaces one `version` by the next.
+    The ids, offsets, fingerprint and close reason from its `episode.closed` never change. Everything else may, and each
+    write replaces one `version` with the next.
     """
 
     summary: SummaryCreated
-    """As it was announced. Without texts while what it was made from is deleted, and the next one is not made yet."""
+    """The summary as it was announced. It has no texts from the deletion of what it was made from until the next
+    summary."""
     core_ids: tuple[str, ...]
     overlap_ids: tuple[str, ...]
     fingerprint: str
@@ -76,17 +77,17 @@ class StoredEpisode:
     cause: Cause
     """Record that made this revision, and announces it."""
     inputs: Inputs = ()
-    """The messages of core and overlap that the texts were made from."""
+    """The messages of core and overlap from which the texts were made."""
     participants: tuple[str, ...] = ()
-    """Users of these messages, each once."""
+    """The users in these messages, each once."""
     earlier: tuple[Revision, ...] = ()
-    """Revisions before this one, oldest first, MOST_REVISIONS at most."""
+    """Revisions before this one, oldest first, at most MOST_REVISIONS."""
     attempt: int = 0
-    """Attempts to replace this revision that were begun by a timer, or led to nothing."""
+    """Number of attempts to replace this revision that a timer began, or that led to nothing."""
     unusable: int = 0
-    """Those of them whose answer could not be used."""
+    """How many of these got an unusable answer."""
     due_at: datetime | None = None
-    """Time of the next attempt to replace a fallback; None: there is none."""
+    """Time of the next attempt to replace a fallback; None if there is none."""
 
     @property
     def ordinal(self) -> int:
@@ -104,19 +105,19 @@ class StoredEpisode:
 
 @dataclass(frozen=True)
 class DeletedEpisode:
-    """Tombstone of an episode of which no message is left, so that no late writer brings it back."""
+    """The tombstone of an episode that has no messages left, so that no late writer brings it back."""
 
     deletion: SummaryDeleted
     core_ids: tuple[str, ...]
     overlap_ids: tuple[str, ...]
     last_offset: int
-    """Log offset of its last core message: state that is rebuilt goes on after it."""
+    """Log offset of its last core message, after which rebuilt state continues."""
     cause: Cause
     """Same as in StoredEpisode."""
     inputs: Inputs = ()
-    """Its core messages, each with the log offset at which it was deleted."""
+    """Its core messages, each with the log offset of its deletion."""
     ended_at: datetime | None = None
-    """Time of its last message, if it has expired and its conversation does not know it yet."""
+    """Time of its last message, if it has expired and its conversation does not know that yet."""
 
     @property
     def ordinal(self) -> int:
@@ -137,7 +138,7 @@ Episode = StoredEpisode | DeletedEpisode
 
 @dataclass(frozen=True)
 class RollingRow:
-    """One row of a scope's rolling summary: a text about the episodes of a range, and of these alone."""
+    """One row of a scope's rolling summary: a text about the episodes of one range, and only those."""
 
     conversation_id: str
     """Its `scope_id`."""
@@ -148,12 +149,12 @@ class RollingRow:
     cause: Cause
     """Record that made this revision, and announces it."""
     content: str
-    """Empty if nothing is left of these episodes."""
+    """Empty if nothing of these episodes is left."""
     token_count: int
     first_ordinal: int
     last_ordinal: int
     inputs: tuple[tuple[int, int], ...]
-    """Ordinals of the episodes whose long summaries it was made from, each with the revision."""
+    """Ordinals of the episodes from whose long summaries it was made, each with the revision."""
     updated_at: datetime
 
     def __post_init__(self) -> None:
@@ -163,7 +164,7 @@ class RollingRow:
 
 @dataclass(frozen=True)
 class Conversation:
-    """Title of a conversation, or of an agent's part of one, and counts over its summarized episodes."""
+    """The title of a conversation, or of an agent's part of it, and counts over its summarized episodes."""
 
     conversation_id: str
     """Its `scope_id`."""
@@ -175,16 +176,16 @@ class Conversation:
     user_id: str
     tenant_id: str | None
     episode_count: int
-    """0: nothing is left of it."""
+    """0 if nothing of it is left."""
     last_ordinal: int
     message_count: int
     updated_at: datetime
     token_count: int = 0
-    """Tokens of their messages."""
+    """Number of tokens in their messages."""
 
 
 class Totals(NamedTuple):
-    """Sums over the stored episodes of a scope."""
+    """Sums over a scope's stored episodes."""
 
     episodes: int = 0
     messages: int = 0
@@ -194,7 +195,7 @@ class Totals(NamedTuple):
 
 
 class EpisodeFacts(NamedTuple):
-    """What an episode says of one user."""
+    """What an episode says about one user."""
 
     episode_id: str
     conversation_id: str
@@ -204,14 +205,14 @@ class EpisodeFacts(NamedTuple):
 
 
 UsageBy = Literal["tenant", "user", "model", "day"]
-"""What usage is added up by; days are those of UTC on which the summaries were made."""
+"""What usage is grouped by; days are the UTC days on which the summaries were made."""
 
 
 class UsageTotals(NamedTuple):
     """What the LLM used for the last revisions of stored episodes."""
 
     group: str | None
-    """Tenant, user, model or day; None: without a tenant."""
+    """The tenant, user, model or day; None for episodes without a tenant."""
     episodes: int
     prompt_tokens: int
     cached_tokens: int
@@ -220,11 +221,11 @@ class UsageTotals(NamedTuple):
 
 
 class EpisodeVersion(NamedTuple):
-    """The revision of an episode that is stored."""
+    """The stored revision of an episode."""
 
     revision: int
     ended: str | None = None
-    """Reason of its deletion; None: it is there."""
+    """Reason for its deletion; None if it is not deleted."""
 
 
 @dataclass(frozen=True)
@@ -240,13 +241,13 @@ class EpisodeRef:
     inputs: Inputs = ()
     tenant_id: str | None = None
     agent_id: str | None = None
-    """Its agent, if episodes are kept for each agent."""
+    """Its agent, if each agent has its own episodes."""
 
 
 class EpisodeStore(Protocol):
-    """What the summarizer keeps. A late writer never undoes a newer write. All methods raise StoreUnavailable.
+    """The summarizer's store. A late writer never undoes a newer write.
 
-    Ids that are no texts are refused: TypeError.
+    All methods raise StoreUnavailable, and TypeError if an id is not a string.
     """
 
     async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
@@ -254,48 +255,49 @@ class EpisodeStore(Protocol):
         ...
 
     async def put(self, episode: Episode, before: Episode | None) -> bool:
-        """Store an episode in the place of `before`.
+        """Store an episode in place of `before`.
 
-        Return False, having written nothing, if another version is stored: then read and decide again.
+        Returns False, having written nothing, if a different version is stored; the caller must then read and decide
+        again.
         """
         ...
 
     async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
-        """Episodes that have the message in their core or overlap, or had it; by ordinal."""
+        """Return the episodes that have, or had, the message in their core or overlap, by ordinal."""
         ...
 
     async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
-        """A page of all episodes, or those of a conversation, by id, from the first one after the id `after` on."""
+        """Return a page of all episodes, or of a conversation's, by id, beginning after the id `after`."""
         ...
 
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
     ) -> list[StoredEpisode]:
-        """The last episodes of the conversation or of the agent with an ordinal less than `before`, newest first."""
+        """Return the last episodes of the conversation, or of the agent, with ordinals below `before`, newest first."""
         ...
 
     async def expired(self, before: datetime, limit: int) -> list[Episode]:
-        """Episodes, and tombstones with an `ended_at`, whose last message was sent before this time, oldest first."""
+        """Return episodes, and tombstones with an `ended_at`, whose last message is older than this, oldest first."""
         ...
 
     async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:
-        """Episodes whose `due_at` has come, the longest due first."""
+        """Return episodes whose `due_at` has come, the longest overdue first."""
         ...
 
     async def latest_row(self, scope: str) -> RollingRow | None: ...
 
     async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
-        """Rows whose last ordinal is this or a higher one, oldest first."""
+        """Return the rows whose last ordinal is this one or higher, oldest first."""
         ...
 
     async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
-        """Store a row in the place of `before`; same as `put`."""
+        """Store a row in place of `before`; otherwise like `put`."""
         ...
 
     async def conversation(self, scope: str) -> Conversation | None: ...
 
     async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
-        """Store a conversation in the place of `before`; same as `put`."""
+        """Store a conversation in place of `before`; otherwise like `put`."""
         ...
 
     async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
@@ -304,36 +306,36 @@ class EpisodeStore(Protocol):
 
 
 class EpisodeQueries(EpisodeStore, Protocol):
-    """What readers ask besides."""
+    """What readers ask in addition."""
 
     async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
-        """Find the versions of episodes, deleted ones included, by their ids."""
+        """Find the versions of episodes, including deleted ones, by their ids."""
         ...
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
     ) -> list[Conversation]:
-        """Scopes of this very user and tenant with episodes, the one that was summarized last first.
+        """Return the scopes of exactly this user and tenant that have episodes, most recently summarized first.
 
-        `before`: `updated_at` and scope id of the last one of the page before.
+        `before` has the `updated_at` and the scope id of the previous page's last one.
         """
         ...
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
-        """A page of the ids of conversations with episodes of which this very user is a participant.
+        """Return a page of the ids of conversations with episodes in which exactly this user takes part.
 
-        Otherwise as in MessageArchive.
+        Otherwise like `MessageArchive.conversations_of`.
         """
         ...
 
     async def taken_part_in(
         self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
     ) -> dict[str, int]:
-        """Count the episodes of a tenant's conversations of which this very user is a participant; none: left out."""
+        """Count the episodes in which exactly this user takes part, by conversation; zero counts are left out."""
         ...
 
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
-        """Facts of this very user and tenant, of the `limit` episodes with any that ended last, in no order."""
+        """Return facts about exactly this user and tenant from the `limit` last episodes that have any, in no order."""
         ...
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
@@ -341,41 +343,41 @@ class EpisodeQueries(EpisodeStore, Protocol):
         ...
 
     async def users_of(self, conversation_id: str) -> set[str]:
-        """Users who take part in the conversation's episodes."""
+        """Return the users who take part in the conversation's episodes."""
         ...
 
     async def count(self, after: str | None = None) -> int:
-        """Number of the episodes, tombstones included, with a higher id than `after`; of all, about that number."""
+        """Return the number of episodes, including tombstones, with ids above `after`; without it, approximately."""
         ...
 
     def all_episodes(self) -> AsyncIterator[EpisodeRef | DeletedEpisode]:
-        """Iterate over every episode, and what stays of each deleted one, in no particular order."""
+        """Iterate over every episode, and what remains of each deleted one, in no particular order."""
         ...
 
 
 def revisions_until(episode: StoredEpisode) -> tuple[Revision, ...]:
-    """The revisions of an episode, the one that is stored last; those that the next one has before it."""
+    """Return an episode's revisions up to the stored one: those that the next revision has before it."""
     return (*episode.earlier, Revision.of(episode.summary))[-MOST_REVISIONS:]
 
 
 async def find_episode(episodes: EpisodeStore, episode_id: str) -> StoredEpisode | None:
-    """An episode that is not deleted. Raises: StoreUnavailable."""
+    """Find an episode that is not deleted. Raises: StoreUnavailable."""
     return living((await episodes.lookup([episode_id])).values()).get(episode_id)
 
 
 async def find_conversation(episodes: EpisodeStore, scope: str) -> Conversation | None:
-    """A conversation of which something is left. Raises: StoreUnavailable."""
+    """Find a conversation of which something is left. Raises: StoreUnavailable."""
     known = await episodes.conversation(scope)
     return known if known is not None and known.episode_count else None
 
 
 def living(episodes: Iterable[Episode]) -> dict[str, StoredEpisode]:
-    """The episodes that are not deleted, by id."""
+    """Return the episodes that are not deleted, by id."""
     return {one.summary.episode_id: one for one in episodes if isinstance(one, StoredEpisode)}
 
 
 def scope_of(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> str:
-    """The `scope_id` of an event: that of its conversation, or of an agent's part of it, as its episode id says."""
+    """Return an event's `scope_id`; whether it is the conversation's or an agent's follows from its episode id."""
     own = event.agent_id is not None and event.episode_id == episode_id(
         event.conversation_id, event.ordinal, event.agent_id
     )
@@ -383,11 +385,11 @@ def scope_of(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> str:
 
 
 def id_prefix(conversation_id: str, agent_id: str | None = None) -> str:
-    """The prefix that the ids of these episodes have, and no others."""
+    """Return the prefix that the ids of these episodes have, and no others."""
     return episode_id(conversation_id, 0, agent_id).removesuffix("0")
 
 
 def agent_of_scope(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> str | None:
-    """The agent in the event's episode id, if episodes are kept by agent."""
+    """Return the agent in the event's episode id, if each agent has its own episodes."""
     own = event.episode_id == episode_id(event.conversation_id, event.ordinal, event.agent_id)
     return event.agent_id if own else None

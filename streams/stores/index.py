@@ -1,4 +1,4 @@
-"""The protocol of the search index: which texts of an episode it holds, what a query asks, how a search ranks."""
+"""The protocol of the search index: which texts of an episode it has, what a query asks, and how searches rank."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -18,32 +18,33 @@ from afterword.streams.text.search_words import hashed, words_of
 
 Dense = Sequence[float]
 Embed = Callable[[str], Awaitable[Dense | None]]
-"""Makes the vector of a query's text; None to search by words alone."""
+"""Makes the vector of a query's text, or returns None to search by words alone."""
 
 MOST_HITS = 100
 MIN_COVERAGE = 0.18
-"""Keeps 95 % of the questions that an episode answers: `make quality`."""
+"""Keeps 95 % of the questions that an episode answers, as `make quality` measures."""
 MIN_SCORE_RATIO = 0.4
 MOST_QUERY_CHARACTERS = 2000
-"""Characters of a query that are searched for: its words are stemmed in each language that it may be in."""
+"""Most characters of a query that are searched for, because its words are stemmed in each language it may be in."""
 
 DEPTH = 50
-"""Candidates of a search that are found by their words, and as many by their vectors."""
+"""Number of candidates that a search finds by words, and also by vectors."""
 
 PAYLOAD_FIELDS = {
     *("event_id", "episode_id", "conversation_id", "user_id", "agent_id", "tenant_id", "message_ids"),
     *("revision", "ordinal", "short_summary", "started_at", "ended_at", "closed_at", "created_at"),
 }
 DELETED = "deleted"
-"""Marks the point that stays of a deleted episode in Qdrant: without vectors, texts and owner; no search finds it."""
+"""Marks the point that remains of a deleted episode in Qdrant: without vectors, texts and owner, so no search finds
+it."""
 END = 0
-"""Follows the words of each text, which are unsigned 32-bit integers: the messages' in order, then the summary's."""
+"""Ends the words of each text, which are unsigned 32-bit integers: first the messages' in order, then the summary's."""
 WORD = np.dtype("<u4")
 COORDINATE = np.dtype("i1")
-"""Vectors are those of the messages, in 8 bits a coordinate: a cosine differs by about 0.002."""
+"""The messages' vectors have 8 bits per coordinate, which changes a cosine by about 0.002."""
 LARGEST = 127
 MOST_WORDS = 2000
-"""Words of a text that are kept."""
+"""Most words of a text that are kept."""
 
 Vector = Sequence[float] | NDArray[np.float32]
 
@@ -56,7 +57,7 @@ class Query(BaseModel):
     text: str
     user_id: str
     tenant_id: str | None
-    """None: only episodes without a tenant; never all."""
+    """None means only episodes without a tenant, never all."""
     k: int = Field(5, ge=1, le=MOST_HITS)
     agent_id: str | None = None
     conversation_id: str | None = None
@@ -65,19 +66,19 @@ class Query(BaseModel):
     ended_before: Time | None = None
     """Only episodes whose last message was sent before this time."""
     min_coverage: float = Field(MIN_COVERAGE, ge=0, le=1)
-    """If no hit has this coverage, there are none: the user never talked about this."""
+    """If no hit has this coverage, there are no hits: the user never talked about this."""
     min_score_ratio: float = Field(MIN_SCORE_RATIO, ge=0, le=1)
-    """Hits with a lower share of the best score are left out."""
+    """Hits with a lower fraction of the best score are left out."""
     explain: bool = False
-    """Hits have `scores`."""
+    """If true, hits have `scores`."""
 
     def within(self, begin: datetime, end: datetime) -> "Query":
-        """The same query, of episodes that were at this time alone."""
+        """Return the same query limited to episodes within this time."""
         after, before = self.started_after or begin, self.ended_before or end
         return self.model_copy(update={"started_after": max(after, begin), "ended_before": min(before, end)})
 
     def allows(self, summary: SummaryCreated) -> bool:
-        """Tell whether an episode has the owner, and passes the filters, of this query."""
+        """Return whether an episode has the query's owner and passes its filters."""
         return (
             (summary.user_id, summary.tenant_id) == (self.user_id, self.tenant_id)
             and self.agent_id in (None, summary.agent_id)
@@ -124,9 +125,9 @@ class Recalled(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     score: float = 0.0
-    """How well it matches, 0 to 1."""
+    """How well the episode matches, from 0 to 1."""
     coverage: float = 0.0
-    """How much of the query one of its passages has, 0 to 1: low if the user never talked about this."""
+    """How much of the query its best passage covers, from 0 to 1: low if the user never talked about this."""
     episode_id: str
     event_id: str
     revision: int
@@ -134,7 +135,7 @@ class Recalled(BaseModel):
     agent_id: str | None
     ordinal: int
     title: str = ""
-    """Title of the episode, which is not in the index: `Memory.recall` takes it from the stored episode."""
+    """Title of the episode. It is not in the index; `Memory.recall` takes it from the stored episode."""
     short_summary: str
     message_ids: tuple[str, ...]
     started_at: Time
@@ -142,46 +143,52 @@ class Recalled(BaseModel):
     source: Literal["llm", "fallback"]
     """The summary's `quality.source`."""
     matches: tuple[Match, ...] = ()
-    """What was said: the messages of the best passage that have words of the query, best first."""
+    """What was said: the best passage's messages that contain words of the query, best first."""
     scores: RankingScores | None = None
-    """What `score` is made of; null unless that was asked for."""
+    """What `score` is made of; null unless it was requested."""
 
 
 class Candidate(NamedTuple):
-    """An episode that a search found, with what the ranking compares."""
+    """An episode that a search found, with the data that the ranking compares."""
 
     hit: Recalled
     words: bytes
-    """As `pack_words` makes them."""
+    """The words as `pack_words` encodes them."""
     vectors: bytes = b""
-    """As `pack_vectors` makes them; empty without an embedder."""
+    """The vectors as `pack_vectors` encodes them; empty without an embedder."""
 
 
 class EpisodeIndex(Protocol):
-    """Writes may be repeated, and a lower revision never replaces a higher one. All methods raise StoreUnavailable."""
+    """The search index. Writes may be repeated, and a lower revision never replaces a higher one.
+
+    All methods raise StoreUnavailable.
+    """
 
     async def put(
         self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
     ) -> None:
-        """Index an episode by its summary and its messages. `texts`, `vectors`: by message id; some may be missing."""
+        """Index an episode by its summary and its messages.
+
+        `texts` and `vectors` are by message id; some may be missing.
+        """
         ...
 
     async def remove(self, episode_id: str, revision: int) -> None:
-        """Take an episode out of the index; a revision up to this one does not bring it back.
+        """Remove an episode from the index; a revision up to this one does not bring it back.
 
-        Unless the index has nothing at all yet, and not the dimension of the embedder's vectors.
+        This does nothing if the index is still empty and the dimension of the embedder's vectors is unknown.
         """
         ...
 
     async def search(self, query: Query, dense: Dense | None = None) -> list[Candidate]:
-        """The DEPTH (or `k`) best episodes by their words, and as many by their vectors; without `dense`, by words.
+        """Return the DEPTH (or `k`) best episodes by words and, with `dense`, as many by vectors.
 
-        `dense`: the query's vector, made by the model that made the messages' vectors.
+        `dense` is the query's vector, made by the same model as the messages' vectors.
         """
         ...
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
-        """The indexed revision of those of the ids that are indexed."""
+        """Return the indexed revisions of those ids that are indexed."""
         ...
 
     async def ping(self) -> None: ...
@@ -190,25 +197,24 @@ class EpisodeIndex(Protocol):
 
 
 def summary_text(summary: SummaryCreated) -> str:
-    """The text that is indexed of a summary."""
     return f"{summary.title}\n{summary.short_summary}\n{summary.long_summary}"
 
 
 def packed_texts(
     summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None
 ) -> tuple[bytes, bytes]:
-    """Pack words and vectors of an episode's messages, in the order of `message_ids`. Linear in the texts."""
+    """Pack the words and vectors of an episode's messages, in the order of `message_ids`. Linear in the texts."""
     words = pack_words([texts.get(one, "") for one in summary.message_ids], summary_text(summary))
     return words, pack_vectors([(vectors or {}).get(one) for one in summary.message_ids])
 
 
 def collection_name(collection: str, embedder_model: str | None) -> str:
-    """`episodes`, or `episodes-nomic-embed-text` with a dense vector of that model."""
+    """Return the collection's name, such as `episodes`, or `episodes-nomic-embed-text` with vectors of that model."""
     return f"{collection}-{re.sub(r'[^A-Za-z0-9_.]+', '-', embedder_model)}" if embedder_model else collection
 
 
 def payload(summary: SummaryCreated) -> dict[str, Any]:
-    """All ids, times as RFC 3339, and the fields of `Recalled`: what is stored beside the vectors."""
+    """Return what is stored beside the vectors: ids, times in RFC 3339, and the fields of `Recalled`."""
     return {
         **summary.model_dump(mode="json", include=PAYLOAD_FIELDS),
         "quality": {"source": summary.quality.source},
@@ -216,7 +222,7 @@ def payload(summary: SummaryCreated) -> dict[str, Any]:
 
 
 def recalled(payload: Mapping[str, Any]) -> Recalled:
-    """The hit of what `payload` made."""
+    """Make a hit of what `payload` returned."""
     return Recalled(**{**payload, "source": payload["quality"]["source"]})
 
 
@@ -236,7 +242,7 @@ def packed_words(packed: bytes) -> NDArray[np.uint32]:
 
 
 def pack_vectors(vectors: Sequence[Vector | None]) -> bytes:
-    """Pack the vectors of the messages; one that has none is left at zero. Empty if none has one."""
+    """Pack the messages' vectors; a missing one becomes zeros. Empty if all are missing."""
     size = max((len(vector) for vector in vectors if vector is not None), default=0)
     packed = np.zeros((len(vectors), size), COORDINATE)
     for at, vector in enumerate(vectors):
@@ -246,7 +252,7 @@ def pack_vectors(vectors: Sequence[Vector | None]) -> bytes:
 
 
 def cosines(packed: bytes, vector: Vector) -> NDArray[np.float32]:
-    """Compare packed vectors with another one; 0 for a message that has none."""
+    """Compare packed vectors with another vector; the cosine is 0 for a message without a vector."""
     vectors = np.frombuffer(packed, COORDINATE).reshape(-1, len(vector)).astype(np.float32)
     compared: NDArray[np.float32] = vectors @ _unit(vector) / np.float32(LARGEST)
     return compared

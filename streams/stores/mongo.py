@@ -1,10 +1,10 @@
-"""Episodes, messages and budgets in MongoDB. The only module that imports motor (see docs/adr).
+"""Episodes, messages and budgets in MongoDB. This is the only module that imports motor (see docs/adr).
 
-Every write goes by `_id` and names the version it replaces, so a repeated or late write changes nothing: an upsert
-whose filter asks for an older version meets a duplicate key when a newer one is stored.
+Every write goes by `_id` and names the version that it replaces, so a repeated or late write changes nothing: an upsert
+whose filter asks for an older version meets a duplicate key if a newer one is stored.
 
-Ids and other texts of callers are data, twice over: each method requires texts, and filters compare with `$eq`,
-except `_id`, for which the embedded server then scans the collection (20,000 documents: 36 ms instead of 3 ms).
+Ids and other texts from callers are protected twice: every method requires strings, and filters compare with `$eq`. The
+exception is `_id`, for which the embedded server would then scan the collection (20,000 documents: 36 ms instead of 3).
 """
 
 import math
@@ -87,12 +87,13 @@ Collection: TypeAlias = Any
 
 STORE = "mongodb"
 BATCH_SIZE = 1000
-"""Operations in one bulk write, and ids in one `$in`."""
+"""Most operations in one bulk write, and ids in one `$in`."""
 PAGE_SIZE = 40
-"""Documents of one reply. A message has up to 1 MB, the driver refuses 48 MB, and not every server splits a reply at
-16 MB, as MongoDB does."""
+"""Documents per reply. A message has up to 1 MB, the driver refuses 48 MB, and unlike MongoDB not every server splits a
+reply at 16 MB."""
 SCAN_SIZE = 1000
-"""The same, where a whole collection is read in its order: there MongoDB and the embedded server both split replies."""
+"""The same when a whole collection is read in its own order, where both MongoDB and the embedded server split
+replies."""
 DUPLICATE_KEY = 11000
 NEWEST_FIRST = [("source.offset", -1)]
 
@@ -114,14 +115,14 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
     "conversations": ((("tenant_id", 1), ("user_id", 1), ("updated_at", -1)),),
 }
-"""Indexes for reading a conversation, and for finding those of a user. Uniqueness rests on `_id` alone."""
+"""Indexes for reading a conversation, and for finding those of a user. Uniqueness relies on `_id` alone."""
 
 BUDGETS = "budgets"
 EXPIRING = {BUDGETS: "expires_at"}
-"""The field that holds the moment after which the server deletes a document."""
+"""The field with the moment after which the server deletes a document."""
 
 AGES = {"messages": "sent_at", "episodes": "ended_at"}
-"""The field by which a document expires. Workers delete them, page by page: see `streams/summarizer/retention.py`."""
+"""The field by which a document expires. Workers delete them page by page: see `streams/summarizer/retention.py`."""
 
 ARCHIVERS = ("metadata", "is_continuation")
 """Fields of a message that only the archiver has."""
@@ -132,14 +133,14 @@ LIVING = {"episode_count": {"$ne": 0}}
 
 
 def connect(settings: Mongo) -> MongoDatabase:
-    """A handle of the configured database. Connects at its first use; ends with `close`. Raises: ConfigurationError.
+    """Return a handle of the configured database, which connects on first use and must be closed with `close`.
 
-    What is read decides what is announced and committed, so it must not be rolled back: reads are of the primary and of
-    what a majority has, whatever the URI says.
+    What is read decides what is announced and committed, so it must not be rolled back. Therefore reads go to the
+    primary and see what a majority has, whatever the URI says. Raises: ConfigurationError.
     """
     milliseconds = int(settings.timeout_seconds * 1000)
     selection = int(min(settings.answer_seconds or math.inf, settings.timeout_seconds) * 1000)
-    # with timeoutMS the driver looks for a server for as long as that, whatever serverSelectionTimeoutMS says
+    # with timeoutMS the driver looks for a server for that long, whatever serverSelectionTimeoutMS says
     operation: dict[str, Any] = {"socketTimeoutMS" if settings.answer_seconds else "timeoutMS": milliseconds}
     with _usable():
         client: Any = Client(
@@ -151,7 +152,7 @@ def connect(settings: Mongo) -> MongoDatabase:
             readPreference="primary",
             readConcernLevel="majority",
             w="majority",
-            journal=True,  # an offset is committed after the write: it must outlive the server's crash
+            journal=True,  # an offset is committed after the write, so the write must survive a crash of the server
             appname="afterword",
             **_tls_options(settings),
         )
@@ -160,11 +161,11 @@ def connect(settings: Mongo) -> MongoDatabase:
 
 async def close(database: MongoDatabase) -> None:
     """Close the handle's connections."""
-    database.client.close()  # to be awaited with pymongo's async client
+    database.client.close()  # must be awaited with pymongo's async client
 
 
 async def ping(database: MongoDatabase) -> None:
-    """Raises: StoreUnavailable."""
+    """Check that the database answers. Raises: StoreUnavailable."""
     with mongo_errors():
         await database.command("ping")
 
@@ -176,9 +177,9 @@ async def check(database: MongoDatabase) -> str:
 
 
 async def ensure_indexes(database: MongoDatabase, expires: Set[str] = frozenset()) -> None:
-    """Create the indexes that are missing; may be repeated. Raises: StoreUnavailable.
+    """Create the missing indexes; may be repeated.
 
-    `expires`: collections of which something expires: only these need an index by age.
+    `expires` are the collections in which documents expire, which need an index by age. Raises: StoreUnavailable.
     """
     with mongo_errors():
         for name in expires:
@@ -191,13 +192,13 @@ async def ensure_indexes(database: MongoDatabase, expires: Set[str] = frozenset(
 
 
 class MongoEpisodes:
-    """EpisodeQueries."""
+    """The EpisodeQueries of MongoDB."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._episodes = database["episodes"]
         self._rows = database["conversation_summaries"]
         self._conversations = database["conversations"]
-        # read for every episode of a summarizer, of which many are in flight
+        # a summarizer reads these for every episode, and has many episodes in flight
         self._find_episodes = _coalesced_find(self._episodes)
         self._find_conversations = _coalesced_find(self._conversations)
 
@@ -212,7 +213,7 @@ class MongoEpisodes:
 
     async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
         require(str, conversation_id=conversation_id, message_id=message_id)
-        # all fields in each part: so each has its index
+        # each part has all fields, so each can use its index
         wanted = [{"conversation_id": {"$eq": conversation_id}, field: {"$eq": message_id}} for field in HOLDING]
         found = [any_episode_from(document) async for document in _each(self._episodes.find({"$or": wanted}))]
         return sorted(found, key=lambda episode: episode.ordinal)
@@ -312,7 +313,7 @@ class MongoEpisodes:
         return [conversation_from(document) async for document in _each(cursor)]
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
-        fields = ("participants", "user_id")  # one after the other: each has its index
+        fields = ("participants", "user_id")  # one after the other, because each has its own index
         pages = [await _conversations(self._episodes, field, user_id, tenant_id, after, limit) for field in fields]
         return sorted({found for page in pages for found in page}, key=str.encode)[:limit]
 
@@ -357,19 +358,19 @@ class MongoEpisodes:
         with mongo_errors():
             found: int
             if after is None:
-                found = await self._episodes.estimated_document_count()  # of the collection, without reading it
+                found = await self._episodes.estimated_document_count()  # from its metadata, without reading documents
             else:
                 found = await self._episodes.count_documents(_following(after))
         return found
 
     async def all_episodes(self) -> AsyncIterator[EpisodeRef | DeletedEpisode]:
-        # without a filter: where few match, the server would answer only when it has looked at all of them
+        # without a filter: if few documents match, the server would answer only after looking at all of them
         async for document in _each(self._episodes.find({}, EPISODE_SCAN_FIELDS), SCAN_SIZE):
             yield deleted_from(document) if document.get("deleted") else episode_ref_from(document)
 
 
 class MongoMessages:
-    """A MessageArchive: one document for each message, whose `_id` is its `message_key`.
+    """The MessageArchive of MongoDB, with one document per message, whose `_id` is its `message_key`.
 
     `offset` is that of the last change, or missing. The metadata and `metadata_offset` are missing until the archiver
     has written them.
@@ -454,7 +455,7 @@ class MongoMessages:
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         require_texts(keys=keys)
-        beginning = {"$substrCP": ["$content", 0, characters]}  # on the server: then a reply can hold all
+        beginning = {"$substrCP": ["$content", 0, characters]}  # cut on the server, so that one reply has room for all
         fields = {**dict.fromkeys(TEXT_FIELDS, 1), "content": beginning}
         found: dict[str, MessageText] = {}
         for batch in batches(keys):
@@ -492,7 +493,7 @@ class MongoMessages:
                 await self._messages.replace_one(there, deleted_message_document(key, offset))
                 return
             if fields := edited_fields(event, offset):
-                # the same change again, too: the summarizer may have had a shortened text
+                # a repeated change also counts, because the summarizer may have had a shortened text
                 await self._messages.update_one({**there, "offset": {"$not": {"$gt": offset}}}, {"$set": fields})
             if event.metadata is not None:
                 metadata = {"metadata": safe_names(event.metadata), "metadata_offset": offset}
@@ -500,7 +501,7 @@ class MongoMessages:
                 await self._messages.update_one(older, {"$set": metadata})
 
     async def _delete_conversation(self, event: ConversationDeleted, offset: int) -> None:
-        """Page by page: what was replaced is not selected any more."""
+        """Delete page by page; replaced documents are no longer selected."""
         selected = _selected(Selection(event.conversation_id, event.tenant_id)) | {"source.offset": {"$lt": offset}}
         while True:
             with mongo_errors():
@@ -514,7 +515,7 @@ class MongoMessages:
         require(datetime, before=before)
         require(int, limit=limit)
         require_within(1, limit=limit)
-        older = {"sent_at": {"$lt": before}}  # what stays of a deleted one has no such field
+        older = {"sent_at": {"$lt": before}}  # a tombstone has no such field
         with mongo_errors():
             found = await self._messages.find(older, {"_id": 1}, sort=[("sent_at", 1)], limit=limit).to_list(None)
             if found:
@@ -523,7 +524,7 @@ class MongoMessages:
 
     async def count_all(self) -> int:
         with mongo_errors():
-            found: int = await self._messages.estimated_document_count()  # of the collection, without reading it
+            found: int = await self._messages.estimated_document_count()  # from its metadata, without reading documents
         return found
 
     async def all_messages(self) -> AsyncIterator[MessageRef]:
@@ -533,7 +534,7 @@ class MongoMessages:
     async def _put(self, messages: dict[str, ArchivedMessage]) -> None:
         """Create the missing documents in one write, then complete those that the summarizer has written.
 
-        Meanwhile they may have been changed: then only the metadata are added.
+        If such a document was changed in the meantime, only its metadata is added.
         """
         new = [
             UpdateOne({"_id": key}, {"$setOnInsert": message_document(message)}, upsert=True)
@@ -577,7 +578,7 @@ def _completion(message: ArchivedMessage, *, whole: bool) -> Mapping[str, Any]:
 
 
 class MongoBudgets:
-    """Budgets of all workers on one database: a document for each counter, which the server deletes when it expires."""
+    """The budgets of all workers on one database: one document per counter, which the server deletes on expiry."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._counters = database[BUDGETS]
@@ -588,7 +589,7 @@ class MongoBudgets:
         below = {"_id": key, "tokens": {"$lt": limit}}
         change = {"$inc": {"tokens": amount}, "$setOnInsert": {"expires_at": expires_at}}
         with mongo_errors():
-            for _ in range(2):  # a counter that another worker created meanwhile is a duplicate key too: look again
+            for _ in range(2):  # a counter that another worker just created is a duplicate key too, so look again
                 try:
                     await self._counters.update_one(below, change, upsert=True)
                 except DuplicateKeyError:
@@ -606,7 +607,7 @@ class MongoBudgets:
 
 
 class MongoKeys:
-    """ApiKeys: a document for each, whose `_id` is its digest."""
+    """The ApiKeys of MongoDB: one document per key, whose `_id` is its digest."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._keys = database["api_keys"]
@@ -635,7 +636,7 @@ def _key_from(document: Mapping[str, Any]) -> ApiKey:
 
 
 class MongoErasures:
-    """Erasures: a document for each that is under way, under the digest of its person, and one for each receipt."""
+    """The Erasures of MongoDB: one document per erasure under way, by its person's digest, and one per receipt."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._erasures = database["erasures"]
@@ -689,8 +690,8 @@ def _erasure_from(document: Mapping[str, Any]) -> Erasure:
 def mongo_errors() -> Iterator[None]:
     """Turn the driver's errors into StoreUnavailable.
 
-    All of them: what a server refuses (credentials, a full disk) is repaired outside as well, and then work goes on.
-    The driver's text is left out, for it may quote documents and addresses.
+    This covers all of them, because what a server refuses (credentials, a full disk) is repaired outside too, and then
+    work continues. The driver's text is left out, because it may quote documents and addresses.
     """
     try:
         yield
@@ -722,7 +723,7 @@ async def bulk(collection: Collection, operations: Sequence[Any]) -> Bulk:
 
 
 def duplicates(details: Mapping[str, Any]) -> list[int]:
-    """Positions of the writes that met a duplicate key. Raises: StoreUnavailable if one failed for another reason."""
+    """Return the positions of writes that met a duplicate key. Raises: StoreUnavailable for any other failure."""
     failed = [*details["writeErrors"], *details["writeConcernErrors"]]
     others = [error["code"] for error in failed if error["code"] != DUPLICATE_KEY]
     if others:
@@ -731,12 +732,12 @@ def duplicates(details: Mapping[str, Any]) -> list[int]:
 
 
 def batches(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """The items, at most BATCH_SIZE at a time."""
+    """Yield the items, at most BATCH_SIZE at a time."""
     return (items[start : start + BATCH_SIZE] for start in range(0, len(items), BATCH_SIZE))
 
 
 async def _each(cursor: Any, most: int = PAGE_SIZE) -> AsyncIterator[Mapping[str, Any]]:
-    """Documents of a cursor; a reply holds at most so many of them."""
+    """Yield a cursor's documents; a reply has at most `most` of them."""
     with mongo_errors():
         async for document in cursor.batch_size(most):
             yield document
@@ -750,10 +751,10 @@ async def _find(collection: Collection, key: str) -> Mapping[str, Any] | None:
 
 
 def _coalesced_find(collection: Collection) -> Coalesced[Mapping[str, Any]]:
-    """Find documents by their `_id`s, with one command for all who ask while another one is away."""
+    """Find documents by `_id`, with one command for all callers that ask while another one is under way."""
 
     async def find(keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        if len(keys) == 1:  # takes less than a cursor
+        if len(keys) == 1:  # cheaper than a cursor
             document = await _find(collection, keys[0])
             return {} if document is None else {keys[0]: document}
         return {document["_id"]: document async for document in _each(collection.find({"_id": {"$in": list(keys)}}))}
@@ -762,7 +763,7 @@ def _coalesced_find(collection: Collection) -> Coalesced[Mapping[str, Any]]:
 
 
 async def _unless_duplicate(write: Awaitable[Any]) -> bool:
-    """False if a document with this `_id` exists."""
+    """Run the write; return False if a document with this `_id` exists."""
     with mongo_errors():
         try:
             await write
@@ -772,7 +773,7 @@ async def _unless_duplicate(write: Awaitable[Any]) -> bool:
 
 
 async def _replaced(collection: Collection, document: Mapping[str, Any], version: Mapping[str, int] | None) -> bool:
-    """Store the document in the place of the one with this version, or of none; False if another one is stored."""
+    """Store the document in place of the one with this version, or of none; return False if that fails."""
     if version is None:
         return await _unless_duplicate(collection.insert_one(document))
     with mongo_errors():
@@ -805,7 +806,7 @@ def _selected(selection: Selection) -> dict[str, Any]:
     if selection.before is not None:
         wanted["source.offset"] = {"$lt": selection.before}
     if selection.unsummarised and selection.agent_id is None:
-        wanted["episode_id"] = None  # there is an index for it
+        wanted["episode_id"] = None  # there is an index for this
     elif selection.unsummarised:
         wanted["agent_scopes"] = {"$ne": id_prefix(selection.conversation_id, selection.agent_id).removesuffix(":")}
     return wanted
@@ -814,9 +815,9 @@ def _selected(selection: Selection) -> dict[str, Any]:
 async def _conversations(
     collection: Collection, field: str, user_id: str, tenant_id: str | None, after: str | None, limit: int
 ) -> list[str]:
-    """A page of the conversations of documents that name the user in this field, each once, by id.
+    """Return a page of the conversations of documents that name the user in this field, each once, by id.
 
-    One short query for each: a `$group` would read every document of the user for each page.
+    It runs one short query per conversation: a `$group` would read every document of the user for each page.
     """
     require(str, user_id=user_id)
     require(str | None, tenant_id=tenant_id, after=after)
@@ -837,7 +838,7 @@ async def _conversations(
 
 
 def _of_tenant(conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Any]:
-    """The filter of these conversations' documents, after a look at all arguments."""
+    """Check all arguments, and return the filter for these conversations' documents."""
     require_texts(conversation_ids=conversation_ids)
     require(str, user_id=user_id)
     require(str | None, tenant_id=tenant_id)
@@ -845,9 +846,12 @@ def _of_tenant(conversation_ids: Sequence[str], user_id: str, tenant_id: str | N
 
 
 def _tls_options(settings: Mongo) -> dict[str, Any]:
-    """The options that are set; the URI may set the same. Raises: ConfigurationError when a file cannot be used."""
+    """Return the TLS options that are set; the URI may set them too.
+
+    Raises: ConfigurationError if a file cannot be used.
+    """
     options: dict[str, Any] = {}
-    # read here first: the driver's error for an unusable file does not say what is wrong with it
+    # read here first, because the driver's error for an unusable file does not say what is wrong with it
     context = trusting(settings.tls_ca_file, variable(("mongo", "tls_ca_file")))
     if settings.tls_ca_file:
         options |= {"tls": True, "tlsCAFile": str(settings.tls_ca_file)}
@@ -862,10 +866,10 @@ def _tls_options(settings: Mongo) -> dict[str, Any]:
 
 @contextmanager
 def _usable() -> Iterator[None]:
-    """Turn the driver's errors about a connection string into ConfigurationError, without their text: it may quote it.
+    """Turn the driver's errors about a connection string into ConfigurationError.
 
-    Its warnings too: it ignores an option that it does not understand, and would connect without TLS where somebody
-    wrote `tls=yes`.
+    Their text is left out, because it may quote the string. Warnings are turned too: the driver ignores an option that
+    it does not understand, and would connect without TLS where somebody wrote `tls=yes`.
     """
     try:
         with warnings.catch_warnings():

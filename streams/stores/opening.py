@@ -1,4 +1,4 @@
-"""Opening the stores: MongoDB and Qdrant, or one SQLite file."""
+"""Opens the stores: MongoDB and Qdrant, or one SQLite file."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -13,9 +13,9 @@ from afterword.streams.stores.messages import MessageArchive
 
 
 class Stores(ABC):
-    """The stores of one process, each opened when it is first asked for. Getting one raises ConfigurationError.
+    """The stores of one process, each opened when it is first requested, which may raise ConfigurationError.
 
-    Opening connects to nothing: that is for the first call.
+    Opening does not connect; the first call does.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Stores(ABC):
     @property
     @abstractmethod
     def checks(self) -> dict[str, Callable[[], Awaitable[str]]]:
-        """Checks of the backends by name; each returns what it found. Raise: ConfigurationError, StoreUnavailable."""
+        """Checks of the backends by name; each returns what it found. Raises: ConfigurationError, StoreUnavailable."""
 
     @abstractmethod
     async def prepare_database(self) -> None:
@@ -56,14 +56,14 @@ class Stores(ABC):
 
     @abstractmethod
     async def ping_database(self) -> None:
-        """Raises: StoreUnavailable."""
+        """Check that the database answers. Raises: StoreUnavailable."""
 
     @abstractmethod
     async def reach(self) -> None:
         """Wait until everything answers. Raises: ConfigurationError, StoreUnavailable."""
 
     async def close(self) -> None:
-        """Close what was opened, the last first."""
+        """Close what was opened, the last one first."""
         await self._closing.aclose()
 
     async def __aenter__(self) -> Self:
@@ -74,7 +74,7 @@ class Stores(ABC):
 
 
 def open_stores(settings: Settings) -> Stores:
-    """The configured stores, to be used with `async with`. The clients of the others are not imported."""
+    """Return the configured stores, for use with `async with`. Clients of other backends are not imported."""
     if settings.sqlite.path is not None:
         from afterword.streams.stores.sqlite_stores import FileStores
 

@@ -1,6 +1,6 @@
 """The search index on a Qdrant server.
 
-A point holds a sparse vector of the words of messages and summary and, with an embedder, a vector of each message.
+A point has a sparse vector of the words of messages and summary and, with an embedder, a vector of each message.
 """
 
 import asyncio
@@ -47,26 +47,26 @@ TOO_MANY_REQUESTS = 429
 SERVER_ERRORS = 500
 
 OLDEST_VERSION = (1, 17)
-"""The oldest that is tried. `update_filter`, the fence of revisions, came with 1.16."""
+"""The oldest version that is tested. `update_filter`, which fences revisions, came with 1.16."""
 
 WORDS, VECTORS = "words", "messages"
-"""Names of a point's vectors, and of what the ranking reads of it in the payload."""
+"""Names of a point's vectors, and of the payload fields that the ranking reads."""
 
 PAGE_SIZE = 1000
 FILTERED_FIELDS = ("tenant_id", "user_id", "agent_id", "conversation_id")
-"""Those with an index of the payload."""
+"""Payload fields that have an index."""
 
 Call = Callable[[Any], Any]
 """Calls one method of the client."""
 K1 = 1.2
 B = 0.75
-"""Robertson and Zaragoza's defaults, and Lucene's."""
+"""The defaults of Robertson and Zaragoza, and of Lucene."""
 AVERAGE_LENGTH = 130
-"""Terms of messages and summary. Fixed, so that a vector never depends on others."""
+"""Average number of terms in messages and summary. It is fixed, so that a vector never depends on others."""
 
 
 class HttpConnection:
-    """A Qdrant server, whose version is looked at before its first use and again after it was away."""
+    """A Qdrant server, whose version is checked before its first use and again after it was unreachable."""
 
     def __init__(self, client: AsyncQdrantClient, name: str = STORE, answer_seconds: float | None = None) -> None:
         self._client = client
@@ -85,7 +85,7 @@ class HttpConnection:
                 return await call(self._client)
         except StoreUnavailable as error:
             if _is_lost(error):
-                self._supported = False  # who comes back may be another
+                self._supported = False  # a different server may come back
             raise
 
     async def close(self) -> None:
@@ -93,7 +93,7 @@ class HttpConnection:
 
 
 def connect_qdrant(settings: Qdrant) -> HttpConnection:
-    """A connection, opened at its first use. Raises: ConfigurationError."""
+    """Return a connection, which opens on first use. Raises: ConfigurationError."""
     client = AsyncQdrantClient(
         url=rest_address(settings),
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
@@ -108,16 +108,16 @@ REFUSALS = {
     400: "did not understand the request",
     401: f"rejected the API key (401): check {variable(('qdrant', 'api_key'))}",
     403: "does not permit this with the API key",
-    404: "has no such collection, or is no Qdrant server",
+    404: "has no such collection, or is not a Qdrant server",
     409: "already has what was to be created",
-    429: "is asked too often",
+    429: "gets too many requests",
 }
-"""Meaning of a server's status; any other one failed or refused."""
+"""Meanings of a server's status; with any other, the server failed or refused."""
 
 
 @contextmanager
 def qdrant_errors(name: str = STORE) -> Iterator[None]:
-    """Turn the client's errors into StoreUnavailable, without their text: it may quote content."""
+    """Turn the client's errors into StoreUnavailable, without their text, which may quote content."""
     try:
         yield
     except (UnexpectedResponse, ResourceExhaustedResponse) as error:
@@ -146,15 +146,15 @@ def _refusal(status: int) -> str:
 
 
 def _is_lost(error: StoreUnavailable) -> bool:
-    """Tell whether another server may answer next: not after one that refused, or took too long."""
+    """Return whether a different server may answer next, which is not so after one that refused or took too long."""
     slow = httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout
     return not isinstance(error, StoreRefuses) and not any(isinstance(cause, slow) for cause in causes(error))
 
 
 class QdrantIndex:
-    """An EpisodeIndex; the first write creates its collection.
+    """An EpisodeIndex, whose collection is created by the first write.
 
-    The collection's name holds the embedder's model: vectors of two models cannot be compared, so another model
+    The collection's name contains the embedder's model. Vectors of two models cannot be compared, so another model
     means another collection, which `afterword index rebuild` fills.
     """
 
@@ -171,19 +171,19 @@ class QdrantIndex:
         # stemming a long episode takes a while
         point = await asyncio.to_thread(_point, summary, texts, vectors)
         if not vectors and self._model is not None and not await self._exists():
-            return  # the collection comes with the dimension of the first vector
+            return  # the first vector determines the dimension with which the collection is created
         await self._ensure_collection(len(next(iter(vectors.values()))) if vectors else None)
         await self._upsert(point, summary.revision)
 
     async def remove(self, episode_id: str, revision: int) -> None:
         if self._model is None:
             await self._ensure_collection(None)
-        elif not await self._exists():  # it comes with the dimension of the first vector
+        elif not await self._exists():  # see `put`
             return
         payload = {"episode_id": episode_id, "revision": revision, DELETED: True}
         point = models.PointStruct(
             id=point_id(episode_id), vector={}, payload=payload
-        )  # without an owner nobody finds it
+        )  # no search finds a point without an owner
         await self._upsert(point, revision)
 
     async def _upsert(self, point: models.PointStruct, revision: int) -> None:
@@ -250,7 +250,7 @@ class QdrantIndex:
             raise ConfigurationError(setting="AFTERWORD_EMBEDDER__MODEL", problem=problem)
 
     async def _created(self, dimension: int | None) -> bool:
-        """Create the collection; False if another process was faster."""
+        """Create the collection; return False if another process was faster."""
         best = models.MultiVectorConfig(comparator=models.MultiVectorComparator.MAX_SIM)
         dense = models.VectorParams(size=dimension or 0, distance=models.Distance.COSINE, multivector_config=best)
         sparse = models.SparseVectorParams(modifier=models.Modifier.IDF)
@@ -277,14 +277,14 @@ class QdrantIndex:
 
 
 def open_index(settings: Qdrant, embedder: EmbedderSettings) -> QdrantIndex:
-    """The configured index, in the collection of the configured embedder. Connects at its first use."""
+    """Return the configured index, in the configured embedder's collection; it connects on first use."""
     return QdrantIndex(connect_qdrant(settings), settings.collection, embedder.vectors_model)
 
 
 async def check(settings: Qdrant) -> str:
     """Describe the server with its version.
 
-    Raises: ConfigurationError for a server that is too old, StoreUnavailable.
+    Raises: ConfigurationError if the server is too old; StoreUnavailable.
     """
     connection = connect_qdrant(settings)
     try:
@@ -310,12 +310,12 @@ def _point(
 
 
 def _up_to(revision: int) -> models.Filter:
-    """The stored points that an update may overwrite (Qdrant 1.16); a new point is always inserted."""
+    """Return the filter of stored points that an update may overwrite (Qdrant 1.16); a new point is always inserted."""
     return models.Filter(must=[models.FieldCondition(key="revision", range=models.Range(lte=revision))])
 
 
 def _requests(query: Query, dense: Dense | None) -> list[models.QueryRequest]:
-    """One request for the best episodes by words, and one by vectors."""
+    """Return one request for the best episodes by words, and one by vectors."""
     sparse = query_vector(query.text)
     words = models.SparseVector(indices=list(sparse.indices), values=list(sparse.values))
     asked: dict[str, Any] = ({WORDS: words} if sparse.indices else {}) | ({VECTORS: [list(dense)]} if dense else {})
@@ -362,11 +362,11 @@ class SparseVector:
 
 
 def document_vector(packed: bytes) -> SparseVector:
-    """Make the sparse vector of an episode from what `pack_words` makes of its texts. Empty for one without words.
+    """Make an episode's sparse vector from what `pack_words` returned; empty if there are no words.
 
-    It holds weighted term frequencies, and Qdrant multiplies by IDF at query time. Score of a document d for a query q,
-    the sum over q's terms t of IDF(t) · tf·(k1+1) / (tf + k1·(1 − b + b·len/avg_len)): Robertson & Zaragoza, "The
-    Probabilistic Relevance Framework: BM25 and Beyond" (2009).
+    It has weighted term frequencies, and Qdrant multiplies them by IDF at query time. The score of a document d for a
+    query q is the sum over q's terms t of IDF(t) · tf·(k1+1) / (tf + k1·(1 − b + b·len/avg_len)): Robertson & Zaragoza,
+    "The Probabilistic Relevance Framework: BM25 and Beyond" (2009).
     """
     words = packed_words(packed)
     terms, counts = np.unique(words[words != END], return_counts=True)
@@ -375,6 +375,6 @@ def document_vector(packed: bytes) -> SparseVector:
 
 
 def query_vector(text: str) -> SparseVector:
-    """The vector of a query: every form of its words once. Those that its language lacks match no document."""
+    """Return the vector of a query: every form of its words, once. Forms that its language lacks match no document."""
     terms = sorted({number for word in query_words(text) for number in hashed(word.forms)})
     return SparseVector(tuple(terms), (1.0,) * len(terms))

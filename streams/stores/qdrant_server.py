@@ -1,6 +1,6 @@
-"""The Qdrant server as such: its address, why it does not answer, and whether it does.
+"""The Qdrant server itself: its address, whether it answers, and why it does not.
 
-Apart from the index, whose client takes a second to import: who is away is known before.
+This is separate from the index, whose client takes a second to import, so that an unreachable server is known before.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ STORE = "qdrant"
 DEFAULT_URL = "http://127.0.0.1:6333"
 """Default address of a Qdrant server."""
 DEFAULT_PORT = 6333
-"""Port of an address without one, as the client takes it."""
+"""Port of an address without one, as in the client."""
 
 BROKEN: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ((ssl.SSLCertVerificationError,), "its certificate is not trusted"),
@@ -28,23 +28,23 @@ BROKEN: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ((ConnectionRefusedError,), "it refused the connection"),
     ((TimeoutError, httpx.TimeoutException), "it did not answer in time"),
     ((ConnectionResetError, BrokenPipeError, httpx.RemoteProtocolError), "it closed the connection"),
-    ((ValueError,), "what answers is no Qdrant server"),
+    ((ValueError,), "what answers is not a Qdrant server"),
 )
-"""Meaning of an error below the client's; the first match applies."""
+"""Meanings of an error below the client's; the first match applies."""
 
 
 def server_name(settings: Qdrant) -> str:
-    """The server in errors, without a password."""
+    """Return the server's name for errors, without a password."""
     return f"{STORE} at {without_credentials(settings.url or DEFAULT_URL)}"
 
 
 def verification(settings: Qdrant) -> ssl.SSLContext | bool:
-    """Ways to verify the server's certificate. Raises: ConfigurationError."""
+    """Return how to verify the server's certificate. Raises: ConfigurationError."""
     return trusting(settings.ca_file, variable(("qdrant", "ca_file"))) if settings.ca_file else True
 
 
 def rest_address(settings: Qdrant) -> str:
-    """The URL that the client asks: with a scheme and a port, without a user. Raises: ConfigurationError."""
+    """Return the URL that the client uses, with a scheme and a port but without a user. Raises: ConfigurationError."""
     url = settings.url or DEFAULT_URL
     try:
         parts = urlsplit(url if "://" in url else f"{'https' if settings.api_key else 'http'}://{url}")
@@ -52,7 +52,7 @@ def rest_address(settings: Qdrant) -> str:
     except ValueError:
         host = ""
     if not host or parts.scheme not in ("http", "https"):
-        raise ConfigurationError(setting=variable(("qdrant", "url")), problem="is no http address")
+        raise ConfigurationError(setting=variable(("qdrant", "url")), problem="is not an http address")
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}{parts.path}"
 
 
@@ -62,7 +62,7 @@ async def ping_server(settings: Qdrant) -> None:
         async with (
             asyncio.timeout(settings.answer_seconds),
             httpx.AsyncClient(verify=verification(settings), timeout=settings.timeout_seconds) as client,
-            client.stream("GET", rest_address(settings)),  # its body is not read: it may be anybody's
+            client.stream("GET", rest_address(settings)),  # its body is not read, because any server may have sent it
         ):
             return
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -70,13 +70,13 @@ async def ping_server(settings: Qdrant) -> None:
 
 
 def problem_of(error: Exception) -> str:
-    """Describe the outermost cause that is known; the class of what was met otherwise."""
+    """Describe the outermost known cause, or else return the error's class name."""
     known = (said for cause in causes(error) for kinds, said in BROKEN if isinstance(cause, kinds))
     return next(known, type(error).__name__)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it came from. Of several at once, one for each address of a host, the first."""
+    """Yield the error and its causes. Of a group's errors, one per address of a host, only the first counts."""
     while error is not None:
         yield error
         error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__

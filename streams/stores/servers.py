@@ -15,7 +15,7 @@ from afterword.streams.tasks import gather_or_cancel
 
 
 class ServerStores(Stores):
-    """Stores on servers. Qdrant's client is imported with the index, for it takes a second."""
+    """Stores on servers. Qdrant's client is imported with the index, because that takes a second."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class ServerStores(Stores):
         await mongo.ping(self._database)
 
     async def reach(self) -> None:
-        """Wait for both servers at the same time, before the index's client is imported."""
+        """Wait for both servers at the same time, before importing the index's client."""
         await gather_or_cancel(self.ping_database(), self._ping_index())
 
     @cached_property

@@ -1,7 +1,7 @@
-"""One SQLite file that holds everything on one machine: its tables, and transactions on it.
+"""One SQLite file that stores everything on one machine: its tables, and transactions on it.
 
-Several processes read and write it at once. SQLite is apsw's, which is newer than Python's own: FTS5 overwrites what is
-deleted from 3.42 on only.
+Several processes read and write it at once. SQLite comes from apsw, whose version is newer than Python's own: FTS5
+overwrites deleted text only from 3.42 on.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from afterword.streams.private import OWNER_FILE, private_directory
 
 STORE = "sqlite"
 CACHE_KIB = 16 * 1024
-"""Most memory for pages of the file, in each process."""
+"""Most memory for the file's pages, in each process."""
 PRAGMAS = (
-    "synchronous = FULL",  # an offset is committed after the write: it must outlive a loss of power
+    "synchronous = FULL",  # an offset is committed after the write, so the write must survive a loss of power
     "secure_delete = ON",
     "temp_store = MEMORY",
     f"cache_size = -{CACHE_KIB}",
@@ -78,17 +78,18 @@ CREATE TABLE vectors (id INTEGER PRIMARY KEY, size INTEGER NOT NULL, packed BLOB
 CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'ascii');
 INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
 """
-"""`points`: the indexed episodes, with times in microseconds. Their `payload` is null in the row that keeps a removed
-episode out, `model` is the one that made the vectors, and `packed` has the words for the ranking. `words`: those for
-the search, see `sqlite_index.py`. `vectors`: those of the messages, and their dimension."""
+"""`points` has the indexed episodes, with times in microseconds. The row that keeps a removed episode out has a null
+`payload`. `model` made the vectors, and `packed` has the words for the ranking. `words` has those for the search, see
+`sqlite_index.py`. `vectors` has those of the messages, with their dimension."""
 
 T = TypeVar("T")
 
 
 class SqliteFile:
-    """A file, which is made when it is first used, or a database in memory.
+    """A file, which is created on first use, or a database in memory.
 
-    Calls run one after the other: those of a file in a thread of its own, because the disk blocks; in memory at once.
+    Calls run one after the other: those of a file in their own thread, because the disk blocks; those in memory
+    directly.
     """
 
     def __init__(self, path: Path | None, timeout_seconds: float = 10.0) -> None:
@@ -102,25 +103,25 @@ class SqliteFile:
         return await self._run(lambda connection: _transact(connection, "BEGIN", call))
 
     async def select(self, select: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows that a query finds. Raises: StoreUnavailable."""
+        """Return all rows that a query finds. Raises: StoreUnavailable."""
         return await self.read(lambda connection: rows(connection, select, values))
 
     async def write(self, call: Callable[[apsw.Connection], T]) -> T:
-        """Call in a transaction that no other writer shares; it is on disk afterwards. Raises: StoreUnavailable."""
+        """Call in a transaction that no other writer shares; afterwards it is on disk. Raises: StoreUnavailable."""
         return await self._run(lambda connection: _transact(connection, "BEGIN IMMEDIATE", call))
 
     async def apart(self, call: Callable[[], T]) -> T:
-        """Compute something where it does not hold up the loop, outside of any transaction."""
+        """Compute something in the file's thread, so that it does not block the loop, outside any transaction."""
         return await self._run(lambda _: call())
 
     async def ping(self) -> None:
-        """Raises: StoreUnavailable."""
+        """Check that the file can be read. Raises: StoreUnavailable."""
         await self.read(lambda connection: rows(connection, "SELECT count(*) FROM sqlite_schema"))
 
     async def empty_log(self) -> None:
-        """Overwrite what earlier writes have replaced or deleted, of which the log keeps a copy.
+        """Overwrite what earlier writes replaced or deleted, because the write-ahead log keeps a copy of it.
 
-        Raises: StoreUnavailable when a reader does not end in time: then the write has to be repeated.
+        Raises: StoreUnavailable if a reader does not end in time; then the write must be repeated.
         """
         if self.path is not None:
             await self._run(_empty_log)
@@ -147,7 +148,7 @@ class SqliteFile:
 def rows(
     connection: apsw.Connection, select: str, values: Sequence[Any] | Mapping[str, Any] = ()
 ) -> list[tuple[Any, ...]]:
-    """All rows that a statement returns."""
+    """Return all rows that a statement returns."""
     return connection.execute(select, values).fetchall()
 
 
@@ -195,7 +196,7 @@ def _transact(connection: apsw.Connection, begin: str, call: Callable[[apsw.Conn
         found = call(connection)
         connection.execute("COMMIT")
     finally:
-        if connection.in_transaction:  # it has failed, and SQLite has not ended it, as it does on a full disk
+        if connection.in_transaction:  # it failed and SQLite has not rolled it back, as it does when the disk is full
             connection.execute("ROLLBACK")
     return found
 

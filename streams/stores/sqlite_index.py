@@ -1,7 +1,7 @@
-"""The search index in the SQLite file: FTS5 finds words by `bm25()`, and NumPy finds vectors by their cosines.
+"""The search index in the SQLite file: FTS5 finds words with `bm25()`, and NumPy finds vectors by cosine.
 
-FTS5 gets words as numbers, each behind a digest of the episode's owner. So a search reads only what its owner has, and
-a word is as rare as it is among the owner's episodes.
+FTS5 gets words as numbers, each prefixed with a digest of the episode's owner. So a search reads only its owner's
+words, and a word is as rare as it is among the owner's episodes.
 """
 
 import hashlib
@@ -33,11 +33,11 @@ from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 from afterword.streams.text.search_words import hashed, query_words
 
 SCANNED = 1000
-"""Episodes whose vectors are compared with a query's, the newest ones; words find older ones, too."""
+"""Most episodes whose vectors are compared with a query's; they are the newest ones, but words find older ones too."""
 OWNER_BYTES = 6
-"""Length of an owner's digest; should two owners have the same one, a search still compares the owners themselves."""
+"""Length of an owner's digest; if two owners have the same one, a search still compares the owners themselves."""
 OWNER = 2
-"""Conditions that every query has: user and tenant."""
+"""Number of conditions that every query has: user and tenant."""
 
 
 class Point(NamedTuple):
@@ -47,7 +47,7 @@ class Point(NamedTuple):
     words: str
     vectors: bytes
     size: int
-    """Coordinates of a vector."""
+    """Dimension of the vectors."""
 
 
 class Allowed(NamedTuple):
@@ -56,11 +56,11 @@ class Allowed(NamedTuple):
     condition: str
     values: Mapping[str, Any]
     is_every: bool
-    """All of the owner's episodes are allowed."""
+    """True if all of the owner's episodes are allowed."""
 
 
 class SqliteIndex:
-    """An EpisodeIndex. `model` is the embedder's, which made all vectors that are put and searched for."""
+    """An EpisodeIndex. `model` is the embedder's, which made all vectors that are stored and searched for."""
 
     def __init__(self, file: SqliteFile, model: str | None = None) -> None:
         self._file = file
@@ -69,7 +69,7 @@ class SqliteIndex:
     async def put(
         self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
     ) -> None:
-        # stemming a long episode takes a while, and other processes write meanwhile
+        # stemming a long episode takes a while, in which other processes may write
         point = await self._file.apart(lambda: _point(summary, texts, vectors or {}, self._model))
         if await self._file.write(lambda connection: _put(connection, point)):
             await self._file.empty_log()
@@ -112,7 +112,7 @@ def _point(summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[s
 
 
 def _put(connection: apsw.Connection, point: Point) -> bool:
-    """Write an episode, unless a later revision is there; return whether it replaced one."""
+    """Write an episode unless a later revision is stored; return whether it replaced one."""
     kept = _kept(connection, point.row["episode_id"])
     if kept and (kept.revision, kept.is_removed) > (point.row["revision"], False):
         return False
@@ -138,7 +138,7 @@ def _remove(connection: apsw.Connection, episode_id: str, revision: int) -> None
 
 
 class Kept(NamedTuple):
-    """What is indexed of an episode."""
+    """What the index has of an episode."""
 
     id: int
     revision: int
@@ -160,7 +160,7 @@ def _search(connection: apsw.Connection, query: Query, dense: Dense | None, mode
     found = dict.fromkeys(_by_words(connection, query, allowed))
     if dense:
         found |= dict.fromkeys(_by_vector(connection, model, dense, allowed)[: max(DEPTH, query.k)])
-    # the owner once more: whatever was found, no other user's episode gets out
+    # the owner is compared again: whatever was found, no other user's episode is returned
     select = f"""SELECT points.id, payload, points.packed, coalesce(vectors.packed, x'')
         FROM points LEFT JOIN vectors USING (id)
         WHERE points.id IN (SELECT value FROM json_each(:ids)) AND {allowed.condition}"""  # noqa: S608 – of ours
@@ -171,7 +171,7 @@ def _search(connection: apsw.Connection, query: Query, dense: Dense | None, mode
 
 
 def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> list[int]:
-    """Find the best episodes that have a word of the query; of equal ones, the one that was put first leads."""
+    """Find the best episodes that have a word of the query; equally good ones come in the order of their writing."""
     asked = hashed(form for word in query_words(query.text) for form in word.forms)
     if not asked:
         return []
@@ -183,7 +183,7 @@ def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> li
 
 
 def _by_vector(connection: apsw.Connection, model: str | None, dense: Dense, allowed: Allowed) -> list[int]:
-    """Order the newest episodes that are allowed by the best cosine of a message."""
+    """Order the newest allowed episodes by the best cosine of a message."""
     select = f"""SELECT id, size, vectors.packed FROM points JOIN vectors USING (id)
         WHERE {allowed.condition} AND model IS :model ORDER BY started_at DESC LIMIT :most"""  # noqa: S608 – of ours
     found = rows(connection, select, {**allowed.values, "model": model, "most": SCANNED})
@@ -210,7 +210,6 @@ def _allowed(query: Query) -> Allowed:
 
 
 def _require_size(kept: int, size: int) -> None:
-    """Raises: ConfigurationError."""
     if kept != size:
         problem = f"the index has vectors of dimension {kept}, the embedder's have {size}"
         raise ConfigurationError(setting="AFTERWORD_EMBEDDER__MODEL", problem=problem)
@@ -221,7 +220,7 @@ def _tokens(numbers: Iterable[int], owner: str) -> list[str]:
 
 
 def _digest(user_id: str, tenant_id: str | None) -> str:
-    """The digest of an owner; no tenant is another than one with an empty name."""
+    """Return an owner's digest, in which no tenant differs from one with an empty name."""
     return hashlib.blake2b(orjson.dumps([tenant_id, user_id]), digest_size=OWNER_BYTES).hexdigest()
 
 

@@ -1,6 +1,6 @@
 """Episodes, messages, budgets, erasures and keys in the SQLite file.
 
-A record is a row: its JSON, and beside it the columns that it is found by. A moment is a number of milliseconds.
+A record is a row: its JSON, and the columns by which it is found. Times are in milliseconds.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,9 +64,9 @@ from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 from afterword.streams.text.tokens import count_tokens
 
 PAGE_SIZE = 40
-"""Messages that are read together, of up to 1 MB each."""
+"""Number of messages, of up to 1 MB each, that are read together."""
 SCAN_SIZE = 500
-"""Rows that are read together where a whole table is read: meanwhile others may write."""
+"""Number of rows that are read together when a whole table is read; in between, others may write."""
 
 STORED: TypeAdapter[StoredEpisode] = TypeAdapter(StoredEpisode)
 DELETED: TypeAdapter[DeletedEpisode] = TypeAdapter(DeletedEpisode)
@@ -79,11 +79,11 @@ ERASURE: TypeAdapter[Erasure] = TypeAdapter(Erasure)
 ARCHIVERS = ("metadata", "is_continuation")
 """Fields of a message that the summarizer does not have."""
 LISTED = "(SELECT value FROM json_each(?))"
-"""The values of a JSON array."""
+"""Selects the values of a JSON array."""
 
 
 class SqliteEpisodes:
-    """EpisodeQueries."""
+    """The EpisodeQueries of SQLite."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -271,7 +271,7 @@ class SqliteEpisodes:
         ]
 
     async def _written(self, write: Callable[[apsw.Connection], bool], *, erases: bool) -> bool:
-        """Write; `erases`: what was there before is overwritten, because something may have been deleted from it."""
+        """Write. With `erases`, the previous content is overwritten, as something may have been deleted from it."""
         if not await self._file.write(write):
             return False
         if erases:
@@ -280,7 +280,7 @@ class SqliteEpisodes:
 
 
 def _episode_row(episode: Episode) -> dict[str, Any]:
-    """The row of an episode, or of what stays of a deleted one, which has no counts."""
+    """Return the row of an episode, or of a deleted one, which has no counts."""
     event = episode.event
     ended_at = episode.ended_at if isinstance(episode, DeletedEpisode) else episode.summary.ended_at
     due_at = None if isinstance(episode, DeletedEpisode) else episode.due_at
@@ -312,7 +312,7 @@ def _users(episode: Episode) -> Iterable[str]:
 
 
 def _fact_rows(episode: Episode) -> Iterator[dict[str, Any]]:
-    """The facts of each user, by which a profile finds them."""
+    """Yield a row with the facts about each user, by which a profile finds them."""
     if isinstance(episode, DeletedEpisode):
         return
     names = {"episode_id", "tenant_id", "conversation_id", "ordinal"}
@@ -342,7 +342,7 @@ def _stored(episodes: Iterable[Episode]) -> list[StoredEpisode]:
 
 
 class SqliteMessages:
-    """A MessageArchive: one row for each message, under its `message_key`.
+    """The MessageArchive of SQLite, with one row per message, under its `message_key`.
 
     `changed` is the offset of the last change. `is_whole` is false until the archiver has written the metadata.
     """
@@ -488,7 +488,7 @@ def _message_row(archived: ArchivedMessage) -> dict[str, Any]:
 
 
 class Known(NamedTuple):
-    """What is there of a message."""
+    """What is stored of a message."""
 
     state: ArchivedMessage | DeletedMessage
     is_whole: bool
@@ -502,7 +502,7 @@ def _known(connection: apsw.Connection, key: str) -> Known | None:
 
 
 def _archive(connection: apsw.Connection, archived: ArchivedMessage) -> None:
-    """Write a message of the archiver; of one that the summarizer has written, and that was changed, the metadata."""
+    """Write the archiver's message; if the summarizer wrote it and it was changed since, write only the metadata."""
     key, known = _key(archived), _known(connection, _key(archived))
     if known is None:
         insert(connection, "messages", {"key": key, "is_whole": True, **_message_row(archived)})
@@ -513,7 +513,7 @@ def _archive(connection: apsw.Connection, archived: ArchivedMessage) -> None:
 
 
 def _assign(connection: apsw.Connection, archived: ArchivedMessage, episode_id: str, scope: str | None) -> bool:
-    """Set the episode on a message, and write it unless it is there as new; return whether it replaced an older one."""
+    """Set the episode on a message, and write it if it is missing or older; return whether it replaced an older one."""
     key, known = _key(archived), _known(connection, _key(archived))
     if known is None:
         insert(connection, "messages", {"key": key, "is_whole": False, **_message_row(archived)})
@@ -547,7 +547,7 @@ def _change(connection: apsw.Connection, change: ArchiveChange) -> bool:
 
 
 def _delete(connection: apsw.Connection, key: str, offset: int) -> None:
-    """Leave what keeps a message deleted."""
+    """Replace a message with its tombstone."""
     _forget(connection, key)
     insert(connection, "messages", {"key": key, "deleted": True, "changed": offset})
 
@@ -560,9 +560,9 @@ def _forget(connection: apsw.Connection, key: str) -> None:
 def _edit(
     connection: apsw.Connection, key: str, edit: MessageEdited, offset: int, known: ArchivedMessage, metadata: int
 ) -> None:
-    """Set the fields of an edit, and the metadata, each unless a later edit has set them."""
+    """Set an edit's fields and its metadata, each unless a later edit has set them."""
     fields, edited = {name: value for name, value in edit.changes.items() if name != "metadata"}, known
-    if fields and known.changed <= offset:  # the same edit again, too: the summarizer may have had a shortened text
+    if fields and known.changed <= offset:  # also a repeated edit: the summarizer may have had a shortened text
         edited = replace(known, message=known.message.model_copy(update=fields), changed=offset)
     if edit.metadata is not None and metadata <= offset:
         edited = replace(edited, message=edited.message.model_copy(update={"metadata": edit.metadata}))
@@ -571,7 +571,7 @@ def _edit(
 
 
 def _with(archived: ArchivedMessage, names: Iterable[str], other: MessageCreated) -> ArchivedMessage:
-    """The message with these fields of another version of it."""
+    """Return the message with these fields from another version of it."""
     fields = {name: getattr(other, name) for name in names}
     return replace(archived, message=archived.message.model_copy(update=fields))
 
@@ -587,7 +587,7 @@ def _key(archived: ArchivedMessage) -> str:
 
 
 def _selected(selection: Selection) -> tuple[str, list[Any]]:
-    """The condition of a selection, and its values."""
+    """Return a selection's condition and its values."""
     agent_id, wanted = selection.agent_id, ["conversation_id = ?", "tenant_id IS ?"]
     values: list[Any] = [selection.conversation_id, selection.tenant_id]
     if agent_id is not None:
@@ -608,7 +608,7 @@ def _selected(selection: Selection) -> tuple[str, list[Any]]:
 
 
 class SqliteBudgets:
-    """Budgets of all workers on one file."""
+    """The budgets of all workers on one file."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -639,7 +639,7 @@ class SqliteBudgets:
 
 
 class SqliteKeys:
-    """ApiKeys."""
+    """The ApiKeys of SQLite."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -665,7 +665,7 @@ class SqliteKeys:
 
 
 class SqliteErasures:
-    """Erasures: a row for each that is under way, under the digest of its person, or whose receipt is kept."""
+    """The Erasures of SQLite: one row per erasure under way, with its person's digest, and per receipt."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
@@ -704,7 +704,7 @@ class SqliteErasures:
         await self._file.empty_log()
 
     async def _revise(self, erasure: Erasure, revised: Callable[[Erasure], Erasure]) -> None:
-        """Change the erasure, unless it is done."""
+        """Change the erasure unless it is done."""
         own = "key = ? AND id = ?", (erasure.key, erasure.erasure_id)
 
         def write(connection: apsw.Connection) -> None:
@@ -722,7 +722,7 @@ def _replaced(
     row: Mapping[str, Any],
     version: Mapping[str, int] | None,
 ) -> bool:
-    """Store the row in the place of the one with this version, or of none; False if another one is stored."""
+    """Store the row in place of the one with this version, or of none; return False if that fails."""
     own = " AND ".join(f"{name} = :was_{name}" for name in (*key, *(version or ())))
     was = {f"was_{name}": value for name, value in {**key, **(version or {})}.items()}
     if version is None:
@@ -737,7 +737,7 @@ def _replaced(
 async def _conversations(
     file: SqliteFile, table: str, user_id: str, tenant_id: str | None, after: str | None, limit: int
 ) -> list[str]:
-    """A page of the conversations of rows that name the user, each once."""
+    """Return a page of the conversations of rows that name the user, each once."""
     _require_owner(user_id, tenant_id)
     require(str | None, after=after)
     _require_limit(limit)
@@ -769,7 +769,7 @@ def _moment(milliseconds: int) -> datetime:
 
 
 class FileStores(Stores):
-    """Stores that share a file, which is made at the first call."""
+    """Stores that share a file, which is created by the first call."""
 
     def __init__(self, settings: Settings, path: Path) -> None:
         super().__init__()
@@ -799,7 +799,7 @@ class FileStores(Stores):
 
     @cached_property
     def index(self) -> EpisodeIndex:
-        from afterword.streams.stores.sqlite_index import SqliteIndex  # only who searches needs NumPy
+        from afterword.streams.stores.sqlite_index import SqliteIndex  # only searches need NumPy
 
         return SqliteIndex(self._file, self._settings.embedder.vectors_model)
 

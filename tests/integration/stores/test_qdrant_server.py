@@ -86,10 +86,10 @@ async def problem(url: str, **options: Any) -> str:
     [
         (401, "rejected the API key (401): check AFTERWORD_QDRANT__API_KEY"),
         (403, "does not permit this with the API key (403)"),
-        (404, "has no such collection, or is no Qdrant server (404)"),
+        (404, "has no such collection, or is not a Qdrant server (404)"),
         (409, "already has what was to be created (409)"),
         (418, "refused the request (418)"),
-        (429, "is asked too often (429)"),
+        (429, "gets too many requests (429)"),
         (503, "failed (503)"),
     ],
 )
@@ -126,7 +126,7 @@ async def test_a_server_that_hangs_breaks_off_or_is_another_is_said_to_be_so() -
     async with serving(answer, "GET", "/{any:.*}") as url:
         assert "it did not answer in time" in await problem(f"{url}/hangs")
         assert "it closed the connection" in await problem(f"{url}/breaks")
-        assert "what answers is no Qdrant server" in await problem(url)
+        assert "what answers is not a Qdrant server" in await problem(url)
         assert "no TLS connection could be made" in await problem(url.replace("http:", "https:"))
 
 

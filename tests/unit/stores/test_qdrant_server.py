@@ -39,7 +39,7 @@ def test_an_address_may_leave_out_what_is_clear() -> None:
 
 @pytest.mark.parametrize("url", ["http://", "http://qdrant:no", "http://[::1", "ftp://qdrant"])
 def test_what_is_no_address_is_a_wrong_setting(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="AFTERWORD_QDRANT__URL: is no http address"):
+    with pytest.raises(ConfigurationError, match="AFTERWORD_QDRANT__URL: is not an http address"):
         rest_address(Qdrant(url=url))
 
 
