@@ -31,7 +31,7 @@ class Mutant(NamedTuple):
 
 
 SEGMENTER, SUMMARIZER, DAMAGED = "segmenter", "summarizer", "damaged"
-AMENDING_TESTS = "tests/unit/summarizer/test_amending.py"
+AMENDING_TESTS, REDOING_TESTS = "tests/unit/summarizer/test_amending.py", "tests/unit/summarizer/test_redoing.py"
 SESSION, TRANSACTION, CHANGELOG = "runtime/session.py", "runtime/transaction.py", "runtime/changelog.py"
 EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = "runtime/exactly_once.py", "runtime/at_least_once.py", "runtime/window.py"
 RECONCILER, CONVERSATIONS = "summarizer/reconciler.py", "summarizer/conversations.py"
@@ -343,7 +343,7 @@ MUTANTS = (
     ),
     Mutant(
         "an attempt that led to nothing lets a zombie end it with something",
-        SUMMARIZER,
+        REDOING_TESTS,
         RECONCILER,
         "        attempt, unusable = stored.attempt + 1,",
         "        attempt, unusable = stored.attempt,",
