@@ -296,8 +296,8 @@ MUTANTS = (
         "what Faust skips counts as done",
         SUMMARIZER,
         AT_LEAST_ONCE,
-        "        if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):  # what Faust skipped was not done\n",
-        "        if not isinstance(sys.exc_info()[1], NOT_DONE):\n",
+        "        if self.tracked and not isinstance(sys.exc_info()[1], NOT_DONE):",
+        "        if not isinstance(sys.exc_info()[1], NOT_DONE):",
     ),
     Mutant(
         "a record is acknowledged before its summary is announced",
