@@ -1,4 +1,4 @@
-"""Write the revision into a distribution; the rest is in pyproject.toml."""
+"""Write the revision into a distribution. Everything else is in pyproject.toml."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ FILE = Path("afterword", "REVISION")
 
 
 def revision() -> str:
-    """Return that of the source distribution, of AFTERWORD_REVISION or of the checkout, else `unknown`."""
+    """Return the revision of the source distribution, of AFTERWORD_REVISION or of the checkout, else `unknown`."""
     if (HERE / FILE).is_file():
         return (HERE / FILE).read_text().strip()
     if found := os.environ.get("AFTERWORD_REVISION"):

@@ -1,6 +1,6 @@
-"""A chat service of one's own that remembers: uvicorn --app-dir examples fastapi_app:app
+"""A chat service that remembers: uvicorn --app-dir examples fastapi_app:app
 
-POST /chats/{chat_id} {"user_id": …, "text": …} answers with what the assistant says. Settings are those of the workers.
+POST /chats/{chat_id} {"user_id": …, "text": …} returns the assistant's answer. It uses the workers' settings.
 """
 
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ from afterword.recalling.matches import hits_as_text
 
 
 class Said(BaseModel):
-    user_id: str  # of your own session or token, in a service that others can reach
+    user_id: str  # in a service that others can reach, take it from your session or token
     text: str
 
 
@@ -34,7 +34,7 @@ app = FastAPI(lifespan=clients)
 
 
 async def ask_model(prompt: list[dict[str, str]]) -> str:
-    """Stand-in for your LLM: it says what it was told to remember."""
+    """Stand-in for your LLM: it repeats what it was given to remember."""
     return "\n".join(message["content"] for message in prompt if message["role"] == "system") or "I know nothing yet."
 
 

@@ -10,7 +10,7 @@ from afterword import SummarySubscriber
 async def main(bootstrap_servers: str) -> None:
     async with SummarySubscriber(bootstrap_servers=bootstrap_servers, group_id="example") as events:
         async for event in events:
-            # the event counts as processed, and its offset is committed, when the next one is asked for
+            # the event counts as processed, and its offset is committed, when the next one is requested
             sys.stdout.write(f"{event.episode_id}  {event.title}\n")
 
 

@@ -1,8 +1,7 @@
 """Rules between settings, as data for the chart: what streams/settings.py refuses, before any pod starts.
 
-A rule names a section and conditions: `when` (values) and `without` (names that are not given). If all hold, it
-needs or refuses other names. `most` compares two numbers. tests/deploy/test_settings_of_the_chart.py compares chart and
-code.
+A rule names a section and conditions: `when` (values) and `without` (names that are not set). If all hold, it requires
+or refuses other names. `most` compares two numbers. tests/deploy/test_settings_of_the_chart.py compares chart and code.
 """
 
 from collections.abc import Iterator
@@ -73,7 +72,7 @@ def _rule(section: str, **parts: Any) -> Rule:
 
 
 def defaults() -> dict[str, dict[str, Any]]:
-    """Defaults of the code for the settings whose values rules compare, by section."""
+    """Return the code's defaults of the settings whose values the rules compare, by section."""
     found: dict[str, dict[str, Any]] = {}
     settings = Settings.model_construct()
     for rule in rules():

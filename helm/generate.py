@@ -38,7 +38,7 @@ SET_BY_VALUES = "min.insync.replicas"
 
 
 def schema(text: str) -> str:
-    """Build the JSON Schema of the values; it allows unknown names only inside of Kubernetes' own objects."""
+    """Build the JSON Schema of the values. It allows unknown names only inside Kubernetes' own objects."""
     known = described(text)
     made = _object(known, (), [place for place in known if len(place) == 1])
     made["properties"]["global"] = {"type": "object"}
@@ -47,7 +47,7 @@ def schema(text: str) -> str:
 
 
 def _shared(made: Schema) -> dict[str, Schema]:
-    """Replace the groups that several roles have alike by references, and return them by name."""
+    """Replace groups that several roles share by references, and return them by name."""
     roles = [role["properties"] for role in made["properties"].values() if "properties" in role]
     counts = Counter((name, json.dumps(group)) for role in roles for name, group in role.items() if _is_group(group))
     shared = {name: json.loads(group) for (name, group), number in counts.items() if number > 1}
@@ -83,7 +83,7 @@ def _special(place: Place) -> Schema | None:
 
 
 def _children(known: dict[Place, Described], place: Place) -> list[Place]:
-    """Find the next keys below `place` that are described, or lead to one that is."""
+    """Find the next keys below `place` that are described or lead to one that is."""
     inside = {other[: len(place) + 1]: None for other in known if other[: len(place)] == place and other != place}
     return list(inside)
 
@@ -95,7 +95,7 @@ def readme(text: str) -> str:
 
 
 def _row(known: dict[Place, Described], value: Described) -> str | None:
-    """Describe a value with its default, or a group with its purpose; None for a group without description."""
+    """Describe a value with its default, or a group with its purpose. None for a group without a description."""
     is_group = bool(_children(known, value.place))
     if is_group and not value.description:
         return None
@@ -109,7 +109,7 @@ def _row(known: dict[Place, Described], value: Described) -> str | None:
 def topics() -> str:
     """Describe the topics of `afterword topics create` for Strimzi, whatever their names.
 
-    YAML: the default of each setting that names a topic, and each topic with its own configuration.
+    YAML: the default of each setting that names a topic, and each topic with its configuration.
     """
     names = {name: field.default for name, field in Kafka.model_fields.items() if name.endswith(("_topic", "_id"))}
     named = {name: default for name, default in names.items() if isinstance(default, str)}
@@ -124,12 +124,12 @@ def _described(topic: Topic) -> dict[str, object]:
 
 
 def cross_fields() -> str:
-    """Rules between settings, and the defaults that they start from, as YAML for the templates."""
+    """Return the rules between settings, and the defaults they start from, as YAML for the templates."""
     return RULES_HEADING + yaml.safe_dump({"defaults": defaults(), "rules": rules()}, sort_keys=False)
 
 
 def alerts_schema() -> Schema:
-    """Schema of changes of single alerts, by the names in rules/afterword.yaml."""
+    """Return the schema for changing single alerts, by the names in rules/afterword.yaml."""
     loaded = yaml.safe_load((CHART / "rules" / "afterword.yaml").read_text())
     names = [rule["alert"] for group in loaded["groups"] for rule in group["rules"]]
     properties = {
@@ -143,7 +143,7 @@ def alerts_schema() -> Schema:
 
 
 def generated(text: str) -> dict[str, str]:
-    """Contents of the generated files, by name in the chart."""
+    """Return the contents of the generated files, by their names in the chart."""
     made = {"values.schema.json": schema(text), "README.md": readme(text)}
     return {**made, "topics.yaml": topics(), "cross_fields.yaml": cross_fields()}
 

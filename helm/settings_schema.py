@@ -25,7 +25,7 @@ PATTERNS: dict[tuple[str, ...], Schema] = {
     ("redaction", "entities"): {"pattern": rf"^(\s*all\s*|(\s*({ENTITY})?\s*(,|$))*)$"},
     ("redaction", "phone_regions"): {"pattern": r"^(\s*[A-Z]{2}\s*(,|$))*$"},
 }
-"""What validators of single settings ask for."""
+"""What the validators of single settings require."""
 NOISE = {"title", "default", "writeOnly", "format"}
 SECRET: Schema = {
     "type": "object",
@@ -42,7 +42,7 @@ FILE: Schema = {
 
 
 def definitions() -> dict[str, Schema]:
-    """Schemas that are used more than once, by name; `reference` points at one."""
+    """Return schemas that are used more than once, by name; `reference` points to one."""
     return {"settings": _settings(), "condition": _condition(), "secret": SECRET, "file": FILE}
 
 
@@ -51,14 +51,14 @@ def reference(name: str) -> Schema:
 
 
 def _settings() -> Schema:
-    """Schema of every setting except secrets, files, and those that the chart sets itself."""
+    """Return a schema of every setting except secrets, files, and those that the chart sets itself."""
     plain = {place: field for place, field in _fields() if field.get("format") not in ("password", "path")}
     added = {**PATTERNS, TRIGGER: _trigger()}
     return _nested({place: _clean(field) | added.get(place, {}) for place, field in plain.items()})
 
 
 def _trigger() -> Schema:
-    """Schema of a trigger, as a value of YAML: JSON in a string would be a text like any other."""
+    """Return the schema of a trigger as a YAML value, because JSON in a string would be a text like any other."""
     kinds = {"type": "integer", "minimum": CONDITIONS["messages"].least}, {"enum": list(TRIGGER_PRESETS)}
     return {"anyOf": [*kinds, reference("condition"), _conditions()]}
 
@@ -77,7 +77,7 @@ def _conditions() -> Schema:
 
 
 def secrets_schema() -> Schema:
-    """Any setting of a section may come from a Secret."""
+    """Return a schema that lets any setting of a section come from a Secret."""
     return _nested({place: reference("secret") for place, _ in _fields() if len(place) > 1})
 
 
@@ -97,7 +97,7 @@ def _fields() -> Iterator[tuple[tuple[str, ...], Schema]]:
 
 
 def _resolved(field: Any, definitions: Schema) -> Any:
-    """Replace pydantic's references, and drop null: a value that is not given is not set."""
+    """Resolve pydantic's references, and drop null: a value that is not given is not set."""
     if isinstance(field, list):
         return [_resolved(part, definitions) for part in field]
     if not isinstance(field, dict):
@@ -121,7 +121,7 @@ def _clean(field: Any) -> Any:
 
 
 def _nested(fields: dict[tuple[str, ...], Schema]) -> Schema:
-    """Build an object with these fields and no others."""
+    """Build an object with exactly these fields."""
     properties: Schema = {}
     for place, schema in fields.items():
         if len(place) == 1:

@@ -1,4 +1,4 @@
-"""Reading values.yaml with its comments, which give each value's purpose and shape."""
+"""Read values.yaml with its comments, which give each value's purpose and form."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: 
 
 @dataclass(frozen=True)
 class Described:
-    """A value; `schema` is what its comment adds to what its default shows."""
+    """A value. `schema` is what its comment adds to what its default shows."""
 
     place: Place
     default: Any

@@ -1,6 +1,7 @@
 """Pictures of the Mermaid diagrams in README and docs, for the site, which loads nothing from elsewhere.
 
-`make diagrams` draws them anew, with Mermaid from npm in an installed Chromium. A picture's name is its source's hash.
+`make diagrams` draws them with Mermaid from npm in an installed Chromium. A picture is named after the hash of its
+source.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ MERMAID = "mermaid@11.12.0"
 CONFIGURATION = {
     "startOnLoad": False,
     "theme": "neutral",
-    "htmlLabels": False,  # text that any viewer of SVG shows
+    "htmlLabels": False,  # text that every SVG viewer shows
     "flowchart": {"htmlLabels": False},
     "deterministicIds": True,
     "fontFamily": "system-ui, sans-serif",
@@ -28,12 +29,13 @@ CONFIGURATION = {
 
 
 def picture_of(source: str) -> str:
-    """Path of a diagram's picture in the repository."""
+    """Return the path of a diagram's picture in the repository."""
     return f"{PICTURES}/diagram-{hashlib.sha256(source.encode()).hexdigest()[:12]}.svg"
 
 
 def title_of(source: str) -> str:
-    """Describe a diagram to those who do not see it: its `accTitle`. Raises: ValueError if it has none."""
+    """Return a diagram's `accTitle`, which describes it to readers who cannot see it. Raises: ValueError if it has
+    none."""
     title = TITLE.search(source)
     if title is None:
         raise ValueError("a diagram has no accTitle")
@@ -48,7 +50,7 @@ def diagrams() -> Iterator[str]:
 
 
 def main() -> None:
-    """Draw what has no picture yet, and remove pictures of what is no more."""
+    """Draw diagrams that have no picture, and remove pictures that no diagram uses."""
     sources = {ROOT / picture_of(source): source for source in diagrams()}
     for picture in (ROOT / PICTURES).glob("diagram-*.svg"):
         if picture not in sources:
@@ -80,12 +82,12 @@ def draw(missing: dict[Path, str]) -> None:
 
 
 def on_white(picture: str) -> str:
-    """Give a picture its own ground, so that it can be read in the site's dark scheme, too."""
+    """Give a picture a background, so that it can be read in the site's dark scheme too."""
     return picture.replace('style="', 'style="background: white; ', 1)
 
 
 def shortened(picture: str) -> str:
-    """Round what is drawn to a tenth of a pixel: that is four fifths of the file."""
+    """Round coordinates to a tenth of a pixel, which shrinks the file to a fifth."""
     return LONG_NUMBER.sub(lambda number: f"{float(number[0]):.1f}", picture)
 
 

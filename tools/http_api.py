@@ -1,4 +1,4 @@
-"""Page of the HTTP API, made of its OpenAPI document."""
+"""Render the page of the HTTP API from its OpenAPI document."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -58,7 +58,7 @@ def _schema(name: str, schema: Node) -> Iterator[str]:
 
 
 def type_of(schema: Node) -> str:
-    """Name a type, with a link where it is a schema of its own."""
+    """Name a type, with a link if it is a schema of its own."""
     if name := schema.get("$ref", "").rpartition("/")[2]:
         return f"[{name}](#{name.lower()})"
     if choices := schema.get("anyOf") or schema.get("oneOf"):

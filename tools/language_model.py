@@ -1,6 +1,6 @@
-"""Prepare the language model that `streams/text/language_identifier.py` reads, from the file of py3langid.
+"""Prepare the language model that `streams/text/language_identifier.py` reads, from py3langid's file.
 
-`make language-model` does it anew after an upgrade of py3langid or a change of our languages.
+Run `make language-model` after an upgrade of py3langid or a change of our languages.
 """
 
 import itertools
@@ -25,11 +25,11 @@ _BYTE = np.uint64(8)
 
 
 class NoTable(Exception):
-    """Two n-grams of one bucket have the same place, or no shift makes room for a bucket."""
+    """Two n-grams of a bucket collide, or no shift makes room for a bucket."""
 
 
 def prepared(path: Path) -> Arrays:
-    """Read the library's model, and return the arrays of ours by name."""
+    """Read the library's model, and return our arrays by name."""
     weights, priors, labels, moves, rows, features = load_model(path)
     ours = [column for column, label in enumerate(labels) if label in NAMES]
     strings = shortest_strings(np.asarray(moves).reshape(-1, 256), np.asarray(rows))
@@ -40,7 +40,8 @@ def prepared(path: Path) -> Arrays:
 def shortest_strings(moves: NDArray[Any], rows: NDArray[Any]) -> NDArray[np.uint64]:
     """Return the shortest string that leads to each state of an automaton, as a big-endian number.
 
-    `moves`: the next state by row and byte; `rows`: of each state. Raises: ValueError if one is longer than an n-gram.
+    `moves`: the next state by row and byte. `rows`: the row of each state. Raises: ValueError if a string is longer
+    than an n-gram.
     """
     strings, seen = np.zeros(len(rows), np.uint64), np.zeros(len(rows), bool)
     states = np.array([0])
@@ -60,7 +61,7 @@ def shortest_strings(moves: NDArray[Any], rows: NDArray[Any]) -> NDArray[np.uint
 
 
 def ngrams_of(strings: NDArray[np.uint64], features: NDArray[Any]) -> tuple[NDArray[np.uint64], NDArray[Any]]:
-    """Return the n-gram of each feature, and the features; `features`: of each state, −1 is none.
+    """Return the n-gram of each feature, and the features. `features`: of each state; −1 means none.
 
     A feature has several states: that of its n-gram, and those of longer strings that end with it.
     """
@@ -71,7 +72,7 @@ def ngrams_of(strings: NDArray[np.uint64], features: NDArray[Any]) -> tuple[NDAr
 
 
 def table(ngrams: NDArray[np.uint64], features: NDArray[Any]) -> Arrays:
-    """Put n-grams into a perfect hash table: the arguments of `NGramTable` by name."""
+    """Put n-grams into a perfect hash table, and return the arguments of `NGramTable` by name."""
     for multiplier in itertools.count(FIRST_MULTIPLIER, 2):
         with suppress(NoTable):
             shifts, slots = displaced(*hashed(ngrams, np.uint64(multiplier)))
@@ -84,10 +85,10 @@ def table(ngrams: NDArray[np.uint64], features: NDArray[Any]) -> Arrays:
 
 
 def displaced(buckets: NDArray[Any], places: NDArray[Any]) -> tuple[NDArray[np.uint16], NDArray[Any]]:
-    """Find a shift for each bucket, so that each n-gram has a slot of its own; returns them too. Raises: NoTable.
+    """Find a shift for each bucket so that every n-gram has a slot of its own, and return the shifts. Raises: NoTable.
 
-    The largest bucket is first, because it needs the most room (Belazzougui, Botelho, Dietzfelbinger: Hash, displace,
-    and compress, 2009).
+    The largest bucket comes first, because it needs the most room (Belazzougui, Botelho, Dietzfelbinger: Hash,
+    displace, and compress, 2009).
     """
     shifts, slots, taken = np.zeros(2**BUCKET_BITS, np.uint16), np.zeros_like(places), np.zeros(2**SLOT_BITS, bool)
     by_bucket = np.argsort(buckets, kind="stable")
@@ -101,7 +102,7 @@ def displaced(buckets: NDArray[Any], places: NDArray[Any]) -> tuple[NDArray[np.u
 
 
 def first_fit(taken: NDArray[np.bool_], places: NDArray[Any]) -> Any:
-    """Return the first shift with which all places are free, and differ. Raises: NoTable."""
+    """Return the first shift with which all slots are free and different. Raises: NoTable."""
     if len(np.unique(places)) == len(places):
         for first in range(0, len(SHIFTS), TRIED_AT_ONCE):
             shifts = SHIFTS[first : first + TRIED_AT_ONCE]

@@ -13,8 +13,8 @@ from pathlib import Path
 from jgo.maven import Artifact, MavenContext
 from jgo.parse import Coordinate
 
-# Apache Kafka itself; slf4j-simple writes its log to standard error.
-# mongo-java-server implements MongoDB's protocol over H2's store. ecj is a Java compiler that needs no JDK.
+# Apache Kafka itself. slf4j-simple writes its log to standard error, mongo-java-server implements MongoDB's protocol on
+# top of H2, and ecj is a Java compiler that needs no JDK.
 KAFKA = "4.1.1"
 TESTED_KAFKAS = ("3.7.2", "3.9.1")
 WANTED = {

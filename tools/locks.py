@@ -17,19 +17,19 @@ LOCKS: dict[str, tuple[list[str], list[str]]] = {
     "requirements-image.lock": (["serve"], []),
     "requirements-bench.lock": (["bench"], []),
 }
-"""The extras and dependency groups that each lock is made for, beside the base install; `make lock` says the same."""
+"""The extras and dependency groups of each lock, beside the base install. `make lock` uses the same."""
 GROUP_LOCKS = {
     "requirements-build.lock": "build",
     "requirements-llm.lock": "llm",
     "requirements-tools.lock": "tools",
     "requirements-uv.lock": "uv",
 }
-"""The dependency group that each other lock is made for."""
+"""The dependency group of each other lock."""
 ENTRY = re.compile(r"^([\w.-]+)(?:\[[\w,-]*\])?==([^ ;\\]+)", re.M)
 
 
 def problems(required: Iterable[Requirement], lock: str) -> Iterator[str]:
-    """Yield each requirement that the text of a lock does not meet."""
+    """Yield each requirement that a lock's text does not meet."""
     locked: dict[str, set[str]] = {}
     for name, version in ENTRY.findall(lock):
         locked.setdefault(canonicalize_name(name), set()).add(version)
@@ -40,7 +40,7 @@ def problems(required: Iterable[Requirement], lock: str) -> Iterator[str]:
 
 
 def requirements(project: dict[str, Any], extras: Iterable[str]) -> Iterator[Requirement]:
-    """Yield what the project requires with these extras."""
+    """Yield the project's requirements with these extras."""
     named = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
     for wanted in map(Requirement, named):
         if wanted.name == project["name"]:
@@ -50,7 +50,7 @@ def requirements(project: dict[str, Any], extras: Iterable[str]) -> Iterator[Req
 
 
 def required_of_locks() -> dict[str, list[Requirement]]:
-    """What each lock has to meet, by its file's name."""
+    """Return the requirements of each lock, by its file's name."""
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = declared["project"]
     groups = {name: [Requirement(one) for one in named] for name, named in declared["dependency-groups"].items()}

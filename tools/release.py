@@ -1,7 +1,7 @@
-"""Everything of a release, from the commit alone: python -m tools.release [DIRECTORY]
+"""Build everything for a release, from the commit alone: python -m tools.release [DIRECTORY]
 
-Source distributions and wheels, the chart, software bill of materials and, where a container engine runs, the image.
-Two runs on one commit give the same files: times are the commit's, and nothing but committed files is read.
+Source distributions and wheels, the chart, a software bill of materials and, if a container engine runs, the image. Two
+runs on one commit give the same files, because times are the commit's and only committed files are read.
 """
 
 import gzip
@@ -30,7 +30,7 @@ ENGINES = ("docker", "podman")
 
 
 class ReleaseError(Exception):
-    """Reason why there is no release."""
+    """Reason why no release can be built."""
 
 
 def version_of(tree: Path) -> str:
@@ -38,7 +38,7 @@ def version_of(tree: Path) -> str:
 
 
 def check_changelog(text: str, version: str) -> None:
-    """Require a dated section of this version that says something. Raises: ReleaseError."""
+    """Require a dated, non-empty section for this version. Raises: ReleaseError."""
     found = re.search(rf"^## {re.escape(version)}\b(?P<rest>.*)\n(?P<body>(?:(?!## ).*\n?)*)", text, re.M)
     if not found:
         raise ReleaseError(f"CHANGELOG.md has no section of {version}; add: ## {version}, YEAR-MONTH-DAY")
@@ -50,7 +50,7 @@ def check_changelog(text: str, version: str) -> None:
 
 @contextmanager
 def committed(commit: str) -> Iterator[Path]:
-    """Yield a directory with the files of a commit, and nothing else."""
+    """Yield a directory with exactly the files of a commit."""
     with tempfile.TemporaryDirectory(prefix="afterword-release-") as name:
         archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
@@ -66,7 +66,7 @@ def build_sdist(tree: Path, out: Path, environment: Mapping[str, str]) -> Path:
 
 
 def build_wheel(source: Path, out: Path, environment: Mapping[str, str]) -> Path:
-    """Build the wheel of a tree or of a source distribution, from a copy: setuptools leaves files behind."""
+    """Build the wheel of a tree or a source distribution from a copy, because setuptools leaves files behind."""
     with tempfile.TemporaryDirectory(prefix="afterword-wheel-") as name:
         if source.is_dir():
             tree = shutil.copytree(source, Path(name, "tree"), symlinks=True)
@@ -88,7 +88,7 @@ def _build(kind: str, tree: Path, out: Path, environment: Mapping[str, str]) -> 
 
 
 def normalise(archive: Path, epoch: int) -> None:
-    """Repack a tar.gz in order of names, with one time, nobody's user, and no name or time in gzip's header."""
+    """Repack a tar.gz with sorted names, a single time, no user, and no name or time in gzip's header."""
     packed = io.BytesIO()
     with tarfile.open(archive) as old, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new:
         for member in sorted(old.getmembers(), key=lambda found: found.name):
@@ -101,7 +101,7 @@ def normalise(archive: Path, epoch: int) -> None:
 
 
 def build_chart(tree: Path, out: Path, epoch: int) -> Path:
-    """Package the chart as `helm package` does, without what `.helmignore` names; `helm push` takes it."""
+    """Package the chart like `helm package`, without the files in `.helmignore`, for `helm push`."""
     out.mkdir(parents=True, exist_ok=True)
     chart = tree / CHART
     ignored = {line.strip("/") for line in (chart / ".helmignore").read_text().split()}
@@ -116,7 +116,7 @@ def build_chart(tree: Path, out: Path, epoch: int) -> Path:
 
 
 def write_bill_of_materials(tree: Path, out: Path) -> Path:
-    """Write what the image holds as CycloneDX. Raises: ReleaseError."""
+    """Write the image's contents as CycloneDX. Raises: ReleaseError."""
     file = out / f"afterword-{version_of(tree)}.cdx.json"
     command: list[str | Path] = [
         ROOT / CYCLONEDX,
@@ -133,7 +133,7 @@ def write_bill_of_materials(tree: Path, out: Path) -> Path:
 
 
 def build_image(tree: Path, environment: Mapping[str, str]) -> str | None:
-    """Build the image, where an engine runs; return its tag."""
+    """Build the image if an engine runs, and return its tag."""
     tag = f"afterword:{version_of(tree)}"
     for engine in filter(shutil.which, ENGINES):
         if subprocess.run([engine, "info"], check=False, capture_output=True).returncode:

@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: the README's last section is the navigation, and links that leave `docs/` get pages of their own.
+"""Hooks of MkDocs: the README's last section is the navigation, and files outside `docs/` that are linked get pages.
 
 The pages are the repository's files; only the addresses in their links change.
 """
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = "docs"
 README = "README.md"
 ELSEWHERE = "repository"
-"""Folder of the site for files that are not below `docs/`."""
+"""Folder of the site for files outside `docs/`."""
 OPENAPI, HTTP_API = "docs/reference/openapi.json", "reference/http-api.md"
 LINK = re.compile(r"(?P<before>\]\()(?P<target>[^)#:\s]+)(?P<after>(?:#[^)\s]*)?\))")
 NAMED = re.compile(r"\[(?P<name>[^\]]+)\]\((?P<target>[^)#:\s]+)\)")
@@ -38,7 +38,7 @@ CODE_FENCE = "`" * 5
 DOCUMENTATION = "\n## Documentation\n"
 """Heading of the README's last section."""
 LOOKED_UP = ("Reference", "Internals", "Project")
-"""Sections whose pages come after the others in a search."""
+"""Sections whose pages rank after the others in a search."""
 LANGUAGES = {".py": "python", ".json": "json", ".yml": "yaml", ".yaml": "yaml", ".ts": "typescript", ".sh": "bash"}
 
 
@@ -56,7 +56,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add a page for each file and folder that a page links to and that is none, and the HTTP API's."""
+    """Add the HTTP API's page, and a page for each linked file and folder that has none."""
     waiting = [README, *(f"{DOCS}/{file.src_uri}" for file in files.documentation_pages())]
     seen = set(waiting)
     while waiting:
@@ -98,21 +98,21 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def search_rank(uri: str, looked_up: Collection[str]) -> dict[str, bool | float]:
-    """Rank how-tos first, reference and internals last, and leave out files from outside `docs/`."""
+    """Rank how-tos first and reference and internals last; exclude files from outside `docs/`."""
     if uri.startswith(f"{ELSEWHERE}/"):
         return {"exclude": True}
     return {"boost": 0.5 if uri in looked_up or uri.startswith("adr/") else 2}
 
 
 def sections_of(readme: str) -> dict[str, list[tuple[str, str]]]:
-    """Names and paths of the pages in the README's last section, by the title of their paragraph."""
+    """Return names and paths of the pages in the README's last section, by the title of their paragraph."""
     paragraphs = readme.partition(DOCUMENTATION)[2].split("\n\n")
     titled = [(re.match(r"\s*\*\*(.+?)\*\*:", paragraph), paragraph) for paragraph in paragraphs]
     return {title[1]: [(link["name"], link["target"]) for link in NAMED.finditer(p)] for title, p in titled if title}
 
 
 def pages_of(path: str) -> list[str]:
-    """The page of a file, or of a folder and, if it is below `docs/`, of the pages in it."""
+    """Return the page of a file, or of a folder and, below `docs/`, of the pages in it."""
     inner = sorted((ROOT / path).glob("*.md")) if path.startswith(f"{DOCS}/") and (ROOT / path).is_dir() else []
     return [page_of(path), *(page_of(f"{path}/{page.name}") for page in inner)]
 
@@ -122,12 +122,12 @@ def _entry(name: str, uris: list[str]) -> dict[str, str | list[str]]:
 
 
 def with_lists(text: str) -> str:
-    """Set lists apart as Python-Markdown needs it: after an empty line, and what belongs to an item four spaces in."""
+    """Format lists as Python-Markdown needs them: after an empty line, with contents indented by four spaces."""
     return INDENTED.sub("    ", BEFORE_LIST.sub(r"\g<0>\n", text))
 
 
 def page_of(path: str) -> str:
-    """Address in the site, as MkDocs names its sources, of a file or folder of the repository."""
+    """Return the address in the site, as MkDocs names its sources, of a file or folder of the repository."""
     if path == README:
         return "index.md"
     if path == OPENAPI:
@@ -140,7 +140,7 @@ def page_of(path: str) -> str:
 
 
 def path_of(uri: str) -> str:
-    """File or folder of the repository that a page of the site is made of."""
+    """Return the file or folder of the repository from which a page of the site is made."""
     if uri == page_of(README):
         return README
     path = uri.removeprefix(f"{ELSEWHERE}/") if uri.startswith(f"{ELSEWHERE}/") else f"{DOCS}/{uri}"
@@ -149,7 +149,7 @@ def path_of(uri: str) -> str:
 
 
 def content_of(path: str) -> str:
-    """Markdown of a page: the file itself, or with its code in a block, or a list of a folder's files."""
+    """Return a page's Markdown: the file itself, its code in a block, or a list of a folder's files."""
     file = ROOT / path
     if file.is_dir():
         return f"# `{path}`\n\n" + "\n".join(f"- [{name}]({name})" for name in _tracked(file))
@@ -159,7 +159,7 @@ def content_of(path: str) -> str:
 
 
 def links_of(path: str) -> Iterable[str]:
-    """Files and folders of the repository that a page links to; a wrong one is left for MkDocs to name."""
+    """Return the files and folders of the repository that a page links to. MkDocs reports wrong links."""
     file = ROOT / path
     if not file.is_dir() and file.suffix != ".md":
         return []
@@ -170,7 +170,6 @@ def links_of(path: str) -> Iterable[str]:
 
 
 def _is_asset(path: str) -> bool:
-    """Pictures and data below `docs/` are copied as they are."""
     return path.startswith(f"{DOCS}/") and (ROOT / path).is_file() and not path.endswith(".md")
 
 
@@ -184,7 +183,7 @@ def _made(config: MkDocsConfig, uri: str, content: str) -> File:
 
 
 def _outside_fences(change: Callable[[str], str], text: str) -> str:
-    """Apply to what is in no block of code."""
+    """Apply a change to everything outside code blocks."""
     parts, done = [], 0
     for fence in FENCE.finditer(text):
         parts += [change(text[done : fence.start()]), fence[0]]

@@ -31,19 +31,20 @@ SHORTEST = 2
 """Default of `min_episode_size`."""
 FOLDS = 5
 STEPS = 6
-"""Steps of Newton's method: more change no weight by a thousandth."""
+"""Steps of Newton's method. More steps change no weight by a thousandth."""
 PENALTY = 4.0
 RAREST = 5
 """Number of examples that a feature value must occur in."""
 PULL = 60
-"""Weight of each message saved, in thousandths: the best of 0, 60 and 120 over all rows of `all_scores`."""
+"""Weight, in thousandths, of each message above the average: the best of 0, 60 and 120 over all rows of
+`all_scores`."""
 ROUNDS = 2
 HALVINGS = 9
 MOST = 2500
 """Thresholds are searched between these log-odds, in thousandths."""
 SPEAKER = "speaker"
 FORMAL = 4
-"""The first value of that table which stands for a formal conversation."""
+"""First value of that table that stands for a formal conversation."""
 BLOCK = 2
 """Turns on each side of a gap that TextTiling compares."""
 
@@ -52,7 +53,7 @@ class Turn(NamedTuple):
     role: str
     text: str
     begins: bool
-    """A topic begins with this turn."""
+    """Whether a topic begins with this turn."""
 
 
 Dialogue = tuple[Turn, ...]
@@ -73,7 +74,7 @@ class Fit(NamedTuple):
     tables: Mapping[str, list[int]]
 
     def above(self, thresholds: Sequence[int]) -> "Fit":
-        """Return the fit with the thresholds of informal and of formal conversations subtracted."""
+        """Return the fit with the thresholds of informal and formal conversations subtracted."""
         informal, formal = thresholds
         tables = dict(self.tables)
         tables[SPEAKER] = [
@@ -129,7 +130,7 @@ def train(corpora: Sequence[Corpus]) -> Fit:
 
 
 def segment(weights: Weights, dialogue: Dialogue, shortest: int = SHORTEST) -> list[bool]:
-    """Cut a dialogue as the segmenter does."""
+    """Split a dialogue as the segmenter does."""
     listener, found, length = TopicListener(), list[bool](), 0
     for now in _said(dialogue):
         is_long = length >= shortest
@@ -178,7 +179,7 @@ def fitted(found: Sequence[Example], sizes: Mapping[str, int]) -> Fit:
 def _thresholds(fit: Fit, dialogues: Corpus) -> list[int]:
     """Return the lowest thresholds that find no more shifts than people did, in informal and in formal talk.
 
-    They are searched in turn, because each of them moves the episodes of the other.
+    They are searched in turn, because each of them changes the episodes of the other.
     """
     formal = [_formal(dialogue) for dialogue in dialogues]
     aims = _number_of_shifts(formal, [labels(dialogue) for dialogue in dialogues])
@@ -197,7 +198,7 @@ def _thresholds(fit: Fit, dialogues: Corpus) -> list[int]:
 
 
 def _formal(dialogue: Dialogue) -> list[bool]:
-    """Return whether the talk is formal at each turn, which shifts do not change."""
+    """Return whether the talk is formal at each turn. Shifts do not change this."""
     found, listener = [], TopicListener()
     for now in _said(dialogue):
         found.append(listener.is_formal(now))
@@ -248,7 +249,7 @@ def _boundaries_within(reference: Labels, found: Labels) -> list[tuple[int, int]
 
 
 def text_tiling(dialogue: Dialogue) -> list[bool]:
-    """Cut where cohesion has a valley deeper than the mean depth less half a deviation: Hearst (1997), on turns.
+    """Split where cohesion has a valley deeper than the mean depth minus half a deviation: Hearst (1997), on turns.
 
     Unlike the segmenter, it sees the whole dialogue.
     """
@@ -261,7 +262,7 @@ def text_tiling(dialogue: Dialogue) -> list[bool]:
 
 
 def _overlap(before: Sequence[frozenset[str]], after: Sequence[frozenset[str]]) -> float:
-    """Return the cosine of the words on both sides, each counted once for every turn that has it."""
+    """Return the cosine of the words on both sides, each counted once for every turn that contains it."""
     left, right = (Counter(chain.from_iterable(bags)) for bags in (before, after))
     norm = sqrt(sum(n * n for n in left.values()) * sum(n * n for n in right.values()))
     return sum(number * right[word] for word, number in left.items()) / norm if norm else 0.0
@@ -289,7 +290,7 @@ BASELINES: Mapping[str, Callable[[Dialogue], list[bool]]] = {
 
 
 def all_scores() -> Iterator[tuple[str, Scores]]:
-    """Yield the scores of models trained on other dialogues than those that are scored, and those of BASELINES."""
+    """Yield the scores of models trained on other dialogues than the scored ones, and those of BASELINES."""
     tasks, chats, unseen = corpora()
     all_chats = chats + unseen
     of_tasks, of_chats, of_both = (train(each).weights() for each in ([tasks], [all_chats], [tasks, chats]))

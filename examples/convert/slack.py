@@ -9,7 +9,7 @@ export = Path(sys.argv[1])
 
 
 def texts(value):
-    """All texts of blocks and attachments, in their order."""
+    """Return all texts of blocks and attachments, in order."""
     if isinstance(value, dict):
         return [t for k, v in value.items() for t in ([v] if k == "text" and isinstance(v, str) else texts(v))]
     return [text for item in value for text in texts(item)] if isinstance(value, list) else []

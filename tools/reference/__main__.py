@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def pages() -> dict[str, str]:
-    """Contents of the files below `docs`."""
+    """Return the contents of the generated files below `docs`."""
     return {
         "settings.md": settings.reference(Settings),
         "reference/cli.md": cli.reference(typer.main.get_command(app), "afterword"),

@@ -1,15 +1,15 @@
-"""docs/reference/cli.md, from the commands."""
+"""Generate docs/reference/cli.md from the commands."""
 
 from collections.abc import Iterator
 from typing import Any
 
 Command = Any
-"""Click's, which Typer is made from and does not export."""
+"""Click's class, which Typer builds on and does not export."""
 
 VALUES = {"int": "N", "float": "N", "str": "TEXT", "list[str]": "TEXT", "datetime": "TIME", "path": "PATH"}
-"""Short names of the types of options, without `range`."""
+"""Short names of option types, without `range`."""
 EVERYWHERE = ("help", "as_json")
-"""Options that the heading describes."""
+"""Options that the heading describes once for all commands."""
 HEADING = """\
 # Command line
 
@@ -38,7 +38,7 @@ or the nearest one above it, if it belongs to this user. Commands say so on stan
 
 
 def reference(command: Command, name: str) -> str:
-    """A section for each command below this one, as Markdown."""
+    """Return a section for each command below this one, as Markdown."""
     return HEADING + "".join(f"\n{section}" for section in _sections(command, name, None))
 
 
@@ -59,7 +59,7 @@ def _section(command: Command, context: Any) -> str:
 
 
 def _line(parameter: Any, name: str, text: str) -> str:
-    """Show a parameter. Brackets at the end of its help `text` hold the default, the bounds, or `required`."""
+    """Describe a parameter. Brackets at the end of its help `text` hold the default, the bounds, or `required`."""
     meaning, _, extra = text.partition("  [")
     option, _, kind = name.partition(" <")
     value = VALUES.get(kind.removesuffix(">").removesuffix(" range"), kind.removesuffix(">"))

@@ -1,4 +1,4 @@
-"""docs/reference/events.md, from the contract."""
+"""Generate docs/reference/events.md from the contract."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ A dead letter has the key, value and headers of the original record, and these h
 WRITERS = {"input": "You write it.", "output": "Afterword writes it."}
 ID_CHARACTERS = 256
 INTERNAL = ("episode.amended", "episode.closed", "episode.redo")
-"""Events between workers, whose examples are left to JSON Schema."""
+"""Events between workers. Their examples are in JSON Schema only."""
 NAMES = {
     "string": "text",
     "integer": "whole number",
@@ -73,7 +73,7 @@ BOUNDS = {
 
 
 def reference(settings: Settings) -> str:
-    """Topics, headers, every field of every event and an example of each, as Markdown."""
+    """Return topics, headers, and every field of every event, with examples, as Markdown."""
     parts: dict[str, Schema] = {}
     for event in EVENTS:
         parts |= event_schema(event).get("$defs", {})
@@ -106,7 +106,7 @@ def _types(channel: Channel) -> str:
 
 
 def _anchor(heading: str) -> str:
-    """Anchor of a heading, as GitHub makes it."""
+    """Return the anchor of a heading, as GitHub makes it."""
     return heading.lower().replace(".", "").replace(" ", "-")
 
 
@@ -118,7 +118,7 @@ def _event(event: EventType) -> str:
 
 
 def _shown(value: Mapping[str, object]) -> str:
-    """JSON with a field on each line, and what is nested on one line."""
+    """Write JSON with one field per line and nested values on one line."""
     fields = (f"  {json.dumps(name)}: {json.dumps(field, ensure_ascii=False)}" for name, field in value.items())
     return "{\n" + ",\n".join(fields) + "\n}"
 
@@ -129,7 +129,7 @@ def _described(schema: Schema) -> str:
 
 
 def _fields(schema: Schema) -> str:
-    """Table of fields, with a column for defaults if a field may be absent."""
+    """Return a table of fields, with a column for defaults if a field may be absent."""
     fields, required = schema["properties"], set(schema.get("required", ()))
     optional = bool(fields.keys() - required)
     rows = (
@@ -146,7 +146,7 @@ def _absent(name: str, schema: Schema, required: set[str]) -> str:
 
 
 def _type(schema: Schema) -> str:
-    """Type in words, with its bounds: `text, at most 256 characters, or null`."""
+    """Describe a type with its bounds in words: `text, at most 256 characters, or null`."""
     if "anyOf" in schema:
         return ", or ".join(_type(choice) for choice in schema["anyOf"])
     if "$ref" in schema:

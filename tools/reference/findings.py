@@ -1,4 +1,4 @@
-"""docs/reference/findings.md, from the audit's report."""
+"""Generate docs/reference/findings.md from the kinds of findings."""
 
 from collections.abc import Mapping
 
@@ -26,5 +26,5 @@ name, which is gone when the process ends, however it ends. `TMPDIR` names its d
 
 
 def reference(kinds: Mapping[str, FindingKind]) -> str:
-    """A table of the kinds of findings, in the order in which a report names them, as Markdown."""
+    """Return a table of the kinds of findings, in the order of a report, as Markdown."""
     return HEADING + table(("finding", "meaning"), ((f"`{name}`", kind.meaning) for name, kind in kinds.items()))

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 NOTHING = "–"
-"""Text of a cell without a value."""
+"""Text of an empty cell."""
 
 
 def table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -11,5 +11,5 @@ def table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def row(cells: Iterable[str]) -> str:
-    """One line of a table; a bar or a line break in a cell does not break it."""
+    """Return one line of a table. Bars and line breaks in a cell are escaped."""
     return f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in cells)} |\n"

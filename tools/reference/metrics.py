@@ -1,4 +1,4 @@
-"""docs/reference/metrics.md, from the registry."""
+"""Generate docs/reference/metrics.md from the registry."""
 
 from afterword.streams.telemetry import Metrics
 from tools.reference.markdown import NOTHING, table
@@ -16,7 +16,7 @@ values and are never ids; an unknown error is `other`.
 
 
 def reference(metrics: Metrics) -> str:
-    """A table of all metrics, by name, as Markdown."""
+    """Return a table of all metrics by name, as Markdown."""
     rows = (
         (f"`{name}`", kind, ", ".join(f"`{label}`" for label in labels) or NOTHING, meaning)
         for name, kind, labels, meaning in sorted(metrics.described)

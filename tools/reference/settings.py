@@ -1,4 +1,4 @@
-"""docs/settings.md, from the settings."""
+"""Generate docs/settings.md from the settings."""
 
 from pathlib import Path
 from types import NoneType, UnionType
@@ -48,9 +48,9 @@ ENDING = """\
 
 
 def reference(settings: type[BaseModel]) -> str:
-    """A table of the settings themselves and one for each of their sections, as Markdown.
+    """Return a table of the top-level settings and one for each section, as Markdown.
 
-    Works on the class: of a secret it can show the default that is in the source, never a value that somebody set.
+    Works on the class, so it can show a secret's default from the source, but never a value that somebody set.
     """
     sections = [(name, field.annotation) for name, field in settings.model_fields.items() if _is_section(field)]
     parts = [HEADING, _table(settings, ()), *(f"## {name}\n{_table(model, (name,))}" for name, model in sections)]
@@ -98,7 +98,7 @@ def _default(value: Any) -> str:
 
 
 def _number(value: Any) -> str:
-    """A whole number without `.0`, true and false as JSON and TOML write them; anything else as it is."""
+    """Write a whole number without `.0`, true and false as JSON and TOML do, and anything else as it is."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
