@@ -56,7 +56,11 @@ def problems(expression: str, exported: Mapping[str, Set[str]]) -> list[str]:
 
 def exported() -> dict[str, set[str]]:
     """Labels by metric, from the generated reference: | `name` | type | `label`, `label` | meaning |."""
-    rows = [line.split("|")[1:-1] for line in METRICS.read_text().splitlines() if line.startswith("| `afterword_")]
+    rows = [
+        line.split("|")[1:-1]
+        for line in METRICS.read_text().splitlines()
+        if line.startswith(("| `afterword_", "| `gen_ai_"))
+    ]
     return {name.strip(" `"): set(re.findall(r"`(\w+)`", "".join(rest))) for name, *rest in rows}
 
 
