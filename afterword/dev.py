@@ -23,15 +23,18 @@ from afterword.embedded.errors import EmbeddedError
 from afterword.embedded.process import Server, accepts
 from afterword.schemas import InvalidRecord, decode_episode
 from afterword.streams.errors import AfterwordError
+from afterword.streams.ingest.sources import load_sources
 from afterword.streams.kafka import running_consumer
 from afterword.streams.private import write_private
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Kafka, Settings, load_settings
 from afterword.streams.text.visible import many
-from afterword.topics import ensure_topics
+from afterword.topics import create_sources, ensure_topics
 from afterword.watch import seek_to_now
 
 CONFIG_FILE = "afterword.toml"
 ROLES = ("segmenter", "summarizer", "archiver")
+INGEST = "ingest"
+"""Role that runs where there are sources: topics of other applications."""
 SERVER = "server"
 LOOK_SECONDS = 0.5
 FIRST_WAIT_SECONDS = 1.0
@@ -69,13 +72,19 @@ class Supervisor:
     """The embedded servers, one worker of each role and the server, restarted with backoff when one ends by itself."""
 
     def __init__(
-        self, directory: Path, environment: Mapping[str, str], ended: Ended, servers: Sequence[Server] = ()
+        self,
+        directory: Path,
+        environment: Mapping[str, str],
+        ended: Ended,
+        servers: Sequence[Server] = (),
+        roles: Sequence[str] = ROLES,
     ) -> None:
-        """`servers` are running, and are not stopped."""
+        """`servers` are running, and are not stopped. `roles`: of the workers."""
         self._directory = directory
         self._environment = environment
         self._ended = ended
         self._servers = servers
+        self._roles = roles
         self._workers: dict[str, Process] = {}
 
     async def run(self) -> None:
@@ -84,7 +93,7 @@ class Supervisor:
             async with asyncio.TaskGroup() as keepers:
                 for server in self._servers:
                     keepers.create_task(keep(server.process.name, partial(_started, server), self._ended))
-                for role in (*ROLES, SERVER):
+                for role in (*self._roles, SERVER):
                     keepers.create_task(keep(role, partial(self._worker, role), self._ended))
         finally:
             await asyncio.shield(self._stop())
@@ -159,9 +168,12 @@ async def deployment(
         for report in await ensure_topics(settings):
             if not report.fine:
                 raise TopicsNotFine(name=report.name, detail=report.detail or report.status)
+        sources = () if once else load_sources(settings)
+        await create_sources(settings, sources)
         doing("starting the workers")
         drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
-        supervisor = Supervisor(directory, {**environment, DRAIN_VARIABLE: drain}, ended, stack.kafka.brokers)
+        environment, roles = {**environment, DRAIN_VARIABLE: drain}, (*ROLES, INGEST) if sources else ROLES
+        supervisor = Supervisor(directory, environment, ended, stack.kafka.brokers, roles)
         workers = asyncio.create_task(supervisor.run())
         try:
             yield settings

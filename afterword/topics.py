@@ -21,7 +21,7 @@ from aiokafka.errors import (
 
 from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable, TopicMissing
-from afterword.streams.ingest.sources import load_sources, our_topics, source_topics
+from afterword.streams.ingest.sources import Source, load_sources, our_topics, source_topics
 from afterword.streams.kafka import admin_client, broker_errors, require_topics
 from afterword.streams.runtime.protocol import committed_offsets
 from afterword.streams.runtime.sources import least_partitions
@@ -226,6 +226,19 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
         existing = await _until_visible(admin, {topic.name for topic in wanted} - set(refused), seconds)
         reports = await _with_growth(admin, settings, existing, await _compare_all(admin, wanted, existing))
     return [_outcome(report, report.name in before, refused.get(report.name)) for report in reports]
+
+
+async def create_sources(settings: Settings, sources: Sequence[Source]) -> None:
+    """Create the topics that sources name and that do not exist: for a Kafka of one's own, on one's own machine.
+
+    Raises: BrokerUnavailable, StoreUnavailable.
+    """
+    names = sorted({topic for source in sources for topic in source.named})
+    if names:
+        kafka = settings.kafka
+        wanted = [Topic(name, kafka.partitions, kafka.replication_factor, {}) for name in names]
+        async with _admin(settings) as admin:
+            await _create_missing(admin, wanted, kafka.request_timeout_seconds)
 
 
 async def check_topics(settings: Settings) -> list[TopicReport]:

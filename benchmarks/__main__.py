@@ -20,6 +20,7 @@ from benchmarks.measuring import Form
 BENCHMARKS: Mapping[str, Callable[[Form, Path], Coroutine[None, None, None]]] = {
     "engine": throughput.engine,
     "segmenter": throughput.segmenter,
+    "ingest": throughput.ingest,
     "latency": latency.run,
     "memory": memory.run,
     "serve": serve.run,

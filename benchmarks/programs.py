@@ -122,6 +122,20 @@ def segmenter() -> None:
     asyncio.run(run_segmenter(load_settings(state_dir=to.state, kafka=kafka, health={"port": 0})))
 
 
+def ingest() -> None:
+    """Run ingest as `afterword worker ingest` does, with the mapping in the environment."""
+    from afterword.streams import logs
+    from afterword.streams.ingest.agent import run_ingest
+    from afterword.streams.settings import Logs, load_settings
+
+    to = bench()
+    file = to.state.with_suffix(".toml")
+    file.write_text(os.environ["BENCH_MAPPING"])
+    kafka = {"bootstrap_servers": to.bootstrap, "messages_topic": to.episodes, "ingest_id": to.group}
+    logs.configure(Logs())
+    asyncio.run(run_ingest(load_settings(state_dir=to.state, kafka=kafka, health={"port": 0}, ingest={"file": file})))
+
+
 # By hand: aiokafka, rocksdict and a changelog, without transactions, so that a crash repeats work
 
 
@@ -419,6 +433,7 @@ PROGRAMS: Mapping[str, Callable[..., None]] = {
     "counter-by-hand": counter_by_hand,
     "counter-faust": counter_faust,
     "counter-quix": counter_quix,
+    "ingest": ingest,
     "segmenter": segmenter,
     "segmenter-by-hand": segmenter_by_hand,
     "segmenter-faust": segmenter_faust,

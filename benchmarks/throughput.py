@@ -113,6 +113,61 @@ async def segmenter(form: Form, directory: Path) -> None:
     show(title, rows(rounds))
 
 
+FLAT = """
+id = "value.id"
+conversation_id = "value.conversation_id"
+user_id = "value.user_id"
+role = "value.role"
+content = "value.content"
+sent_at = "value.sent_at"
+"""
+NESTED = """
+id = "value.event.uuid"
+conversation_id = "value.thread.id"
+user_id = "value.customer.id"
+tenant_id = "value.tenant"
+role = { path = "value.author.role", values = { human = "user", bot = "assistant" } }
+content = "value.body.parts"
+sent_at = { path = "value.ts", unit = "ms" }
+[sources.edits]
+when = "value.kind == 'message_edited'"
+[sources.deletions]
+when = "value.kind == 'message_deleted'"
+"""
+
+
+async def ingest(form: Form, directory: Path) -> None:
+    """Mapping of a topic to `messages`, exactly once: flat JSON, and nested parts with edits."""
+    messages = 30_000 if form.short else 200_000
+    found: dict[str, list[Round]] = {}
+    async with EmbeddedStack(directory / "stack") as stack:
+        for name, mapping, made in (("flat", FLAT, dialogues), ("nested", NESTED, nested)):
+            course = Course(f"ingest-{name}", messages, [])
+            skip = "value.kind == 'typing'"
+            toml = f'[[sources]]\ntopics = ["{course.topic}"]\nskip = "{skip}"\n[sources.map]\n{mapping}'
+            await fill_topic(stack, course.topic, made(int(messages * TAIL)))
+            found |= await compete(stack, course, [Program(name, python("ingest"), 1.0, {"BENCH_MAPPING": toml})], form)
+    table = [row for name, rounds in found.items() for row in rows({name: rounds})]
+    show(f"ingest: records of another shape to messages, medians of {form.rounds} rounds", table)
+
+
+def nested(number: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the messages of `dialogues` as another application has them, under keys of its own."""
+    for n, (_, written) in enumerate(dialogues(number)):
+        told = orjson.loads(written)
+        value = {
+            "kind": "message",
+            "event": {"uuid": told["id"]},
+            "thread": {"id": told["conversation_id"], "channel": "web"},
+            "customer": {"id": told["user_id"]},
+            "tenant": "acme",
+            "author": {"role": "human" if told["role"] == "user" else "bot"},
+            "body": {"parts": [{"type": "text", "text": told["content"]}]},
+            "ts": 1_790_000_000_000 + n,
+        }
+        yield told["user_id"].encode(), orjson.dumps(value)
+
+
 def rows(rounds: Mapping[str, Sequence[Round]]) -> list[dict[str, str]]:
     """Return a row for each program; the first one is ours, to whose rate and CPU time the others are compared."""
     ours, *_ = rounds.values()

@@ -157,8 +157,7 @@ class Ingester:
         self._metrics = metrics
         self._redaction: RecordRedaction | None = settings.redaction.of_records()
         self._good = self._bad = 0
-        for outcome in OUTCOMES:
-            metrics.ingested.labels(str(number), outcome)
+        self._counters = {outcome: metrics.ingested.labels(str(number), outcome) for outcome in OUTCOMES}
 
     async def handle(self, records: Sequence[KafkaRecord], batch: Batch) -> None:
         """Map records as far as they fit into a transaction; none while the source has to wait."""
@@ -224,7 +223,7 @@ class Ingester:
         return Output(self._kafka.dead_letters(record.topic), key, value, None, None, headers)
 
     def _count(self, outcome: str) -> None:
-        self._metrics.ingested.labels(str(self.number), outcome).inc()
+        self._counters[outcome].inc()
 
 
 async def crash_on_new_topics(
