@@ -14,15 +14,16 @@ from tests.deploy.helm import Resource
 
 NAMESPACE = "chat"
 COMPONENT = "app.kubernetes.io/component"
-ROLES = ("segmenter", "summarizer", "archiver", "webhooks", "server")
+ROLES = ("segmenter", "summarizer", "archiver", "ingest", "webhooks", "server")
 ARGUMENTS = {role: ["worker", role] for role in ROLES} | {"server": ["serve"], "topics": ["topics", "create"]}
 SECRETS = {
     "segmenter": {"kafka", "redaction"},
     "summarizer": {"kafka", "redaction", "mongo", "qdrant", "llm", "embedder"},
     "archiver": {"kafka", "redaction", "mongo"},
+    "ingest": {"kafka", "redaction", "ingest", "registry"},
     "webhooks": {"kafka", "redaction", "mongo", "webhooks"},
     "server": {"kafka", "redaction", "mongo", "qdrant", "embedder", "reranker", "serve"},
-    "topics": {"kafka", "redaction"},
+    "topics": {"kafka", "redaction", "ingest"},
     "smoke": {"kafka", "redaction"},
 }
 """Sections of settings whose secrets and files each pod gets. The server also gets the LLM's where the LLM ranks

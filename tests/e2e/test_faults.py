@@ -19,7 +19,7 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
         yield started
 
 
-@pytest.mark.parametrize("company", ["workers", "stores", "servers", "clocks"])
+@pytest.mark.parametrize("company", ["workers", "ingest", "stores", "servers", "clocks"])
 async def test_nothing_is_lost_or_made_twice_whatever_fails(company: str, servers: Servers, tmp_path: Path) -> None:
     result = await short_run(company, servers, tmp_path)
     assert result.clean, report(result)

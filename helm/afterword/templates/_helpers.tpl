@@ -57,7 +57,7 @@ annotations:
 
 {{/* Roles of workers that run, separated by spaces. */}}
 {{- define "afterword.roles" -}}
-{{- range list "segmenter" "summarizer" "archiver" "webhooks" }}{{ if (index $.Values .).enabled }}{{ . }} {{ end }}{{ end -}}
+{{- range list "segmenter" "summarizer" "archiver" "ingest" "webhooks" }}{{ if (index $.Values .).enabled }}{{ . }} {{ end }}{{ end -}}
 {{- end }}
 
 {{/* What runs: the roles of workers, and the server. */}}
@@ -195,15 +195,19 @@ AFTERWORD_{{ upper $name }}: {{ include "afterword.value" $value | quote }}
 {{/* Sections whose secrets and files a component does not need, and does not get. */}}
 {{- define "afterword.withheld" -}}
 {{- if eq .component "summarizer" -}}
-reranker serve webhooks
+reranker serve webhooks ingest registry
 {{- else if eq .component "archiver" -}}
-qdrant llm embedder reranker serve webhooks
+qdrant llm embedder reranker serve webhooks ingest registry
 {{- else if eq .component "server" -}}
-llm webhooks
+llm webhooks ingest registry
 {{- else if eq .component "webhooks" -}}
-qdrant llm embedder reranker serve
-{{- else -}}
+qdrant llm embedder reranker serve ingest registry
+{{- else if eq .component "ingest" -}}
 mongo qdrant llm embedder reranker serve webhooks
+{{- else if eq .component "topics" -}}
+mongo qdrant llm embedder reranker serve webhooks registry
+{{- else -}}
+mongo qdrant llm embedder reranker serve webhooks ingest registry
 {{- end -}}
 {{- end }}
 
@@ -364,6 +368,9 @@ afterword/replicas: scaler
 {{- end -}}
 {{- if and .Values.webhooks.enabled (not (dig "webhooks" "endpoints" false .Values.secrets)) -}}
 {{- fail "webhooks.enabled needs secrets.webhooks.endpoints: endpoints and their secrets, as JSON in a Secret" -}}
+{{- end -}}
+{{- if and .Values.ingest.enabled (not (dig "ingest" "file" false .Values.files)) -}}
+{{- fail "ingest.enabled needs files.ingest.file: the TOML file of its sources, in a ConfigMap" -}}
 {{- end -}}
 {{- if and (or (eq .Values.topics.provisioner "strimzi") .Values.strimzi.user.enabled) (not .Values.strimzi.cluster) -}}
 {{- fail "strimzi.cluster is required with topics.provisioner = strimzi and with strimzi.user.enabled" -}}

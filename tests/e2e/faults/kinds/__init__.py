@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.brokers import BrokerHung, BrokerKilled, Cluster
+from tests.e2e.faults.kinds.ingest import IngestKilled
 from tests.e2e.faults.kinds.losses import ChangelogDamaged, RecordsExpired
 from tests.e2e.faults.kinds.machine import ClockJumps, DiskFull
 from tests.e2e.faults.kinds.records import Poison, Repeats
@@ -39,6 +40,7 @@ FAULTS: tuple[type[Fault], ...] = (
     ArchiversMembership,
     Freeze,
     Sigterm,
+    IngestKilled,
     Repeats,
     Poison,
     BrokerKilled,
