@@ -22,8 +22,9 @@ Made by `make docs` from `values.yaml`; do not edit it by hand. To install the c
 [Kubernetes](../../docs/how-to/kubernetes.md).
 
 Every setting in [settings](../../docs/settings.md) that is neither secret nor a file can be set below `settings`, or
-for one role below `segmenter.settings`, `summarizer.settings`, `archiver.settings`, `ingest.settings`, `webhooks.settings` and
-`server.settings`. `values.schema.json` has all of them: a misspelt name or a wrong type stops `helm install`.
+for one role below `segmenter.settings`, `summarizer.settings`, `archiver.settings`, `ingest.settings`,
+`webhooks.settings` and `server.settings`. `values.schema.json` has all of them: a misspelt name or a wrong type stops
+`helm install`.
 
 | value | default | meaning |
 | --- | --- | --- |

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pymongo.uri_parser import parse_uri
 
-from afterword.dev import ROLES, SERVER
+from afterword.dev import INGEST, ROLES, SERVER
 from afterword.embedded.java import locked_jars
 from afterword.streams.settings import Settings, load_settings
 from tests.containers import image_of
@@ -25,11 +25,12 @@ NEEDED = {
     "segmenter": {"kafka"},
     "summarizer": SERVERS,
     "archiver": {"kafka", "mongo"},
+    INGEST: {"kafka"},
     WEBHOOKS: {"kafka", "mongo"},
     SERVER: SERVERS,
     "topics": {"kafka"},
 }
-STATELESS = {"summarizer", "archiver", WEBHOOKS, SERVER}
+STATELESS = {"summarizer", "archiver", INGEST, WEBHOOKS, SERVER}
 INTERPOLATED = re.compile(r"\$\{\w+:-(\w+)\}")
 VERSION = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+")
 GRACE_SECONDS = 10
@@ -72,12 +73,13 @@ def published(service: Service) -> tuple[str, int, int]:
 
 def test_it_has_a_service_for_each_role_a_server_and_one_that_makes_the_topics(ours: Mapping[str, Service]) -> None:
     commands = {name: service["command"] for name, service in ours.items()}
-    workers = {role: ["worker", role] for role in (*ROLES, WEBHOOKS)}
+    workers = {role: ["worker", role] for role in (*ROLES, INGEST, WEBHOOKS)}
     assert commands == {"topics": ["topics", "create"], SERVER: ["serve"], **workers}
 
 
-def test_webhooks_run_only_where_they_are_asked_for(ours: Mapping[str, Service]) -> None:
-    assert {name: profiles(service) for name, service in ours.items() if profiles(service)} == {WEBHOOKS: {WEBHOOKS}}
+def test_webhooks_and_ingest_run_only_where_they_are_asked_for(ours: Mapping[str, Service]) -> None:
+    asked = {name: profiles(service) for name, service in ours.items() if profiles(service)}
+    assert asked == {WEBHOOKS: {WEBHOOKS}, INGEST: {INGEST}}
 
 
 def test_the_settings_of_our_services_can_be_taken(
@@ -203,7 +205,7 @@ def test_our_services_can_write_nothing_but_their_state(ours: Mapping[str, Servi
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
         places = [*service["tmpfs"], *(volume.split(":", 1)[1] for volume in service.get("volumes", ()))]
-        assert {place.split(":")[0] for place in places} == {"/tmp", "/var/lib/afterword"}, name
+        assert {place.split(":")[0] for place in places if not place.endswith(":ro")} == {"/tmp", "/var/lib/afterword"}, name
 
 
 def test_the_state_belongs_to_the_user_of_the_image(ours: Mapping[str, Service]) -> None:
