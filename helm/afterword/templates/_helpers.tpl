@@ -19,7 +19,7 @@ app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* Labels of a resource: .root, .component, and .labels of its own. The chart's come first, so no key is there twice. */}}
+{{/* Labels of a resource: .root, .component, and its own .labels. The chart's take precedence, so no key occurs twice. */}}
 {{- define "afterword.labels" -}}
 {{- $ours := include "afterword.selector" . | fromYaml -}}
 {{- $_ := set $ours "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_") -}}
@@ -29,7 +29,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- toYaml (merge $ours (.labels | default dict) .root.Values.commonLabels) -}}
 {{- end }}
 
-{{/* Metadata of a resource: .root, .component; .name without which it is the component's, .labels, .annotations. */}}
+{{/* Metadata of a resource: .root, .component, .labels, .annotations, and .name, by default the component's. */}}
 {{- define "afterword.metadata" -}}
 name: {{ .name | default (printf "%s-%s" (include "afterword.fullname" .root) .component) | quote }}
 namespace: {{ .root.Release.Namespace | quote }}
@@ -55,12 +55,12 @@ annotations:
 {{- $account.name | default (ternary (include "afterword.fullname" .) "default" $account.create) -}}
 {{- end }}
 
-{{/* Roles of workers that run, separated by spaces. */}}
+{{/* Enabled worker roles, separated by spaces. */}}
 {{- define "afterword.roles" -}}
 {{- range list "segmenter" "summarizer" "archiver" "ingest" "webhooks" }}{{ if (index $.Values .).enabled }}{{ . }} {{ end }}{{ end -}}
 {{- end }}
 
-{{/* What runs: the roles of workers, and the server. */}}
+{{/* Everything that is enabled: worker roles and the server. */}}
 {{- define "afterword.components" -}}
 {{- include "afterword.roles" . }}{{ if .Values.server.enabled }}server{{ end -}}
 {{- end }}
@@ -76,14 +76,14 @@ annotations:
 {{- toYaml $settings -}}
 {{- end }}
 
-{{/* Refuse a server that admits everybody. */}}
+{{/* Refuse a server without authentication. */}}
 {{- define "afterword.requireAuth" -}}
 {{- if eq (dig "serve" "auth" "none" .) "none" -}}
 {{- fail "server.settings.serve.auth must be keys or jwt: in a cluster the server does not start with none" -}}
 {{- end -}}
 {{- end }}
 
-{{/* Names in a section that come from Secrets, files or extraEnv, for this component: .section. As a map to true. */}}
+{{/* Names in .section that this component gets from Secrets, files or extraEnv, as a map to true. */}}
 {{- define "afterword.elsewhere" -}}
 {{- $names := dict -}}
 {{- if not (has .section (include "afterword.withheld" . | splitList " ")) -}}
@@ -103,7 +103,7 @@ annotations:
 {{- end }}
 
 {{/* Refuse settings that exclude or need each other, as streams/settings.py does: .root, .component, .settings.
-     The rules are generated. A value that is not known here, because a Secret has it, decides nothing. */}}
+     The rules are generated. A value that is unknown here, because it is in a Secret, decides nothing. */}}
 {{- define "afterword.crossFields" -}}
 {{- $known := .root.Files.Get "cross_fields.yaml" | fromYaml -}}
 {{- range $rule := $known.rules -}}
@@ -160,7 +160,7 @@ annotations:
 {{- end -}}
 {{- end }}
 
-{{/* Value of an environment variable: whole numbers without an exponent, lists as JSON. */}}
+{{/* Value of an environment variable: integers without an exponent, lists as JSON. */}}
 {{- define "afterword.value" -}}
 {{- if kindIs "float64" . -}}
 {{- ternary (int64 . | toString) (toString .) (eq . (floor .)) -}}
@@ -192,7 +192,7 @@ AFTERWORD_{{ upper $name }}: {{ include "afterword.value" $value | quote }}
 {{- end }}
 {{- end }}
 
-{{/* Sections whose secrets and files a component does not need, and does not get. */}}
+{{/* Sections whose secrets and files a component does not need, and so does not get. */}}
 {{- define "afterword.withheld" -}}
 {{- if eq .component "summarizer" -}}
 reranker serve webhooks ingest registry
@@ -211,8 +211,8 @@ mongo qdrant llm embedder reranker serve webhooks ingest registry
 {{- end -}}
 {{- end }}
 
-{{/* Variables of a container beside its ConfigMap, as a list: each name once, because the API server refuses a second
-     one. A later source wins: the chart's, Secrets and files, extraEnv, the role's extraEnv. .variables: settings too. */}}
+{{/* Variables of a container in addition to its ConfigMap, as a list in which each name occurs once, as the API server
+     requires. Later sources win: the chart, Secrets and files, extraEnv, the role's extraEnv. .variables adds settings. */}}
 {{- define "afterword.env" -}}
 {{- $found := dict -}}
 {{- $order := list -}}
@@ -221,7 +221,7 @@ mongo qdrant llm embedder reranker serve webhooks ingest registry
 {{- $all = append $all (dict "name" $name "value" $value) -}}
 {{- end -}}
 {{- if eq .component "segmenter" -}}
-{{- /* static membership: the pod's name stays the same */ -}}
+{{- /* static membership, because the pod's name stays the same */ -}}
 {{- $field := dict "fieldRef" (dict "fieldPath" "metadata.name") -}}
 {{- $all = append $all (dict "name" "AFTERWORD_KAFKA__GROUP_INSTANCE_ID" "valueFrom" $field) -}}
 {{- end -}}
@@ -300,9 +300,9 @@ mongo qdrant llm embedder reranker serve webhooks ingest registry
 {{- add (ceil $settings.drain_seconds) 15 -}}
 {{- end }}
 
-{{/* Number of pods of a component. Of one that a scaler owns: none, if the release never had one. Else what runs now: an
-     upgrade that hands the number over, and every later one, would start again from one. Whether it had one is an
-     annotation, because a way back to a revision without a number would also start again from one. */}}
+{{/* Number of pods of a component. If a scaler owns it, there is none if the release never had one, else the number that
+     runs now: otherwise the upgrade that hands the number over, and every later one, would start again from one. Whether
+     the release had one is an annotation, because a rollback to a revision without a number would also start from one. */}}
 {{- define "afterword.replicas" -}}
 {{- $values := index .root.Values .component -}}
 {{- if eq $values.autoscaling.kind "none" -}}
@@ -324,14 +324,14 @@ afterword/replicas: scaler
 {{- end -}}
 {{- end }}
 
-{{/* A quantity of Kubernetes, such as 10Gi, in bytes. */}}
+{{/* A Kubernetes quantity, such as 10Gi, in bytes. */}}
 {{- define "afterword.bytes" -}}
 {{- $units := dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 "Pi" 1125899906842624.0 -}}
 {{- $number := regexFind "^[0-9.]+" . -}}
 {{- mulf (float64 $number) (get $units (trimPrefix $number .)) | int64 -}}
 {{- end }}
 
-{{/* What cannot work, whatever the settings are by themselves. */}}
+{{/* Refuse combinations that cannot work, however valid each setting is by itself. */}}
 {{- define "afterword.validate" -}}
 {{- $partitions := int .Values.settings.kafka.partitions -}}
 {{- $shared := keys (.Files.Get "topics.yaml" | fromYaml).names | sortAlpha -}}
