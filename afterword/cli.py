@@ -1,4 +1,4 @@
-"""The command line. Commands are in `afterword.commands`, and import heavy modules only when they run."""
+"""The command line. Commands live in `afterword.commands` and import heavy modules only when they run."""
 
 import sys
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and revision.")
     ] = False,
 ) -> None:
-    """Long-term memory for chat assistants, from the Kafka topic their messages are on already."""
+    """Long-term memory for chat assistants, built from the Kafka topic that already carries their messages."""
 
 
 app.add_typer(deployment.topics, name="topics")
@@ -100,20 +100,20 @@ app.command("import")(importing.import_history)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0 for success, 1 for a failure or a finding, 2 for a wrong setting or argument.
+    """Run a command and exit with 0 for success, 1 for a failure or a finding, or 2 for an invalid setting or argument.
 
-    `audit` exits with 2 also if its wait ran out: it cannot tell yet.
+    `audit` also exits with 2 if its wait ran out and it cannot tell yet.
     """
     try:
-        app(args=arguments, prog_name="afterword")  # also as `python -m afterword`
+        app(args=arguments, prog_name="afterword")  # also for `python -m afterword`
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # whoever reads the output, as head does, has enough
+        if isinstance(ended.__context__, BrokenPipeError):  # the reader of the output, such as head, has enough
             sys.exit(0)
         raise
     except AfterwordError as error:
         sys.exit(report(error))
     except OSError as error:
-        if error.errno is None:  # of a library: a timeout, for example, which says nothing without its traceback
+        if error.errno is None:  # from a library, for example a timeout, which means nothing without its traceback
             raise
         where = f"{error.filename}: " if error.filename is not None else ""
         sys.exit(report(SystemRefuses(problem=f"{where}{error.strerror}")))

@@ -1,4 +1,4 @@
-"""Audit of the delivery promise: every message in one episode, every episode stored once and announced."""
+"""Audits the delivery promise: every message is in one episode, and every episode is stored once and announced."""
 
 from afterword.audit.report import Finding, Report
 from afterword.audit.run import run

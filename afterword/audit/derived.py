@@ -1,4 +1,4 @@
-"""Tables that are derived from what was read, and that the queries of findings share."""
+"""Tables derived from what was read, shared by the queries of the findings."""
 
 from afterword.audit.evidence import Circumstances, Evidence
 from afterword.audit.expected import expect, mark_repeats
@@ -224,7 +224,7 @@ WHERE h.episode_id IN (SELECT episode_id FROM stored_episode);
 
 
 def derive(evidence: Evidence, circumstances: Circumstances) -> None:
-    """Make the tables that the queries of findings need, from those that were read."""
+    """Build the tables that the queries of the findings need from those that were read."""
     values = circumstances.values()
     evidence.run_all(STANDING, values)
     mark_repeats(evidence, circumstances)

@@ -1,7 +1,7 @@
-"""What topics and stores say, in a temporary SQLite database: one table for each kind of row below.
+"""What topics and stores say, in a temporary SQLite database with one table for each kind of row below.
 
-No message content is kept. A message is known by the digest of its `message_key`, and a content or a list of ids by
-its digest.
+Message contents are not kept. Messages are identified by the digest of their `message_key`, and contents and lists of
+ids by their digests.
 """
 
 import re
@@ -17,15 +17,15 @@ from afterword.schemas.ids import episode_id, message_key
 from afterword.streams.errors import AfterwordError
 
 DIGEST_BYTES: Final = 16
-"""128 bits: no two of a billion messages share one by chance."""
+"""128 bits, so that no two of a billion messages share a digest by chance."""
 ROWS_TOGETHER: Final = 5_000
-"""Rows of a table that are inserted with one statement."""
+"""Number of rows inserted with one statement."""
 CACHE_KIB: Final = 64 * 1024
-"""Pages that SQLite holds in memory; the others are on disk."""
+"""SQLite's page cache in memory; the rest is on disk."""
 
 
 class NoRoom(AfterwordError):
-    """the audit cannot keep what it has read in a temporary file: {problem}; TMPDIR names another directory"""
+    """the audit cannot store its data in a temporary file: {problem}; set TMPDIR to another directory"""
 
 
 class Consumed(NamedTuple):
@@ -44,14 +44,14 @@ class Message(NamedTuple):
     offset: int
     conversation: str
     scope: str
-    """`scope_name` of the conversation."""
+    """The conversation's `scope_name`."""
     message: bytes
     content: bytes
     skipped: bool = False
     agent: str | None = None
     tenant: str | None = None
     record_ms: int = 0
-    """Timestamp of the record, milliseconds since 1970."""
+    """The record's timestamp, in milliseconds since 1970."""
     sent_ms: int = 0
     """Its `sent_at`, milliseconds since 1970; 0: not known."""
 
@@ -73,12 +73,12 @@ class Change(NamedTuple):
     conversation: str
     tenant: str | None
     message: bytes | None
-    """None: all messages of the conversation so far."""
+    """None for all messages of the conversation so far."""
     content: bytes | None = None
-    """The new content, if an edit changed it."""
+    """The new content, if it is an edit that changed it."""
     deletes: bool = True
     excludes: bool = True
-    """The message is to be in no episode."""
+    """Whether the message must not be in any episode."""
 
 
 class Refused(NamedTuple):
@@ -89,33 +89,33 @@ class Refused(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """The original position of a dead letter; those of the archiver are in an episode nevertheless, and not here."""
+    """The original position of a dead letter, except for the archiver's, whose messages are in episodes anyway."""
 
     kind: str
-    """`message` or `episode`, by the topic of the original."""
+    """`message` or `episode`, depending on the original's topic."""
     partition: int
     offset: int
     quarantined: bool = False
-    """It was rejected because its conversation's state was damaged: rebuilding the state reads it again."""
+    """Whether it was rejected because its conversation's state was damaged. Rebuilding the state reads it again."""
 
 
 class Pending(NamedTuple):
-    """A message that waits in the segmenter's state for its episode to close."""
+    """A message that is waiting in the segmenter's state for its episode to close."""
 
     partition: int
     offset: int
     scope: str
     conversation_scope: str
-    """`scope_name` without the agent."""
+    """The `scope_name` without the agent."""
     handed_over: bool = False
-    """It waited for an agent when the state was first read, and no longer a moment later."""
+    """Whether it was waiting for an agent when the state was first read, but not a moment later."""
 
 
 class Damage(NamedTuple):
-    """A row of the segmenter's state that cannot be read."""
+    """An unreadable row of the segmenter's state."""
 
     conversation: str | None
-    """None: its key names none."""
+    """None if its key names no conversation."""
     partition: int
     problem: str
 
@@ -131,26 +131,26 @@ class Closed(NamedTuple):
     ordinal: int
     fingerprint: str
     recomputed: str
-    """The fingerprint of the messages that it carries."""
+    """The fingerprint computed from the messages that it carries."""
     message_ids: bytes
-    """Digest of the core's ids, in order."""
+    """Digest of the core messages' ids, in order."""
     scope: str
     number: int
-    """`number_of` its position: what its core messages are found by."""
+    """`number_of` its position, by which its core messages are found."""
     first_offset: int = -1
-    """Position of its first core message in `messages`."""
+    """Offset of its first core message on `messages`."""
     last_offset: int = -1
     truncated: bool = False
-    """Its contents are not compared: edits made it too large, and they were cut."""
+    """Whether edits made it too large and its contents were cut, so that they cannot be compared."""
     ended_ms: int = 0
-    """Its `ended_at`."""
+    """Its `ended_at`, in milliseconds since 1970."""
 
 
 class Core(NamedTuple):
-    """A message in the core of an episode."""
+    """A core message of an episode."""
 
     episode: int
-    """`number` of its `Closed`."""
+    """The `number` of its `Closed`."""
     place: int
     message: bytes
     content: bytes
@@ -189,10 +189,10 @@ class AnnouncedDeletion(NamedTuple):
 
 
 class Current(NamedTuple):
-    """A record of the compacted topic of episodes or, without a revision, of conversations."""
+    """A record of the compacted topic of episodes, or of conversations if it has no revision."""
 
     name: str
-    """Id of the episode, or `scope_name` of the conversation."""
+    """The episode's id, or the conversation's `scope_name`."""
     partition: int
     offset: int
     is_gone: bool
@@ -213,14 +213,14 @@ class StoredEpisode(NamedTuple):
 
 
 class StoredMessage(NamedTuple):
-    """A core message of an episode in the store."""
+    """A core message of a stored episode."""
 
     episode_id: str
     message: bytes
 
 
 class StoredChange(NamedTuple):
-    """A message that the summary of a stored episode was made from, and the offset of its last change."""
+    """A message that a stored episode's summary was made from, and the offset of the message's last change."""
 
     episode_id: str
     message: bytes
@@ -228,23 +228,23 @@ class StoredChange(NamedTuple):
 
 
 class DeletedEpisode(NamedTuple):
-    """What stays in the store of a deleted episode."""
+    """What remains in the store of a deleted episode."""
 
     episode_id: str
     expired: bool = False
-    """It was older than episodes are kept."""
+    """Whether it was deleted because it was past its retention."""
 
 
 class Document(NamedTuple):
-    """A message in the archive, or only its label, if the summarizer has written it and the archiver has not."""
+    """A message in the archive, or only its label if the summarizer has written it before the archiver."""
 
     message: bytes
     episode_id: str | None
     archived: bool
-    """False while the document has only an `episode_id`."""
+    """False while the document only has an `episode_id`."""
     content: bytes | None = None
     partition: int | None = None
-    """Position in `messages` of the record that it was archived from."""
+    """Position on `messages` of the record that it was archived from."""
     offset: int | None = None
     deleted: bool = False
     changed: int = -1
@@ -252,13 +252,13 @@ class Document(NamedTuple):
 
 
 class Indexed(NamedTuple):
-    """An episode that has a point in the search index."""
+    """An episode that is in the search index."""
 
     episode_id: str
 
 
 class Vanished(NamedTuple):
-    """An episode without a point that was deleted since the stores were read."""
+    """An episode that is not in the index because it was deleted after the stores were read."""
 
     episode_id: str
 
@@ -287,30 +287,30 @@ TABLES: Final[Mapping[type[tuple[Any, ...]], tuple[str, ...]]] = {
     Indexed: ("episode_id",),
     Vanished: ("episode_id",),
 }
-"""Rows, and the columns that each table is searched by."""
+"""The kinds of rows, and the columns by which each table is searched."""
 
 
 @dataclass
 class Circumstances:
-    """What else a verdict depends on; the queries know the fields by their names."""
+    """What else the verdict depends on. The queries refer to the fields by their names."""
 
     dedupe_window: int = 10_000
     forget_after_ms: int = 0
-    """Silence after which the segmenter forgets a conversation; 0: never."""
+    """Silence after which the segmenter forgets a conversation; 0 means never."""
     max_agents: int | None = None
-    """Number of agents active at a time, with `scope = agent`."""
+    """Maximum number of active agents, if `scope = agent`."""
     messages_before_ms: int = 0
-    """Messages sent before may have expired in the archive; 0: none."""
+    """Messages sent before this time may have expired in the archive; 0 means none."""
     episodes_before_ms: int = 0
-    """Episodes that ended before may have expired; 0: none."""
+    """Episodes that ended before this time may have expired; 0 means none."""
     quiet: bool = True
-    """Nothing was consumed or closed while topics and stores were read."""
+    """Whether nothing was consumed or closed while topics and stores were read."""
     messages_truncated: bool = False
-    """The oldest records of the topic were deleted."""
+    """Whether the oldest records of the topic were deleted."""
     episodes_truncated: bool = False
     summaries_truncated: bool = False
     has_current: bool = False
-    """What is current is kept in compacted topics."""
+    """Whether the compacted topics exist."""
     notes: list[str] = field(default_factory=list)
 
     def values(self) -> dict[str, object]:
@@ -319,7 +319,7 @@ class Circumstances:
 
 
 class Evidence:
-    """The tables. They are in memory or in a private file without a name, which is gone when the process ends."""
+    """The tables. They are in memory or in a private, unnamed file that disappears when the process ends."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -327,7 +327,7 @@ class Evidence:
         database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         for pragma in ("journal_mode = off", "synchronous = off", "locking_mode = exclusive"):
             database.execute(f"PRAGMA {pragma}")
-        database.execute("BEGIN")  # one transaction for all: each would write what has changed
+        database.execute("BEGIN")  # a single transaction, because each one would write out its changes
         for row in TABLES:
             database.execute(f"CREATE TABLE {_table(row)} ({', '.join(_columns(row))})")
 
@@ -339,7 +339,7 @@ class Evidence:
             self._insert(type(row))
 
     def index(self) -> None:
-        """Insert what waits, and make the tables searchable. May be called again after more was added."""
+        """Insert the buffered rows and index the tables. It may be called again after more were added."""
         for row, indexes in TABLES.items():
             self._insert(row)
             for number, columns in enumerate(indexes):
@@ -349,7 +349,7 @@ class Evidence:
         self._database.execute(sql, values or {})
 
     def run_all(self, script: str, values: Mapping[str, object]) -> None:
-        """Run statements that are separated by `;` at the end of a line."""
+        """Run statements separated by `;` at the end of a line."""
         for statement in script.split(";\n"):
             self.run(statement, values)
 
@@ -360,7 +360,7 @@ class Evidence:
         yield from self._database.execute(sql, values or {})
 
     def count(self, sql: str, values: Mapping[str, object] | None = None) -> int:
-        """Return the only number that a query yields."""
+        """Return the single number that a query yields."""
         found: int = self._database.execute(sql, values or {}).fetchone()[0]
         return found
 
@@ -372,7 +372,7 @@ class Evidence:
 
 @contextmanager
 def open_evidence() -> Iterator[Evidence]:
-    """Open empty tables. Raises, in the block too: NoRoom."""
+    """Open empty tables. Raises: NoRoom, also inside the block."""
     database = sqlite3.connect("", isolation_level=None)
     try:
         yield Evidence(database)
@@ -383,7 +383,7 @@ def open_evidence() -> Iterator[Evidence]:
 
 
 def _table(row: type[tuple[Any, ...]]) -> str:
-    """`StoredEpisode` → `stored_episode`."""
+    """Convert a class name to a table name: `StoredEpisode` → `stored_episode`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", row.__name__).lower()
 
 
@@ -393,17 +393,17 @@ def _columns(row: type[tuple[Any, ...]]) -> tuple[str, ...]:
 
 
 def scope_name(conversation_id: str, agent_id: str | None = None) -> str:
-    """Return the prefix of the ids of all episodes in the scope."""
+    """Return the common prefix of the ids of all episodes in a scope."""
     return episode_id(conversation_id, 0, agent_id).rpartition(":")[0]
 
 
 def scope_in(episode: str) -> str:
-    """Return the scope that an `episode_id` is numbered in, in the form of `scope_name`."""
+    """Return the scope of an `episode_id`, in the form of `scope_name`."""
     return episode.rpartition(":")[0]
 
 
 def number_of(partition: int, offset: int) -> int:
-    """Return a number that no other position has."""
+    """Return a number that is unique to a position."""
     return offset << 16 | partition
 
 
@@ -416,5 +416,5 @@ def digest_of_message(conversation_id: str, message_id: str, tenant_id: str | No
 
 
 def digest_of_all(ids: Iterable[str]) -> bytes:
-    """Digest of ids in order; different lists have different digests."""
+    """Return a digest of ids in order. Different lists have different digests."""
     return digest("".join(f"{len(i)}:{i}" for i in ids))

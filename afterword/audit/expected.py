@@ -1,6 +1,6 @@
-"""Which messages are repeats, and with `scope = agent`, which agents each message is for.
+"""Finds out which messages are repeats and, with `scope = agent`, which agents each message is for.
 
-Both depend on the order of a conversation's messages, and are worked out by going through them.
+Both depend on the order of a conversation's messages, so they are computed by iterating over them.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ CLOCKS_APART_MS = 3_600_000
 
 
 class Sent(NamedTuple):
-    """A message, as the rules below need it."""
+    """A message, reduced to what the rules below need."""
 
     id: int
     conversation: str
@@ -27,7 +27,7 @@ class Sent(NamedTuple):
 
 
 def mark_repeats(evidence: Evidence, circumstances: Circumstances) -> None:
-    """Mark the messages that are no others than one before, as far back as the segmenter looks."""
+    """Mark messages that repeat an earlier one, as far back as the segmenter looks."""
     candidates = evidence.rows("""
         SELECT id, conversation, message, partition, offset, record_ms, agent FROM standing
         WHERE NOT is_dead AND NOT skipped AND conversation IN (
@@ -57,13 +57,13 @@ SELECT EXISTS (
     AND :offset BETWEEN closed.first_offset AND closed.last_offset
 )
 """
-"""Whether a message is pending, or in an episode that begins past the offset `after`."""
+"""Selects whether a message is pending, or in an episode that begins after the offset `after`."""
 
 
 class Silence:
-    """Tells by the records' timestamps when a conversation may have been forgotten; clocks may be an hour apart.
+    """Decides from the records' timestamps when a conversation may have been forgotten. Clocks may be an hour apart.
 
-    `forget_after_ms`: 0: never.
+    `forget_after_ms` is 0 if conversations are never forgotten.
     """
 
     def __init__(self, forget_after_ms: int) -> None:
@@ -71,13 +71,13 @@ class Silence:
         self._last_ms = 0
 
     def ends_with(self, sent: Sent) -> bool:
-        """Return whether the message comes after so long a silence."""
+        """Return whether the message follows a silence that was long enough."""
         if not (self._long_ms and self._last_ms):
             return False
         return sent.record_ms <= 0 or sent.record_ms - self._last_ms >= self._long_ms
 
     def note(self, sent: Sent) -> None:
-        """Note a message that was accepted: duplicates do not end a silence."""
+        """Record an accepted message. Duplicates do not end a silence."""
         self._last_ms = max(self._last_ms, sent.record_ms)
 
 
@@ -90,12 +90,12 @@ class RecentMessages:
         self._is_found = is_found
         self._next = 0
         self._forgotten = 0
-        """Those before may have been forgotten."""
+        """Messages before this number may have been forgotten."""
         self._seen: dict[bytes, tuple[int, int]] = {}
-        """Number and offset."""
+        """Number and offset of each message."""
 
     def takes(self, sent: Sent) -> bool:
-        """Accept a message; False for a repeat within the window, unless it was forgotten and is found again."""
+        """Accept a message. False for a repeat within the window, unless it was forgotten and is found again."""
         if self._silence.ends_with(sent):
             self._forgotten = self._next
         number, offset = self._seen.get(sent.message, (-1, -1))
@@ -110,10 +110,10 @@ class RecentMessages:
 
 
 def expect(evidence: Evidence, circumstances: Circumstances) -> None:
-    """Make the table of the scopes that each message belongs in: its conversation, or each of its agents.
+    """Build the table of the scopes that each message belongs to: its conversation, or each of its agents.
 
-    Agents that were active before the oldest record, or before a long silence, are not known: there a message belongs
-    in the scopes that it is found in.
+    Agents that were active before the oldest record or before a long silence are unknown. In that case a message
+    belongs to the scopes in which it is found.
     """
     evidence.run("""
         CREATE VIEW accepted AS SELECT * FROM standing WHERE NOT is_dead AND NOT skipped AND NOT is_repeat
@@ -138,7 +138,7 @@ def expect(evidence: Evidence, circumstances: Circumstances) -> None:
 
 
 class Event(NamedTuple):
-    """What changes which agents of a conversation are active: a message, a flush of one, or the deletion of it all."""
+    """An event that may change which of a conversation's agents are active: a message, a flush, or its deletion."""
 
     kind: str
     sent: Sent
@@ -174,15 +174,15 @@ def _expect_agents(evidence: Evidence, max_agents: int, forget_after_ms: int) ->
 
 
 class Talk:
-    """The agents of a conversation, as the log shows them."""
+    """A conversation's agents, as reconstructed from the log."""
 
     def __init__(self, max_agents: int, silence: Silence) -> None:
         self.is_known = True
         """False if active agents may have been forgotten in between."""
         self.told: list[tuple[Sent, str | None]] = []
-        """Messages with an agent that each is for."""
+        """Messages, each with an agent that it is for."""
         self.waited: list[tuple[Sent, str | None]] = []
-        """Messages that named no agent while none was active, with the first agent after them."""
+        """Messages that named no agent while none was active, each with the first agent after it."""
         self._active: list[str] = []
         self._max_agents = max_agents
         self._silence = silence
@@ -197,7 +197,7 @@ class Talk:
             self._take_message(sent)
 
     _adopted = 0
-    """Messages of `waited` that no later agent gets."""
+    """Number of messages in `waited` that no later agent gets."""
 
     def _take_message(self, sent: Sent) -> None:
         self.is_known = self.is_known and not self._silence.ends_with(sent)
@@ -213,7 +213,7 @@ class Talk:
 
 
 def _is_nobodys(evidence: Evidence, sent: Sent) -> bool:
-    """Return whether a message is pending without an agent, or in an episode that has none."""
+    """Return whether a message is pending without an agent, or in an episode without one."""
     return bool(evidence.count(_NOBODYS, {**sent._asdict(), "scope": scope_name(sent.conversation)}))
 
 

@@ -1,11 +1,11 @@
-"""Every finding: a name, a sentence, and the queries that yield an example for each violation."""
+"""All findings: each has a name, a sentence, and queries that yield an example for each violation."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 
 class FindingKind(NamedTuple):
-    """A way to break the promise; a violation is a row of any of its queries."""
+    """A way to break the promise. Each row that its queries yield is a violation."""
 
     meaning: str
     queries: tuple[str, ...]
@@ -13,7 +13,7 @@ class FindingKind(NamedTuple):
 
 FINDINGS: Final[Mapping[str, FindingKind]] = {
     "lost": FindingKind(
-        "consumed, but missing in an episode, not pending, not dead-lettered",
+        "consumed, but neither in an episode nor pending nor dead-lettered",
         (
             "SELECT name FROM fate WHERE fate = 'lost'",
             """
@@ -97,7 +97,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
         ),
     ),
     "two_partitions": FindingKind(
-        "conversations with messages in several partitions: producers differ in their partitioner",
+        "conversations with messages in several partitions, because producers use different partitioners",
         (
             """
             SELECT conversation || ', partitions ' || GROUP_CONCAT(partition, ', ') FROM (
@@ -122,8 +122,8 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
     "archived_differently": FindingKind(
         "archived content differs from what was produced",
         (
-            # The content is that of the record it was archived from, or of any record of the message if that one is
-            # not there.
+            # The content must be that of the record it was archived from, or of any record of the message if that
+            # record is gone.
             """
             SELECT s.name FROM standing AS s JOIN document AS d ON d.message = s.message
             WHERE s.is_first AND d.content IS NOT NULL AND d.changed < 0 AND CASE
@@ -169,7 +169,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
         ),
     ),
     "not_stored": FindingKind(
-        "episodes summarized, but not stored",
+        "summarized, but not stored",
         (
             """
             SELECT name FROM summarized AS e LEFT JOIN stored_episode AS s ON s.episode_id = e.episode_id
@@ -178,7 +178,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
         ),
     ),
     "stored_differently": FindingKind(
-        "stored fingerprint differs",
+        "stored with another fingerprint than was closed",
         (
             """
             SELECT name FROM summarized AS e
@@ -190,7 +190,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
     "label_wrong": FindingKind(
         "archived core messages do not have the episode's id",
         (
-            # A message of several episodes carries the id of the one that was stored last.
+            # A message of several episodes carries the id of the episode that was stored last.
             """
             SELECT e.episode_id || ': ' || COUNT(*) || ' of '
                 || (SELECT COUNT(*) FROM core WHERE episode = e.number) || ' messages'
@@ -205,7 +205,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
         ),
     ),
     "not_indexed": FindingKind(
-        "episodes summarized, but not in the search index",
+        "summarized, but not in the search index",
         (
             """
             SELECT name FROM summarized
@@ -216,7 +216,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
         ),
     ),
     "not_announced": FindingKind(
-        "episodes before the summarizer's offset, but without summary.created",
+        "before the summarizer's offset, but without a summary.created",
         ("SELECT name FROM progress WHERE state = 'not_announced'",),
     ),
     "announced_differently": FindingKind(
@@ -253,7 +253,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
         ),
     ),
     "not_current": FindingKind(
-        "announced, but not as the compacted topic of episodes has it",
+        "announced, but missing or outdated in the compacted topic of episodes",
         (
             """
             SELECT a.episode_id || ' revision ' || MAX(a.revision) FROM announced AS a
@@ -292,7 +292,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
         ),
     ),
     "stale": FindingKind(
-        "stored, but not as it was edited last",
+        "stored without its latest edit",
         (
             """
             SELECT name || ', in the archive' FROM archived_change AS a

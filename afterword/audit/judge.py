@@ -1,4 +1,4 @@
-"""Judging what was read: asking for every finding, and counting."""
+"""Judges what was read: runs the queries of every finding, and counts."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ FATES: Final = (
     "no_trace_left",
     "lost",
 )
-"""What becomes of a message; a message for several agents has the fate of the copy that comes last here."""
+"""What becomes of a message. A message for several agents has the fate of the copy that comes last in this list."""
 
 
 def judge(evidence: Evidence, circumstances: Circumstances) -> Report:
-    """Ask for every finding. Work in progress is counted, and is not a finding."""
+    """Run the queries of every finding. Work in progress is counted, but is not a finding."""
     evidence.index()
     derive(evidence, circumstances)
     values = circumstances.values()
@@ -46,7 +46,7 @@ def _find(evidence: Evidence, report: Report, name: str, query: str, values: Map
 
 
 def _count(evidence: Evidence, report: Report) -> None:
-    """Assign one fate to each message, so that the counts add up to the total, and count the rest."""
+    """Count one fate for each message, so that the counts add up to the total, and count the rest."""
     evidence.run("CREATE TABLE fate_order AS SELECT '' AS fate, 0 AS place WHERE FALSE")
     evidence.run_many("INSERT INTO fate_order VALUES (?, ?)", [(fate, place) for place, fate in enumerate(FATES)])
     fates = Counter(

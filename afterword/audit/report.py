@@ -1,4 +1,4 @@
-"""Findings of an audit, for people and for programs."""
+"""An audit's findings, for people and for programs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ EXAMPLES_NAMED = 10
 
 @dataclass
 class Finding:
-    """Number of violations of one kind, with the first `examples` as sorted: ids and positions, never contents."""
+    """The number of violations of one kind and the first examples in order: ids and positions, never contents."""
 
     count: int = 0
     examples: list[str] = field(default_factory=list)
@@ -20,7 +20,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Missing:
-    """What had not arrived when the wait for it ran out."""
+    """What had not arrived when the wait timed out."""
 
     after_seconds: float
     not_segmented: int
@@ -28,7 +28,7 @@ class Missing:
     not_archived: int
     """Messages that the archiver has not consumed."""
     not_summarized: int
-    """Episodes that are closed, but neither announced, deleted nor dead-lettered."""
+    """Closed episodes that are neither announced nor deleted nor dead-lettered."""
     episodes: list[str]
     """Ids of the first of these episodes."""
 
@@ -36,13 +36,13 @@ class Missing:
         counts = {"messages not segmented": self.not_segmented, "messages not archived": self.not_archived}
         counts["episodes not summarized"] = self.not_summarized
         found = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-        yield f"missing after {self.after_seconds:g} s: {found or 'nothing any more'}"
+        yield f"missing after {self.after_seconds:g} s: {found or 'nothing'}"
         yield from (f"  {episode}" for episode in self.episodes)
 
 
 @dataclass
 class Report:
-    """Counts of `messages`, `episodes` and `summaries`; anything in `findings` breaks the promise."""
+    """Counts of `messages`, `episodes` and `summaries`. Anything in `findings` breaks the promise."""
 
     messages: dict[str, int] = field(default_factory=dict)
     episodes: dict[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Whether there are no findings, and nothing that was waited for is missing."""
+        """Whether there are no findings and nothing that was waited for is missing."""
         return not self.findings and self.missing is None
 
     def as_dict(self) -> dict[str, Any]:
@@ -68,7 +68,10 @@ class Report:
         }
 
     def lines(self) -> Iterator[str]:
-        """Format for people; an id with a line break in it is still one line, and none of ours."""
+        """Format the report for people.
+
+        An id with a line break stays on one line and cannot pass for a line of the report.
+        """
         for title, counts in (("messages", self.messages), ("episodes", self.episodes), ("summaries", self.summaries)):
             yield title
             yield from (f"  {name.replace('_', ' '):<20}{count:>12,}" for name, count in counts.items())

@@ -1,4 +1,4 @@
-"""Reading a deployment, in an order in which work in progress never looks like a loss, and judging it."""
+"""Reads a deployment in an order in which work in progress never looks like a loss, and judges it."""
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -29,7 +29,7 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.tasks import gather_or_cancel
 
 INDEX_PAGE = 2000
-"""Episodes that the index is asked for at a time."""
+"""Number of episodes that are looked up in the index at a time."""
 
 
 async def run(
@@ -40,9 +40,9 @@ async def run(
 ) -> Report:
     """Audit a deployment.
 
-    `wait_seconds`: maximum wait until everything is consumed and every closed episode is summarized; 0 judges at
-    once. The report's `missing` says what had not arrived by then. Pending messages are not waited for. `index`: reads
-    which episodes are indexed. `progress` is called with what is done, how much of it, and how much there is.
+    `wait_seconds` limits the wait until everything is consumed and every closed episode is summarized; 0 judges at
+    once. The report's `missing` says what had not arrived by then. Pending messages are not waited for. `index` finds
+    out which episodes are indexed. `progress` is called with what is being done, how much of it is done, and the total.
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled, NoRoom.
     """
@@ -59,8 +59,8 @@ class _Reading:
     """Reads topics, consumer groups and stores into the tables.
 
     They are not read at one instant. The groups' offsets come first, then the segmenter's state, the ends of
-    `episode.closed`, `summary.created` and `messages`, then the stores and those topics up to these ends. A message
-    moves in this direction only.
+    `episode.closed`, `summary.created` and `messages`, and finally the stores and those topics up to their ends.
+    Messages only ever move in this direction.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class _Reading:
         )
 
     async def everything(self, index: ReadIndex) -> Circumstances:
-        """Return what else the verdict depends on. Raises: TopicMissing."""
+        """Read everything, and return what else the verdict depends on. Raises: TopicMissing."""
         if self._kafka.messages_topic not in self._topics:
             raise TopicMissing(topic=self._kafka.messages_topic)
         before = await self._state_of_work()
@@ -90,14 +90,14 @@ class _Reading:
         self._circumstances.quiet = before == await self._state_of_work()
         await self._read_index(index)
         retention, soon = self._settings.retention, datetime.now(UTC) + timedelta(milliseconds=CLOCKS_APART_MS)
-        if before_messages := retention.messages_before(soon):  # by the clock of the worker that removes
+        if before_messages := retention.messages_before(soon):  # by the clock of the worker that removes them
             self._circumstances.messages_before_ms = milliseconds(before_messages)
         if before_episodes := retention.episodes_before(soon):
             self._circumstances.episodes_before_ms = milliseconds(before_episodes)
         return self._circumstances
 
     async def _state_of_work(self) -> list[object]:
-        """Offsets that change when something is consumed or closed."""
+        """Return the offsets that change when something is consumed or closed."""
         kafka = self._kafka
         outputs = [kafka.episodes_topic, kafka.changelog(MESSAGES), kafka.changelog(CONVERSATIONS)]
         consumed = await self._log.committed(kafka.segmenter_id, kafka.messages_topic)
@@ -114,9 +114,9 @@ class _Reading:
                 self._evidence.add(Consumed(role, partition, offset))
 
     async def _read_state(self) -> None:
-        """Read the changelogs one after the other, before all other topics: see `SegmenterState`.
+        """Read the changelogs one after the other, before all other topics; see `SegmenterState`.
 
-        They are compacted: what a changelog had at some moment can be read only then.
+        They are compacted, so what a changelog held at some moment can only be read then.
         """
         state = SegmenterState()
         for table in (MESSAGES, CONVERSATIONS):
@@ -127,9 +127,9 @@ class _Reading:
             self._evidence.add(row)
 
     async def _read_topics_and_stores(self) -> None:
-        """Read the topics to where they end by now, and the stores, at the same time.
+        """Read the topics up to their current ends, and the stores at the same time.
 
-        Stores may then have more than the topics tell of, and never less.
+        The stores may therefore have more than the topics show, but never less.
         """
         log, messages = self._log, self._kafka.messages_topic
         takes = {topic: take for topic, take in self._takes().items() if self._is_there(topic)}
@@ -140,15 +140,15 @@ class _Reading:
             await gather_or_cancel(
                 log.read_all(extent, takes, counted.add), read_stores(stores, self._evidence, counted.add)
             )
-        # edits and deletions that the stores may have by now
+        # edits and deletions that the stores may already have
         await log.read_all(extent.before(await log.extent([messages])), takes, counted.add)
         self._note_truncated(extent.truncated)
 
     def _takes(self) -> dict[str, Take]:
-        """Return what takes the records of each topic, in the order in which their ends are asked for.
+        """Return the function that reads each topic's records, in the order in which the topics' ends are queried.
 
-        The messages come last: so each message of an episode is among them. What is current comes after the events with
-        which it was written.
+        Messages come last, so that every message of an episode is among them. The compacted topics come after the
+        events they were written with.
         """
         kafka, evidence = self._kafka, self._evidence
         messages, episodes = kafka.messages_topic, kafka.episodes_topic
@@ -165,7 +165,7 @@ class _Reading:
 
     def _is_there(self, topic: str) -> bool:
         if topic not in self._topics:
-            self._circumstances.notes.append(f"there is no topic {topic}")
+            self._circumstances.notes.append(f"topic {topic} does not exist")
         return topic in self._topics
 
     def _note_truncated(self, topics: set[str]) -> None:
@@ -176,7 +176,7 @@ class _Reading:
         found.has_current = kafka.current_state and self._topics.issuperset(kafka.current_topics)
         for topic in (kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic):
             if topic in topics:
-                found.notes.append(f"the oldest records of {topic} were deleted: what depends on them is not judged")
+                found.notes.append(f"the oldest records of {topic} were deleted, so what depends on them is not judged")
 
     async def _read_index(self, index: ReadIndex) -> None:
         self._evidence.index()
@@ -197,7 +197,7 @@ class _Reading:
             await self._read_vanished(missing)
 
     async def _read_vanished(self, missing: list[str]) -> None:
-        """Look up which of the episodes that are not in the index were deleted since the stores were read."""
+        """Find out which of the episodes missing from the index were deleted since the stores were read."""
         async with open_stores(self._settings) as stores:
             for start in range(0, len(missing), INDEX_PAGE):
                 versions = await stores.episodes.versions(missing[start : start + INDEX_PAGE])

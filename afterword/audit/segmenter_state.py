@@ -21,19 +21,19 @@ from afterword.streams.segmenter.state import (
 
 
 class Body(NamedTuple):
-    """A message's row: only where it is."""
+    """A message's row, reduced to its position."""
 
     scope: Scope
     seq: int
     partition: int
-    """Position in `messages`: a changelog has the partitions of its source."""
+    """Partition on `messages`. A changelog has the partitions of its source."""
     offset: int
 
 
 class SegmenterState:
-    """What waits in the segmenter, and which rows are damaged.
+    """What is waiting in the segmenter, and which rows are damaged.
 
-    The messages must be read before the conversations: a message then moves from pending to closed, never back.
+    The messages must be read before the conversations, so that a message can only move from pending to closed.
     """
 
     def __init__(self) -> None:
@@ -43,11 +43,11 @@ class SegmenterState:
 
     @property
     def damaged(self) -> list[Damage]:
-        """Rows that cannot be read, as they are now."""
+        """The rows that are currently unreadable."""
         return list(self._damage.values())
 
     def take(self, table: str, record: ConsumerRecord) -> None:
-        """Apply a record of a table's changelog. Raises: StateUnreadable for one of a later release."""
+        """Apply a record of a table's changelog. Raises: StateUnreadable if a later release wrote it."""
         if record.key == BOOKMARK_KEY:
             return
         self._damage.pop((table, record.key), None)
@@ -61,7 +61,7 @@ class SegmenterState:
             self._damage[table, record.key] = Damage(conversation, record.partition, error.problem)
 
     def rows(self) -> Iterator[Pending | Damage]:
-        """Yield what an audit keeps of it; rows of the overlap are in an episode already."""
+        """Yield the rows that an audit keeps, except for the overlap, which is in an episode already."""
         damaged = {damage.conversation for damage in self._damage.values()}
         yield from self._damage.values()
         for body in self._bodies.values():
@@ -81,7 +81,7 @@ class SegmenterState:
 
 
 def conversation_of(table: str, key: bytes) -> str | None:
-    """Return the conversation that the key of a row names; None if it names none."""
+    """Return the conversation named by a row's key, or None."""
     try:
         return (parse_scope(key) if table == CONVERSATIONS else parse_key(key).scope).conversation_id
     except RowUnreadable:

@@ -1,4 +1,4 @@
-"""Documents of the stores, reduced to the rows that an audit keeps of them, and which episodes are indexed."""
+"""Reduces the stores' documents to the rows that an audit keeps, and finds out which episodes are indexed."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -11,7 +11,7 @@ from afterword.streams.stores.messages import MessageRef
 from afterword.streams.stores.opening import Stores, open_stores
 
 ReadIndex = Callable[[Settings, Sequence[str]], Awaitable[set[str]]]
-"""Those of the episodes (ids) that are indexed. Raises: StoreUnavailable."""
+"""Returns which of these episode ids are indexed. Raises: StoreUnavailable."""
 
 COUNTED_AT_A_TIME = 200
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], None]) -> None:
-    """Add every episode and message; `read` is called with numbers of messages. Raises: StoreUnavailable, NoRoom."""
+    """Add every episode and message. `read` is called with numbers of messages. Raises: StoreUnavailable, NoRoom."""
     async for episode in stores.episodes.all_episodes():
         take_stored(evidence, episode)
     async for message in _counted(stores.messages.all_messages(), read):
@@ -60,6 +60,6 @@ async def _counted(items: AsyncIterator[T], read: Callable[[int], None]) -> Asyn
 
 
 async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:
-    """Ask the index which of the episodes it has. Raises: StoreUnavailable."""
+    """Return which of the episodes are in the index. Raises: StoreUnavailable."""
     async with open_stores(settings) as stores:
         return set(await stores.index.revisions(episode_ids))

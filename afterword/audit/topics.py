@@ -1,4 +1,4 @@
-"""Records of topics, reduced to the rows that an audit keeps of them."""
+"""Reduces the topics' records to the rows that an audit keeps."""
 
 from typing import TYPE_CHECKING
 
@@ -45,12 +45,12 @@ from afterword.schemas.headers import CE_ID, header
 from afterword.schemas.ids import conversation_of_scope
 from afterword.streams.segmenter.arrival import milliseconds
 
-if TYPE_CHECKING:  # its libraries take 100 ms to import, and most deployments redact nothing
+if TYPE_CHECKING:  # its libraries take 100 ms to import, and most deployments do not redact
     from afterword.streams.redaction.records import RecordRedaction
 
 
 def take_message(evidence: Evidence, record: ConsumerRecord, redaction: "RecordRedaction | None" = None) -> None:
-    """Add a record of `messages`. `redaction`: as the segmenter and the archiver have it."""
+    """Add a record of `messages`. `redaction` is what segmenter and archiver apply."""
     where = record.partition, record.offset
     try:
         event = decode_input(record.key, record.value, record.headers, record.timestamp)
@@ -185,9 +185,9 @@ def take_dead_letter(evidence: Evidence, kind: str, topic: str, record: Consumer
 
 
 def dead_letter_of(kind: str, topic: str, record: ConsumerRecord) -> DeadLetter | None:
-    """Return where the original of a dead letter is; None if it is not in `topic`.
+    """Return the original position of a dead letter; None if it is not in `topic`.
 
-    None too for one that the archiver could not take: it is in an episode nevertheless.
+    It is also None if only the archiver rejected the message, which is in an episode anyway.
     """
     names = ("stage", "topic", "partition", "offset", "type")
     stage, origin, partition, offset, error = (header(record.headers, DEAD_LETTER_PREFIX + one) or "" for one in names)

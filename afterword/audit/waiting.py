@@ -1,4 +1,4 @@
-"""Waiting until everything is consumed and summarized."""
+"""Waits until everything is consumed and summarized."""
 
 import asyncio
 import time
@@ -20,9 +20,9 @@ POLL_SECONDS = 0.2
 async def until_summarised(
     log: Log, kafka: Kafka, seconds: float, progress: ReadProgress = lambda *_: None
 ) -> Missing | None:
-    """Wait until segmenter and archiver have all of `messages` and each closed episode is announced or dead-lettered.
+    """Wait until `messages` is consumed and each closed episode is announced or dead-lettered.
 
-    `progress` is called with the numbers of episodes that are finished, and of all. Returns what had not arrived after
+    `progress` is called with the number of finished episodes and the total. Returns what had not arrived after
     `seconds`, or None if everything had. Raises: TopicMissing, TopicStalled.
     """
     outputs = (kafka.summaries_topic, kafka.deletions_topic, kafka.dead_letters(kafka.episodes_topic))
@@ -36,7 +36,7 @@ async def until_summarised(
         await consumer.seek_to_beginning()
         open_events = OpenEvents(kafka.episodes_topic)
         while True:
-            # order matters: what was consumed by now has its episodes among those that are read next
+            # order matters: the episodes of what was consumed by now are among those that are read next
             segmented = await is_consumed(log, kafka.segmenter_id, kafka.messages_topic)
             archived = await is_consumed(log, kafka.archiver_id, kafka.messages_topic)
             await open_events.catch_up(log, consumer, topics)
@@ -59,18 +59,18 @@ async def until_summarised(
 
 
 class OpenEvents:
-    """Closed episodes that are neither announced, deleted nor dead-lettered.
+    """Closed episodes that are neither announced nor deleted nor dead-lettered.
 
-    `ce_id` is the same on all topics: the episode's id and a revision. A later revision finishes an episode too: what
-    is superseded before its announcement is not announced.
+    `ce_id` is the same on all topics: the episode's id and a revision. A later revision finishes an episode too,
+    because a revision that is superseded before its announcement is never announced.
     """
 
     def __init__(self, episodes_topic: str) -> None:
         self.names: dict[bytes, str] = {}
-        """Episode ids, by their digests, which are smaller."""
+        """Episode ids by their digests, which are smaller."""
         self._closed: dict[bytes, int] = {}
         self._done: dict[bytes, int] = {}
-        """Latest revisions, by the episode."""
+        """Latest revisions by episode."""
         self._episodes_topic = episodes_topic
 
     @property
@@ -99,7 +99,7 @@ class OpenEvents:
 
 
 async def is_consumed(log: Log, group_id: str, topic: str) -> bool:
-    """Check whether the group's offsets are past every record of the topic, transaction markers aside."""
+    """Return whether the group's offsets are past every record of the topic, ignoring transaction markers."""
     committed = await log.committed(group_id, topic)
     ends = await log.ends(topic)
     behind = {tp: end for tp, end in ends.items() if committed.get(tp.partition, 0) < end}

@@ -1,1 +1,1 @@
-"""Commands, grouped by subject."""
+"""The commands of the command line, grouped by subject."""

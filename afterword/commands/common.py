@@ -1,4 +1,4 @@
-"""Helpers that commands share: settings, JSON, tables."""
+"""Helpers shared by the commands: settings, JSON, tables and progress."""
 
 import json
 import logging
@@ -31,24 +31,24 @@ MISCONFIGURED = 2
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 ANSWERED_BY_SECONDS = 2.2
-"""Time after a command's start when its servers must have answered: with the start of Python before it and the end
-after it, it says within 3 seconds who does not."""
+"""Servers must answer within this time of a command's start. With Python's own start and exit, the command reports an
+unreachable server within 3 seconds."""
 LEAST_PATIENCE_SECONDS = 1.0
-"""Value for a command that took most of that time to start, on a busy machine."""
+"""Minimum wait, even if starting took most of that time on a busy machine."""
 STARTED = time.monotonic()
-"""Start of this process, by `time.monotonic`, but for Python itself: this module is among the first."""
+"""When this process started, by `time.monotonic`, except for Python itself: this module is among the first imported."""
 
 LABEL_WIDTH = 12
-"""Characters of the labels before texts."""
+"""Width of the labels in front of texts, in characters."""
 
 AGO = re.compile(r"(\d+)([smhd])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def start() -> "Settings":
-    """Load the settings and send logs to standard error; standard output is for results.
+    """Load the settings and send logs to standard error, because standard output is for results.
 
-    Files that the process creates from now on are its user's alone. Warns of API keys that are sent unencrypted.
+    Files created from now on are private to the user. API keys that are sent unencrypted are logged as warnings.
     Raises: ConfigurationError.
     """
     from afterword.streams.logs import configure, log
@@ -63,17 +63,18 @@ def start() -> "Settings":
 
 
 def start_quietly() -> "Settings":
-    """Load the settings as `start` does, without the logs of aiokafka: the command reports errors itself."""
+    """Load the settings as `start` does, but silence aiokafka's logs: the command reports errors itself."""
     settings = start()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     return settings
 
 
 def start_command(started: float = STARTED) -> "Settings":
-    """Load the settings of a command that ends: those of `afterword dev` in this directory, if nothing names others.
+    """Load the settings of a short-lived command. By default they are those of `afterword dev` in this directory.
 
-    Without the logs of aiokafka, too. Servers that do not answer are given up early: somebody waits. Import first what
-    the command needs: their time counts from now, and ends ANSWERED_BY_SECONDS after `started`, by `time.monotonic`.
+    aiokafka's logs are silenced, and servers that do not answer are given up early, because somebody is waiting. Import
+    what the command needs before calling this: the servers' time runs from now until ANSWERED_BY_SECONDS after
+    `started`.
     """
     find_config()
     settings = start_quietly()
@@ -83,25 +84,25 @@ def start_command(started: float = STARTED) -> "Settings":
 
 
 def patience(spent_seconds: float) -> float:
-    """Seconds in which a server must answer a command that has spent so many already."""
+    """Return the seconds that a server has to answer a command that has already spent this many."""
     return round(max(LEAST_PATIENCE_SECONDS, ANSWERED_BY_SECONDS - spent_seconds), 1)
 
 
 def find_config() -> None:
-    """Say which file of `afterword dev` the settings are from, if they are, and name it to what this process starts."""
+    """If the settings come from an `afterword dev` file, say so, and name the file to child processes."""
     from afterword.streams.settings import CONFIG_FILE_VARIABLE, config_file, dev_config
 
     if CONFIG_FILE_VARIABLE in os.environ:
         return
     if file := config_file():
         os.environ[CONFIG_FILE_VARIABLE] = file
-        typer.echo(f"afterword: settings of {file}", err=True)
+        typer.echo(f"afterword: using the settings in {file}", err=True)
     elif (other := dev_config()) and other.stat().st_uid != os.getuid():
-        typer.echo(f"afterword: {other} is not used: it is another user's", err=True)
+        typer.echo(f"afterword: ignoring {other}, which belongs to another user", err=True)
 
 
 def next_step(error: AfterwordError) -> str:
-    """Say where the address of a server that cannot be reached comes from, and what to do; nothing of other errors."""
+    """If a server cannot be reached, say where its address comes from and what to do; return "" for other errors."""
     from afterword.streams.settings import address_source
 
     variable = _address_of(error)
@@ -109,7 +110,7 @@ def next_step(error: AfterwordError) -> str:
 
 
 def _address_of(error: AfterwordError) -> str | None:
-    """The variable with the address of the server that does not answer, if it is known."""
+    """Return the variable that holds the unreachable server's address, if it is known."""
     from afterword.streams.settings import ADDRESSES
 
     kafka, mongodb, qdrant, _ = ADDRESSES
@@ -122,7 +123,7 @@ def _address_of(error: AfterwordError) -> str | None:
 
 
 def _shown_address(variable: str) -> str:
-    """The address, where the error itself does not have it."""
+    """Return the address if the error itself does not include it."""
     from afterword.streams.settings import ADDRESSES, load_settings, without_credentials
 
     if variable != ADDRESSES[1]:
@@ -131,7 +132,7 @@ def _shown_address(variable: str) -> str:
 
 
 def moment(text: str) -> datetime:
-    """Parse RFC 3339, or `90s`, `15m`, `2h`, `3d` ago, as UTC. Raises: BadParameter."""
+    """Parse an RFC 3339 time, or a duration such as `90s`, `15m`, `2h` or `3d` ago, as UTC. Raises: BadParameter."""
     try:
         if found := AGO.fullmatch(text):
             return datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
@@ -144,13 +145,13 @@ def moment(text: str) -> datetime:
 
 
 def report(error: AfterwordError) -> int:
-    """Print the error in one line, without a traceback; return the exit code."""
+    """Print the error on one line, without a traceback. Returns the exit code."""
     sys.stderr.write(f"afterword: {shown(str(error) + next_step(error))}\n")
     return MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED
 
 
 def opened(file: str) -> AbstractContextManager[BufferedReader]:
-    """Open a file for reading; `-` is standard input. Raises: OSError."""
+    """Open a file for reading, or standard input for `-`. Raises: OSError."""
     if file == STANDARD_INPUT:
         return nullcontext(cast("BufferedReader", sys.stdin.buffer))
     return BufferedReader(FileIO(file), BUFFER_BYTES)
@@ -160,7 +161,10 @@ def opened(file: str) -> AbstractContextManager[BufferedReader]:
 def progress_bar(
     what: str, total: int | None, wanted: bool = True
 ) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
-    """Show a count on a terminal while a command runs. Yields functions to update it, and to print a line above it."""
+    """Show a count on a terminal while a command runs.
+
+    Yields a function to update it and one to print a line above it.
+    """
     if not (wanted and sys.stderr.isatty()):
         yield lambda _: None, lambda line: typer.echo(line, err=True)
         return
@@ -177,12 +181,11 @@ def progress_bar(
 
 
 def print_json(value: Any) -> None:
-    """Print one line of JSON."""
     typer.echo(shown_json(json.dumps(value, ensure_ascii=False)))
 
 
 def written_by(summary: "SummaryCreated") -> str:
-    """Say in words who wrote a summary."""
+    """Return in words who wrote a summary."""
     from afterword.streams.summarizer.summary import EXTRACTIVE
 
     if summary.quality.source == "llm":
@@ -192,11 +195,10 @@ def written_by(summary: "SummaryCreated") -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below: int = 0, none: str = "") -> None:
-    """Print a table on a terminal, otherwise lines of tab-separated cells below their header.
+    """Print a table on a terminal, or tab-separated lines with a header elsewhere.
 
-    `none`: what standard error says if it is empty.
-
-    `below`: number of last cells that on a terminal are texts below the others, each as wide as the terminal.
+    `none` is printed to standard error if there are no rows. `below` is the number of last columns that a terminal
+    shows as texts below the others, across its full width.
     """
     cells = [[printable(cell) for cell in row] for row in rows]
     if not cells:
@@ -221,7 +223,7 @@ def _print_grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # as text: user content must not be read as markup
+        table.add_row(*(Text(cell) for cell in row))  # as Text, so that user content is not read as markup
     Console(highlight=False).print(table)
 
 
@@ -244,7 +246,10 @@ def _print_listing(columns: Sequence[str], rows: Sequence[Sequence[str]], below:
 
 
 def print_wrapped(console: "Console", text: str, style: str = "") -> None:
-    """Print the text, wrapped at words; what a line is continued by is indented, and passes for no line of its own."""
+    """Print the text, wrapped at words.
+
+    Continuation lines are indented, so that they do not pass for lines of their own.
+    """
     from rich.text import Text
 
     for line in text.split("\n"):
@@ -257,12 +262,12 @@ def print_wrapped(console: "Console", text: str, style: str = "") -> None:
 
 
 Counting = Callable[[str, int, int | None], None]
-"""Called with what is done, how much of it, and how much there is, if that is known."""
+"""Called with what is being done, how much of it is done, and the total, if known."""
 
 
 @contextmanager
 def counting() -> Iterator[Counting]:
-    """Show how far something is on a terminal's standard error, with its rate and the time that is left."""
+    """Show progress on a terminal's standard error, with the rate and the time left."""
     if not sys.stderr.isatty():
         yield lambda *_: None
         return
@@ -287,10 +292,10 @@ def counting() -> Iterator[Counting]:
 
 
 class Screen:
-    """Lines on standard output, and on a terminal a last line that says what is waited for, until it is closed.
+    """Prints lines on standard output, and on a terminal a last line that says what is being waited for.
 
-    On a terminal lines are wrapped at words and coloured. Elsewhere they are as they are, and what is waited for is a
-    line of its own, unless it is `live`: then only the terminal shows it.
+    On a terminal, lines are wrapped at words and colored. Elsewhere they are printed unchanged, and what is being
+    waited for gets a line of its own, unless it is `live`.
     """
 
     def __init__(self) -> None:
@@ -317,7 +322,7 @@ class Screen:
             self._waiting.stop()
 
     def doing(self, text: str, live: bool = False) -> None:
-        """Say what is waited for; nothing, if the text is empty."""
+        """Say what is being waited for. An empty text hides the line."""
         from rich.markup import escape
 
         if self._console.is_terminal:
@@ -326,14 +331,14 @@ class Screen:
             self.line(f"… {text}")
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Print one line, as text, never as markup."""
+        """Print one line as plain text, never as markup."""
         if self._console.is_terminal:
             print_wrapped(self._console, printable(text), style)
         else:
             typer.echo(printable(text))
 
     def row(self, label: str, text: str, style: str = "", label_width: int = LABEL_WIDTH) -> None:
-        """Print a text beside its label, wrapped on its own side."""
+        """Print a text beside its label, wrapped within its own column."""
         if not self._console.is_terminal:
             typer.echo(printable(f"  {label:<{label_width}}{text}").rstrip())
             return

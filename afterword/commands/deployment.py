@@ -1,4 +1,4 @@
-"""Commands that set up and verify a deployment: topics, config, schema, check, smoke, audit, index."""
+"""Commands that set up and verify a deployment: topics, config, schema, check, smoke, audit and index."""
 
 import asyncio
 import sys
@@ -22,7 +22,7 @@ topics = typer.Typer(help="Create or verify topics.", no_args_is_help=True)
 config = typer.Typer(help="Show the configuration.", no_args_is_help=True)
 schema = typer.Typer(help="Export or register the events' schemas.", no_args_is_help=True)
 index = typer.Typer(help="Maintain the search index.", no_args_is_help=True)
-stores = typer.Typer(help="Move what is stored.", no_args_is_help=True)
+stores = typer.Typer(help="Copy stored data.", no_args_is_help=True)
 
 SqliteFile = Annotated[Path, typer.Argument(help="SQLite file to copy from.")]
 Directory = Annotated[Path, typer.Argument(help="Directory to write to.")]
@@ -46,7 +46,7 @@ All = Annotated[bool, typer.Option("--all", help="Index every episode, even if i
 @schema.callback()
 @index.callback()
 def group() -> None:
-    """Keep a group that has a single command."""
+    """Keep the group even if it has a single command."""
 
 
 @topics.command("create")
@@ -83,7 +83,7 @@ def wait_for_topics(timeout: AtMost = 240) -> None:
 
 @config.command("show")
 def show_config(as_json: Json = False) -> None:
-    """Print every effective setting, without secrets; a star marks those that were set."""
+    """Print every effective setting without secrets. A star marks those that were set."""
     from afterword.streams.settings import shown_as_dict, shown_settings
 
     find_config()
@@ -175,7 +175,7 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
 
 @index.command("rebuild")
 def rebuild_index(after: After = None, everything: All = False, as_json: Json = False) -> None:
-    """Index episodes that are stored but not in the search index; with --all, every episode. Can be repeated."""
+    """Index stored episodes that are missing from the search index, or with --all every episode. Can be repeated."""
     from afterword.rebuild import rebuild_index
 
     settings = start_command()
@@ -186,7 +186,7 @@ def rebuild_index(after: After = None, everything: All = False, as_json: Json = 
     else:
         typer.echo(f"{done.seen} episodes, {done.written} written, {done.seen - done.written} already indexed")
     if done.incomplete:
-        typer.echo(f"{done.incomplete} episodes have messages that are not archived yet", err=True)
+        typer.echo(f"{done.incomplete} episodes have messages that are not yet archived", err=True)
 
 
 @stores.command("copy")
@@ -207,7 +207,7 @@ def copy_stores(file: SqliteFile, as_json: Json = False) -> None:
 
 
 def _show_progress(show: Counting, done: "IndexCounts") -> None:
-    """Update the bar of a terminal; elsewhere print a line for each page."""
+    """Update the progress bar on a terminal, or print a line for each page elsewhere."""
     text = shown(f"{done.seen} of {done.total} episodes, up to {done.last}")
     if sys.stderr.isatty():
         show("episodes", done.seen, done.total)

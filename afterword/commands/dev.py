@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Directory = Annotated[Path, typer.Option("--data-dir", help="Directory for the data, which survives restarts.")]
 
 MESSAGES_SHOWN = 8
-"""Messages of the story that are printed; the others are counted."""
+"""Number of the story's messages to print. The others are only counted."""
 MILLION = 1_000_000
 
 
@@ -50,10 +50,9 @@ def dev(data_dir: Directory = Path(".afterword")) -> None:
 
 
 def demo() -> None:
-    """Run everything in a temporary directory, follow a sample conversation from its messages to what is recalled of
-    it, and replay the others.
+    """Run everything in a temporary directory, and follow a sample conversation from its messages to recall.
 
-    On a terminal, the server then keeps running until Ctrl-C.
+    Then replay the other sample conversations. On a terminal, the server then keeps running until Ctrl-C.
     """
     from afterword.samples import sample_lines
 
@@ -71,20 +70,20 @@ def demo() -> None:
 
 
 def end_as_by_ctrl_c() -> None:
-    """Let SIGTERM, and SIGHUP of a terminal that is closed, end the command in order, too; unless they are ignored."""
+    """Make SIGTERM, and SIGHUP from a closed terminal, act like Ctrl-C, unless they are ignored."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def _is_watched() -> bool:
-    """True where somebody sits who can press Ctrl-C."""
+    """Return whether somebody is there who can press Ctrl-C."""
     return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
 
 
 @contextmanager
 def temporary_directory(story: "Story", parent: Path | None = None) -> Iterator[Path]:
-    """Make a directory, and remove it unless something failed: then the logs in it are of use."""
+    """Create a directory, and remove it unless something failed and its logs may help."""
     directory = Path(tempfile.mkdtemp(prefix="afterword-demo-", dir=parent))
     try:
         yield directory
@@ -182,7 +181,7 @@ class Story:
         _print_end(self._screen, done)
         if self.keep_serving:
             self._screen.line()
-            self._screen.line(f"See all of it at {done.address}/", "bold")
+            self._screen.line(f"See everything at {done.address}/", "bold")
             self._screen.doing("serving until Ctrl-C")
 
 
@@ -195,19 +194,19 @@ def _print_end(screen: Screen, done: "Shown") -> None:
     screen.line("Where to look next", "bold")
     for command, what in (
         ("afterword dev", "the same with data that stays; then, in another terminal:"),
-        ("afterword produce FILE", "your own messages, one JSON object a line"),
+        ("afterword produce FILE", "your own messages, one JSON object per line"),
         ("afterword watch", "summaries as they arrive"),
-        ("afterword context ID", "what an agent would load of a conversation"),
-        ("afterword recall TEXT", "what is known of a user: --user dana --no-tenant"),
+        ("afterword context ID", "what an agent would load for a conversation"),
+        ("afterword recall TEXT", "what is known about a user: --user dana --no-tenant"),
         ("afterword audit", "is every message in exactly one episode?"),
-        ("docs/tutorial.md", "ten minutes, from the first message to its summary"),
+        ("docs/tutorial.md", "ten minutes from the first message to its summary"),
         ("README.md", "your own Kafka, stores and LLM"),
     ):
         screen.row(command, what, label_width=24)
 
 
 def _downloads(screen: Screen) -> "DownloadProgress":
-    """Show the downloads of the first start, if there are any."""
+    """Show the downloads of the first start, if any."""
 
     def report(name: str, done: int, total: int) -> None:
         if done < total:

@@ -1,4 +1,4 @@
-"""`afterword dlq`: dead letters."""
+"""`afterword dlq`: inspect and resolve dead letters."""
 
 import asyncio
 import sys
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from afterword.schemas.dead_letters import DeadLetter
 
 PAGE = 500
-"""Dead letters of one table."""
+"""Number of dead letters per table."""
 COLUMNS = ("address", "failed", "stage", "type", "conversation", "problem")
 
 app = typer.Typer(help="List, show, replay or discard dead letters.", no_args_is_help=True)
@@ -31,7 +31,7 @@ Since = Annotated[
 Until = Annotated[datetime | None, typer.Option(parser=moment, help="Only if it failed before this time.")]
 OfConversation = Annotated[str | None, typer.Option(help="Only in this conversation.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done without changing anything.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Print only the value, byte for byte.")]
 DeadLetterAddress = Annotated[
@@ -55,7 +55,7 @@ def list_dead_letters(
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
-    """Print the dead letters that were neither replayed nor discarded, as a table; with --json as JSON Lines."""
+    """Print the dead letters that were neither replayed nor discarded, as a table, or as JSON Lines with --json."""
     filters = _filters(stage, error_type, since, until, conversation)
 
     async def each(queue: "DeadLetterQueue", topics: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ def list_dead_letters(
 
 @app.command()
 def show(address: DeadLetterAddress, raw: Raw = False, as_json: Json = False) -> None:
-    """Print one dead letter: the error, its headers, and its value."""
+    """Print one dead letter: its error, headers and value."""
 
     async def one(queue: "DeadLetterQueue", _: Sequence[str]) -> None:
         found = await queue.find(address)
@@ -128,7 +128,10 @@ def discard(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Mark dead letters as discarded: they are no longer listed or replayed. The records expire with the topic."""
+    """Mark dead letters as discarded, so that they are no longer listed or replayed.
+
+    The records expire with the topic.
+    """
     filters = _filters(stage, error_type, since, until, conversation)
     _resolve(topic, filters, "discarded", dry_run=dry_run, yes=yes, as_json=as_json)
 
@@ -190,8 +193,8 @@ def _report(found: "dict[str, DeadLetterCounts]", done: str, as_json: bool) -> N
     for name, counts in found.items():
         types = ", ".join(f"{shown(kind)} {number:,}" for kind, number in counts.by_type.most_common())
         foreign = f"; {counts.not_ours:,} not written by Afterword, skipped" if counts.not_ours else ""
-        foreign += f"; {counts.truncated:,} too large to be kept whole, skipped" if counts.truncated else ""
-        foreign += f"; {counts.archive:,} of the archiver alone, skipped" if counts.archive else ""
+        foreign += f"; {counts.truncated:,} truncated because of their size, skipped" if counts.truncated else ""
+        foreign += f"; {counts.archive:,} from the archiver only, skipped" if counts.archive else ""
         typer.echo(f"{name}: {counts.resolved:,} {done}{f' ({types})' if types else ''}{foreign}")
 
 
@@ -215,7 +218,7 @@ def _cells(found: "DeadLetter") -> tuple[str, ...]:
 
 
 def _row(found: "DeadLetter") -> dict[str, Any]:
-    """Everything but the content."""
+    """Return everything but the content."""
     return {
         "address": found.address,
         "failed_at": found.failed_at.isoformat(),
@@ -229,7 +232,7 @@ def _row(found: "DeadLetter") -> dict[str, Any]:
 
 
 def _content(found: "DeadLetter") -> dict[str, Any]:
-    """Headers and value; bytes that are not UTF-8 are replaced, `--raw` prints them."""
+    """Return headers and value. Bytes that are not UTF-8 are replaced; `--raw` prints them."""
     return {
         "headers": [[name, _text(value)] for name, value in found.headers],
         "value": _text(found.value),
@@ -240,7 +243,7 @@ def _page(found: "DeadLetter") -> str:
     row = _row(found) | {"origin": "/".join(map(str, found.origin)) if found.origin else None}
     lines = [f"{name:<16} {'–' if value is None else value}" for name, value in row.items()]
     lines += [f"{'header':<16} {name}: {_text(value)}" for name, value in found.headers]
-    # the value may have lines, for nothing comes after it
+    # the value may have several lines, because nothing follows it
     return "\n".join([*map(shown, lines), "", printable(_text(found.value) or "")])
 
 

@@ -1,4 +1,4 @@
-"""`afterword erase`: erasing a person, and looking again."""
+"""`afterword erase`: erase a person's data, and verify a receipt."""
 
 import asyncio
 from dataclasses import asdict
@@ -25,7 +25,7 @@ OfUser = Annotated[str | None, typer.Option("--user", callback=not_empty, help="
 OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only data of this tenant.")]
 OfNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a tenant.")]
 Conversation = Annotated[str | None, typer.Option("--conversation", help="Only in this conversation.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be erased, and change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be erased without changing anything.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 By = Annotated[str | None, typer.Option("--by", help="Who asked for it, for the receipt.")]
 ReceiptFile = Annotated[
@@ -64,7 +64,7 @@ def erase(
         return
     whose, of_tenant = _person(user, tenant, no_tenant)
     if receipt and receipt.exists() and not dry_run:
-        raise typer.BadParameter("there is a file already", param_hint="--receipt")
+        raise typer.BadParameter("the file already exists", param_hint="--receipt")
     if dry_run or not yes:
         plan = asyncio.run(_plan(whose, of_tenant, conversation))
         if dry_run and as_json:
@@ -107,7 +107,7 @@ def verify(
         print_json({"findings": findings, "unbounded": found.unbounded, "late": len(found.late)})
     else:
         lines = [one.line(found.looked_at) for one in found.findings]
-        lines += [f"{topic}: never goes, by its settings" for topic in found.unbounded]
+        lines += [f"{topic}: never expires, because of the topic's settings" for topic in found.unbounded]
         typer.echo("\n".join(map(shown, lines)) or "nothing is left")
     if found.late:
         raise typer.Exit(1)
@@ -162,10 +162,13 @@ def _plan_line(plan: "ErasurePlan") -> str:
 
 def _print_dates(receipt: "Receipt") -> None:
     for name in receipt.unbounded:
-        typer.echo(shown(f"{name} keeps what it has for ever; see: afterword check"), err=True)
+        typer.echo(shown(f"{name} keeps its records forever; see: afterword check"), err=True)
     for topic in receipt.topics:
         if not topic.ours:
             from afterword.schemas.base import rfc3339
 
             when = rfc3339(topic.gone_by) if isinstance(topic.gone_by, datetime) else topic.gone_by
-            typer.echo(shown(f"{topic.topic} is yours, and not touched; it loses the records by: {when}"), err=True)
+            typer.echo(
+                shown(f"{topic.topic} is your own topic and was not touched; its records will be gone by: {when}"),
+                err=True,
+            )

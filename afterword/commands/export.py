@@ -1,4 +1,4 @@
-"""`afterword export`: what is stored of a person."""
+"""`afterword export`: print what is stored about a person."""
 
 import asyncio
 from contextlib import aclosing

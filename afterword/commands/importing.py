@@ -1,4 +1,4 @@
-"""`afterword import`: send a history from elsewhere to Kafka."""
+"""`afterword import`: send a chat history from elsewhere to Kafka."""
 
 import asyncio
 import os
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from afterword.importing.run import ImportCounts, ImportPlan
 
 INTERRUPTED = 130
-"""Exit code of a program that SIGINT ended, as shells have it."""
+"""Exit code of a program ended by SIGINT, following the shells' convention."""
 
 
 class Format(StrEnum):
-    """Names of the formats, as in `afterword.importing.run`, which is imported only when a command runs."""
+    """Names of the formats in `afterword.importing.run`, which is only imported when a command runs."""
 
     chatgpt = "chatgpt"
     claude = "claude"
@@ -69,7 +69,7 @@ def import_history(
 
     if format_ is Format.chatgpt and user is None:
         raise typer.BadParameter(
-            "chatgpt names no user: give the id that your application has for them", param_hint="--user"
+            "chatgpt exports name no user: give your application's id for this person", param_hint="--user"
         )
     plan = ImportPlan(format_.value, ImportOptions(user, tenant, prefix), flush, rate)
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""`afterword keys`: keys for `afterword serve`."""
+"""`afterword keys`: manage the keys of `afterword serve`."""
 
 import asyncio
 from dataclasses import asdict
@@ -40,13 +40,13 @@ def create(
     with extra_required("serve", "afterword keys"):
         from afterword.serving.principal import SCOPES, new_key
     if unknown := sorted(set(scope) - SCOPES):
-        raise typer.BadParameter(f"{unknown[0]!r} is no scope; there are {', '.join(sorted(SCOPES))}")
+        raise typer.BadParameter(f"{unknown[0]!r} is not a scope; the scopes are {', '.join(sorted(SCOPES))}")
     key, record = new_key(tuple(sorted(set(scope))), tenant, user)
     asyncio.run(_store(record))
     if as_json:
         print_json({"key": key, "key_id": record.key_id})
     else:
-        typer.echo(f"key {record.key_id}; it is not shown again:", err=True)
+        typer.echo(f"key {record.key_id}; it will not be shown again:", err=True)
         typer.echo(key)
 
 

@@ -1,4 +1,4 @@
-"""`afterword mcp`: the memory for an agent on the same machine, over standard input and output."""
+"""`afterword mcp`: serve the memory to an agent on the same machine, over standard input and output."""
 
 import asyncio
 import json
@@ -63,7 +63,7 @@ def mcp(
 
 
 def _arguments(user: str | None, tenant: str | None, write: bool) -> list[str]:
-    """The arguments of this command, again."""
+    """Return this command's own arguments."""
     given = ("--user", user), ("--tenant", tenant)
     return ["-m", "afterword", "mcp", *(part for name, value in given if value for part in (name, value))] + (
         ["--write"] if write else []
@@ -81,11 +81,11 @@ def _print_configurations(settings: "Serve", arguments: list[str]) -> None:
     }
     typer.echo(shown_json(json.dumps(made, ensure_ascii=False, indent=2)))
     if others := sorted(name for name in os.environ if name.startswith(OUR_VARIABLES) and name not in environment):
-        typer.echo(f"afterword: add to `env` what is set here: {', '.join(others)}", err=True)
+        typer.echo(f"afterword: also add these variables, which are set here, to `env`: {', '.join(others)}", err=True)
 
 
 def stdio_configurations(command: str, arguments: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Entries by client, which make it start the server itself."""
+    """Return each client's configuration for starting the server itself."""
     server = {"command": command, "args": arguments, "env": dict(environment)}
     return {
         "claude_desktop": {"mcpServers": {NAME: server}},
@@ -95,8 +95,11 @@ def stdio_configurations(command: str, arguments: list[str], environment: Mappin
 
 
 def http_configurations(address: str, needs_key: bool) -> dict[str, Any]:
-    """Entries by client of a running `afterword serve`; with `needs_key` no key is in them but a place for it."""
-    # Claude Desktop's file knows servers that it starts only
+    """Return each client's configuration for a running `afterword serve`.
+
+    If it needs a key, they have a placeholder.
+    """
+    # Claude Desktop's file only supports servers that it starts itself
     bridge: dict[str, Any] = {"command": "npx", "args": ["-y", "mcp-remote", address]}
     cursor: dict[str, Any] = {"url": address}
     vscode: dict[str, Any] = {"type": "http", "url": address}

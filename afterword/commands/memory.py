@@ -1,4 +1,4 @@
-"""Commands that read memory: context, episodes, recall."""
+"""Commands that read the memory: context, episodes and recall."""
 
 import asyncio
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ QueryText = Annotated[str, typer.Argument(help="Text to search for, in any words
 
 
 def not_empty(user: str | None) -> str | None:
-    """Refuse the user that an unset variable of a script leaves. Raises: typer.BadParameter."""
+    """Reject an empty user, as an unset variable in a script would give. Raises: typer.BadParameter."""
     if user == "":
-        raise typer.BadParameter("it is empty; name a user")
+        raise typer.BadParameter("it must not be empty")
     return user
 
 
@@ -78,7 +78,7 @@ def context(
     owner = _owner(user, tenant, no_tenant)
     found = asyncio.run(_read_context(conversation, messages, max_tokens, agent, owner))
     if found is None:
-        typer.echo(f"nothing is known of conversation {shown(conversation)}", err=True)
+        typer.echo(f"nothing is known about conversation {shown(conversation)}", err=True)
         raise typer.Exit(1)
     if as_json:
         print_json(found.as_dict())
@@ -107,12 +107,12 @@ def _owner(user: str | None, tenant: str | None, no_tenant: bool) -> "Owner":
 
 
 def context_lines(found: "Context") -> Iterator[str]:
-    """Format for people: what begins a line is ours, and neither a summary nor a content can pass for a turn."""
+    """Format a context for people. Only our own text starts a line, so no summary or content can pass for a turn."""
     yield from found.as_text(printable).splitlines()
     yield ""
     saved = f", {found.compression:.1%} less" if found.compression > 0 else ""
     events = f"{found.events} of {found.events_full} events"
-    whole = "; all of it: a summary would be longer" if found.verbatim else ""
+    whole = "; messages in full, because a summary would be longer" if found.verbatim else ""
     yield f"{found.tokens:,} of {found.tokens_full:,} tokens{saved}; {events}{whole}"
 
 
@@ -134,7 +134,7 @@ def episodes(
     rows = [_episode_row(stored) for stored in page.episodes]
     print_table(EPISODE_COLUMNS, rows, below=2, none="no episodes")
     if page.next_before:
-        typer.echo(f"older ones: --before {page.next_before}", err=True)
+        typer.echo(f"older episodes: --before {page.next_before}", err=True)
 
 
 async def _read_episodes(

@@ -70,7 +70,7 @@ async def _send(
 
 
 def _checked_total(lines: BinaryIO, options: "ProduceOptions") -> int | None:
-    """Count messages in the file; None if it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
+    """Count the messages in a file; None if it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
     from afterword.produce import LinesInvalid, bounded_lines, check_lines, is_regular
 
     if not is_regular(lines):

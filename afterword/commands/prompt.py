@@ -1,4 +1,4 @@
-"""`afterword prompt`: candidate prompts."""
+"""`afterword prompt`: compare candidate prompts."""
 
 import asyncio
 from dataclasses import asdict

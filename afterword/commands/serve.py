@@ -1,4 +1,4 @@
-"""`afterword serve`: the memory over HTTP."""
+"""`afterword serve`: serve the memory over HTTP."""
 
 import asyncio
 from typing import Annotated
@@ -23,7 +23,7 @@ def serve(port: Port = None) -> None:
         settings = settings.model_copy(update={"serve": settings.serve.model_copy(update={"port": port})})
     try:
         asyncio.run(run_server(settings, lambda address: typer.echo(f"serving at {address}", err=True)))
-    except OSError as error:  # a port in use
+    except OSError as error:  # for example a port in use
         address = f"{settings.serve.host}:{settings.serve.port}"
         remedy = "choose another with --port or AFTERWORD_SERVE__PORT"
         raise WorkerFailed(problem=f"{address}: {error.strerror}; {remedy}") from error

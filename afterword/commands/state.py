@@ -1,4 +1,4 @@
-"""`afterword state`: the segmenter's state in its changelogs."""
+"""`afterword state`: rebuild the segmenter's state."""
 
 import asyncio
 from typing import Annotated
@@ -14,7 +14,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")
 
 @app.callback()
 def state() -> None:
-    """Keep a group that has a single command."""
+    """Keep the group even if it has a single command."""
 
 
 @app.command()
@@ -34,9 +34,9 @@ def rebuild(yes: Yes = False, as_json: Json = False) -> None:
         if as_json:
             print_json(done._asdict())
         elif done.left:
-            typer.echo(f"partition {done.partition}: has state, which was left as it is")
+            typer.echo(f"partition {done.partition}: already has state, left unchanged")
         else:
             typer.echo(
-                f"partition {done.partition}: {done.conversations:,} conversations go on, messages are read from offset"
+                f"partition {done.partition}: {done.conversations:,} conversations continue, reading from offset"
                 f" {done.source:,}"
             )

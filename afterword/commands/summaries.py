@@ -1,4 +1,4 @@
-"""`afterword summaries`: stored summaries."""
+"""`afterword summaries`: redo stored summaries."""
 
 import asyncio
 import sys
@@ -30,9 +30,9 @@ Where = Annotated[
         "means none. Repeatable.",
     ),
 ]
-InFlight = Annotated[int, typer.Option(min=1, max=1000, help="Requests at a time.")]
+InFlight = Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of concurrent requests.")]
 GiveUp = Annotated[float, typer.Option(min=0.01, help="Stop after this long without a new summary.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be redone, and change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be redone without changing anything.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
@@ -101,8 +101,8 @@ def _print_plan(found: "RedoPlan", as_json: bool, err: bool = False) -> None:
 
 def _line(done: "RedoCounts") -> str:
     others = (
-        (done.kept, "kept, as the LLM's answers could not be used"),
-        (done.not_archived, "kept, as their messages are not in the archive"),
+        (done.kept, "kept, because the LLM's answers were unusable"),
+        (done.not_archived, "kept, because their messages are not in the archive"),
         (done.gone, "deleted meanwhile"),
     )
     return ", ".join([f"{done.redone:,} redone", *(f"{number:,} {what}" for number, what in others if number)])
@@ -110,7 +110,7 @@ def _line(done: "RedoCounts") -> str:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[["RedoCounts"], None]]:
-    """A bar on a terminal; else a line whenever nothing goes on."""
+    """Show a progress bar on a terminal, or elsewhere a line whenever the work pauses."""
     if not sys.stderr.isatty():
         yield _paused_lines()
         return
@@ -144,4 +144,4 @@ def _paused_lines() -> Callable[["RedoCounts"], None]:
 def _pause(done: "RedoCounts") -> str:
     if not done.pause_seconds:
         return ""
-    return f"the summarizers made none of the last ones; next request in {done.pause_seconds:.0f} s"
+    return f"the summarizers could not make the last ones; next request in {done.pause_seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""`afterword watch`: live summaries."""
+"""`afterword watch`: print summaries as they arrive."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
 
 
 def watch(from_beginning: FromBeginning = False, limit: Limit = None, as_json: Json = False) -> None:
-    """Print summaries as they arrive, later revisions and deletions too, until Ctrl-C."""
+    """Print summaries, revisions and deletions as they arrive, until Ctrl-C."""
     with suppress(KeyboardInterrupt):
         asyncio.run(_watch(from_beginning, limit, as_json))
 
@@ -60,6 +60,6 @@ def _print_panel(event: "SummaryCreated") -> None:
 
     revised = [_revision(event)] if event.revision > 1 else []
     footer = " · ".join([event.episode_id, *revised, f"{event.message_count} messages", written_by(event)])
-    # as text: user content must not be read as markup
+    # as Text, so that user content is not read as markup
     text, title, subtitle = map(Text, (printable(event.short_summary), shown(event.title), shown(footer)))
     Console().print(Panel(text, title=title, subtitle=subtitle, title_align="left"))

@@ -76,10 +76,10 @@ def _run(role: RunRole) -> None:
 async def to_its_end(
     role: Coroutine[Any, Any, None], bootstrap_servers: str, leave: Callable[[int], None] = os._exit
 ) -> None:
-    """Run a role, then leave the process at once. A failure is one line that says why; a supervisor restarts it.
+    """Run a role, then exit the process at once, with one line about a failure. A supervisor restarts the worker.
 
-    What Python does at the end of a process waits for threads, which may be busy with abandoned work, and collects
-    garbage: seconds on a busy machine, in which no timer can cut it short.
+    A regular exit of Python waits for threads that may be busy with abandoned work, and collects garbage. On a busy
+    machine that takes seconds, and no timer can cut it short.
     """
     from afterword.streams.errors import AfterwordError, WorkerFailed
     from afterword.streams.kafka import broker_errors
@@ -90,7 +90,7 @@ async def to_its_end(
     try:
         with broker_errors(bootstrap_servers):
             await role
-    except (EngineError, OSError) as error:  # lost state, a port in use, a full disk
+    except (EngineError, OSError) as error:  # for example lost state, a port in use or a full disk
         code = report(WorkerFailed(problem=str(error)))
     except AfterwordError as error:
         code = report(error)

@@ -1,1 +1,1 @@
-"""Erasing a person: find what they wrote, delete it through the log, wait until it is gone, and prove it."""
+"""Erases a person: finds what they wrote, deletes it through the log, waits until it is gone, and proves it."""

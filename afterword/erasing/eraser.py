@@ -1,8 +1,8 @@
-"""Erasing a person: list what they have, delete it through the log, wait until it is gone, write the receipt.
+"""Erases a person: lists their data, deletes it through the log, waits until it is gone, and writes the receipt.
 
-Deletions go through `messages`, so their order with live traffic is that of the log. Every step may be repeated: an
-erasure that was interrupted is run again from the start. All that is stored of it is the request and the conversations
-found so far, because nothing else tells them once they are deleted.
+Deletions go through `messages`, so the log orders them with live traffic. Every step can be repeated, so an interrupted
+erasure starts again from the beginning. Only the request and the conversations found so far are stored, because nothing
+else names them once they are deleted.
 """
 
 import asyncio
@@ -38,35 +38,35 @@ from afterword.topics import read_configs
 
 WAIT_SECONDS = 600.0
 PAGE = 20
-"""Conversations that are looked at together: others wait for MongoDB meanwhile."""
+"""Number of conversations looked up at once. Other work waits for MongoDB meanwhile."""
 FIRST_POLL_SECONDS = 0.02
 LONGEST_POLL_SECONDS = 1.0
 
 
 class NotErased(AfterwordError):
-    """not erased yet after {seconds:g} s: {left:,} {what}. Run it again to go on, with a longer --timeout if need be"""
+    """not erased after {seconds:g} s: {left:,} {what}. Run it again to continue, with a longer --timeout if needed"""
 
 
 class UserNotArchived(AfterwordError):
-    """{number} conversations have episodes of this user and others, and the archive has no message of the user: it is
-    not known which words are theirs. Delete these conversations as a whole, with Producer.delete_conversation; the
-    first is {first}"""
+    """{number} conversations have episodes of this user and others, but the archive has no message of the user, so
+    their words cannot be told apart. Delete these conversations as a whole with Producer.delete_conversation; the first is
+    {first}"""
 
 
 @dataclass(frozen=True)
 class ErasurePlan:
-    """Counts of what an erasure would find now; messages that the archive does not have yet are not in it."""
+    """What an erasure would find now, excluding messages that are not yet archived."""
 
     conversations: int = 0
     shared_conversations: int = 0
-    """Those of them in which others wrote, too."""
+    """Number of those in which others wrote too."""
     messages: int = 0
     episodes: int = 0
     dead_letters: int = 0
 
 
 class ErasureProgress(NamedTuple):
-    """Things that are waited for: their name, which begins with a plural, and their number."""
+    """What an erasure is waiting for: a name that begins with a plural noun, and how many are left."""
 
     stage: str
     left: int
@@ -84,9 +84,9 @@ async def _tell_nobody(_: ErasureProgress) -> None: ...
 
 @dataclass
 class Run:
-    """One run of an erasure, and the conversations that this and earlier runs have found.
+    """One run of an erasure, with the conversations found by this and earlier runs.
 
-    It waits for `seconds` in all, and reports what is left.
+    It waits for at most `seconds` in total and reports what is left.
     """
 
     person: Person
@@ -102,11 +102,11 @@ class Run:
             self.found[one.conversation_id] = one.merged(known) if known else one
 
     def is_theirs(self, record: ConsumerRecord) -> bool:
-        """Return whether a record is of one of the conversations."""
+        """Return whether a record belongs to one of the conversations."""
         return (record.key or b"").decode(errors="replace") in self.found
 
     async def check(self, what: str, left: int) -> None:
-        """Report what is left. Raises: NotErased when the time is over."""
+        """Report what is left. Raises: NotErased if the time is up."""
         await self.report(ErasureProgress(what, left))
         if time.monotonic() > self.began + self.seconds:
             raise NotErased(seconds=self.seconds, left=left, what=what)
@@ -121,7 +121,7 @@ class Run:
 
 
 class Eraser:
-    """Erases persons; to be used with `async with`.
+    """Erases people's data. Use it with `async with`.
 
     All methods raise StoreUnavailable, BrokerUnavailable and TopicMissing.
     """
@@ -136,12 +136,12 @@ class Eraser:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """Build an eraser for the servers of these settings; entering it connects."""
+        """Build an eraser for the servers in these settings. Entering it connects."""
         return cls(settings)
 
     @classmethod
     def open(cls) -> Self:
-        """Build it with the settings of the environment, and of the file that it names. Raises: ConfigurationError."""
+        """Build an eraser with the settings of the environment and the file it names. Raises: ConfigurationError."""
         return cls(load_settings())
 
     async def __aenter__(self) -> Self:
@@ -160,7 +160,7 @@ class Eraser:
         await self._running.__aexit__(kind, error, traceback)
 
     async def plan(self, user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> ErasurePlan:
-        """Count what an erasure would delete, and change nothing."""
+        """Count what an erasure would delete, without changing anything."""
         person = person_of(user_id, tenant_id, conversation_id)
         found = {one.conversation_id: one async for page in self._pages(person) for one in page}
         theirs = await self._dead_letters(person, found)
@@ -183,12 +183,13 @@ class Eraser:
         timeout_seconds: float = WAIT_SECONDS,
         progress: Report = _tell_nobody,
     ) -> Receipt:
-        """Delete every message of the user, wait until nothing is left of them, and return the receipt.
+        """Delete every message of the user, wait until nothing is left, and return the receipt.
 
-        `tenant_id`: None means messages without a tenant, never those of all. `conversation_id`: only this one.
-        The receipt is kept in the store as well. A request that was interrupted keeps its id when it is made again.
+        `tenant_id`: None means messages without a tenant, not those of all tenants. `conversation_id` limits the
+        erasure to one conversation. The receipt is also stored. An interrupted request keeps its id when it is
+        repeated.
 
-        Raises: NotErased when the time is over; UserNotArchived.
+        Raises: NotErased if the time is up; UserNotArchived.
         """
         person = person_of(user_id, tenant_id, conversation_id)
         await self._stores.prepare_database()
@@ -203,10 +204,10 @@ class Eraser:
         await self._stores.erasures.end(erasure, receipt.model_dump_json())
         return receipt
 
-    # What there is
+    # Finding
 
     async def _pages(self, person: Person) -> AsyncIterator[list[ErasedConversation]]:
-        """Yield the conversations that have something of the person, page by page."""
+        """Yield the conversations that have data of the person, page by page."""
         if person.conversation_id is not None:
             yield await self._look([person.conversation_id], person)
             return
@@ -228,7 +229,7 @@ class Eraser:
         for name in names:
             own, others = authors.get(name, (0, 0))
             if own or name in episodes:
-                # messages of others may have expired, and their episodes not
+                # other people's messages may have expired while their episodes have not
                 alone = not others and await self._stores.episodes.users_of(name) <= {person.user_id}
                 found.append(ErasedConversation(name, alone, own, episodes.get(name, 0)))
         return found
@@ -236,7 +237,7 @@ class Eraser:
     # Deleting
 
     async def _delete_what_there_is(self, run: Run) -> bool:
-        """Delete all that the stores have of the person once the workers are done; return whether there was anything.
+        """Delete what the stores have of the person, once the workers are done. Returns whether there was anything.
 
         Raises: NotErased, UserNotArchived.
         """
@@ -273,9 +274,9 @@ class Eraser:
     # Waiting
 
     async def _until_processed(self, run: Run) -> None:
-        """Wait until the archiver has all of `messages`, and the other workers have what concerns the person.
+        """Wait until the archiver has read all of `messages`, and the other workers what concerns the person.
 
-        Episodes of others are not waited for: they may wait for an LLM for as long as it is away.
+        Other people's episodes are not waited for, because they may be waiting for an unavailable LLM.
         """
         kafka = self._settings.kafka
         await self._until_read(run, "archiver", kafka.archiver_id)
@@ -292,10 +293,10 @@ class Eraser:
             with broker_errors(self._settings.kafka.bootstrap_servers):
                 return await self._log.left(group, topic, ends)
 
-        await run.until_none(f"records that the {role} has not taken", left)
+        await run.until_none(f"records that the {role} has not processed", left)
 
     async def _until_summarized(self, run: Run) -> None:
-        """Wait until the summarizer has finished the person's records that are on its topic now."""
+        """Wait until the summarizer has finished the person's records that are now on its topic."""
         kafka = self._settings.kafka
         group, topic = kafka.summarizer_id, kafka.episodes_topic
         with broker_errors(kafka.bootstrap_servers):
@@ -306,12 +307,12 @@ class Eraser:
             with broker_errors(kafka.bootstrap_servers):
                 return len(await self._log.unfinished(group, topic, theirs)) if theirs else 0
 
-        await run.until_none("records that the summarizer has not taken", left)
+        await run.until_none("records that the summarizer has not processed", left)
 
-    # What no deletion reaches
+    # Data that deletions do not reach
 
     async def _until_unindexed(self, run: Run) -> None:
-        """See that the index has nothing of the deleted episodes."""
+        """Wait until the index has nothing of the deleted episodes."""
         for name in run.found:
             gone: list[str] = []
             after: str | None = None
@@ -332,7 +333,7 @@ class Eraser:
     async def _dead_letters(self, person: Person, found: Mapping[str, ErasedConversation]) -> TheirDeadLetters:
         """Select the person's dead letters.
 
-        An edit in a shared conversation is theirs unless the archive has its message of somebody else.
+        An edit in a shared conversation is theirs, unless the archive shows that it edits somebody else's message.
         """
         alone = frozenset(name for name, one in found.items() if one.alone)
         shared = frozenset(found) - alone
@@ -383,12 +384,12 @@ class Eraser:
 
 
 def new_erasure(person: Person, asked_by: str | None) -> Erasure:
-    """Make the record of a request."""
+    """Build the record of a request."""
     return Erasure(str(uuid4()), *person, asked_at=utc_milliseconds(datetime.now(UTC)), asked_by=asked_by)
 
 
 def own_topics(settings: Settings) -> list[str]:
-    """Name the topics and changelogs that Afterword writes."""
+    """Return the topics and changelogs that Afterword writes."""
     kafka = settings.kafka
     return [
         *(kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic),

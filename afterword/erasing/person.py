@@ -1,4 +1,4 @@
-"""Which records, dead letters and conversations are a person's. Nothing here does I/O."""
+"""Decides which records, dead letters and conversations are a person's, without I/O."""
 
 import hashlib
 import json
@@ -15,36 +15,39 @@ from afterword.schemas.messages import MESSAGE_EDITED
 from afterword.streams.stores.arguments import require
 
 QUOTED = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-"""Texts in JSON, which may be cut off somewhere."""
+"""Matches strings in JSON that may be truncated."""
 
 
 class Person(NamedTuple):
-    """The user to erase: matched exactly, in one tenant, in one conversation or in all."""
+    """The user to erase, matched exactly, in one tenant, in one conversation or in all."""
 
     user_id: str
     tenant_id: str | None
-    """None: messages without a tenant."""
+    """None for messages without a tenant."""
     conversation_id: str | None = None
 
     def digest(self, salt: str) -> str:
-        """SHA-256, in hexadecimal, by which whoever knows user and tenant can check that a receipt is theirs."""
+        """Return a hexadecimal SHA-256 that lets anyone who knows user and tenant check that a receipt is theirs."""
         return hashlib.sha256(orjson.dumps([salt, self.user_id, self.tenant_id])).hexdigest()
 
 
 def person_of(user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> Person:
-    """Raises: TypeError; ValueError for an empty user id, which producers send when they know no user."""
+    """Build a person.
+
+    Raises: TypeError; ValueError for an empty user id, which producers send when they know no user.
+    """
     require(str, user_id=user_id)
     require(str | None, tenant_id=tenant_id, conversation_id=conversation_id)
     if not user_id:
-        raise ValueError("user_id is empty: that is nobody")
+        raise ValueError("user_id is empty, so it names nobody")
     return Person(user_id, tenant_id, conversation_id)
 
 
 def holds(value: bytes | None, person: Person) -> bool:
     """Return whether a record's value is the person's: a message, an episode or a summary, or a list of them.
 
-    What is not JSON, because it is cut off, is theirs if a text in it is their id. It does not tell its tenant, and can
-    never be processed as it is, so discarding it loses nothing.
+    A value that is not JSON because it was truncated is theirs if it contains their id as a string. It does not show
+    its tenant, but it can never be processed either, so discarding it loses nothing.
     """
     try:
         found = loads(value or b"")
@@ -54,7 +57,7 @@ def holds(value: bytes | None, person: Person) -> bool:
 
 
 def _events(found: Any) -> Iterator[dict[str, Any]]:
-    """Yield the event of a value, or the events; a structured CloudEvent has it in `data`."""
+    """Yield the events in a value. A structured CloudEvent has its event in `data`."""
     if isinstance(found, list):
         for one in found:
             yield from _events(one)
@@ -79,14 +82,14 @@ def _is_of(event: dict[str, Any], person: Person) -> bool:
 
 
 def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> str | None:
-    """Return the id of the message that a record edits in the person's tenant; empty if it cannot be read.
+    """Return the id of the message that a record edits in the person's tenant, or "" if it is unreadable.
 
-    None for any other record. An edit holds words of whoever wrote the message, and names no user.
+    It is None for any other record. An edit contains words of the message's author, but names no user.
     """
     try:
         data, event_type = read_event(value, headers)
         event = json_object(data)
-    except InvalidRecord:  # its end is cut off, for example
+    except InvalidRecord:  # for example because it was truncated
         edited = MESSAGE_EDITED.encode()
         return "" if (CE_TYPE, edited) in headers or edited in (value or b"") else None
     if event_type != MESSAGE_EDITED or event.get("tenant_id") != person.tenant_id:
@@ -96,22 +99,22 @@ def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> st
 
 
 class TheirDeadLetters(NamedTuple):
-    """Selects a person's dead letters: of conversations that were theirs alone, and with something of them inside.
+    """Selects dead letters of conversations that were the person's alone, and others that contain their data.
 
-    A summary of a conversation that they shared may have their words, and a higher revision follows it: all are theirs.
-    So is what was cut off there, if the rest does not tell whose it is.
+    In a shared conversation every summary is selected, because it may contain their words and a higher revision
+    follows. So is every truncated record there, if the rest does not show whose it is.
     """
 
     person: Person
     alone: frozenset[str]
     shared: frozenset[str] = frozenset()
     edits: frozenset[str] = frozenset()
-    """Addresses of edits in the shared conversations."""
+    """Addresses of their edits in shared conversations."""
 
     def match(self, dead_letter: DeadLetter) -> bool:
         if self.person.conversation_id not in (None, dead_letter.conversation_id):
             return False
-        # another tenant's record in their conversation was rejected for that alone
+        # a record of another tenant was rejected for that reason alone
         is_of_theirs = dead_letter.conversation_id in self.alone and dead_letter.error_type != "tenant_mismatch"
         is_shared = dead_letter.conversation_id in self.shared
         may_have_their_words = dead_letter.stage == WEBHOOKS or (dead_letter.truncated and not dead_letter.users)

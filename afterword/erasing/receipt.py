@@ -1,4 +1,4 @@
-"""The receipt of an erasure: what was deleted, and the date from which each topic has lost it too."""
+"""The receipt of an erasure: what was deleted, and when each topic will have lost it too."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -17,12 +17,12 @@ from afterword.topics import UNBOUNDED
 Never = Literal["never"]
 NEVER: Never = "never"
 BROKER_SLACK = timedelta(minutes=15)
-"""Kafka looks for what is to be removed every 5 minutes (log.retention.check.interval.ms), compacts when a thread is
-free, and unlinks a file after `file.delete.delay.ms`, a minute."""
+"""Kafka looks for expired segments every 5 minutes (log.retention.check.interval.ms), compacts when a thread is free,
+and deletes a file after `file.delete.delay.ms`, a minute."""
 
 
 class ReceiptUnreadable(AfterwordError):
-    """{path} is no receipt: {problem}"""
+    """{path} is not a receipt: {problem}"""
 
 
 class ReceiptNotWritten(AfterwordError):
@@ -30,7 +30,7 @@ class ReceiptNotWritten(AfterwordError):
 
 
 class NotTheirs(ConfigurationError):
-    """{setting}: the receipt is not of this user in this tenant"""
+    """{setting}: the receipt is not for this user in this tenant"""
 
 
 class Frozen(BaseModel):
@@ -38,38 +38,38 @@ class Frozen(BaseModel):
 
 
 class TopicDate(Frozen):
-    """Moment at which a topic has lost what it held of the person at the time of the receipt."""
+    """When a topic will have lost what it held of the person at the time of the receipt."""
 
     topic: str
     gone_by: Time | Never
-    """`never`: its settings do not bound it."""
+    """`never` if the topic's settings do not limit it."""
     ends: dict[int, int]
-    """The end of each partition at the time of the receipt; later records are not meant."""
+    """The end of each partition at the time of the receipt. Later records do not count."""
     ours: bool = True
-    """False for the topic of the messages, which is only reported."""
+    """False for the messages topic, which is only reported."""
 
 
 class Receipt(Frozen):
-    """Proof of what was erased. It does not name the user."""
+    """A proof of what was erased. It does not name the user."""
 
     receipt_id: str
     asked_by: str | None
     asked_at: Time
     finished_at: Time
     person: str
-    """SHA-256 of `["RECEIPT_ID","USER","TENANT"]`, by which user and tenant can be checked."""
+    """SHA-256 of `["RECEIPT_ID","USER","TENANT"]`, with which user and tenant can be checked."""
     conversation_id: str | None
-    """The only conversation that was asked for; null: all."""
+    """The conversation that the erasure was limited to; null for all."""
     deleted_conversations: tuple[str, ...]
     """Conversations in which nobody else had written."""
     shared_conversations: tuple[str, ...]
-    """Conversations in which others' messages stay."""
+    """Conversations in which other people's messages remain."""
     counts: dict[str, int]
-    """Counts of messages, conversations, episodes of which the person was a participant, and dead letters."""
+    """Number of messages, conversations, episodes that the person took part in, and dead letters."""
     topics: tuple[TopicDate, ...]
 
     def line(self) -> str:
-        """One line for people."""
+        """Format the receipt as one line for people."""
         dates = [topic.gone_by for topic in self.topics if topic.ours]
         last = max((rfc3339(date) for date in dates if isinstance(date, datetime)), default="–")
         counts = ", ".join(many(number, name.removesuffix("s"), name) for name, number in self._named_counts())
@@ -82,7 +82,7 @@ class Receipt(Frozen):
         return [(name.replace("_", " "), number) for name, number in self.counts.items()]
 
     def is_of(self, person: Person) -> bool:
-        """Return whether it is the receipt of this user in this tenant."""
+        """Return whether the receipt is for this user in this tenant."""
         return person.digest(self.receipt_id) == self.person
 
     @property
@@ -91,12 +91,12 @@ class Receipt(Frozen):
 
     @property
     def unbounded(self) -> list[str]:
-        """Topics of ours that keep what they have for ever."""
+        """Our own topics that keep their records forever."""
         return [topic.topic for topic in self.topics if topic.ours and topic.gone_by == NEVER]
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Raises: ReceiptUnreadable."""
+        """Read a receipt from a file. Raises: ReceiptUnreadable."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except OSError as error:
@@ -107,9 +107,9 @@ class Receipt(Frozen):
             raise ReceiptUnreadable(path=path, problem=problem) from None
 
     def write(self, path: Path) -> None:
-        """Write it for its user alone, in one step, and over no other file. Raises: ReceiptNotWritten."""
+        """Write a new private file atomically. Raises: ReceiptNotWritten, also if the file exists."""
         if path.exists():
-            raise ReceiptNotWritten(path=path, problem="there is a file already")
+            raise ReceiptNotWritten(path=path, problem="the file already exists")
         try:
             write_private(path, self.model_dump_json(indent=2).encode() + b"\n")
         except OSError as error:
@@ -117,12 +117,12 @@ class Receipt(Frozen):
 
 
 def gone_by(configs: Mapping[str, str], now: datetime) -> datetime | Never:
-    """Return when a topic of this configuration has lost what was deleted or replaced by now.
+    """Return when a topic with this configuration will have lost what was deleted or replaced by now.
 
-    With `delete`, a segment goes when its youngest record is `retention.ms` old, which is up to `segment.ms` younger
-    than another one in it. With `compact`, a segment ends after `segment.ms` or `max.compaction.lag.ms`, whichever is
-    less, and is compacted `max.compaction.lag.ms` later. Brokers look at the age of the active segment only when they
-    append to it: without traffic it stays.
+    With `delete`, a segment is removed when its youngest record is `retention.ms` old, and that record is up to
+    `segment.ms` younger than others in the segment. With `compact`, a segment is closed after `segment.ms` or
+    `max.compaction.lag.ms`, whichever is less, and compacted `max.compaction.lag.ms` later. Brokers check the active
+    segment's age only when they append to it, so it stays as long as there is no traffic.
     """
     segment = _milliseconds(configs, "segment.ms")
     if "delete" in configs.get("cleanup.policy", "delete"):
@@ -138,6 +138,6 @@ def gone_by(configs: Mapping[str, str], now: datetime) -> datetime | Never:
 
 
 def _milliseconds(configs: Mapping[str, str], name: str) -> float:
-    """Return the setting; infinity if it is not known, or means that there is no limit."""
+    """Return the setting in milliseconds, or infinity if it is unknown or unlimited."""
     value = int(configs.get(name, -1))
     return float("inf") if value in UNBOUNDED else value

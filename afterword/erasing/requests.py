@@ -1,4 +1,4 @@
-"""Erasures that a server carries out: each is tried until it is done, and run again from the start after a restart."""
+"""Erasures that a server carries out. Each is retried until it is done, and starts over after a restart."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,18 +13,18 @@ from afterword.streams.errors import AfterwordError, StoreUnavailable, snake_cas
 from afterword.streams.stores.bookkeeping import Erasure, Erasures
 
 AT_A_TIME = 4
-"""Erasures that one server carries out together."""
+"""Number of erasures that one server carries out at once."""
 ATTEMPT_SECONDS = 300.0
-"""Time after which another erasure gets its turn."""
+"""After this time another erasure gets its turn."""
 RETRY_SECONDS = 30.0
 
 log = structlog.get_logger(__name__)
 
 
 class ErasureRunner:
-    """Accepts requests, and carries them out while it runs: those asked for here, and those under way at its start.
+    """Accepts requests and carries them out while it runs, including those that were in progress when it started.
 
-    `prepare`: makes the database ready. `open_eraser`: builds an eraser; entering it connects to Kafka.
+    `prepare` makes the database ready. `open_eraser` builds an eraser, and entering that connects to Kafka.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class ErasureRunner:
         self._turns = asyncio.Semaphore(AT_A_TIME)
 
     async def ask(self, person: Person, asked_by: str | None) -> Erasure:
-        """Store a request, and return it; or the one of the same person that is under way. Raises: StoreUnavailable."""
+        """Store and return a request, or return the person's request in progress. Raises: StoreUnavailable."""
         await self._prepare()
         erasure = await self._erasures.begin(new_erasure(person, asked_by))
         self._asked.put_nowait(erasure)
         return erasure
 
     async def find(self, erasure_id: str) -> Erasure | None:
-        """Raises: StoreUnavailable."""
+        """Return an erasure by its id. Raises: StoreUnavailable."""
         return await self._erasures.find(erasure_id)
 
     async def run(self) -> None:
-        """Carry out requests until it is cancelled."""
+        """Carry out requests until cancelled."""
         tasks: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
             group.create_task(self._resume())
@@ -62,7 +62,7 @@ class ErasureRunner:
                     tasks[erasure.erasure_id] = group.create_task(self._carry_out(erasure))
 
     async def _resume(self) -> None:
-        """Take up what was under way when a server ended."""
+        """Resume what was in progress when a server stopped."""
         while True:
             try:
                 for erasure in await self._erasures.under_way():
@@ -74,7 +74,7 @@ class ErasureRunner:
                 return
 
     async def _carry_out(self, erasure: Erasure) -> None:
-        """Try one until it is done."""
+        """Retry an erasure until it is done."""
         while True:
             async with self._turns:
                 log.info("erasure_taken", stage="serve", erasure_id=erasure.erasure_id)
@@ -82,7 +82,7 @@ class ErasureRunner:
                 try:
                     await asyncio.wait({attempt})
                 finally:
-                    attempt.cancel()  # it has ended, unless the server does
+                    attempt.cancel()  # it has ended already, unless the server is stopping
                     await asyncio.gather(attempt, return_exceptions=True)
             error = attempt.exception()
             if error is None:
@@ -93,7 +93,7 @@ class ErasureRunner:
 
     async def _attempt(self, erasure: Erasure) -> None:
         known = await self._erasures.find(erasure.erasure_id)
-        if known is None or known.receipt is not None:  # another server was faster
+        if known is None or known.receipt is not None:  # another server finished it first
             return
         assert erasure.user_id is not None  # noqa: S101 – it is under way
         person = Person(erasure.user_id, erasure.tenant_id, erasure.conversation_id)
@@ -107,7 +107,7 @@ class ErasureRunner:
 
     async def _put_off(self, erasure: Erasure, error: BaseException) -> None:
         problem = error.error_type if isinstance(error, AfterwordError) else snake_case(type(error))
-        detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""  # others may name servers
+        detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""  # other errors may name servers
         log.warning("erasure_put_off", stage="serve", erasure_id=erasure.erasure_id, error_type=problem)
         try:
             await self._erasures.report(replace(erasure, problem=problem, detail=detail))

@@ -1,6 +1,6 @@
-"""Looking again, at any time after an erasure: what is still there of the person, and whether its date has passed.
+"""Checks, any time after an erasure, what is left of the person and whether its date has passed.
 
-Stores must have nothing. Topics keep what they had until their dates. What came after the receipt is not meant.
+Stores must have nothing. Topics keep their records until their dates. Whatever came after the receipt does not count.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,12 +34,12 @@ Pages = Callable[[str, str | None, str | None, int], Awaitable[list[str]]]
 
 @dataclass(frozen=True)
 class Remains:
-    """Remains in one place."""
+    """What is left in one place."""
 
     place: str
     number: int
     gone_by: datetime | None
-    """None: it should be gone."""
+    """None if it should already be gone."""
 
     def is_late(self, now: datetime) -> bool:
         return self.gone_by is None or self.gone_by < now
@@ -53,11 +53,11 @@ class Remains:
 
 @dataclass(frozen=True)
 class Verification:
-    """Findings, and the topics that nothing bounds."""
+    """What was found, and which topics keep it forever."""
 
     findings: tuple[Remains, ...]
     unbounded: tuple[str, ...]
-    """Topics whose settings keep what they have for ever, and that have something."""
+    """Topics that still have something and whose settings keep it forever."""
     looked_at: datetime
 
     @property
@@ -68,9 +68,9 @@ class Verification:
 async def verify(
     settings: Settings, receipt: Receipt, user_id: str, tenant_id: str | None, now: datetime | None = None
 ) -> Verification:
-    """Look for what a receipt says is gone, in all stores and topics but that of the messages.
+    """Search all stores and topics, except the messages topic, for what a receipt says is gone.
 
-    Raises: NotTheirs for a receipt of somebody else; StoreUnavailable, BrokerUnavailable, TopicStalled.
+    Raises: NotTheirs if the receipt is for somebody else; StoreUnavailable, BrokerUnavailable, TopicStalled.
     """
     person = person_of(user_id, tenant_id, receipt.conversation_id)
     if not receipt.is_of(person):
@@ -102,7 +102,7 @@ async def verify(
 
 
 async def _messages(stores: Stores, receipt: Receipt, person: Person, kafka: Kafka) -> int:
-    """Count the person's messages of before the receipt: what they wrote later is theirs to keep."""
+    """Count the person's messages from before the receipt. What they wrote later is theirs to keep."""
     [ends] = [date.ends for date in receipt.topics if date.topic == kafka.messages_topic]
     number = 0
     async for conversation in _conversations(stores.messages.conversations_of, person):
@@ -138,7 +138,7 @@ async def _conversations(pages: Pages, person: Person) -> AsyncIterator[str]:
 
 
 async def _indexed(stores: Stores, receipt: Receipt) -> int:
-    """Count deleted episodes of the receipt's conversations that the index still has."""
+    """Count deleted episodes of the receipt's conversations that are still in the index."""
     number = 0
     for conversation in receipt.conversations:
         after: str | None = None
@@ -150,7 +150,7 @@ async def _indexed(stores: Stores, receipt: Receipt) -> int:
 
 
 class Records(NamedTuple):
-    """Tells which records on our topics hold something of the person."""
+    """Decides which records on our topics contain data of the person."""
 
     kafka: Kafka
     receipt: Receipt
@@ -161,7 +161,7 @@ class Records(NamedTuple):
         return self.kafka.current_episodes_topic, self.kafka.current_conversations_topic
 
     def may_be_on(self, topic: str) -> bool:
-        """Return False for topics that hold only ids of episodes, or counters."""
+        """Return False for topics that only hold episode ids or counters."""
         kafka = self.kafka
         episodes = (kafka.episodes_topic, kafka.summaries_topic, kafka.conversations_topic)
         return topic in (*episodes, *self._current, *queue_topics(kafka), kafka.changelog(MESSAGES))
@@ -174,14 +174,14 @@ class Records(NamedTuple):
         if header(record.headers, CE_TYPE) == EPISODE_REDO:
             return False
         if header(record.headers, CE_TYPE) == EPISODE_AMENDED and b'"fields":{}' in record.value:
-            return False  # a deletion has only ids
+            return False  # a deletion contains only ids
         conversation = (record.key or b"").decode(errors="replace")
         if record.topic in self._current:
             conversation = self._conversation_of(record.topic, conversation)
         if self.person.conversation_id not in (None, conversation):
             return False
         if conversation in self.receipt.shared_conversations:
-            # a summary of a conversation that others share may have their words: all of these count
+            # every summary of a shared conversation counts, because it may contain their words
             kafka = self.kafka
             summaries = (kafka.summaries_topic, kafka.conversations_topic, kafka.undelivered_topic, *self._current)
             is_summary = record.topic in summaries

@@ -52,7 +52,7 @@ class ScriptedEraser:
         self.calls.append(ErasedCall(user_id, tenant_id, conversation_id))
         person = person_of(user_id, tenant_id, conversation_id)
         erasure = await self.erasures.begin(new_erasure(person, asked_by))
-        await progress(ErasureProgress("records that the archiver has not taken", 7))
+        await progress(ErasureProgress("records that the archiver has not processed", 7))
         if self.errors:
             raise self.errors.pop(0)
         await self.go.wait()

@@ -102,7 +102,7 @@ async def test_the_demo_tells_one_story_and_serves_what_it_did_until_ctrl_c() ->
         )
         assert max(map(len, shown.splitlines())) <= COLUMNS + 2
 
-        [address] = re.findall(r"See all of it at (\S+)", shown)
+        [address] = re.findall(r"See everything at (\S+)", shown)
         async with httpx.AsyncClient(follow_redirects=True) as client:
             page = await client.get(address)
             listed = await client.get(f"{address}v1/conversations?user_id=lee")

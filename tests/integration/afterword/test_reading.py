@@ -109,7 +109,7 @@ def test_the_commands_show_what_memory_reads(run: Callable[..., tuple[int, str, 
     assert (code, out, err) == (0, "", "nothing is known about this\n")
     code, out, err = run("episodes", "c1", "--limit", "2")
     assert [line.split("\t")[0] for line in out.splitlines()] == ["no.", "330", "329"]
-    assert err == "older ones: --before 329\n"
+    assert err == "older episodes: --before 329\n"
     code, out, _ = run("episodes", "c1", "--before", "329", "--json")
     assert [found["episode_id"] for found in json.loads(out)["episodes"]] == ["c1:328", "c1:327", "c1:326"]
     assert json.loads(out)["next_before"] is None

@@ -98,7 +98,7 @@ def test_it_is_of_nobody_else(user: str, tenant: str | None) -> None:
 def test_another_file_is_no_receipt_and_is_not_quoted(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "file"
     file.write_bytes(content)
-    with pytest.raises(ReceiptUnreadable, match="is no receipt") as raised:
+    with pytest.raises(ReceiptUnreadable, match="is not a receipt") as raised:
         Receipt.read(file)
     assert "secret" not in str(raised.value)
 
@@ -114,6 +114,6 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
 def test_it_replaces_no_file(tmp_path: Path) -> None:
     file = tmp_path / "receipt.json"
     a_receipt().write(file)
-    with pytest.raises(ReceiptNotWritten, match="there is a file already"):
+    with pytest.raises(ReceiptNotWritten, match="the file already exists"):
         a_receipt(receipt_id="r2").write(file)
     assert Receipt.read(file) == a_receipt()

@@ -52,7 +52,7 @@ def test_what_the_summarizer_has_to_do_for_the_person_is_waited_for() -> None:
     async def story() -> None:
         world = World(unread=[Unread(KAFKA.episodes_topic, 7, b"anns")])
         await world.say("anns", "ann")
-        with pytest.raises(NotErased, match="1 records that the summarizer has not taken"):
+        with pytest.raises(NotErased, match="1 records that the summarizer has not processed"):
             await world.erase(timeout_seconds=0.1)
         assert world.erasures.receipts == {}
         world.unread.clear()

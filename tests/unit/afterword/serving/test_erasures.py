@@ -83,7 +83,7 @@ async def test_what_is_waited_for_is_shown() -> None:
     async with serving() as served, running(served.erasures):
         served.eraser.go.clear()
         erasure = await asked(served, **ANN)
-        step = {"stage": "records that the archiver has not taken", "left": 7}
+        step = {"stage": "records that the archiver has not processed", "left": 7}
         assert (await until(served, erasure, progress=step))["state"] == "running"
 
 
@@ -103,7 +103,7 @@ async def test_a_failed_attempt_is_shown_and_made_again(monkeypatch: pytest.Monk
                     problems[found["problem"]["error_type"]] = found["problem"]["detail"]
                 await asyncio.sleep(0.01)
         assert list(problems) == ["not_erased", "broker_unavailable", "runtime_error"]
-        assert "not erased yet after 300 s: 2 records" in problems["not_erased"]
+        assert "not erased after 300 s: 2 records" in problems["not_erased"]
         assert "internal" not in repr(problems)
         assert found["problem"] is None
         assert len(served.eraser.calls) == 4
