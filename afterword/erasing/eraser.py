@@ -49,8 +49,8 @@ class NotErased(AfterwordError):
 
 class UserNotArchived(AfterwordError):
     """{number} conversations have episodes of this user and others, but the archive has no message of the user, so
-    their words cannot be told apart. Delete these conversations as a whole with Producer.delete_conversation; the first is
-    {first}"""
+    their words cannot be told apart. Delete these conversations as a whole with Producer.delete_conversation; the
+    first is {first}"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Retriever of LangChain: `Memory.recall` for one user."""
+"""A LangChain retriever: `Memory.recall` for one user."""
 
 from typing import NoReturn
 
@@ -15,26 +15,25 @@ with extra_required("langchain", __name__):
 
 
 class AfterwordRetriever(BaseRetriever):
-    """Episodes of one user that match a query best, as documents, best first:
+    """Returns one user's episodes that match a query, as documents, best first:
 
         retriever = AfterwordRetriever(memory=memory, user_id="ada", tenant_id="acme")
         documents = await retriever.ainvoke("which lamp is missing?")
 
-    User and tenant are those of this object, whatever a model asks for; `tenant_id` None means episodes without a
-    tenant. A document's text is what was said, then the short summary; its id is the episode's, and its metadata the
-    hit.
-    Asynchronous only. Calls raise as `Memory.recall`.
+    User and tenant are fixed in this object, whatever a model asks for. A `tenant_id` of None means episodes without a
+    tenant. A document's text is what was said, followed by the short summary. Its id is the episode's, and its metadata
+    is the hit. The retriever is asynchronous only. Calls raise the same errors as `Memory.recall`.
     """
 
     memory: Memory
     user_id: str
     tenant_id: str | None
     k: int = 5
-    """Documents at most: 1 to 100."""
+    """Maximum number of documents, 1 to 100."""
     agent_id: str | None = None
-    """Only episodes of this agent, where episodes are kept by agent."""
+    """Only episodes of this agent, if episodes are kept per agent."""
     min_coverage: float = MIN_COVERAGE
-    """Without a hit that covers so much of the query, 0 to 1, there are no documents."""
+    """Share of the query, 0 to 1, that the best hit must cover. If none does, there are no documents."""
 
     async def _aget_relevant_documents(
         self,

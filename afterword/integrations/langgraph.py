@@ -1,4 +1,4 @@
-"""LangGraph: a node that loads what is remembered into the state, and a store that reads and searches episodes."""
+"""LangGraph adapters: a node that loads memory into the state, and a store that reads and searches episodes."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
@@ -29,22 +29,22 @@ with extra_required("langgraph", __name__):
     )
 
 CONTEXT = "context"
-"""Name in the state of what is loaded."""
+"""The key of the loaded messages in the state."""
 Namespace = tuple[str, ...]
 LoadContext = Callable[[Mapping[str, Any], RunnableConfig], Awaitable[dict[str, list[AnyMessage]]]]
 
 
 class StoreReadOnly(AfterwordError, NotImplementedError):
-    """the store is read-only: episodes are made of messages. Send messages with afterword.Producer, and delete them
-    with its delete and delete_conversation"""
+    """the store is read-only because episodes are made from messages: send messages with afterword.Producer, and delete
+    them with its delete and delete_conversation"""
 
 
 class NamespaceUnknown(AfterwordError, ValueError):
-    """namespaces are (user_id,) and (user_id, conversation_id), and nothing is searched over all users"""
+    """a namespace must be (user_id,) or (user_id, conversation_id); a search across all users is not possible"""
 
 
 class FilterUnknown(AfterwordError, ValueError):
-    """filters are agent_id and conversation_id, each with the text that it must equal"""
+    """filters must be agent_id or conversation_id, each with the string that it must equal"""
 
 
 class ThreadUnnamed(AfterwordError, ValueError):
@@ -54,18 +54,18 @@ class ThreadUnnamed(AfterwordError, ValueError):
 def context_node(
     memory: Memory, *, max_tokens: int = MAX_TOKENS, k: int = 5, min_coverage: float = MIN_COVERAGE
 ) -> LoadContext:
-    """Make a node that loads what is remembered into `context` of the state, as messages to put before the prompt:
+    """Build a node that loads memory into the state's `context`, as messages to put before the prompt:
 
         class State(MessagesState):
             context: list[AnyMessage]
 
         graph.add_node("memory", context_node(memory))
 
-    The conversation is `thread_id` of the config's `configurable`; its owner `user_id` and, if there is one,
-    `tenant_id`, which the application sets, not the model. First come the summary and the last messages of this
-    conversation, in `max_tokens`; then, for k > 0, a human message with the `k` episodes of the user's other
-    conversations that match the last human message of `messages` best. So what changes with each turn is last, and a
-    server's cache of prompts has the rest. The node raises as `Memory.context` and `Memory.recall`, and ThreadUnnamed.
+    In the config's `configurable`, `thread_id` names the conversation, and `user_id` and optionally `tenant_id` its
+    owner; the application sets them, not the model. The conversation's summary and last messages come first, within
+    `max_tokens`. If k > 0, a human message follows with the `k` episodes of the user's other conversations that best
+    match the last human message in `messages`. What changes with each turn is therefore last, so that a server can
+    cache the rest of the prompt. The node raises the errors of `Memory.context` and `Memory.recall`, and ThreadUnnamed.
     """
 
     async def load_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, list[AnyMessage]]:
@@ -94,24 +94,25 @@ def _question(state: Mapping[str, Any]) -> str:
 
 
 def _loaded(hits: list[Recalled], context: Context | None) -> list[AnyMessage]:
-    # of a human: some models take system messages at the beginning only
+    # a human message, because some models accept system messages only at the beginning
     recalled: list[AnyMessage] = [HumanMessage(hits_as_text(hits))] if hits else []
     return [*convert_to_messages(context.as_messages() if context else []), *recalled]  # type: ignore[list-item]  # of known roles
 
 
 class AfterwordStore(BaseStore):
-    """Episodes as items, read-only; the key of an item is its `episode_id`.
+    """A read-only store of episodes. The key of an item is its `episode_id`.
 
-    Namespaces are `(user_id,)`, all conversations of a user, and `(user_id, conversation_id)`. The tenant is this
-    object's. Whoever calls the store chooses the user: let a model choose the query, not the namespace.
+    A namespace is `(user_id,)`, for all conversations of a user, or `(user_id, conversation_id)`. The tenant is fixed
+    in this object. Whoever calls the store chooses the user, so let a model choose the query but not the namespace.
 
-    A search with a query ranks as `Memory.recall`, within its first 100 hits, and each value has the `matches`; without
-    one, it lists episodes, those of the conversation that was summarized last first. `aget` also has the long summary.
-    Asynchronous only. Calls raise as those of `Memory`, and StoreReadOnly, NamespaceUnknown, FilterUnknown.
+    A search with a query ranks like `Memory.recall`, within its first 100 hits, and each value includes the `matches`.
+    Without a query it lists episodes, starting with the most recently summarized conversation. `aget` also returns the
+    long summary. The store is asynchronous only. Calls raise the errors of `Memory`, StoreReadOnly, NamespaceUnknown
+    and FilterUnknown.
     """
 
     def __init__(self, memory: Memory, *, tenant_id: str | None, min_coverage: float = MIN_COVERAGE) -> None:
-        """`min_coverage`: as for `Memory.recall`."""
+        """`min_coverage` is as for `Memory.recall`."""
         self._memory = memory
         self._min_coverage = min_coverage
         self._tenant_id = tenant_id
@@ -119,7 +120,7 @@ class AfterwordStore(BaseStore):
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         return [await self._done(op) for op in ops]
 
-    # The framework's own methods refuse labels with a full stop, which e-mail addresses have.
+    # The framework's own methods reject labels with a full stop, which e-mail addresses contain.
 
     async def aget(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:  # noqa: ARG002 – nothing expires by being read
         return await self._get(GetOp(namespace, key))
@@ -210,7 +211,7 @@ class AfterwordStore(BaseStore):
     async def _episodes(
         self, user_id: str, conversation_id: str | None, agent_id: str | None
     ) -> AsyncGenerator[StoredEpisode, None]:
-        """Episodes of one conversation, newest first, or of all that the user began."""
+        """Yield the episodes of one conversation, newest first, or of all conversations that the user began."""
         async for conversation, agent in self._scopes(user_id, conversation_id, agent_id):
             before: int | None = None
             while True:
@@ -226,7 +227,7 @@ class AfterwordStore(BaseStore):
     async def _scopes(
         self, user_id: str, conversation_id: str | None, agent_id: str | None
     ) -> AsyncGenerator[tuple[str, str | None], None]:
-        """Conversation and agent of each scope."""
+        """Yield the conversation and agent of each scope."""
         if conversation_id is not None:
             yield conversation_id, agent_id
             return
@@ -245,7 +246,7 @@ class AfterwordStore(BaseStore):
                 return
 
     async def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
-        """Namespaces of the one user whom a condition on the prefix names."""
+        """Return the namespaces of the one user named by the prefix condition."""
         user_id = _only_user(op)
         found: dict[Namespace, None] = {}
         if op.limit < 1:
@@ -275,7 +276,7 @@ def _only_user(op: ListNamespacesOp) -> str:
 
 
 def _filters(wanted: dict[str, Any] | None) -> tuple[str | None, str | None]:
-    """Agent and conversation."""
+    """Return the agent and the conversation to filter by."""
     given = wanted or {}
     if given.keys() - {"agent_id", "conversation_id"} or not all(isinstance(value, str) for value in given.values()):
         raise FilterUnknown
@@ -283,7 +284,7 @@ def _filters(wanted: dict[str, Any] | None) -> tuple[str | None, str | None]:
 
 
 SHOWN = {"conversation_id", "agent_id", "ordinal", "title", "short_summary", "message_ids", "started_at", "ended_at"}
-"""Fields of an item's value, of a hit as of an episode."""
+"""Fields copied into an item's value, from hits and episodes alike."""
 
 
 def _found(user_id: str, hit: Recalled) -> SearchItem:

@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: a session whose items are messages on `messages`, and a tool that recalls other conversations."""
+"""OpenAI Agents SDK adapters: a session whose items are messages, and a tool that recalls other conversations."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -23,12 +23,12 @@ with extra_required("openai-agents", __name__):
     from agents.memory.session_settings import resolve_session_limit
 
 ITEM = "openai_item"
-"""Key of a message's metadata with its item, whose text is taken out where the message's content has it."""
+"""Metadata key of a message's item, without its text if the message's content has that."""
 TEXTS: dict[str, tuple[Role, str]] = {
     "function_call": ("assistant", "arguments"),
     "function_call_output": ("tool", "output"),
 }
-"""Types of items that have one text: the role of their message, and the text's field."""
+"""Types of items with a single text: the role of their message, and the field with the text."""
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 MOST_MESSAGES_A_PAGE = 200
 ARCHIVED_SECONDS = 10.0
@@ -38,7 +38,7 @@ Fields = dict[str, Any]
 
 
 class ItemTooLarge(AfterwordError, ValueError):
-    """item {number} is too large: {size} bytes as a message, at most {most} can be taken"""
+    """item {number} is too large: {size} bytes as a message; at most {most} are accepted"""
 
 
 class SessionTaken(AfterwordError, ValueError):
@@ -46,7 +46,10 @@ class SessionTaken(AfterwordError, ValueError):
 
 
 def recall_tool(memory: Memory, *, user_id: str, tenant_id: str | None, k: int = 5) -> FunctionTool:
-    """Make the tool `recall`: it searches what this user said in any conversation. Calls raise as `Memory.recall`."""
+    """Build the tool `recall`, which searches all conversations of this user.
+
+    Calls raise the errors of `Memory.recall`.
+    """
 
     @function_tool
     async def recall(query: str) -> str:
@@ -61,20 +64,20 @@ def recall_tool(memory: Memory, *, user_id: str, tenant_id: str | None, k: int =
 
 
 class AfterwordSession:
-    """History of a conversation for `Runner.run`; `memory` and `producer` are open, and shared by all sessions:
+    """A conversation's history for `Runner.run`. `memory` and `producer` must be open; all sessions can share them:
 
         session = AfterwordSession("chat-1", memory=memory, producer=producer, user_id="ada", tenant_id="acme")
         result = await Runner.run(agent, "Where is my lamp?", session=session)
 
-    `session_id` is the conversation's id. Each item is a message: its text is the content, all else of it metadata. An
-    item without a text, such as reasoning, is archived and never summarized. Items come back as they were added, with
-    the edits and deletions that the messages have had since; messages from elsewhere come as plain items.
+    `session_id` is the conversation's id. Each item becomes a message: its text is the content, and the rest is
+    metadata. An item without a text, such as reasoning, is archived but never summarized. Items come back as they were
+    added, with later edits and deletions applied. Messages from elsewhere come back as plain items.
 
-    The archive has a message a moment after it was sent. Until then, this object adds what it has sent itself, and
-    leaves out what it has deleted; what others do meanwhile appears with the archive. Make one for each run or request,
-    and end a request with `archived()` where the next one may follow at once, in another process.
+    A message reaches the archive a moment after it was sent. Until then, this object adds what it has sent itself and
+    leaves out what it has deleted; other writers' changes appear once they are archived. Create one session per run or
+    request. If another process may handle the next request immediately, end the request with `archived()`.
 
-    Calls raise StoreUnavailable and BrokerUnavailable. After the latter, some of the items may have been sent.
+    Calls raise StoreUnavailable and BrokerUnavailable. After BrokerUnavailable, some of the items may have been sent.
     """
 
     def __init__(
@@ -96,15 +99,16 @@ class AfterwordSession:
         self._agent_id = agent_id
         self._is_ours = False
         self._unseen: dict[str, MessageCreated] = {}
-        """Sent, oldest first, and not seen in the archive yet."""
+        """Messages that were sent but not yet seen in the archive, oldest first."""
         self._popped: set[str] = set()
         self._cleared_at = datetime.min.replace(tzinfo=UTC)
         self._last_sent_at = EPOCH
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """The last `limit` items in their order; None: all, or as many as `session_settings` says.
+        """Return the last `limit` items in order, or if it is None all of them, within `session_settings`.
 
-        Fewer where the first of them are outputs whose calls came before: a model takes no output without its call.
+        There may be fewer: outputs at the beginning are dropped if their calls are missing, because a model rejects
+        them.
         """
         most = resolve_session_limit(limit, self.session_settings)
         if most is not None and most < 1:
@@ -118,9 +122,10 @@ class AfterwordSession:
         return with_calls([to_item(message) for message in reversed(found)])
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Return when the broker has acknowledged all items.
+        """Add items, and return once the broker has acknowledged all of them.
 
-        Raises: ItemTooLarge; ValidationError for an item that no message can hold; SessionTaken. Nothing is sent then.
+        Raises: ItemTooLarge; ValidationError for an item that does not fit into a message; SessionTaken. In these cases
+        nothing is sent.
         """
         await self._check_owner()
         messages = [self._message(cast("Fields", item)) for item in items]
@@ -128,7 +133,7 @@ class AfterwordSession:
         self._unseen |= {message.id: message for message in messages}
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Delete the last item from everything, and return it; None if there is none."""
+        """Delete the last item everywhere and return it; None if there is none."""
         async with aclosing(self._newest()) as newest:
             async for message in newest:
                 await self._producer.delete(self.session_id, message.id, tenant_id=self._tenant_id)
@@ -138,7 +143,7 @@ class AfterwordSession:
         return None
 
     async def clear_session(self) -> None:
-        """Delete all messages of the conversation from everything, those of other agents included."""
+        """Delete all messages of the conversation everywhere, including those of other agents."""
         if not await self.get_items(1):
             return
         await self._producer.delete_conversation(self.session_id, tenant_id=self._tenant_id)
@@ -146,7 +151,7 @@ class AfterwordSession:
         self._unseen.clear()
 
     async def archived(self, timeout: float = ARCHIVED_SECONDS) -> None:
-        """Return when the archive has all that this object has sent. Raises: TimeoutError after so many seconds."""
+        """Wait until the archive has everything that this object sent. Raises: TimeoutError after `timeout` seconds."""
         async with asyncio.timeout(timeout):
             while self._unseen:
                 await self.get_items(1)
@@ -163,7 +168,7 @@ class AfterwordSession:
     def _message(self, item: Fields) -> MessageCreated:
         role, content, rest = taken_apart(item)
         return MessageCreated(
-            id=str(uuid4()),  # never the item's: some models give all their items the same
+            id=str(uuid4()),  # not the item's id, because some models give the same id to all their items
             conversation_id=self.session_id,
             user_id=self._user_id,
             agent_id=self._agent_id,
@@ -177,14 +182,14 @@ class AfterwordSession:
         )
 
     def _now(self) -> datetime:
-        """The time in milliseconds, which passes between any two calls."""
+        """Return the time in milliseconds, strictly increasing between calls."""
         now = datetime.now(UTC)
         later = self._last_sent_at + timedelta(milliseconds=1)
         self._last_sent_at = max(now.replace(microsecond=now.microsecond // 1000 * 1000), later)
         return self._last_sent_at
 
     async def _newest(self) -> AsyncGenerator[MessageCreated, None]:
-        """Newest first: what the archive does not have yet, then what it has."""
+        """Yield messages, newest first: those not yet archived, then the archived ones."""
         page = await self._page(None)
         self._forget_seen({message.id for message in page[0]})
         for message in [*reversed(self._unseen.values())]:
@@ -211,7 +216,7 @@ class AfterwordSession:
         return (page.messages, page.next_before) if page else ((), None)
 
     def _forget_seen(self, archived: set[str]) -> None:
-        """Drop what is archived, and what was sent before: it was archived, too, and deleted since."""
+        """Forget messages that are archived, and those sent before them, which must have been deleted since."""
         sent = list(self._unseen)
         last = max((n for n, name in enumerate(sent) if name in archived), default=-1)
         for name in sent[: last + 1]:
@@ -219,7 +224,7 @@ class AfterwordSession:
 
 
 def _records(messages: list[MessageCreated]) -> list[ProducerRecord]:
-    """Raises: ItemTooLarge."""
+    """Build the records. Raises: ItemTooLarge."""
     records = [to_record(message, datetime.now(UTC)) for message in messages]
     for number, record in enumerate(records, 1):
         if len(record.value) > MAX_INPUT_BYTES:
@@ -228,7 +233,7 @@ def _records(messages: list[MessageCreated]) -> list[ProducerRecord]:
 
 
 def taken_apart(item: Fields) -> tuple[Role, str, Fields]:
-    """Role and text of an item, and the item without the text, or whole where the text is not in one place."""
+    """Return an item's role and text, and the item without the text, or unchanged if the text is in several places."""
     kind = item.get("type", "message")
     if kind in TEXTS:
         role, field = TEXTS[kind]
@@ -247,7 +252,7 @@ def taken_apart(item: Fields) -> tuple[Role, str, Fields]:
 
 
 def with_calls(items: Sequence[TResponseInputItem]) -> list[TResponseInputItem]:
-    """Leave out the outputs of calls that are not among the items before them."""
+    """Drop outputs whose calls are not among the items before them."""
     called: set[object] = set()
     kept = []
     for item in items:
@@ -261,14 +266,14 @@ def with_calls(items: Sequence[TResponseInputItem]) -> list[TResponseInputItem]:
 
 
 def to_item(message: MessageCreated) -> TResponseInputItem:
-    """The item of a message, with the content that the message has now; a plain one if it has none of its own."""
+    """Return a message's item with the message's current content, or a plain item if it has none."""
     rest = message.metadata.get(ITEM)
     item = _put_together(rest, message) if isinstance(rest, dict) else None
     return cast("TResponseInputItem", item or _plain(message))
 
 
 def _put_together(rest: Fields, message: MessageCreated) -> Fields | None:
-    """None for what `taken_apart` has not made, and for a whole item whose text has been edited since."""
+    """Rebuild an item; None if `taken_apart` did not make it, or if its text was edited and cannot be put back."""
     kind, content, text = rest.get("type", "message"), rest.get("content"), message.content
     if kind != "message":
         return _of_type(str(kind), rest, text)
@@ -298,4 +303,4 @@ def _texts(parts: Sequence[object]) -> str:
 def _plain(message: MessageCreated) -> Fields:
     if message.role != "tool":
         return {"role": message.role, "content": message.content}
-    return {"role": "user", "content": f"Result: {message.content}"}  # the id of its call is not known
+    return {"role": "user", "content": f"Result: {message.content}"}  # the id of its call is unknown

@@ -1,1 +1,1 @@
-"""Second stage of recall: the best episodes of the index, ranked anew by the messages that answer."""
+"""The second stage of recall: the index's best episodes, ranked again by the messages that answer the query."""

@@ -1,4 +1,4 @@
-"""A server with `POST /rerank`, as Cohere, Jina, vLLM and Text Embeddings Inference have it."""
+"""Client of a server with `POST /rerank`, as offered by Cohere, Jina, vLLM and Text Embeddings Inference."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -13,20 +13,20 @@ PATH = "/rerank"
 
 
 class RerankServer:
-    """Asks the server for the relevance of each text."""
+    """Asks a server for the relevance of texts."""
 
     def __init__(self, settings: RerankerSettings) -> None:
-        """Connect to nothing yet. Raises: ConfigurationError."""
+        """Prepare the client without connecting. Raises: ConfigurationError."""
         self._settings = settings
         self._http = HttpClient(settings, "reranker", settings.base_url or "", CALLS_AT_A_TIME)
 
     async def order(self, query: str, texts: Sequence[str]) -> list[int]:
-        """Raises: ProviderError."""
+        """Return the places of the texts, most relevant first. Raises: ProviderError."""
         body = request_body(self._settings, query, texts)
         return places_in(await self._http.post_for_bytes(PATH, body), len(texts))
 
     async def check(self) -> str:
-        """Ask for the order of two short texts, and say what the server is. Raises: ProviderError."""
+        """Rank two short texts, and return a description of the server. Raises: ProviderError."""
         await self.order("Which color has the sky?", ["The sky is blue.", "Two and two are four."])
         return " ".join(part for part in (self._http.address, self._settings.model) if part)
 
@@ -35,7 +35,7 @@ class RerankServer:
 
 
 def request_body(settings: RerankerSettings, query: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Make the JSON of a request, in the names of the server's API."""
+    """Build the JSON of a request, with the names that the server's API uses."""
     if settings.api == "tei":
         return {"query": query, "texts": texts, "truncate": True}
     model = {"model": settings.model} if settings.model else {}
@@ -43,7 +43,7 @@ def request_body(settings: RerankerSettings, query: str, texts: Sequence[str]) -
 
 
 class _Relevance(BaseModel):
-    """A document's place in the request, and how relevant it is."""
+    """A document's place in the request, and its relevance."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
@@ -52,7 +52,7 @@ class _Relevance(BaseModel):
 
 
 class _Ranking(BaseModel):
-    """Answer of a server: `results`, Voyage's `data`, or TEI's bare list. Its other fields are not read."""
+    """A server's answer: `results`, Voyage's `data`, or TEI's bare list. Other fields are ignored."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
@@ -67,12 +67,12 @@ class _Ranking(BaseModel):
 
 
 def places_in(content: bytes, count: int) -> list[int]:
-    """Read the places of `count` documents, the most relevant first. Raises: AnswerInvalid."""
+    """Read the places of `count` documents from an answer, most relevant first. Raises: AnswerInvalid."""
     try:
         found = _Ranking.model_validate_json(content).results
-    except ValidationError:  # its text quotes what was sent
+    except ValidationError:  # the original error quotes the answer
         raise AnswerInvalid(problem="the response was not a ranking") from None
     places = [one.index for one in sorted(found, key=lambda one: -one.score)]
     if not places or len(set(places)) < len(places) or not all(0 <= place < count for place in places):
-        raise AnswerInvalid(problem="it named no document, one twice, or one that was not there")
+        raise AnswerInvalid(problem="it named no document, the same one twice, or an unknown one")
     return places

@@ -1,9 +1,10 @@
-"""The ranking of a search: four measures of each candidate, added up.
+"""Ranks a search's candidates by the sum of four measures.
 
-An episode has several subjects, and its words as a whole say little about one of them. So beside the BM25 of the whole
-episode counts that of its best passage, WINDOW messages in a row, because a question is often answered by a message
-that has none of its words beside one that has; that of its best message; and the best cosine of a message. Each is a
-share of what the query could reach at most, so scores of different queries compare.
+An episode has several subjects, so its words as a whole say little about any one of them. In addition to the BM25 of
+the whole episode, the ranking therefore uses three more measures. One is the BM25 of the best passage of WINDOW
+consecutive messages, because the answer is often a message without any word of the question, next to one that has them.
+The others are the BM25 of the best message and the best cosine of a message. Each measure is a share of the maximum for
+the query, so that scores of different queries are comparable.
 """
 
 from collections.abc import Sequence
@@ -17,39 +18,40 @@ from afterword.streams.text.search_words import Word, hashed
 
 WINDOW = 3
 PIECE_WORDS = 40
-"""Words of a message that count in passages and episodes. People say what matters first, and the many words of an
-assistant's long answer would match any question. The words after them are pieces of their own, of less weight."""
+"""How many words of a message count in passages and episodes. People say what matters first, and the many words of an
+assistant's long answer would match any question. The words after them form separate pieces with less weight."""
 LATER_PIECE = 0.5
-"""Weight of these, and of the summary."""
+"""Weight of these later pieces and of the summary."""
 EPISODE_WEIGHT = 0.5
-"""Weight of the whole episode; the other measures have 1."""
+"""Weight of the whole episode. The other measures have weight 1."""
 K1, B, B_OF_PARTS = 1.2, 0.75, 1.0
-"""Robertson and Zaragoza's defaults for episodes; the lengths of passages and messages count in full."""
+"""Robertson and Zaragoza's defaults for episodes. For passages and messages, length normalization is applied in
+full."""
 
 BACKGROUND = 50
-"""Texts without any word of the query that are counted beside the candidates': in a memory of a few messages, a word
-that all of them have is still one that few texts have."""
+"""Number of imaginary texts without any word of the query that are added to the candidates. Without them, a word that
+all messages of a small memory share would count as common."""
 
 Numbers = NDArray[np.intp]
 Scores = NDArray[np.float64]
 
 
 class Ranked(NamedTuple):
-    """What a query finds in a candidate."""
+    """A candidate and how well it matches the query."""
 
     candidate: Candidate
     score: float
-    """0 to 1, comparable with those of other queries."""
+    """0 to 1, comparable across queries."""
     coverage: float
-    """Share of the query's inverse document frequencies that one passage or message has; with vectors, the mean of it
-    and the best cosine."""
+    """Share of the query's total inverse document frequency that a single passage or message contains; with vectors,
+    the mean of that share and the best cosine."""
     messages: dict[int, float]
-    """The messages of the best passage and the best message, by their places, with their scores."""
+    """The scores of the messages in the best passage and of the best message, by position."""
     scores: RankingScores
 
 
 def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candidate]) -> list[Ranked]:
-    """Rank the candidates, best first; of equal ones the newer first. Linear in their words and vectors."""
+    """Rank the candidates, best first, and newer ones first if equal. Linear in their words and vectors."""
     if not candidates:
         return []
     texts = _Texts(candidates)
@@ -94,9 +96,9 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
 
 
 class _Texts:
-    """The texts of all candidates one after the other: each has its messages and then its summary.
+    """The texts of all candidates in sequence: for each, its messages and then its summary.
 
-    A text is cut into pieces of PIECE_WORDS, and passages are made of the first pieces of messages.
+    Texts are split into pieces of PIECE_WORDS. Passages consist of the first pieces of messages.
     """
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
@@ -105,12 +107,12 @@ class _Texts:
         self._ends = np.flatnonzero(self._words == END)
         counts = np.array([np.count_nonzero(each == END) for each in packed])
         self.owners = np.repeat(np.arange(len(candidates)), counts)
-        """Candidate of each text."""
+        """The candidate that each text belongs to."""
         self.message_counts = counts - 1
         is_message = np.ones(len(self._ends), np.bool_)
         is_message[np.cumsum(counts) - 1] = False
         self.messages = np.flatnonzero(is_message)
-        """Texts that are messages."""
+        """Which texts are messages."""
         self.message_owners = self.owners[self.messages]
         self._cut(is_message)
         self._group(len(candidates))
@@ -120,7 +122,7 @@ class _Texts:
         self._starts = self._ends - lengths
         numbers = np.maximum(-(-lengths // PIECE_WORDS), 1)
         self._first = np.cumsum(numbers) - numbers
-        """First piece of each text."""
+        """The first piece of each text."""
         self.piece_texts = np.repeat(np.arange(len(numbers)), numbers)
         places = np.arange(len(self.piece_texts)) - self._first[self.piece_texts]
         self.piece_lengths = np.minimum(lengths[self.piece_texts] - PIECE_WORDS * places, PIECE_WORDS)
@@ -133,7 +135,7 @@ class _Texts:
         self._until = np.searchsorted(owners, np.arange(candidates), "right")
         is_start = (every == self._begins[owners]) | (every + WINDOW <= self._until[owners])
         self._passages = np.flatnonzero(is_start)
-        """First message of each passage."""
+        """The first message of each passage."""
         self.passage_owners = owners[self._passages]
         self._passages_until = np.minimum(self._passages + WINDOW, self._until[self.passage_owners])
         self.episode_lengths, self.passage_lengths = self.summed(self.piece_lengths)
@@ -153,7 +155,7 @@ class _Texts:
         return counts
 
     def summed(self, of_pieces: NDArray[Any]) -> tuple[Scores, Scores]:
-        """Add up what the first pieces of messages have: for each episode, and for each passage."""
+        """Sum the values of messages' first pieces, for each episode and for each passage."""
         of_messages = of_pieces[..., self._first[self.messages]]
         nothing = np.zeros((*of_messages.shape[:-1], 1))
         sums = np.concatenate([nothing, np.cumsum(of_messages, axis=-1)], axis=-1)
@@ -180,16 +182,16 @@ class _Texts:
 
 
 class _Compared(NamedTuple):
-    """What some texts have of a query."""
+    """How well texts match a query."""
 
     shares: Scores
-    """BM25 of each, as a share of the most that a text could have."""
+    """Each text's BM25, as a share of the maximum that a text could have."""
     covered: Scores
-    """Share of the inverse document frequencies of the words that each has."""
+    """Each text's share of the query's total inverse document frequency."""
 
 
 def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_], b: float) -> _Compared:
-    """Compare texts by their `counts` of the query's words. A stop word that no text has does not count."""
+    """Compare texts by their `counts` of the query's words. Stop words that no text contains are ignored."""
     having = np.count_nonzero(counts, axis=1)
     weights = np.log(1 + (BACKGROUND + counts.shape[1] - having + 0.5) / (having + 0.5))
     weights[is_common & (having == 0)] = 0
@@ -200,7 +202,7 @@ def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_
 
 
 def _cosines(vector: Dense | None, candidates: Sequence[Candidate], messages: Numbers) -> Scores:
-    """Cosines of the query's vector and those of the messages; 0 for a message without one."""
+    """Return the cosines between the query's vector and the messages'; 0 for a message without a vector."""
     if vector is None:
         return np.zeros(int(messages.sum()))
     sizes = (messages * len(vector)).tolist()
@@ -211,7 +213,7 @@ def _cosines(vector: Dense | None, candidates: Sequence[Candidate], messages: Nu
 
 
 def _best(owners: Numbers, values: Scores, count: int) -> Scores:
-    """Find the greatest value of each owner; at least 0."""
+    """Return the greatest value of each owner, at least 0."""
     best = np.zeros(count)
     np.maximum.at(best, owners, values)
     return best

@@ -1,6 +1,6 @@
-"""Reranking: a server is asked for the order of a search's best hits.
+"""Reranking: asks a server for the order of a search's best hits.
 
-One call a search, and no second one. Where it fails, the search answers all the same, in the order it had before.
+There is one call per search and no retry. If it fails, the search returns its hits in their original order.
 """
 
 import asyncio
@@ -25,33 +25,34 @@ if TYPE_CHECKING:  # an agent with the extra `memory` has no metrics
     from afterword.streams.telemetry import Metrics
 
 PAUSE_SECONDS = 5.0
-"""Time for which a server that was away, slow or misconfigured is not asked again: each search waited for it."""
+"""A server that was unavailable, slow or misconfigured is not called again for this long, because each search would
+wait."""
 LONGEST_PAUSE_SECONDS = 60.0
 DOCUMENT_CHARACTERS = 2000
-"""Most characters that are shown of an episode: messages, then summary."""
+"""Upper limit for the text of an episode: messages, then summary."""
 MARGIN_CHARACTERS = 4000
-"""Characters at the end of a message that was cut when it was read. The server is not shown them, because redaction
-would miss half an address."""
+"""Number of characters at the end of a truncated message that are withheld, because redaction would miss half an
+address."""
 
 log = structlog.get_logger(__name__)
 
 Mask = Callable[[str], str]
 MakeMask = Callable[[], Mask]
-"""Makes what a server is shown of the texts of one search: the same value has the same placeholder in all of them."""
+"""Builds the mask for the texts of one search. Equal values get the same placeholder in all of them."""
 
 
 class Document(NamedTuple):
-    """An episode that a server is to rank: the messages that match, each up to READ_CHARACTERS, and its summary."""
+    """An episode to be ranked: its matching messages, each up to READ_CHARACTERS, and its summary."""
 
     messages: Sequence[str]
     summary: str
 
 
 class Reranker(Protocol):
-    """Ranks texts; may be asked by several searches at a time."""
+    """Ranks texts. Several searches may call it at once."""
 
     async def order(self, query: str, texts: Sequence[str]) -> list[int]:
-        """Ask once for the places of the texts, best first; some may be missing, none is there twice.
+        """Return the places of the texts, best first. Some may be missing, but none is repeated.
 
         Raises: ProviderError.
         """
@@ -61,10 +62,10 @@ class Reranker(Protocol):
 
 
 class Reranking:
-    """Asks for the order of a search's best hits."""
+    """Asks a reranker for the order of a search's best hits."""
 
     candidates = MOST_RERANKED
-    """Episodes that the server is shown."""
+    """Number of episodes to rerank."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class Reranking:
         metrics: "Metrics | None" = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`make_mask`: None shows texts as they are. `clock`: seconds, comparable with each other only."""
+        """`make_mask` is None if texts are shown unmasked. `clock` returns seconds from any starting point."""
         self._reranker = reranker
         self._settings = settings
         self._make_mask = make_mask
@@ -83,9 +84,9 @@ class Reranking:
         self._paused_until = -inf
 
     async def order(self, query: str, documents: Sequence[Document], words: Sequence[Word]) -> list[int]:
-        """Return the places of the documents, best first; some may be missing, and all are if the server fails.
+        """Return the places of the documents, best first. Some may be missing, and all are if the server fails.
 
-        A failure is logged and counted. `words`: those of the query, which decide what is shown of a long message.
+        A failure is logged and counted. `words` are the query's words, which decide what a long message shows.
         """
         if len(documents) < 2:
             return []
@@ -143,7 +144,7 @@ def _without_margin(message: str, mask: Mask) -> str:
 
 
 def open_reranking(settings: Settings, metrics: "Metrics | None" = None) -> Reranking | None:
-    """Make the reranking of these settings; None without a server. It connects with its first question.
+    """Build the reranking for these settings; None without a server. It connects with the first question.
 
     Raises: ConfigurationError.
     """
@@ -155,19 +156,19 @@ def open_reranking(settings: Settings, metrics: "Metrics | None" = None) -> Rera
 
 
 def mask_of(redaction: Redaction) -> MakeMask | None:
-    """Make the masks of a deployment that redacts: numbered placeholders, or those that the stores have; else None.
+    """Return how to mask texts: with numbered placeholders, or as in the stores; None without redaction.
 
     Raises: ConfigurationError.
     """
     if redaction.where == "off":
         return None
     try:
-        # imported here because the extra `memory` has none of its libraries
+        # imported here because the extra `memory` does not include its libraries
         from afterword.streams.summarizer.masking import Masking
 
         redactor = redaction.redactor()
     except ModuleNotFoundError:
-        problem = "redaction of what a reranker is shown needs: pip install '.[worker]' in a checkout"
+        problem = "redaction for a reranker needs: pip install '.[worker]' in a checkout"
         raise ConfigurationError(setting=variable(("redaction", "where")), problem=problem) from None
     if redaction.where == "everywhere":
         return lambda: redactor.redacted

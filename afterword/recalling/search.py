@@ -1,4 +1,4 @@
-"""A search in a user's episodes: the index, the ranking, a reranker if there is one, and what was said."""
+"""Searches a user's episodes: index, ranking, optional reranker, and the messages that match."""
 
 import asyncio
 from collections import defaultdict
@@ -19,19 +19,20 @@ from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.search_words import Word, query_words
 
 ASKED_TIME_SHARE = 0.4
-"""Share of the score that the time has where a query names one. It is no filter: what is planned for May is said in
+"""Share of the score for matching the time named in the query. It does not filter, because plans for May are made in
 April."""
 NAMED_CHARACTERS = 300
-"""Characters of a message in which that time is looked for."""
+"""How much of a message is searched for that time."""
 FUSION_K, ASKED_TIME_RANKS = 10, 1.5
-"""Constant of the fusion of the reranker's order and ours, and the weight of that time in it."""
+"""The constant of the reciprocal rank fusion of the reranker's order with ours, and the weight of the named time in
+it."""
 
 Texts = Mapping[str, Mapping[str, MessageText]]
 """Messages by episode id and message id."""
 
 
 class Search(Protocol):
-    """Asks the index."""
+    """Queries the index."""
 
     async def __call__(self, query: Query, dense: Dense | None = None) -> list[Candidate]: ...
 
@@ -41,16 +42,16 @@ def utc_now() -> datetime:
 
 
 class Hit(NamedTuple):
-    """An episode on its way into the answer."""
+    """An episode that may be in the answer."""
 
     hit: Recalled
     messages: Mapping[str, float]
-    """Scores of its best messages, by their ids."""
+    """The scores of its best messages by message id."""
     is_of_asked_time: bool
 
 
 class EpisodeSearch:
-    """Finds the episodes of a user that match a query best. `zone`, `now`: of the days that "yesterday" means."""
+    """Finds a user's episodes that best match a query. `zone` and `now` determine what days like "yesterday" mean."""
 
     def __init__(
         self,
@@ -71,11 +72,12 @@ class EpisodeSearch:
         self._now = now
 
     async def hits(self, query: Query) -> list[Recalled]:
-        """Return the best `k` episodes, best first, with what was said in them. Raises: StoreUnavailable."""
+        """Return up to `k` episodes, best first, with the messages that match. Raises: StoreUnavailable."""
         # in a thread, because it computes
         asked = await asyncio.to_thread(asked_time, query.text, self._now(), self._zone)
         vector = await self._embed(query.text)
-        words = query_words(asked.rest if asked else query.text)  # what names the time is no subject of a passage
+        # the words that name the time are not what a passage is about
+        words = query_words(asked.rest if asked else query.text)
         found = await self._candidates(query, vector, asked)
         ranked = await asyncio.to_thread(rank, words, vector, found)
         of_time = await self._of_time(asked, query, ranked) if asked else set()
@@ -93,15 +95,17 @@ class EpisodeSearch:
         return await asyncio.to_thread(_with_matches, shown, texts, words)
 
     async def _candidates(self, query: Query, vector: Dense | None, asked: AskedTime | None) -> list[Candidate]:
-        """Ask the index, and once more for the time that the query names."""
+        """Query the index, and once more for the time that the query names."""
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
         answers = await gather_or_cancel(*(self._search(each, vector) for each in queries))
         return list({one.hit.episode_id: one for found in answers for one in found}.values())
 
     async def _of_time(self, asked: AskedTime, query: Query, ranked: Sequence[Ranked]) -> set[str]:
-        """Return the ids of the episodes with words of the query that were at this time, or in which a message with
-        these words names it: what is planned for May is said in April."""
-        matching = [one for one in ranked if one.scores.message > 0]  # vectors find something at any time
+        """Return the ids of matching episodes that took place at this time or in which a matching message names it.
+
+        A message may name another time than its own, because plans for May are made in April.
+        """
+        matching = [one for one in ranked if one.scores.message > 0]  # by vectors alone, something matches at any time
         hits = {one.candidate.hit.episode_id: one.candidate.hit for one in matching}
         found = {name for name, hit in hits.items() if asked.meets(hit.started_at, hit.ended_at)}
         others = [one for one in matching if one.candidate.hit.episode_id not in found]
@@ -114,7 +118,7 @@ class EpisodeSearch:
         return found | await asyncio.to_thread(lambda: set(filter(names_it, texts)))
 
     async def _as_stored(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
-        """Those that may be shown, as their stored revisions are: the index may have an earlier one."""
+        """Return the hits that may be shown, with their stored revisions: the index may have an earlier one."""
         stored = living((await self._episodes.lookup([one.hit.episode_id for one in hits])).values())
         shown: list[Hit] = []
         for one in hits:
@@ -127,7 +131,7 @@ class EpisodeSearch:
     async def _texts(
         self, query: Query, wanted: Iterable[tuple[Recalled, Iterable[str]]], characters: int
     ) -> dict[str, dict[str, MessageText]]:
-        """Read some messages of each hit from the archive, without those that it does not have any more."""
+        """Read some messages of each hit from the archive, skipping those that it no longer has."""
         keys = {
             message_key(hit.conversation_id, one, query.tenant_id): (hit.episode_id, one)
             for hit, message_ids in wanted
@@ -145,9 +149,9 @@ class EpisodeSearch:
     async def _reranked(
         self, reranking: Reranking, query: Query, shown: Sequence[Hit], words: Sequence[Word]
     ) -> list[Hit]:
-        """Fuse the reranker's order of the best with the one that they have, by reciprocal ranks.
+        """Fuse the reranker's order of the best hits with ours, by reciprocal ranks.
 
-        The reranker knows nothing of times, and alone does worse than both on chats of short messages.
+        The reranker knows nothing about times, and on chats of short messages either order alone is worse.
         """
         best = shown[: reranking.candidates]
         texts = await self._said_in(query, best)
@@ -165,7 +169,7 @@ class EpisodeSearch:
         for place, one in enumerate(best):
             ranks[place] += ASKED_TIME_RANKS * one.is_of_asked_time / FUSION_K
         fused = sorted(ranks, key=lambda place: -ranks[place])
-        scores = [one.hit.score for one in best]  # they stay with the ranks
+        scores = [one.hit.score for one in best]  # scores stay with the ranks
         return [
             best[place]._replace(hit=best[place].hit.model_copy(update={"score": score}))
             for place, score in zip(fused, scores, strict=True)
@@ -173,12 +177,12 @@ class EpisodeSearch:
 
 
 def _named(ranked: Ranked) -> dict[str, float]:
-    """The best messages by their ids."""
+    """Return the scores of the best messages by message id."""
     return {ranked.candidate.hit.message_ids[place]: score for place, score in ranked.messages.items()}
 
 
 def _with_time(ranked: Ranked, of_time: Collection[str]) -> Ranked:
-    """Give the time its share of the score; a query that names one has as much of its coverage."""
+    """Add the time's share of the score. It also counts as that share of the query's coverage."""
     share = ASKED_TIME_SHARE * (ranked.candidate.hit.episode_id in of_time)
     score = ranked.score * (1 - ASKED_TIME_SHARE) + share
     return ranked._replace(score=score, coverage=ranked.coverage * (1 - share) + share)

@@ -1,9 +1,9 @@
-"""Times that a question asks about: "in May 2023", "last week", "between March 1 and March 10", "seit Montag".
+"""Finds the time that a question asks about: "in May 2023", "last week", "between March 1 and March 10", "seit Montag".
 
-`dateparser` reads a single date or relative day, such as "12 June" or "vor 3 Tagen": it knows the words of each
-language. It is given short runs of words only, because its own search in a text takes "we" for Wednesday and knows no
-spans. Which words may be a date, and what several dates and the words around them mean together, is decided here.
-Where a question can be read in two ways it names no time: a wrong time would hide the right answer.
+`dateparser` parses a single date or relative day, such as "12 June" or "vor 3 Tagen", because it knows each language's
+words. It only gets short runs of words: its own search in a text takes "we" for Wednesday and does not know spans. This
+module decides which words may be a date, and what several dates and the words around them mean together. An ambiguous
+question names no time, because a wrong time would hide the right answer.
 """
 
 import re
@@ -21,26 +21,26 @@ from text_to_num import alpha2digit
 from afterword.streams.text.language import NAMES, date_words, plausible, stems, words
 
 TOLD_LATER = timedelta(days=2)
-"""Time after a day in which what happened on it is often told."""
+"""What happens on a day is often told up to this much later."""
 LONGEST_LEFT_OUT = 31
-"""Days of a time whose words are not compared with those of messages."""
+"""The words of a time of up to this many days are not compared with those of messages."""
 MOST_CHARACTERS = 300
-"""Characters of a question in which a time is looked for."""
+"""How much of a question is searched for a time."""
 MOST_LANGUAGES = 4
-"""Languages in which a question is read: a short one may be in many."""
+"""Upper limit for the languages that are tried: a short question may be in many."""
 MOST_PARSED = 60
-"""Runs of words of a question that are parsed in each language; one takes about 0.6 ms."""
+"""Upper limit for the runs of words parsed per language. Parsing one takes about 0.6 ms."""
 MOST_WORDS = 6
-"""Words of the longest date: "20 de octubre de 2025"."""
+"""Number of words in the longest date: "20 de octubre de 2025"."""
 SHORTEST_NAME = 4
-"""Letters. A shorter weekday may be a word: "sun", "mar", "we"."""
+"""Minimum length of a weekday's name. A shorter one may be another word: "sun", "mar", "we"."""
 EARLIEST = date(1970, 1, 1)
-"""First day of a span without a beginning: "before March 10"."""
+"""First day of a span without a beginning, such as "before March 10"."""
 ABOUT_A_YEAR = timedelta(days=366)
 
 
 class Period(NamedTuple):
-    """Days from the first to the last, both included."""
+    """A range of days, both ends included."""
 
     first: date
     last: date
@@ -51,24 +51,24 @@ class Period(NamedTuple):
 
 
 class AskedTime(NamedTuple):
-    """A span of time; `end` is not in it."""
+    """A span of time; `end` is exclusive."""
 
     begin: datetime
     end: datetime
     days: Period
     """The days that the question names, without TOLD_LATER."""
     rest: str
-    """Question without the words for the time. It is the whole question if nothing else is left, or if the time is
-    longer than a month: a year is a subject, too."""
+    """The question without the words for the time. It is the whole question if nothing else is left, or if the time is
+    longer than a month, because a year may be a subject too."""
     month: re.Pattern[str]
-    """The month of these days, as a message writes it; matches nothing if they are of several months."""
+    """The month of these days as messages write it. It matches nothing if they are in several months."""
 
     def meets(self, started_at: datetime, ended_at: datetime) -> bool:
-        """Tell whether an episode was at this time, in part at least."""
+        """Return whether an episode overlaps this time."""
         return started_at < self.end and ended_at >= self.begin
 
     def is_named(self, text: str, said_at: datetime) -> bool:
-        """Tell whether a text names the month of this time: what is planned for May is told before.
+        """Return whether a text names the month of this time: plans for May are made before it.
 
         A month without a year counts if the text was sent within a year of it. Linear in the text.
         """
@@ -81,10 +81,10 @@ class AskedTime(NamedTuple):
 
 
 def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | None:
-    """Find the time that a question names, and TOLD_LATER after it; None if it names none or is not clear.
+    """Find the time that a question names, and TOLD_LATER after it; None if it names none or is unclear.
 
-    Days are those of the zone. Bounded by MOST_CHARACTERS and MOST_PARSED to 0.2 s; a language takes up to 0.4 s more
-    when it is read for the first time.
+    Days are those of the zone. MOST_CHARACTERS and MOST_PARSED limit this to 0.2 s. A language takes up to 0.4 s more
+    when it is first used.
     """
     today = now.astimezone(zone).date()
     languages = [code for code in plausible(question) if code in _WORDS and code != "en"][: MOST_LANGUAGES - 1]
@@ -117,7 +117,7 @@ def _best_reading(
 
 
 _ONE_AT_A_TIME = Lock()
-"""The library fills tables of its own while it reads."""
+"""The library fills its own tables while it reads."""
 
 
 @lru_cache(maxsize=64)
@@ -216,7 +216,7 @@ Kind = Literal["day", "weekday", "week", "month", "year"]
 
 
 class _Vocabulary:
-    """The words for dates that the library has of a language, in lower case."""
+    """The library's words for dates in one language, in lower case."""
 
     def __init__(self, language: str) -> None:
         info = date_words(language)
@@ -261,7 +261,7 @@ class _Vocabulary:
         return self._stem(word) in self._last
 
     def begins_or_ends(self, word: str) -> bool:
-        """Tell whether a date may begin or end with this word."""
+        """Return whether a date may begin or end with this word."""
         return word in self._begin_or_end or word in self.months or word in self.weekdays or self.is_last(word)
 
 
@@ -283,7 +283,7 @@ def _digits(word: str, language: str) -> str:
 
 
 class _Date(NamedTuple):
-    """A date in a question: its words from `begin` up to `end`."""
+    """A date in a question: its words from `begin` up to `end`, exclusive."""
 
     begin: int
     end: int
@@ -292,7 +292,7 @@ class _Date(NamedTuple):
 
 
 class _Reader:
-    """Reads the dates of a question in one language."""
+    """Finds the dates in a question in one language."""
 
     def __init__(self, tokens: Sequence[re.Match[str]], language: str, today: date) -> None:
         self._tokens = tokens
@@ -319,7 +319,7 @@ class _Reader:
         return found
 
     def without(self, dates: Sequence[_Date], text: str) -> str:
-        """Leave the dates out of the text."""
+        """Return the text without the dates."""
         for one in reversed(dates):
             text = f"{text[: self._tokens[one.begin].start()]} {text[self._tokens[one.end - 1].end() :]}"
         return text
@@ -339,7 +339,7 @@ class _Reader:
         return self._relative(begin, end)
 
     def _one_word(self, place: int) -> _Date | None:
-        """Read a date in digits, a year or a weekday."""
+        """Read a date in digits, a year, or a weekday."""
         if day := _numeric(self._tokens[place]):
             return _Date(place, place + 1, "day", Period(day, day))
         word = self._words[place]
@@ -386,31 +386,31 @@ class _Reader:
             if read.date_obj is None or read.period not in ("day", "week", "month", "year"):
                 return None
             return _Date(begin, end, kind or read.period, _period(read.date_obj.date(), read.period))
-        except (OverflowError, ValueError):  # before the year 1, or after 9999
+        except (OverflowError, ValueError):  # before the year 1 or after 9999
             return None
 
     def _word(self, place: int) -> str:
         return self._words[place] if 0 <= place < len(self._words) else ""
 
     def _is_unclear(self, one: _Date) -> bool:
-        """Tell whether "Friday" or "May" may be the next one."""
+        """Return whether "Friday" or "May" may mean the next one."""
         is_name = one.end - one.begin == 1 and one.kind in ("weekday", "month")
         around = map(self._word, (one.begin - 1, one.end, one.end + 1))
         return is_name and not self._known.to_come.isdisjoint(around)
 
     def together(self, dates: Sequence[_Date]) -> Period | None:
-        """Read what the dates and the words around them mean together; None where that is not clear."""
+        """Read what the dates and the words around them mean together; None if that is unclear."""
         merged = self._with_weekdays(dates)
         if not merged or any(map(self._is_unclear, merged)):
             return None
         if span := self._span(merged):
             return span
         if len(merged) > 1:
-            merged = [one for one in merged if one.days.first <= self._today]  # memory is of the past
+            merged = [one for one in merged if one.days.first <= self._today]  # memory is about the past
         return self._open_span(merged[0]) if len(merged) == 1 else None
 
     def _with_weekdays(self, dates: Sequence[_Date]) -> list[_Date]:
-        """Put a weekday and its week together: "on Tuesday last week", "la semaine dernière, le lundi"."""
+        """Merge a weekday with its week: "on Tuesday last week", "la semaine dernière, le lundi"."""
         merged: list[_Date] = []
         for one in dates:
             before = merged[-1] if merged else None
@@ -431,7 +431,7 @@ class _Reader:
         return len(between) <= MOST_SKIPPED and all(re.fullmatch(_SKIPPED, word) for word in between)
 
     def _around(self, dates: Sequence[_Date]) -> str:
-        """Return the question with "@" in place of the dates."""
+        """Return the question with "@" in place of each date."""
         said = list(self._said)
         for one in reversed(dates):
             said[one.begin : one.end] = ["@"]
@@ -485,12 +485,12 @@ class _Reader:
 
 
 def _number_in(word: str) -> str:
-    """Leave out the ending of an ordinal: "1st" and "1er" are 1."""
+    """Strip the ending of an ordinal: "1st" and "1er" become 1."""
     return re.sub(r"(?<=\d)[^\W\d_]+$", "", word)
 
 
 def _numeric(token: re.Match[str]) -> date | None:
-    """Read a date in digits; None for 03/05/2024, which is a day of May or of March."""
+    """Read a date in digits; None for 03/05/2024, which may be in May or in March."""
     year, month, day = (next(filter(None, token.group(*(f"{part}{n}" for n in (1, 2, 3)))), None) for part in "ymd")
     if not (year and month and day):
         return None
