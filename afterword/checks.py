@@ -1,4 +1,4 @@
-"""Checks of everything that Afterword needs: servers, topics, the LLM."""
+"""Checks everything that Afterword needs: servers, topics, the LLM."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -27,7 +27,7 @@ OFFSET_METADATA = "offset.metadata.max.bytes"
 
 
 class Advice(str):
-    """Finding that works but should be changed."""
+    """A finding about something that works but should be changed."""
 
     __slots__ = ()
 
@@ -42,9 +42,9 @@ class Result:
     ok: bool
     detail: str
     warning: bool = False
-    """It works, and should be changed nevertheless."""
+    """Whether it works but should be changed."""
     error: AfterwordError | None = None
-    """Error that `detail` is the text of, if it is one of ours."""
+    """The error behind `detail`, if it is one of ours."""
 
     @property
     def word(self) -> str:
@@ -56,14 +56,14 @@ class CheckFailed(AfterwordError):
 
 
 async def check_all(settings: Settings) -> list[Result]:
-    """Run all checks concurrently; each ends within the timeouts in the settings."""
+    """Run all checks concurrently. Each ends within the timeouts in the settings."""
     async with open_stores(settings) as stores:
         found = await asyncio.gather(*[_result(name, check) for name, check in checks(settings, stores).items()])
     return [*found, keys(settings)]
 
 
 def checks(settings: Settings, stores: Stores) -> dict[str, Check]:
-    """The checks by name; those of the stores are the stores' own."""
+    """Return the checks by name, including the stores' own."""
     return {
         "kafka": partial(check_kafka, settings),
         "topics": partial(check_wanted_topics, settings),
@@ -77,7 +77,7 @@ def checks(settings: Settings, stores: Stores) -> dict[str, Check]:
 
 
 def keys(settings: Settings) -> Result:
-    """Check that every API key is encrypted on its way to another machine."""
+    """Check that no API key is sent unencrypted to another machine."""
     found = [f"{setting} is sent unencrypted to {address}" for setting, address in keys_in_clear(settings)]
     return Result("keys", True, "; ".join(found) or "none is sent unencrypted", warning=bool(found))
 
@@ -108,7 +108,7 @@ async def check_wanted_topics(settings: Settings) -> str:
 
 
 async def check_webhooks(settings: Settings) -> str:
-    """Check that the name of each endpoint leads to an address that is connected to; nothing is sent."""
+    """Check that each endpoint's name resolves to an address that may be connected to. Nothing is sent."""
     webhooks = settings.webhooks
     wrong = [
         f"{name}: {problem}"
@@ -121,8 +121,8 @@ async def check_webhooks(settings: Settings) -> str:
 
 
 async def check_sources(settings: Settings) -> str:
-    """Check that the topics of ingest exist and are readable, and that the schema registry answers, if there is one."""
-    from afterword.streams.ingest.registry import open_registry  # here: fastavro, for the few who need it
+    """Check that the sources' topics exist and are readable, and that the schema registry, if any, answers."""
+    from afterword.streams.ingest.registry import open_registry  # imported here because few deployments need fastavro
 
     sources, kafka = load_sources(settings), settings.kafka
     if not sources:
@@ -136,14 +136,15 @@ async def check_sources(settings: Settings) -> str:
 
 
 async def check_commits(settings: Settings) -> str:
-    """Check what transactions of the workers need: rights, and room for a commit's metadata."""
+    """Check what the workers' transactions need: permissions, and room for a commit's metadata."""
     kafka = settings.kafka
     async with admin_client(kafka) as admin:
         brokers = [str(broker["node_id"]) for broker in (await admin.describe_cluster())["brokers"]]
         asked = [ConfigResource(ConfigResourceType.BROKER, broker, {OFFSET_METADATA: ""}) for broker in brokers]
         responses = await admin.describe_configs(asked)
     resources = [resource for response in responses for resource in response.resources]
-    from afterword.streams.app import engine_options  # here: half a second, for nothing while no broker answers
+    # imported here because it takes half a second, wasted if no broker answers
+    from afterword.streams.app import engine_options
 
     options, ingest = engine_options(settings), [kafka.ingest_id] if load_sources(settings) else []
     await asyncio.gather(
@@ -156,8 +157,8 @@ async def check_commits(settings: Settings) -> str:
 
 
 async def _open_transactions(settings: Settings, engine: "Options", app_id: str) -> None:
-    """Open a transactional producer as a worker does, by an id that no partition has: it fences nobody."""
-    from afterword.streams.runtime.options import Clients  # here: the engine, as above
+    """Open a transactional producer as a worker does, with an id that no partition uses, so that it fences nobody."""
+    from afterword.streams.runtime.options import Clients  # imported here because the engine is slow to load
     from afterword.streams.runtime.transaction import TransactionalProducer
 
     seconds = settings.kafka.request_timeout_seconds
@@ -174,9 +175,9 @@ async def _open_transactions(settings: Settings, engine: "Options", app_id: str)
 
 
 def metadata_limits(resources: Iterable[tuple[Any, ...]], needed: int) -> str:
-    """Describe the limits of brokers, each as Kafka describes it: error code, message, kind, id, configuration.
+    """Describe the brokers' limits. Each resource is a tuple of error code, message, kind, id and configuration.
 
-    Raises: CheckFailed if a commit may not have the metadata, of `needed` bytes at most, that a summarizer writes.
+    Raises: CheckFailed if a commit cannot hold the up to `needed` bytes of metadata that a summarizer writes.
     """
     found = list(resources)
     limits = {
@@ -192,7 +193,7 @@ def metadata_limits(resources: Iterable[tuple[Any, ...]], needed: int) -> str:
     unread = {broker: code for code, _, _, broker, _ in found if broker not in limits}
     if unread:
         why = ", ".join(f"{broker} ({for_code(code).__name__})" for broker, code in unread.items())
-        return f"{OFFSET_METADATA} must be at least {needed}, and cannot be read of broker {why}"
+        return f"{OFFSET_METADATA} must be at least {needed}, but cannot be read from broker {why}"
     return f"{OFFSET_METADATA} is {min(limits.values())}"
 
 
@@ -208,7 +209,7 @@ async def check_llm(settings: Settings) -> str:
 
 
 async def check_reranker(settings: Settings) -> str:
-    """Ask a server for reranking, where one is configured, for the order of two short texts."""
+    """Ask the reranking server, if one is configured, for the order of two short texts."""
     if settings.reranker.base_url is None:
         return "none"
     from afterword.recalling.endpoint import RerankServer

@@ -1,6 +1,6 @@
-"""Context that an agent loads when a conversation continues: its summaries, and the last messages that fit.
+"""The context that an agent loads to continue a conversation: its summaries, and the last messages that fit.
 
-`fit` and `fit_into` decide, without I/O; `read_context` reads a bounded number of documents for them.
+`fit` and `fit_into` decide without I/O; `read_context` reads a bounded number of documents for them.
 """
 
 import re
@@ -21,27 +21,30 @@ from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import without_hidden
 
 MOST_MESSAGES = 500
-"""Messages that one walk through the archive loads at most."""
+"""One pass over the archive loads at most this many messages."""
 LONGEST_GROUP = 50
-"""Further messages that are loaded to find the call of the oldest result."""
+"""At most this many more messages are loaded to find the call of the oldest result."""
 SUMMARY_SHARE = 2
 """Title and summaries take at most 1 / SUMMARY_SHARE of the tokens."""
 SHORTEST_MESSAGE_TOKENS = 16
-"""A shorter message is useless, and left out."""
+"""A message cut to less than this is useless, and left out."""
 MOST_CHARACTERS = 100_000
-"""Characters of all rows that sentences are chosen from: where there are more, the beginning of each."""
+"""Sentences are selected from at most this many characters, taken from the beginning of each row."""
 CHARACTERS_A_TOKEN = 8
-"""More than usual texts have: the first guess at a cut, which then shrinks until it fits."""
+"""More than texts usually have. It gives the first guess at a cut, which then shrinks until it fits."""
 
 FRAME_TOKENS = 40
-"""Tokens of the labels and of the lines around a quotation."""
+"""Tokens of the labels and the lines around a quotation."""
 SUMMARY = "Summary so far"
 _NEXT_SPEAKER = re.compile(r" (?=(?:User|Assistant|Tool|System): )")
-"""Before each but the first speaker in a line of a summary without an LLM."""
+"""Matches before each speaker but the first in a line of a summary made without an LLM."""
 
 
 class Anyone(Enum):
-    """Marker for "do not compare owners": None may be what a request without a user left behind."""
+    """A marker for "do not compare owners".
+
+    None would not do, because a request without a user may have left it behind.
+    """
 
     ANYONE = "anyone"
 
@@ -50,18 +53,18 @@ ANYONE = Anyone.ANYONE
 
 
 class Owner(NamedTuple):
-    """Required owner of a conversation; tenant None is a conversation without a tenant."""
+    """The required owner of a conversation. A tenant of None requires a conversation without a tenant."""
 
     user_id: str | Anyone = ANYONE
     tenant_id: str | Anyone | None = ANYONE
 
     def has(self, user_id: str, tenant_id: str | None) -> bool:
-        """Check that a conversation of this user and tenant is theirs."""
+        """Return whether a conversation of this user and tenant belongs to the owner."""
         return self.user_id in (ANYONE, user_id) and self.tenant_id in (ANYONE, tenant_id)
 
 
 class ContextRequest(NamedTuple):
-    """The conversation, or an agent's part of it, and the size of its context."""
+    """A conversation, or an agent's part of it, and the size of the context to load."""
 
     conversation_id: str
     agent_id: str | None
@@ -72,34 +75,34 @@ class ContextRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class Context:
-    """A conversation in few words. Token counts are those of texts alone, of the context as of all messages.
+    """A condensed conversation. Token counts cover the texts alone, for the context and for all messages alike.
 
-    `max_tokens` bounds the whole of `as_text` and `as_messages`, labels and roles included.
+    `max_tokens` limits the whole of `as_text` and `as_messages`, including labels and roles.
     """
 
     conversation_id: str
     title: str
     """Empty until the first episode is summarized."""
     rolling_summary: str
-    """Empty until then, too; condensed if it exceeds its share of the tokens."""
+    """Empty until then, and condensed if it exceeds its share of the tokens."""
     recent_summaries: tuple[str, ...]
-    """Short summaries of the episodes that are not in the rolling summary yet, oldest first."""
+    """Short summaries of the episodes that are not yet in the rolling summary, oldest first."""
     episode_count: int
     messages: tuple[MessageCreated, ...]
-    """Oldest first, verbatim except those in `shortened`."""
+    """Oldest first and verbatim, except those in `shortened`."""
     shortened: tuple[str, ...]
     """Ids of messages that were too long and lost their middle."""
     omitted: int
-    """Messages that did not fit, of the last ones and of those in no summary yet."""
+    """Number of messages that did not fit, among the last ones and those not yet summarized."""
     tokens: int
     tokens_full: int
-    """Number over all messages of the conversation."""
+    """Tokens in all messages of the conversation."""
     events: int
-    """The summary, as one, and the messages."""
+    """Number of messages, plus 1 for the summary."""
     events_full: int
-    """All messages of the conversation."""
+    """Number of messages in the conversation."""
     verbatim: bool = False
-    """The conversation's messages instead of its summaries, which would take more tokens."""
+    """Whether it holds the conversation's messages instead of its summaries, which would take more tokens."""
 
     @property
     def compression(self) -> float:
@@ -117,18 +120,20 @@ class Context:
         return {**vars(self), "messages": messages, **ratios}
 
     def as_messages(self) -> list[dict[str, str]]:
-        """Messages as OpenAI's chat API takes them; the first, of the system, has the summaries, if there are any.
+        """Return messages in the format of OpenAI's chat API.
 
-        A tool's result is a user's message: the id of its call, which `role: tool` demands, is not known.
+        If there are summaries, the first is a system message with them. A tool's result becomes a user message, because
+        `role: tool` requires the id of its call, which is unknown.
         """
         known = "\n".join(self.summary_lines(without_hidden))
         summary = [{"role": "system", "content": quotation(known, SUMMARY)}] if known else []
         return summary + [_as_turn(message) for message in self.messages]
 
     def as_text(self, clean: Callable[[str], str] = without_hidden) -> str:
-        """One text for a prompt: summary and last messages under their labels, one speaker a line, without ids.
+        """Return the context as one text for a prompt: summary and last messages with labels, one speaker per line, no
+        ids.
 
-        All other lines than a label and a message's first are indented, so that nothing else passes for either.
+        Every line except labels and the first line of a message is indented, so that no text can pass for either.
         `clean` is applied to each foreign text.
         """
         known = "\n".join(self.summary_lines(clean))
@@ -138,7 +143,7 @@ class Context:
         return "\n".join(f"{label}:\n{text}" for label, text in parts if text)
 
     def summary_lines(self, clean: Callable[[str], str] = str) -> list[str]:
-        """Title and summaries, a speaker a line, all indented."""
+        """Return the title and the summaries, one speaker per line, all indented."""
         return Summaries(self.title, (self.rolling_summary,), self.recent_summaries).lines(clean)
 
 
@@ -147,7 +152,7 @@ def _as_line(message: MessageCreated, clean: Callable[[str], str] = str) -> str:
 
 
 def _cost(messages: Iterable[MessageCreated]) -> int:
-    """Tokens of messages as they are shown to a model."""
+    """Count the tokens of messages as they are shown to a model."""
     return sum(count_tokens(_as_line(message) + "\n") for message in messages)
 
 
@@ -159,11 +164,11 @@ def _as_turn(message: MessageCreated) -> dict[str, str]:
 
 
 class Summaries(NamedTuple):
-    """The summaries of a conversation, which replace the messages that are in episodes."""
+    """A conversation's summaries, which replace the messages of its episodes."""
 
     title: str = ""
     rolling: tuple[str, ...] = ()
-    """One text for each row of the rolling summary, oldest first."""
+    """One text per row of the rolling summary, oldest first."""
     recent: tuple[str, ...] = ()
 
     @property
@@ -172,7 +177,7 @@ class Summaries(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """Tokens as they are shown to a model."""
+        """Number of tokens as shown to a model."""
         return count_tokens("\n".join(self.lines()))
 
     def lines(self, clean: Callable[[str], str] = str) -> list[str]:
@@ -188,14 +193,14 @@ class ContextWindow(NamedTuple):
     shortened: tuple[str, ...] = ()
     """Ids of the messages that lost their middle."""
     cost: int = 0
-    """Tokens as they are shown to a model."""
+    """Number of tokens as shown to a model."""
 
 
 async def read_context(episodes: EpisodeStore, archive: MessageArchive, request: ContextRequest) -> Context | None:
-    """The context; None for an unknown conversation, and for somebody else's. Raises: StoreUnavailable.
+    """Read the context; None if the conversation is unknown or somebody else's. Raises: StoreUnavailable.
 
-    Makes a handful of calls. `max_tokens` and MOST_MESSAGES bound the messages that are loaded, not the conversation's
-    length.
+    It takes a handful of calls. The number of messages loaded is limited by `max_tokens` and MOST_MESSAGES, however
+    long the conversation is.
     """
     known = await find_conversation(episodes, scope_id(request.conversation_id, request.agent_id))
     first = None if known else await archive.first(request.conversation_id)
@@ -238,9 +243,9 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
 async def _verbatim(
     archive: MessageArchive, request: ContextRequest, tenant: str | None, events_full: int
 ) -> ContextWindow | None:
-    """All messages of a conversation that fit; None if the archive does not have all of them.
+    """Return all messages of a conversation if they fit; None if not, or if the archive lacks some of them.
 
-    Skipped ones only if they are among the last: as beside a summary.
+    As beside a summary, skipped messages are only included if they are among the last ones.
     """
     if events_full > MOST_MESSAGES:
         return None
@@ -271,17 +276,20 @@ async def _recent(
 
 
 def fit_into(summaries: Summaries, max_tokens: int) -> Summaries:
-    """The summaries in at most `max_tokens`: fewer sentences if need be, the recent ones at least half of the room."""
+    """Fit the summaries into `max_tokens`, dropping sentences if necessary.
+
+    Recent ones keep at least half of the space.
+    """
     room = max_tokens
     found = summaries
-    while found.cost > max_tokens:  # lines and speakers cost some tokens, too
+    while found.cost > max_tokens:  # line breaks and speakers cost tokens too
         found = _condensed(summaries, room)
         room -= max(1, found.cost - max_tokens)
     return found
 
 
 def _condensed(summaries: Summaries, max_tokens: int) -> Summaries:
-    # imported here because few contexts need it, and numpy with the languages takes longer to load than all else
+    # imported here because few contexts need it, and numpy and the languages take longer to load than everything else
     from afterword.streams.summarizer.extractive.condensing import whole_sentences
 
     title = summaries.title if count_tokens(summaries.title) <= max_tokens // 4 else ""
@@ -292,7 +300,7 @@ def _condensed(summaries: Summaries, max_tokens: int) -> Summaries:
 
 
 def composed(rows: Sequence[str], max_tokens: int) -> tuple[str, ...]:
-    """The rows of a rolling summary in at most `max_tokens`: the latest as it is, and of those before it the best."""
+    """Fit the rows of a rolling summary into `max_tokens`: the latest row first, then the best of the earlier ones."""
     if not rows:
         return ()
     from afterword.streams.summarizer.extractive.condensing import whole_sentences  # as above
@@ -306,7 +314,7 @@ def composed(rows: Sequence[str], max_tokens: int) -> tuple[str, ...]:
 async def _window(
     archive: MessageArchive, request: ContextRequest, uncovered: Selection, counted: Counted, max_tokens: int
 ) -> tuple[ContextWindow, int]:
-    """The messages to show, and the number of those that did not fit."""
+    """Return the messages to show, and the number of those that did not fit."""
     recent = min(request.keep_recent, MOST_MESSAGES)
     loaded = await _until_full(archive.newest(uncovered), max_tokens, recent)
     pending = {a.message.id: a for a in loaded if not (uncovered.unsummarised and a.message.skip_summarization)}
@@ -325,9 +333,9 @@ async def _window(
 async def _until_full(
     newest: AsyncGenerator[ArchivedMessage, None], max_tokens: int, least: int
 ) -> list[ArchivedMessage]:
-    """Newest first: the messages that fit, and the first that does not.
+    """Return the messages that fit and the first that does not, newest first.
 
-    At least `least` of them, so that each of the last messages is known to be among them or not.
+    There are at least `least`, to know which of the last messages are among them.
     """
     found: list[ArchivedMessage] = []
     tokens = 0
@@ -341,7 +349,7 @@ async def _until_full(
 
 
 async def _latest(newest: AsyncGenerator[ArchivedMessage, None], count: int) -> list[ArchivedMessage]:
-    """Newest first: `count` messages, and those before them up to the call of the oldest result."""
+    """Return `count` messages, newest first, and those before them up to the call of the oldest result."""
     found: list[ArchivedMessage] = []
     if count < 1:
         return found
@@ -355,9 +363,9 @@ async def _latest(newest: AsyncGenerator[ArchivedMessage, None], count: int) -> 
 
 
 def fit(messages: Sequence[MessageCreated], wanted: Collection[str], max_tokens: int) -> ContextWindow:
-    """The newest of the `wanted` (ids), each with all of its group; the newest group is shortened if it does not fit.
+    """Select the newest `wanted` messages (by id), each with its whole group. The newest group is shortened if need be.
 
-    `messages`: in order, oldest first. No wanted message is left out between two that are shown.
+    `messages` are in order, oldest first. No wanted message is left out between two that are shown.
     """
     window = ContextWindow()
     for group in reversed(_wanted_groups(messages, wanted)):
@@ -378,7 +386,7 @@ def _wanted_groups(messages: Sequence[MessageCreated], wanted: Collection[str]) 
 
 
 def _shortened(group: Sequence[MessageCreated], max_tokens: int) -> ContextWindow:
-    """The group with its longest messages cut to the same length; empty if that leaves too little of them."""
+    """Cut the group's longest messages to the same length. Empty if that would leave too little of them."""
     sizes = [_cost([message]) for message in group]
     level = water_level(sizes, max_tokens)
     if level < SHORTEST_MESSAGE_TOKENS:

@@ -1,4 +1,4 @@
-"""The events as documents for other languages: JSON Schema 2020-12 of each event, and AsyncAPI 3.1 of the topics."""
+"""Describes the events for other languages: JSON Schema 2020-12 for each event, and AsyncAPI 3.1 for the topics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,11 +43,11 @@ from afterword.streams.telemetry.tracing import TRACEPARENT
 REGISTRY_JSON = "application/vnd.schemaregistry.v1+json"
 REGISTRY_SECONDS = 20.0
 REGISTRY_TEXT = 200
-"""Characters of a registry's answer that are shown."""
+"""How much of a registry's answer is shown."""
 
 
 class RegistryRefused(AfterwordError):
-    """the registry did not take the schema of {subject}: {problem}"""
+    """the registry rejected the schema of {subject}: {problem}"""
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -57,7 +57,7 @@ Direction = Literal["input", "output"]
 
 @dataclass(frozen=True)
 class EventType:
-    """Event with its CloudEvents type; `direction` says whether others write it or read it."""
+    """An event and its CloudEvents type. `direction` says whether others write or read it."""
 
     name: str
     model: type[Model]
@@ -77,7 +77,7 @@ EVENTS = (
     EventType(SUMMARY_DELETED, SummaryDeleted, "output"),
     EventType(CONVERSATION_UPDATED, ConversationUpdated, "output"),
 )
-"""Events of the topic `episode.closed` are also read by the summarizer, which accepts those of older segmenters."""
+"""Events on `episode.closed` are also read by the summarizer, which accepts those of older segmenters."""
 
 TYPE_FIELD: Schema = {
     "type": "string",
@@ -86,12 +86,12 @@ TYPE_FIELD: Schema = {
 
 
 def event_schemas() -> dict[str, Schema]:
-    """Complete schema of each event, by event type."""
+    """Return the complete schema of each event, by event type."""
     return {event.name: event_schema(event) for event in EVENTS}
 
 
 def event_schema(event: EventType, ref_template: str = "#/$defs/{model}") -> Schema:
-    """Schema of one event; `ref_template` locates the models that it refers to."""
+    """Return the schema of one event. `ref_template` locates the models that it refers to."""
     mode: Literal["validation", "serialization"] = "validation" if event.direction == "input" else "serialization"
     schema = TypeAdapter(event.model).json_schema(mode=mode, ref_template=ref_template)
     if event.direction == "input":
@@ -100,7 +100,7 @@ def event_schema(event: EventType, ref_template: str = "#/$defs/{model}") -> Sch
 
 
 def untitled(node: Any) -> Any:
-    """Remove the titles of fields, which only repeat their names."""
+    """Remove the titles of fields, because they only repeat their names."""
     if isinstance(node, Mapping):
         kept = {key: value for key, value in node.items() if key != "title" or not isinstance(value, str)}
         return {key: untitled(value) for key, value in kept.items()}
@@ -289,7 +289,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 def example(event: EventType) -> dict[str, Any]:
-    """One event as it is on its topic; events that Afterword writes have every field."""
+    """Return an example of an event as found on its topic. Events that Afterword writes have every field."""
     given = EXAMPLES[event.name]
     if event.direction == "input":
         return given
@@ -315,7 +315,7 @@ CLOUD_EVENT: Schema = {
     "description": "CloudEvents 1.0, binary mode of the Kafka protocol binding.",
     "properties": {
         "ce_specversion": _described("CloudEvents version.", {"const": "1.0"}),
-        "ce_id": _described("Id of the event; a duplicate has the same."),
+        "ce_id": _described("Id of the event. A duplicate has the same id."),
         "ce_type": _described("Type of the event."),
         "ce_source": _described("Component that wrote it."),
         "ce_time": _described("Time of the event.", TIME),
@@ -336,7 +336,7 @@ DEAD_LETTER_FIELDS = {
 }
 DEAD_LETTER: Schema = {
     "type": "object",
-    "description": "The original headers, and these.",
+    "description": "The original headers, plus these.",
     "properties": {f"{DEAD_LETTER_PREFIX}{field}": _described(what) for field, what in DEAD_LETTER_FIELDS.items()},
     "required": [f"{DEAD_LETTER_PREFIX}{field}" for field in DEAD_LETTER_FIELDS],
 }
@@ -344,7 +344,7 @@ DEAD_LETTER: Schema = {
 
 @dataclass(frozen=True)
 class Channel:
-    """Topic with the types of its events; a dead-letter topic has none, its values are the rejected bytes."""
+    """A topic with its event types. A dead-letter topic has none, because its values are the rejected bytes."""
 
     name: str
     topic: str
@@ -357,25 +357,25 @@ CURRENT: Mapping[str, tuple[str, str]] = {
     "currentEpisode": (SUMMARY_CREATED, "The episode_id, in UTF-8."),
     "currentConversation": (CONVERSATION_UPDATED, "The conversation_id or, by agent, `conversation//agent`, in UTF-8."),
 }
-"""Messages of the compacted topics: the event of which they have the schema and headers, and their key."""
+"""The messages of the compacted topics: the event whose schema and headers they have, and their key."""
 
 
 def channels(kafka: Kafka) -> list[Channel]:
     inputs = [event.name for event in EVENTS if event.direction == "input"]
-    dead = "Rejected records of {}: key, value and headers unchanged, and further headers with the error."
+    dead = "Rejected records of {}: key, value and headers unchanged, plus headers with the error."
     both = ("send", "receive")
     return [
         Channel(
             "messages",
             kafka.messages_topic,
-            "Chat messages and what becomes of them; you produce them.",
+            "Chat messages, their edits and deletions, and flushes; you produce them.",
             inputs,
             ["receive"],
         ),
         Channel(
             "episodes",
             kafka.episodes_topic,
-            "Closed episodes, changes of their messages, and requests to redo their summaries; use read_committed.",
+            "Closed episodes, changes to their messages, and requests to redo their summaries; use read_committed.",
             ["episode.closed", "episode.amended", "episode.redo"],
             both,
         ),
@@ -421,8 +421,8 @@ def channels(kafka: Kafka) -> list[Channel]:
         Channel(
             "webhooksDeadLetters",
             kafka.undelivered_topic,
-            "Summaries and deletions that an endpoint of webhooks did not take: key, value and headers unchanged, and "
-            "further headers with the endpoint and the error.",
+            "Summaries and deletions that a webhook endpoint did not accept: key, value and headers unchanged, plus "
+            "headers with the endpoint and the error.",
             [],
             ["send"],
         ),
@@ -430,9 +430,9 @@ def channels(kafka: Kafka) -> list[Channel]:
 
 
 def document(kafka: Kafka) -> dict[str, Any]:
-    """AsyncAPI document, from the point of view of Afterword: it receives and sends.
+    """Build the AsyncAPI document, from Afterword's point of view: what it receives and sends.
 
-    Topics have their configured names, and the partitions that `topics create` gives them.
+    Topics have their configured names, and the number of partitions that `topics create` gives them.
     """
     known = channels(kafka)
     return {
@@ -440,7 +440,7 @@ def document(kafka: Kafka) -> dict[str, Any]:
         "info": {
             "title": "Afterword",
             "version": version("afterword"),
-            "description": "Long-term memory for chat assistants, from the Kafka topic their messages are on already.",
+            "description": "Long-term memory for chat assistants, built from the Kafka topic with their messages.",
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/json",
@@ -514,7 +514,7 @@ def _dead_letter() -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Schema]:
-    """Schema of every model by name, with references inside the document."""
+    """Return the schema of every model by name, with references inside the document."""
     found: dict[str, Schema] = {}
     for event in EVENTS:
         schema = event_schema(event, COMPONENTS)
@@ -524,7 +524,7 @@ def _schemas() -> dict[str, Schema]:
 
 
 def subjects(kafka: Kafka) -> dict[str, Schema]:
-    """Schemas by their subjects in a registry: `TOPIC-value`, or `TOPIC-EVENT` where a topic has several events."""
+    """Return the schemas by registry subject: `TOPIC-value`, or `TOPIC-EVENT` for a topic with several events."""
     schemas, found = event_schemas(), {}
     for channel in channels(kafka):
         names = {name: CURRENT[name][0] if name in CURRENT else name for name in channel.events}
@@ -534,7 +534,7 @@ def subjects(kafka: Kafka) -> dict[str, Schema]:
 
 
 async def register(url: str, kafka: Kafka) -> dict[str, int]:
-    """Register every subject as JSON Schema; return the schemas' ids. What is registered already keeps its id.
+    """Register every subject as JSON Schema, and return the schemas' ids. Registered schemas keep their ids.
 
     Raises: RegistryRefused.
     """
@@ -559,18 +559,18 @@ ASYNCAPI = "asyncapi.json"
 
 
 def documents(kafka: Kafka) -> dict[str, bytes]:
-    """Contents of the exported files, by name."""
+    """Return the contents of the exported files, by name."""
     schemas = {f"{event_type}.schema.json": schema for event_type, schema in event_schemas().items()}
     return {name: _json(found) for name, found in (schemas | {ASYNCAPI: document(kafka)}).items()}
 
 
 def stale(directory: Path, kafka: Kafka) -> list[str]:
-    """Find files that are missing or different; returns their names."""
+    """Return the names of files that are missing or outdated."""
     return [name for name, content in documents(kafka).items() if _content(directory / name) != content]
 
 
 def export(directory: Path, kafka: Kafka) -> list[str]:
-    """Write all files; returns their names."""
+    """Write all files, and return their names."""
     directory.mkdir(parents=True, exist_ok=True)
     found = documents(kafka)
     for name, content in found.items():

@@ -1,4 +1,4 @@
-"""Copying everything from an SQLite file into the configured stores, as when a deployment moves to servers."""
+"""Copies everything from an SQLite file into the configured stores, for a deployment that moves to servers."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -13,12 +13,12 @@ from afterword.streams.stores.opening import Stores, open_stores
 
 PAGE_EPISODES = 100
 PAGE_MESSAGES = 200
-"""Read together; a message has up to 1 MB."""
+"""Number of messages read at a time. A message has up to 1 MB."""
 
 
 @dataclass(frozen=True)
 class Copied:
-    """Numbers of what was there to copy; what the target had already is counted too, and stays as it is there."""
+    """Counts of what was copied, including what the target already had, which is left unchanged."""
 
     messages: int = 0
     episodes: int = 0
@@ -30,14 +30,14 @@ CopyProgress = Callable[[Copied], None]
 
 
 async def copy_stores(settings: Settings, file: Path, progress: CopyProgress) -> Copied:
-    """Copy; may be repeated, also after it was stopped. The search index is not copied: it can be rebuilt.
+    """Copy everything. It can be repeated, even after an interruption. The search index is not copied; rebuild it.
 
     Raises: ConfigurationError, StoreUnavailable.
     """
     if settings.sqlite.path is not None:
         raise ConfigurationError(setting="AFTERWORD_SQLITE__PATH", problem="is set, so there are no servers to copy to")
     if not file.is_file():  # noqa: ASYNC240 – nothing else runs yet
-        raise ConfigurationError(setting="FILE", problem=f"{file} is no file")
+        raise ConfigurationError(setting="FILE", problem=f"{file} is not a file")
     async with AsyncExitStack() as closing:
         target = await closing.enter_async_context(open_stores(settings))
         source = await closing.enter_async_context(
@@ -48,7 +48,7 @@ async def copy_stores(settings: Settings, file: Path, progress: CopyProgress) ->
 
 
 class StoreCopy:
-    """Copies one kind of record after the other, by the stores' own methods."""
+    """Copies one kind of record after another, with the stores' own methods."""
 
     def __init__(self, source: Stores, target: Stores, progress: CopyProgress) -> None:
         self._source = source
@@ -94,7 +94,7 @@ class StoreCopy:
             self._count(episodes=len(page))
 
     async def _assign(self, episode: Episode) -> None:
-        """Say in which episode its core messages are."""
+        """Label an episode's core messages with its id."""
         if isinstance(episode, StoredEpisode):
             summary = episode.summary
             keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in episode.core_ids]

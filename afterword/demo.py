@@ -1,4 +1,4 @@
-"""Demo: one conversation from its messages to what an agent recalls of it, then the others as they are counted."""
+"""The demo: follows one conversation from its messages to what an agent recalls, then replays the others."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,11 +24,11 @@ from afterword.watch import watch
 
 TIMEOUT_SECONDS = 180.0
 STORY = "superseg_validation_850"
-"""Conversation of the samples that the demo follows."""
+"""The sample conversation that the demo follows."""
 QUESTION = "Can I send it to my local GI Bill office?"
-"""Question that its user asks later, in another conversation."""
+"""The question that its user later asks in another conversation."""
 LATER = "two-weeks-later"
-"""Id of that conversation."""
+"""The id of that other conversation."""
 CONTEXT_TOKENS = 200
 HITS = 2
 STORY_MESSAGES_PER_SECOND = 5.0
@@ -46,21 +46,21 @@ class DemoIncomplete(AfterwordError):
 
 @dataclass(frozen=True)
 class Shown:
-    """Counts that the demo prints at its end."""
+    """What the demo prints at its end."""
 
     messages: int
     conversations: int
     episodes: int
     address: str
-    """Address of the server, where all of it can be seen."""
+    """Address of the server, where everything can be seen."""
 
 
 @dataclass(frozen=True)
 class Show:
-    """Callbacks that print the story, and how far it is."""
+    """Callbacks that print the story and its progress."""
 
     doing: Callable[[str], None]
-    """Called with what is waited for."""
+    """Called with what is being waited for."""
     step: Callable[[str], None]
     message: Callable[[MessageCreated], None]
     episode: Callable[[EpisodeClosed], None]
@@ -68,7 +68,7 @@ class Show:
     context: Callable[[Context], None]
     recalled: Callable[[str, Sequence[Recalled]], None]
     counted: Callable[[int, int, int], None]
-    """Called with the numbers of messages that are summarized, of all messages, and of summaries."""
+    """Called with the number of summarized messages, of all messages, and of summaries."""
     failed: Ended
     finished: Callable[[Shown], None]
 
@@ -78,10 +78,10 @@ async def demo(
 ) -> None:
     """Tell the story, replay the other `lines` (JSON messages), and wait until each message is in a summary.
 
-    `keep_serving`: everything runs on until SIGINT or SIGTERM. Raises: DemoIncomplete.
+    If `keep_serving` is true, everything keeps running until SIGINT or SIGTERM. Raises: DemoIncomplete.
     """
     async with deployment(directory, progress, show.failed, show.doing, once=True) as settings:
-        arrivals = Arrivals(expected=check_lines(lines).messages + 1)  # and the question
+        arrivals = Arrivals(expected=check_lines(lines).messages + 1)  # plus the question
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 await _play(settings, lines, arrivals, show)
@@ -101,16 +101,16 @@ async def demo(
 
 @dataclass
 class Arrivals:
-    """Episodes and first revisions of summaries that have arrived, and a way to wait for more."""
+    """The episodes and first revisions of summaries that have arrived, and a way to wait for more."""
 
     expected: int
-    """Messages that end in a summary."""
+    """Number of messages that will be summarized."""
     episodes: list[EpisodeClosed] = field(default_factory=list)
     summaries: list[SummaryCreated] = field(default_factory=list)
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     def of(self, conversation_id: str) -> tuple[list[EpisodeClosed], list[SummaryCreated]]:
-        """Those of one conversation, in order."""
+        """Return the events of one conversation, in order."""
         episodes = [event for event in self.episodes if event.conversation_id == conversation_id]
         summaries = [event for event in self.summaries if event.conversation_id == conversation_id]
         return episodes, summaries
@@ -134,7 +134,6 @@ class Arrivals:
                     await self._add(self.summaries, event)
 
     async def until(self, fulfilled: Callable[[], bool]) -> None:
-        """Wait until it is so."""
         async with self._changed:
             await self._changed.wait_for(fulfilled)
 
@@ -184,17 +183,17 @@ async def _tell(
     )
     show.doing("waiting for the segmenter")
     await arrivals.until(lambda: sum(event.message_count for event in arrivals.of(STORY)[0]) >= len(said))
-    show.step("The segmenter closes episodes, where the topic shifts")
+    show.step("The segmenter closes episodes where the topic shifts")
     for episode in arrivals.of(STORY)[0]:
         show.episode(episode)
     show.doing("waiting for the summarizer")
     await arrivals.until(lambda: sum(event.message_count for event in arrivals.of(STORY)[1]) >= len(said))
-    show.step("The summarizer summarizes each: without an LLM, by exchanges of the conversation")
+    show.step("The summarizer summarizes each episode, here without an LLM: from exchanges of the conversation")
     for summary in arrivals.of(STORY)[1]:
         show.summary(summary)
     show.doing("waiting for the archiver")
     context = await _context(memory, len(said))
-    show.step(f"When {user} comes back, an agent with room for {CONTEXT_TOKENS} tokens loads this context")
+    show.step(f"When {user} comes back, an agent with a budget of {CONTEXT_TOKENS} tokens loads this context")
     show.context(context)
     await _ask(settings, user, memory, show)
 
@@ -208,7 +207,7 @@ async def _ask(settings: Settings, user: str, memory: Memory, show: Show) -> Non
 
 
 def _each(said: Sequence[MessageCreated], show: Callable[[MessageCreated], None]) -> Callable[[Produced], None]:
-    """Show each message once as it is sent; flushes are not shown."""
+    """Show each message as it is sent, but no flushes."""
     left = iter(said)
 
     def progress(produced: Produced) -> None:
@@ -219,7 +218,7 @@ def _each(said: Sequence[MessageCreated], show: Callable[[MessageCreated], None]
 
 
 async def _context(memory: Memory, messages: int) -> Context:
-    """The context once all messages are archived."""
+    """Return the context once all messages are archived."""
     while True:
         found = await memory.context(STORY, max_tokens=CONTEXT_TOKENS)
         if found and found.messages and found.events_full >= messages:

@@ -1,4 +1,4 @@
-"""A whole deployment on one machine: embedded servers, topics, a worker of each role and the server, all supervised."""
+"""A whole deployment on one machine: embedded Kafka, topics, the workers and the server, all supervised."""
 
 import asyncio
 import json
@@ -40,20 +40,20 @@ LOOK_SECONDS = 0.5
 FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 30.0
 STEADY_SECONDS = 60.0
-"""A worker that ran this long is restarted without backoff."""
+"""A worker that ran at least this long is restarted without backoff."""
 STOP_SECONDS = 40.0
 DRAIN_VARIABLE = "AFTERWORD_DRAIN_SECONDS"
 DRAIN_SECONDS = 3.0
-"""Somebody waits for the end; what a worker does not finish is done by the next one."""
+"""Short, because somebody is waiting. The next worker does what this one does not finish."""
 NARRATION_SECONDS = 1.0
-"""Pause between two narrations."""
+"""Pause between two reports of what arrived."""
 MOST_NAMED = 8
-"""Episodes and summaries of one narration that are named each; more are counted."""
+"""One report names at most this many episodes and summaries, and otherwise only counts them."""
 MOST_READ = 500
-"""Records of one narration that are read."""
+"""One report reads at most this many records."""
 
 Ended = Callable[[str, str], None]
-"""Called with the name of a process that ended by itself, or does not start, and what happened."""
+"""Called with the name of a process that exited by itself or failed to start, and with what happened."""
 
 
 def start_worker(
@@ -61,7 +61,7 @@ def start_worker(
 ) -> Process:
     """Start `afterword worker ROLE` as a child that logs to `directory`/logs and does not outlive this process.
 
-    The role `server` is `afterword serve`.
+    The role `server` runs `afterword serve`.
     """
     arguments = ["serve"] if role == SERVER else ["worker", role]
     command = [sys.executable, "-m", "afterword", *arguments]
@@ -69,7 +69,7 @@ def start_worker(
 
 
 class Supervisor:
-    """The embedded servers, one worker of each role and the server, restarted with backoff when one ends by itself."""
+    """Runs the embedded brokers, one worker of each role and the server, and restarts with backoff any that exits."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Supervisor:
         servers: Sequence[Server] = (),
         roles: Sequence[str] = ROLES,
     ) -> None:
-        """`servers` are running, and are not stopped. `roles`: of the workers."""
+        """`servers` are already running, and are not stopped. `roles` are those of the workers."""
         self._directory = directory
         self._environment = environment
         self._ended = ended
@@ -88,7 +88,7 @@ class Supervisor:
         self._workers: dict[str, Process] = {}
 
     async def run(self) -> None:
-        """Run until cancelled, then wait until every worker has drained and ended."""
+        """Run until cancelled, then wait until every worker has drained and exited."""
         try:
             async with asyncio.TaskGroup() as keepers:
                 for server in self._servers:
@@ -112,7 +112,7 @@ def _started(server: Server) -> Process:
 
 
 async def keep(name: str, start: Callable[[], Process], ended: Ended) -> NoReturn:
-    """Start a process, and again with backoff whenever it has ended or does not start."""
+    """Keep a process running: restart it with backoff whenever it has exited or fails to start."""
     wait, loop = FIRST_WAIT_SECONDS, asyncio.get_running_loop()
     while True:
         began = loop.time()
@@ -122,26 +122,26 @@ async def keep(name: str, start: Callable[[], Process], ended: Ended) -> NoRetur
 
 
 async def _end_of(start: Callable[[], Process]) -> str:
-    """Wait for the end of a process, and say what happened."""
+    """Start a process, wait for its end, and say what happened."""
     try:
         process = start()
-    except (OSError, EmbeddedError) as error:  # a full disk, for example: there may be room again
+    except (OSError, EmbeddedError) as error:  # for example a full disk, which may have space again later
         return f"cannot be started: {error}"
     while process.running:  # noqa: ASYNC110 – a process has no event to wait for
         await asyncio.sleep(LOOK_SECONDS)
-    process.kill()  # reaps it
+    process.kill()  # reaps the process
     return f"exited with code {process.returncode}; {_reason(process.log)}"
 
 
 def _reason(log: Path) -> str:
-    """Say where to look, or that there is no room on the disk: then the log has no room for it either."""
+    """Say where to look, or that the disk is full, in which case the log has no space for the reason either."""
     if shutil.disk_usage(log.parent).free < LEAST_DISK_BYTES:
         return f"the disk of {log.parent.parent.absolute()} is full"
     return f"see {log}"
 
 
 LEAST_DISK_BYTES = 16 * 1024 * 1024
-"""Free bytes below which a server that ends has no room: Kafka and MongoDB write files of that size."""
+"""With less free disk space than this, a server that exits has run out of it: Kafka writes files of this size."""
 
 
 class TopicsNotFine(AfterwordError):
@@ -152,15 +152,15 @@ class TopicsNotFine(AfterwordError):
 async def deployment(
     directory: Path, progress: DownloadProgress, ended: Ended, doing: Callable[[str], None], *, once: bool = False
 ) -> AsyncIterator[Settings]:
-    """Run a deployment below `directory`; yields settings that point at it.
+    """Run a deployment in `directory`; yields settings that point to it.
 
-    `once`: nothing is prepared that only later deployments on this machine profit from.
-    `doing` is called with what is waited for. Raises: EmbeddedError, ConfigurationError, TopicsNotFine.
+    `once` skips preparations that only benefit later deployments on this machine. `doing` is called with what is being
+    waited for. Raises: EmbeddedError, ConfigurationError, TopicsNotFine.
     """
     doing("starting Kafka")
     async with EmbeddedStack(directory, progress=progress, record=not once) as stack:
         environment = stack.environment() | serving(last_port(directory) or load_settings().serve.port)
-        # inherited by the workers, and by everything that this process starts or loads
+        # inherited by the workers and by everything this process starts or loads
         os.environ.update(environment)
         write_config(directory / CONFIG_FILE, environment)
         settings = load_settings()
@@ -185,19 +185,19 @@ async def deployment(
 
 
 def serving(port: int) -> dict[str, str]:
-    """Variables of the server: on this machine only, on this port or, if that is taken, on any other."""
+    """Return the server's variables: this machine only, on the given port or, if it is taken, on another."""
     return {"AFTERWORD_SERVE__HOST": HOST, "AFTERWORD_SERVE__PORT": str(free_port(port))}
 
 
 def last_port(directory: Path) -> int | None:
-    """The port that the server of this directory had the last time: people have its address open."""
+    """Return the port that this directory's server used last, because people may have its address open."""
     with suppress(OSError, tomllib.TOMLDecodeError, KeyError, ValueError):
         return int(tomllib.loads((directory / CONFIG_FILE).read_text())["serve"]["port"])
     return None
 
 
 async def served_at(settings: Settings) -> str:
-    """Wait until the server listens, and return its address."""
+    """Wait until the server is listening, and return its address."""
     while True:
         with suppress(OSError):
             await accepts(settings.serve.host, settings.serve.port)
@@ -227,10 +227,10 @@ def write_config(file: Path, environment: Mapping[str, str]) -> None:
 async def dev(
     directory: Path, progress: DownloadProgress, say: Callable[[str], None], doing: Callable[[str], None]
 ) -> None:
-    """Run in the foreground until SIGINT or SIGTERM, and say what arrives. Raises: as `deployment`."""
+    """Run in the foreground until SIGINT or SIGTERM, and report what arrives. Raises: the errors of `deployment`."""
 
     def ended(name: str, what: str) -> None:
-        say(f"{name} {what}; it is started again")
+        say(f"{name} {what}; restarting")
 
     async with deployment(directory, progress, ended, doing) as settings:
         doing("")
@@ -238,9 +238,9 @@ async def dev(
         say(f"stores  {settings.sqlite.path}")
         say(f"logs    {directory / 'logs'}")
         say("In another terminal: afterword produce FILE, afterword watch, afterword context CONVERSATION")
-        say(f"in another directory, first: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
+        say(f"In another directory, first: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
         telling = asyncio.create_task(_tell(settings, say))
-        await until_told_to_stop()  # only now: until here, Ctrl-C aborts the start
+        await until_told_to_stop()  # only from here on, because before this Ctrl-C aborts the start
         telling.cancel()
         with suppress(asyncio.CancelledError):
             await telling
@@ -252,14 +252,14 @@ async def _tell(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 async def _narrate(kafka: Kafka, say: Callable[[str], None]) -> None:
-    """Say what arrives from now on, a few lines a second at most, until Kafka is away."""
+    """Report what arrives from now on, a few lines per second at most, until Kafka is unavailable."""
     try:
         async with running_consumer(
             kafka, kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic, auto_offset_reset="earliest"
         ) as consumer:
             await seek_to_now(consumer)
             messages = {at for at in consumer.assignment() if at.topic == kafka.messages_topic}
-            consumer.pause(*messages)  # they are counted, not read
+            consumer.pause(*messages)  # messages are counted, not read
             before = sum((await consumer.end_offsets(messages)).values())
             while True:
                 await asyncio.sleep(NARRATION_SECONDS)
@@ -270,13 +270,11 @@ async def _narrate(kafka: Kafka, say: Callable[[str], None]) -> None:
                     say(line)
                 before = after
     except (AfterwordError, KafkaError) as error:
-        say(f"nothing more is told of what arrives: {error}")
+        say(f"arrivals are no longer reported: {error}")
 
 
 def narration(kafka: Kafka, messages: int, records: Sequence[ConsumerRecord]) -> Iterator[str]:
-    """Tell what has arrived: how many records of messages, each episode and summary, or only how many, if they are
-    many.
-    """
+    """Report what has arrived: the number of messages, and each episode and summary, or only their number if many."""
     episodes = _lines(kafka.episodes_topic, records, _episode_line)
     summaries = _lines(kafka.summaries_topic, records, _summary_line)
     counts = [f"{many(messages, 'record', 'records')} of {kafka.messages_topic}"] if messages else []
@@ -296,7 +294,7 @@ def _lines(
 def _episode_line(record: ConsumerRecord) -> str | None:
     try:
         event = decode_episode(record.key, record.value, record.headers)
-    except InvalidRecord:  # an amendment, or a request
+    except InvalidRecord:  # an amendment or a request
         return None
     return f"episode {event.episode_id}: {many(event.message_count, 'message', 'messages')}, {event.close_reason}"
 

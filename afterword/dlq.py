@@ -1,8 +1,8 @@
-"""The dead-letter queue of a topic: reading dead letters, replaying and discarding them.
+"""Dead-letter queues: reading, replaying and discarding dead letters.
 
-Dead letters are never deleted. A record behind the dead letter in the same partition says what became of it; its
-headers name the dead letter's offset. It is written in one transaction with the record that is replayed, and expires
-after the dead letter.
+Dead letters are never deleted. A later record in the same partition says what became of a dead letter; its headers name
+the dead letter's offset. It is written in the same transaction as the replayed record, and expires after the dead
+letter.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ from afterword.topics import LARGE_RECORD_BYTES
 
 RESOLUTION_PREFIX = RESERVED_PREFIX + "dlq."
 BATCH = 200
-"""Dead letters in one transaction."""
+"""Number of dead letters per transaction."""
 
 Action = Literal["replayed", "discarded"]
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters that must all match. Times are those of the failure, from `since` inclusive to `until` exclusive."""
+    """Filters that must all match. Times refer to the failure, from `since` inclusive to `until` exclusive."""
 
     stage: str | None = None
     error_type: str | None = None
@@ -66,9 +66,9 @@ class Matching(Protocol):
 
 
 def resolved_offset(record: KafkaRecord) -> int | None:
-    """Offset of the dead letter that the record resolves; None if the record is a dead letter itself.
+    """Return the offset of the dead letter that a record resolves; None if it is a dead letter itself.
 
-    A resolution has neither key nor value nor the headers of a failure: a record with a forged offset is none.
+    A resolution has no key, no value and no failure headers, so a record with a forged offset does not count.
     """
     found = header(record.headers, RESOLUTION_PREFIX + "offset")
     if not is_offset(found) or record.key is not None or record.value:
@@ -78,13 +78,13 @@ def resolved_offset(record: KafkaRecord) -> int | None:
 
 
 def resolution(dead_letter: DeadLetter, action: Action, now: datetime) -> Headers:
-    """Headers of the record that says what became of the dead letter."""
+    """Build the headers of the record that says what became of a dead letter."""
     named = {"offset": str(dead_letter.offset), "action": action, "timestamp": rfc3339(now)}
     return [(RESOLUTION_PREFIX + name, value.encode()) for name, value in named.items()]
 
 
 class ReplayOverlaps(AfterwordError):
-    """another replay or discard of {topic} was begun; this one has stopped, and each dead letter was resolved once"""
+    """another replay or discard of {topic} was started, so this one stopped; each dead letter was resolved once"""
 
 
 class NoSuchDeadLetter(AfterwordError):
@@ -93,27 +93,27 @@ class NoSuchDeadLetter(AfterwordError):
 
 @dataclass
 class DeadLetterCounts:
-    """Counts of dead letters that match the filters and were not resolved before."""
+    """Counts of unresolved dead letters that match the filters."""
 
     found: int = 0
     resolved: int = 0
     not_ours: int = 0
-    """Records that Afterword did not write: they can be discarded, but not replayed."""
+    """Records that Afterword did not write. They can be discarded, but not replayed."""
     truncated: int = 0
-    """Records that were too large to be kept whole: they can be discarded, but not replayed."""
+    """Records that were too large to keep whole. They can be discarded, but not replayed."""
     archive: int = 0
-    """Records that only the archiver could not take, and the segmenter has: they can be discarded, but not replayed."""
+    """Records that only the archiver rejected; the segmenter has them. They can be discarded, but not replayed."""
     by_type: Counter[str] = field(default_factory=Counter)
 
 
 def queue_topics(kafka: Kafka) -> list[str]:
-    """Topics that hold dead letters."""
+    """Return the topics that hold dead letters."""
     return [*map(kafka.dead_letters, (kafka.messages_topic, kafka.episodes_topic)), kafka.undelivered_topic]
 
 
 @asynccontextmanager
 async def open_queue(kafka: Kafka, sources: Sequence[Source] = ()) -> AsyncIterator["DeadLetterQueue"]:
-    """Open the dead-letter queue of every topic, also of those of ingest's sources.
+    """Open the dead-letter queues of all topics, including those of ingest's sources.
 
     Raises: BrokerUnavailable, TopicMissing.
     """
@@ -123,7 +123,7 @@ async def open_queue(kafka: Kafka, sources: Sequence[Source] = ()) -> AsyncItera
 
 
 class DeadLetterQueue:
-    """Dead letters of all topics, read without a consumer group and resolved exactly once, in bounded memory."""
+    """The dead letters of all topics, read without a consumer group and resolved exactly once, in bounded memory."""
 
     def __init__(self, kafka: Kafka, log: Log, sources: Sequence[Source] = ()) -> None:
         self._kafka = kafka
@@ -167,10 +167,11 @@ class DeadLetterQueue:
     async def resolve(
         self, topic: str, filters: Matching, action: Action, progress: Callable[[int], None] = lambda _: None
     ) -> DeadLetterCounts:
-        """Replay or discard matching dead letters, one transaction for each batch of originals and resolutions.
+        """Replay or discard matching dead letters, with one transaction for each batch of originals and resolutions.
 
-        The producer is opened first. It aborts a transaction that an earlier one left open and fences one that still
-        runs, so reading afterwards sees everything. `progress` gets the number of dead letters in each batch.
+        The producer is opened first. That aborts a transaction left open by an earlier one and fences one that is still
+        running, so reading afterwards sees everything. `progress` is called with the number of dead letters in each
+        batch.
 
         Raises: ReplayOverlaps, BrokerUnavailable, TopicMissing, TopicStalled.
         """
@@ -218,7 +219,7 @@ class DeadLetterQueue:
                 await asyncio.gather(*sent, return_exceptions=True)
 
     async def _replay(self, producer: AIOKafkaProducer, found: DeadLetter) -> Awaitable[object]:
-        """Send to the original partition: the producer's partitioner may have been another."""
+        """Send to the original partition, because the original producer may have used another partitioner."""
         assert found.origin is not None  # noqa: S101 – `_count` rejects dead letters without an origin
         topic, partition, _ = found.origin
         target = partition if partition in await producer.partitions_for(topic) else None
@@ -238,7 +239,7 @@ class DeadLetterQueue:
 
 
 def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
-    """Count a dead letter; return whether the action is possible."""
+    """Count a dead letter, and return whether the action is possible."""
     counts.found += 1
     counts.by_type[found.error_type] += 1
     if action == "replayed" and found.origin is None:
@@ -255,9 +256,9 @@ def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
 
 
 def reason_of(error: Exception, sent: Sequence[object]) -> Exception:
-    """Return why a transaction has ended: what was sent says it, where aiokafka only refuses to send more.
+    """Return why a transaction ended. If aiokafka only refuses to send more, the cause is in what was sent.
 
-    `error`: that of the transaction; `sent`: results of what was sent in it.
+    `error` is the transaction's error, and `sent` are the results of what was sent in it.
     """
     if not isinstance(error, IllegalOperation):
         return error
@@ -266,11 +267,11 @@ def reason_of(error: Exception, sent: Sequence[object]) -> Exception:
 
 
 def is_overtaken(error: Exception) -> bool:
-    """Return whether another producer with this transactional id has ended the transaction.
+    """Return whether another producer with this transactional id ended the transaction.
 
-    aiokafka tells that in four ways: as such; as a transaction that it is not in, though we have begun it; and as the
-    cause of an unexpected error, where the coordinator finds its state changed, or about to be: a commit that arrives
-    between the fence and the abort that follows is an illegal state there, and answered as a server's unknown error.
+    aiokafka reports that in several ways: as a fenced producer, as a transaction that was never begun, or as the cause
+    of an unexpected error. The last happens if the coordinator has changed its state or is about to: a commit that
+    arrives between the fence and the abort is an illegal state there, answered as an unknown server error.
     """
     return isinstance(error, ProducerFenced | IllegalOperation) or isinstance(
         error.__cause__, InvalidTxnState | UnknownError
@@ -278,7 +279,6 @@ def is_overtaken(error: Exception) -> bool:
 
 
 def raise_first_error(results: Sequence[object]) -> None:
-    """Raise the first error among the results."""
     for result in results:
         if isinstance(result, BaseException):
             raise result
@@ -290,5 +290,5 @@ async def _send_resolution(producer: AIOKafkaProducer, found: DeadLetter, action
 
 
 async def _sent(sending: Awaitable[Awaitable[object]]) -> Awaitable[object]:
-    """Future of the delivery, typed; aiokafka is not."""
+    """Return the delivery's future. This only adds the type that aiokafka lacks."""
     return await sending

@@ -1,4 +1,4 @@
-"""A person's data as JSON Lines: messages, episodes with all texts, rolling summaries."""
+"""Exports a person's data as JSON Lines: messages, episodes with all texts, and rolling summaries."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -19,7 +19,7 @@ ExportLine = dict[str, Any]
 
 @dataclass
 class ExportCounts:
-    """Numbers of what was exported; the last line has them, so that a file that was cut off is known by its end."""
+    """Counts of what was exported. The last line has them, so a truncated file can be recognized by its end."""
 
     conversations: int = 0
     messages: int = 0
@@ -28,7 +28,7 @@ class ExportCounts:
 
 
 class Export:
-    """Reads what is stored of one user and tenant; None: without a tenant. In memory is one page at a time."""
+    """Reads what is stored about one user and tenant (None for no tenant), one page at a time."""
 
     def __init__(self, episodes: EpisodeQueries, messages: MessageArchive, user_id: str, tenant_id: str | None) -> None:
         self._episodes = episodes
@@ -38,7 +38,7 @@ class Export:
         self._counts = ExportCounts()
 
     async def lines(self) -> AsyncGenerator[ExportLine, None]:
-        """A first line that says what this is, the data conversation by conversation, and a last line with counts.
+        """Yield a header line, the data conversation by conversation, and a last line with counts.
 
         Raises: StoreUnavailable.
         """
@@ -60,7 +60,7 @@ class Export:
         yield {"type": "end", **asdict(self._counts)}
 
     async def _conversations(self) -> AsyncIterator[str]:
-        """Ids of conversations in which the user wrote, or took part in an episode; each once."""
+        """Yield the id of each conversation in which the user wrote or took part in an episode, once."""
         after: str | None = None
         while True:
             asked = self._user_id, self._tenant_id, after, PAGE
@@ -74,7 +74,7 @@ class Export:
             after = page[-1]
 
     async def _messages_of(self, conversation: str) -> AsyncGenerator[ExportLine, None]:
-        """The user's own messages, newest first: those of others are theirs."""
+        """Yield the user's own messages, newest first, but not other people's."""
         selection = Selection(conversation, self._tenant_id, user_id=self._user_id)
         async with aclosing(self._messages.newest(selection)) as found:
             async for archived in found:
@@ -82,7 +82,7 @@ class Export:
                 yield {"type": "message", **archived.message.model_dump(mode="json")}
 
     async def _episodes_of(self, conversation: str) -> AsyncIterator[ExportLine]:
-        """The episodes that the user took part in, then the rolling summaries that were made of them."""
+        """Yield the episodes that the user took part in, then the rolling summaries that cover them."""
         scopes: dict[str, int] = {}
         after: str | None = None
         while page := await self._episodes.page(after, PAGE, conversation):
@@ -107,7 +107,7 @@ class Export:
 
 
 def row_line(conversation: str, row: RollingRow) -> ExportLine:
-    """The line of a rolling summary; `conversation`: its id, where the row has that of its scope."""
+    """Build the line of a rolling summary. `conversation` is the conversation's id; the row only has its scope's."""
     return {
         "type": "rolling_summary",
         "conversation_id": conversation,
@@ -119,7 +119,7 @@ def row_line(conversation: str, row: RollingRow) -> ExportLine:
 
 
 async def export(settings: Settings, user_id: str, tenant_id: str | None) -> AsyncGenerator[ExportLine, None]:
-    """Raises: StoreUnavailable, ConfigurationError."""
+    """Yield the lines of an export. Raises: StoreUnavailable, ConfigurationError."""
     async with open_stores(settings) as stores:
         found = Export(stores.episodes, stores.messages, user_id, tenant_id)
         async with aclosing(found.lines()) as lines:

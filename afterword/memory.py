@@ -1,4 +1,4 @@
-"""`Memory`: what an agent reads of its conversations. Typed, asynchronous and read-only."""
+"""`Memory`, with which an agent reads its conversations: typed, asynchronous and read-only."""
 
 import asyncio
 import base64
@@ -78,7 +78,7 @@ PAGE_CONVERSATIONS = 50
 MOST_PAGE_CONVERSATIONS = 200
 NEIGHBOURS, MOST_NEIGHBOURS = 2, 20
 FOLLOWING_OFFSETS = (100, 1_000, 10_000, 100_000, None)
-"""Offsets of the partition in which the messages after another one are looked for; None: up to the end."""
+"""How many offsets ahead the messages after another one are searched for; None means to the end."""
 PAGE_MESSAGES = 50
 MOST_PAGE_MESSAGES = 200
 MOST_FOUND_MESSAGES = 1000
@@ -86,7 +86,7 @@ SEARCH = "search_memory"
 """Name of the operation in OpenTelemetry's GenAI conventions."""
 
 MOST_PROFILE_EPISODES = 2000
-"""Newest episodes with facts that a profile is made of."""
+"""A profile is built from at most this many of the newest episodes with facts."""
 
 log = structlog.get_logger(__name__)
 
@@ -96,7 +96,7 @@ Close = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True)
 class EpisodePage:
-    """Episodes, newest first."""
+    """A page of episodes, newest first."""
 
     episodes: tuple[StoredEpisode, ...]
     next_before: int | None
@@ -104,44 +104,44 @@ class EpisodePage:
 
 
 class CursorInvalid(AfterwordError, ValueError):
-    """{field} is no cursor that a page has named"""
+    """{field} is not a cursor from an earlier page"""
 
 
 @dataclass(frozen=True)
 class ConversationEntry:
-    """A conversation, or an agent's part of one, with the counts of its summarized episodes."""
+    """A conversation, or an agent's part of it, with the counts of its summarized episodes."""
 
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     conversation_id: str
     agent_id: str | None
-    """Its agent, where episodes are kept by agent."""
+    """The agent, if episodes are kept per agent."""
     user_id: str
-    """User that it began with."""
+    """User of the conversation's first message."""
     tenant_id: str | None
     title: str
-    """Title of its last episode; empty while that one is made again after a deletion."""
+    """Title of the last episode; empty while that one is being made again after a deletion."""
     episode_count: int
     message_count: int
     """Messages in its episodes."""
     summarized_at: Time
-    """Time of its last summary."""
+    """When its last summary was made."""
 
 
 @dataclass(frozen=True)
 class ConversationPage:
-    """Conversations, the one that was summarized last first."""
+    """A page of conversations, most recently summarized first."""
 
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     conversations: tuple[ConversationEntry, ...]
     next_after: str | None
-    """`after` of the next page; None when this is the last one."""
+    """`after` for the next page; None if this is the last page."""
 
 
 @dataclass(frozen=True)
 class ConversationDetails:
-    """A conversation as the stores have it now, messages that are in no episode yet included."""
+    """The current state of a conversation in the stores, including messages that are not yet in an episode."""
 
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
@@ -150,21 +150,22 @@ class ConversationDetails:
     user_id: str
     tenant_id: str | None
     title: str
-    """Title of its last episode; empty before the first one, and while that one is made again after a deletion."""
+    """Title of the last episode; empty before the first one, and while the last is being made again after a
+    deletion."""
     episode_count: int
     message_count: int
     """Messages in its episodes."""
     pending_count: int
-    """Archived messages that are in no episode, those that are never summarized left out."""
+    """Archived messages that are in no episode, except those that are never summarized."""
     summarized_at: Time | None
-    """Time of its last summary; None before the first one."""
+    """When its last summary was made; None before the first one."""
     last_message_at: Time | None
-    """Time of its last archived message; None if the archive has none any more."""
+    """Time of the last archived message; None if the archive has none left."""
 
 
 @dataclass(frozen=True)
 class MessagePage:
-    """Messages, newest first."""
+    """A page of messages, newest first."""
 
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
@@ -175,7 +176,7 @@ class MessagePage:
 
 @dataclass(frozen=True)
 class MessageInContext:
-    """An archived message, and those around it in its conversation, oldest first."""
+    """An archived message and those around it in its conversation, oldest first."""
 
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
@@ -185,17 +186,18 @@ class MessageInContext:
 
 
 async def by_words(text: str) -> Dense | None:  # noqa: ARG001 – an Embed
-    """Make no vector: a search compares words alone."""
+    """Return no vector, so that a search compares words alone."""
     return None
 
 
 class Memory:
-    """Reads conversations and their episodes, and searches them; to be closed, or used with `async with`.
+    """Reads conversations and their episodes, and searches them. Close it, or use it with `async with`.
 
-    `search`, `embed`: ask the index, and make the vectors of queries. `keep_recent`: the number of last messages that
-    `context` returns by default. `reranking`: the last stage of `recall`, if any. `zone`, `now`: of the days that words
-    such as "yesterday" in a query mean. `tracer`: makes a span of each `recall`. All methods raise StoreUnavailable,
-    and for an argument from a request's JSON that is of another type, TypeError, or out of bounds, ValueError.
+    `search` queries the index, and `embed` makes the vectors of queries. `keep_recent` is how many last messages
+    `context` returns by default. `reranking` is the last stage of `recall`, if any. `zone` and `now` determine what
+    words such as "yesterday" in a query mean. `tracer` makes a span for each `recall`. All methods raise
+    StoreUnavailable. For arguments from a request's JSON they raise TypeError for a wrong type and ValueError for a
+    value out of bounds.
     """
 
     def __init__(
@@ -221,9 +223,9 @@ class Memory:
 
     @classmethod
     def from_settings(cls, settings: Settings, metrics: "Metrics | None" = None, tracer: Tracer | None = None) -> Self:
-        """Open the stores of these settings; each connects with its first use. Raises: ConfigurationError.
+        """Open the stores of these settings. Each connects when it is first used. Raises: ConfigurationError.
 
-        `metrics`: None counts nothing. `tracer`: None traces nothing.
+        `metrics` and `tracer` are optional.
         """
         stores, embed = open_stores(settings), QueryEmbedder(settings.embedder)
         reranking = open_reranking(settings, metrics)
@@ -241,16 +243,16 @@ class Memory:
 
     @classmethod
     def open(cls) -> Self:
-        """Open with the settings of the environment, and of the file that it names. Raises: ConfigurationError."""
+        """Open with the settings of the environment and the file it names. Raises: ConfigurationError."""
         return cls.from_settings(load_settings())
 
     async def conversations(
         self, *, user_id: str, tenant_id: str | None, limit: int = PAGE_CONVERSATIONS, after: str | None = None
     ) -> ConversationPage:
-        """A page of the conversations that this user began, the one that was summarized last first.
+        """Return a page of the conversations that this user began, most recently summarized first.
 
-        One without a summary is not in it yet. `limit`: 1 to 200. `after`: `next_after` of the page before.
-        `tenant_id`: None means conversations without a tenant. Raises: OwnerMissing, CursorInvalid.
+        Conversations without a summary are not included. `limit` is 1 to 200. `after` is the previous page's
+        `next_after`. A `tenant_id` of None means conversations without a tenant. Raises: OwnerMissing, CursorInvalid.
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
@@ -272,9 +274,9 @@ class Memory:
         user_id: str | Anyone = ANYONE,
         tenant_id: str | Anyone | None = ANYONE,
     ) -> ConversationDetails | None:
-        """Title, counts and last activity of a conversation; None if it is unknown.
+        """Return the title, counts and last activity of a conversation; None if it is unknown.
 
-        `agent_id`, `user_id`, `tenant_id`: as those of `context`. Raises: OwnerMissing.
+        `agent_id`, `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing.
         """
         owner = _owner(user_id, tenant_id)
         require(str, conversation_id=conversation_id)
@@ -310,10 +312,10 @@ class Memory:
         user_id: str | Anyone = ANYONE,
         tenant_id: str | Anyone | None = ANYONE,
     ) -> MessagePage | None:
-        """A page of the conversation's archived messages, newest first; None if the conversation is unknown.
+        """Return a page of the conversation's archived messages, newest first; None if the conversation is unknown.
 
-        `limit`: 1 to 200. `before`: `next_before` of the page before.
-        `agent_id`, `user_id`, `tenant_id`: as those of `context`. Raises: OwnerMissing, CursorInvalid.
+        `limit` is 1 to 200. `before` is the previous page's `next_before`. `agent_id`, `user_id` and `tenant_id` are as
+        for `context`. Raises: OwnerMissing, CursorInvalid.
         """
         owner = _owner(user_id, tenant_id)
         require(str, conversation_id=conversation_id)
@@ -339,9 +341,9 @@ class Memory:
         user_id: str | Anyone = ANYONE,
         tenant_id: str | Anyone | None = ANYONE,
     ) -> list[MessageCreated]:
-        """Archived messages of a conversation by their ids, in their order; those that it does not have are left out.
+        """Return archived messages of a conversation by their ids, in the given order, without missing ones.
 
-        At most 1,000 ids. `user_id`, `tenant_id`: as those of `context`; none of somebody else's conversation.
+        At most 1,000 ids. `user_id` and `tenant_id` are as for `context`; somebody else's conversation has no messages.
         Raises: OwnerMissing.
         """
         owner = _owner(user_id, tenant_id)
@@ -364,9 +366,9 @@ class Memory:
         user_id: str | Anyone = ANYONE,
         tenant_id: str | Anyone | None = ANYONE,
     ) -> MessageInContext | None:
-        """An archived message with up to `neighbours`, 0 to 20, before and after it; None if it is unknown.
+        """Return an archived message with up to `neighbours` (0 to 20) before and after it; None if it is unknown.
 
-        `user_id`, `tenant_id`: as those of `context`. Raises: OwnerMissing.
+        `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing.
         """
         require(int, neighbours=neighbours)
         require_within(0, MOST_NEIGHBOURS, neighbours=neighbours)
@@ -387,7 +389,10 @@ class Memory:
         )
 
     async def _following(self, selection: Selection, offset: int, count: int) -> list[ArchivedMessage]:
-        """Read the messages after one, oldest first. The archive reads backwards, so this looks ever further on."""
+        """Read the messages after an offset, oldest first.
+
+        The archive only reads backwards, so the search range is extended until there are enough.
+        """
         for offsets in FOLLOWING_OFFSETS:
             bound = offset + offsets if offsets else None
             later: list[ArchivedMessage] = []
@@ -403,9 +408,10 @@ class Memory:
     async def episode(
         self, episode_id: str, *, user_id: str | Anyone = ANYONE, tenant_id: str | Anyone | None = ANYONE
     ) -> StoredEpisode | None:
-        """One episode in its last revision; None if it is unknown, deleted, or another owner's.
+        """Return the last revision of an episode; None if it is unknown, deleted, or another owner's.
 
-        `user_id`, `tenant_id`: those of the episode, as for `recall`, or those of `context`. Raises: OwnerMissing.
+        `user_id` and `tenant_id` are those of the episode, as for `recall`, or of the conversation, as for `context`.
+        Raises: OwnerMissing.
         """
         owner = _owner(user_id, tenant_id)
         require(str, episode_id=episode_id)
@@ -413,7 +419,7 @@ class Memory:
         return found if found is not None and await self._may_see(found, owner) else None
 
     async def owner(self, conversation_id: str) -> tuple[str, str | None] | None:
-        """User and tenant that a conversation began with; None if it is unknown."""
+        """Return the user and tenant that a conversation began with; None if it is unknown."""
         require(str, conversation_id=conversation_id)
         known = await find_conversation(self._episodes, scope_id(conversation_id))
         begun = known or await self._began_with(conversation_id)
@@ -448,12 +454,12 @@ class Memory:
         user_id: str | Anyone = ANYONE,
         tenant_id: str | Anyone | None = ANYONE,
     ) -> Context | None:
-        """The summary of a conversation and its last messages, in at most `max_tokens` tokens; None if it is unknown.
+        """Return a conversation's summary and last messages within `max_tokens`; None if the conversation is unknown.
 
-        The last `keep_recent` messages and all that are in no summary yet; a tool's call always with its results.
-        `agent_id`: only an agent's part of the conversation, where episodes are kept by agent.
-        `user_id`, `tenant_id`: those the conversation began with, or it is unknown; not compared by default.
-        Raises: OwnerMissing for a user None or "".
+        It includes the last `keep_recent` messages and all that are not yet summarized, and a tool's call always with
+        its results. `agent_id` selects one agent's part, if episodes are kept per agent. If `user_id` or `tenant_id`
+        differ from those the conversation began with, it counts as unknown; by default they are not compared. Raises:
+        OwnerMissing for a user of None or "".
         """
         owner = _owner(user_id, tenant_id)
         require(str, conversation_id=conversation_id)
@@ -477,10 +483,10 @@ class Memory:
         user_id: str | Anyone = ANYONE,
         tenant_id: str | Anyone | None = ANYONE,
     ) -> EpisodePage:
-        """A page of the conversation's episodes, newest first, with an ordinal less than `before`.
+        """Return a page of the conversation's episodes with ordinals below `before`, newest first.
 
-        `limit`: 1 to 1,000.
-        `user_id`, `tenant_id`: as those of `context`; none of somebody else's conversation. Raises: OwnerMissing.
+        `limit` is 1 to 1,000. `user_id` and `tenant_id` are as for `context`; somebody else's conversation has no
+        episodes. Raises: OwnerMissing.
         """
         owner = _owner(user_id, tenant_id)
         require(str, conversation_id=conversation_id)
@@ -497,10 +503,10 @@ class Memory:
         return EpisodePage(tuple(page), page[-1].summary.ordinal if len(found) > limit else None)
 
     async def profile(self, user_id: str, tenant_id: str | None, max_tokens: int = PROFILE_TOKENS) -> Profile:
-        """What is known of a user, each fact with the messages that say it; without facts if nothing is.
+        """Return what is known about a user, each fact with the messages that state it. It may have no facts.
 
-        Made of the facts of the user's last 2,000 episodes that have any. `max_tokens` bounds its `as_text`.
-        `tenant_id`: None means episodes without a tenant. Raises: OwnerMissing.
+        It is built from the user's last 2,000 episodes with facts. `max_tokens` limits its `as_text`. A `tenant_id` of
+        None means episodes without a tenant. Raises: OwnerMissing.
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
@@ -524,18 +530,19 @@ class Memory:
         min_score_ratio: float = MIN_SCORE_RATIO,
         explain: bool = False,
     ) -> list[Recalled]:
-        """The user's episodes that match the query best, best first, with the messages that match.
+        """Return the user's episodes that best match the query, best first, with the messages that match.
 
-        Empty if the user never talked about this: if no hit has a `coverage` of `min_coverage`, 0 to 1. Hits whose
-        score is less than `min_score_ratio` of the best one's, 0 to 1, are left out.
+        The result is empty if the user never talked about this, that is, if no hit has a `coverage` of at least
+        `min_coverage`, 0 to 1. Hits that score less than `min_score_ratio`, 0 to 1, of the best score are left out.
 
-        Only the first MOST_QUERY_CHARACTERS (2,000) of the query are searched for; that a longer one was cut is logged.
-        What has expired, or lost a message a moment ago, is left out: there may be fewer than `k` hits.
-        `tenant_id`: None means episodes without a tenant, never those of all tenants. Raises: OwnerMissing for a user
-        None or "", which is what messages have whose producer knew no user.
-        `started_after`, `ended_before`: times with an offset, compared with those of an episode's first message, which
-        may be equal, and of its last one. `explain`: each hit has its score in each ranking. Episodes of a time that
-        the query names ("last week") come forward.
+        Only the first MOST_QUERY_CHARACTERS (2,000) of the query are used; a warning is logged if it is longer.
+        Episodes that have expired or just lost a message are left out, so there may be fewer than `k` hits. A
+        `tenant_id` of None means episodes without a tenant, not those of all tenants. Raises: OwnerMissing for a user
+        of None or "", which messages have if their producer knew no user.
+
+        `started_after` and `ended_before` are times with an offset. They are compared with the episode's first message
+        (inclusive) and last message (exclusive). `explain` adds each hit's score in every ranking. Episodes of a time
+        that the query names, such as "last week", rank higher.
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
@@ -559,7 +566,7 @@ class Memory:
             explain=explain,
         )
         attributes = {"gen_ai.operation.name": SEARCH}
-        # neither text nor stack of an exception: they may hold contents
+        # neither the text nor the stack of an exception is recorded, because they may hold contents
         with self._tracer.start_as_current_span(
             SEARCH, attributes=attributes, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -585,7 +592,7 @@ class Memory:
 
 
 class QueryEmbedder:
-    """Makes vectors of queries. The embedder is imported and opened with the first one: it may take a second.
+    """Makes the vectors of queries. The embedder is imported and opened for the first one, which may take a second.
 
     Calls raise ConfigurationError.
     """
@@ -609,7 +616,7 @@ class QueryEmbedder:
 
 
 async def _search(stores: Stores, query: Query, dense: Dense | None = None) -> list[Candidate]:
-    """Open the index with the first search. Raises: StoreUnavailable, ConfigurationError."""
+    """Query the index, which is opened by the first search. Raises: StoreUnavailable, ConfigurationError."""
     return await stores.index.search(query, dense)
 
 
@@ -626,13 +633,12 @@ P = TypeVar("P", str, int)
 
 
 def _cursor(moment: datetime, place: str | int) -> str:
-    """The place of a page's last row, as a text without meaning for readers."""
+    """Encode the position of a page's last row as an opaque string."""
     milliseconds = (moment - EPOCH) // timedelta(milliseconds=1)
     return base64.urlsafe_b64encode(orjson.dumps([milliseconds, place])).decode().rstrip("=")
 
 
 def _from_cursor(field: str, cursor: str, kind: type[P]) -> tuple[datetime, P]:
-    """Raises: CursorInvalid."""
     try:
         milliseconds, place = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         moment = EPOCH + timedelta(milliseconds=milliseconds)
@@ -661,7 +667,7 @@ def _cut(query: str) -> str:
     if len(query) > MOST_QUERY_CHARACTERS:
         log.warning("query_cut", stage="recall", characters=len(query), kept=MOST_QUERY_CHARACTERS)
     cut = query[:MOST_QUERY_CHARACTERS]
-    normal = normalized("NFKC", cut)  # one character may become eighteen
+    normal = normalized("NFKC", cut)  # normalization may turn one character into eighteen
     return cut if len(normal) <= MOST_QUERY_CHARACTERS else normal[:MOST_QUERY_CHARACTERS]
 
 

@@ -83,6 +83,6 @@ async def test_everything_is_in_mongodb_as_it_was_however_often_it_is_copied(
 async def test_a_copy_needs_a_file_and_servers(tmp_path: Path, is_there: bool) -> None:
     file = tmp_path / "afterword.sqlite"
     settings = Settings(sqlite=Sqlite(path=file)) if is_there else Settings()
-    with pytest.raises(ConfigurationError, match="AFTERWORD_SQLITE__PATH" if is_there else "is no file"):
+    with pytest.raises(ConfigurationError, match="AFTERWORD_SQLITE__PATH" if is_there else "is not a file"):
         await copy_stores(settings, file, lambda _: None)
     assert not file.exists()
