@@ -130,8 +130,7 @@ class Context:
         return summary + [_as_turn(message) for message in self.messages]
 
     def as_text(self, clean: Callable[[str], str] = without_hidden) -> str:
-        """Return the context as one text for a prompt: summary and last messages with labels, one speaker per line, no
-        ids.
+        """Return the context as one text for a prompt: labelled summary and messages, one speaker per line, no ids.
 
         Every line except labels and the first line of a message is indented, so that no text can pass for either.
         `clean` is applied to each foreign text.

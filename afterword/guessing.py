@@ -1,4 +1,4 @@
-"""Guess how the records of a foreign topic become messages: by names, types, and how often values differ."""
+"""Guesses how the records of a foreign topic become messages, from names, types, and how often values differ."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,20 +10,20 @@ from afterword.streams.ingest.sources import Unit
 from afterword.streams.text.content import ROLES, ContentUnreadable, flatten
 
 Record = Mapping[str, Any]
-"""What expressions see of a record: see `afterword.streams.ingest.mapping.context`."""
+"""A record as expressions see it; see `afterword.streams.ingest.mapping.context`."""
 
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 BARE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 """A name that JMESPath needs no quotes for."""
 MAX_DEPTH = 8
 FEW = 8
-"""Most different values of a role, or of a kind of records."""
+"""Maximum number of distinct values of a role or a kind of record."""
 USUALLY = 0.5
-"""Share of the messages that have a field, if it is one that is mapped."""
+"""A field is only mapped if at least this share of the messages has it."""
 NEARLY_ALL = 0.8
-"""Share of different values among ids: edits repeat some."""
+"""Minimum share of distinct values among ids. Edits repeat some."""
 SOMETIMES = 0.1
-"""Share of the records that are messages, at least."""
+"""Minimum share of records that are messages."""
 
 MESSAGES = ("message", "msg", "event")
 CONVERSATIONS = ("conversation", "thread", "session", "chat", "dialog", "dialogue", "ticket", "case", "room", "channel")
@@ -44,17 +44,17 @@ WORDS_OF_ROLES = {
 
 @dataclass(frozen=True)
 class Guess:
-    """A mapping, as TOML has it, and what nobody could guess."""
+    """A mapping in TOML's structure, and what could not be guessed."""
 
     fields: Mapping[str, Any]
     skip: str | None = None
     missing: Sequence[str] = ()
-    """Fields that are needed and were not found: their expressions are placeholders."""
+    """Required fields that were not found. Their expressions are placeholders."""
 
 
 @dataclass
 class Column:
-    """The values at one path, by the numbers of the records that have it."""
+    """The values at one path, by the number of the record that has them."""
 
     path: str
     words: Sequence[str]
@@ -69,7 +69,7 @@ class Column:
         return all(isinstance(one, str | int) and not isinstance(one, bool) for one in self.values.values())
 
     def named(self, *groups: Sequence[str]) -> int:
-        """Return how many groups of words its name has; those of its last part count twice."""
+        """Return how many groups of words its path matches. A match in the path's last part adds two."""
         last = _words(self.path.rpartition(".")[2])
         return sum(
             2 * any(word in last for word in group) + any(word in self.words for word in group) for group in groups
@@ -77,7 +77,7 @@ class Column:
 
 
 def guess(records: Sequence[Record]) -> Guess:
-    """Guess the mapping. Without records everything is missing."""
+    """Guess the mapping. Without records, everything is missing."""
     everything = columns_of(records)
     content = _best([one for one in everything.values() if len(one.values) >= SOMETIMES * len(records)], _as_content)
     skip = _skip(list(everything.values()), content, len(records)) if content else None
@@ -110,7 +110,7 @@ def guess(records: Sequence[Record]) -> Guess:
 
 
 def columns_of(records: Sequence[Record]) -> dict[str, Column]:
-    """Return the values of all records by path; a list is one value."""
+    """Return the values of all records by path. A list is one value."""
     found: dict[str, Column] = {}
     for number, record in enumerate(records):
         waiting: list[tuple[str, tuple[str, ...], Any, int]] = [
@@ -130,7 +130,7 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
 
 
 def _best(columns: Sequence[Column], score: Callable[[Column], float]) -> Column | None:
-    """Return the column with the highest score above 0; of equal ones the shortest path."""
+    """Return the column with the highest score above 0, or of equal ones that with the shortest path."""
     scored = [(score(one), -len(one.path), one.path, one) for one in columns]
     best = max(scored, default=None)
     return best[3] if best is not None and best[0] > 0 else None
@@ -143,7 +143,7 @@ def _as_content(column: Column) -> float:
 
 
 def _text_of(value: Any) -> str:
-    """Return the text of a content, as ingest will find it; empty if that is none."""
+    """Return the text of a content as ingest would find it, or ""."""
     if isinstance(value, str):
         return value
     if not (isinstance(value, list) and value and isinstance(value[0], dict | str)):
@@ -162,7 +162,7 @@ def _as_role(column: Column) -> float:
 
 
 def _role_of(column: Column) -> Any:
-    """Return the path of the role, with the values whose meaning is not known to everybody."""
+    """Return the path of the role, with a translation of values that are not standard names."""
     values = sorted({role_name(one) for one in column.values.values()})
     roles = {one: WORDS_OF_ROLES.get(one.lower(), "assistant") for one in values if one.lower() not in ROLES}
     return {"path": column.path, "values": roles} if roles else column.path
@@ -183,13 +183,13 @@ def _as_conversation(column: Column) -> float:
 
 
 def _as_party(column: Column, words: Sequence[str], conversation: Column | None) -> float:
-    """Score a user or a tenant, of which a conversation has one."""
+    """Score a column as the user or tenant, of which each conversation has one."""
     named = column.named(words)
     return named + column.named(IDS) if named and _is_one_of_each(column, conversation) else 0
 
 
 def _as_key(column: Column, conversation: Column | None) -> float:
-    """Score the record's key as the user: many applications partition by it."""
+    """Score the record's key as the user, because many applications partition by user."""
     return column.path == "key" and conversation is not None and _is_one_of_each(column, conversation)
 
 
@@ -205,7 +205,7 @@ def _as_time(column: Column) -> float:
 
 
 def _unit_of(column: Column) -> Unit | None:
-    """Return the unit in which all values are times of these years."""
+    """Return the unit in which all values are plausible times, or None."""
     units: tuple[Unit, ...] = ("iso", "ms", "s", "us")
     return next((unit for unit in units if all(moment_of(one, unit) for one in column.values.values())), None)
 
@@ -216,7 +216,7 @@ def _time_of(column: Column) -> Any:
 
 
 def _skip(columns: Sequence[Column], content: Column, records: int) -> str | None:
-    """Return an expression for records of a kind that never has a content; None if all have one."""
+    """Return an expression that skips kinds of records that never have content; None if all have content."""
     if len(content.values) == records:
         return None
     kinds = [one for one in columns if one.named(KINDS) and 1 < one.distinct <= FEW and len(one.values) == records]

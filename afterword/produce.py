@@ -1,4 +1,4 @@
-"""Lines of JSON to the topic `messages`: what `afterword produce` reads, checks and sends."""
+"""Reads, checks and sends lines of JSON to the topic `messages`, for `afterword produce`."""
 
 import asyncio
 import os
@@ -23,11 +23,11 @@ SOURCE = "afterword/produce"
 CHUNK_BYTES = 256 * 1024
 INVALID_LINES_NAMED = 10
 MOST_LINE_BYTES = 16 * 2**20
-"""A message has at most 700,000 bytes, and may be written with as much white space and escapes again."""
+"""A message has at most 700,000 bytes, but white space and escapes may make its line much longer."""
 
 
 class InvalidLine(NamedTuple):
-    """`number` counts from 1; `problem` never repeats what was in the line."""
+    """An invalid line. `number` counts from 1, and `problem` never repeats the line's content."""
 
     number: int
     problem: str
@@ -47,7 +47,7 @@ class LinesInvalid(AfterwordError):
 
 @dataclass(frozen=True)
 class ProduceOptions:
-    """Options of sending. `rate`: records a second at most."""
+    """How to send. `rate` limits the records per second."""
 
     rate: float | None = None
     flush: bool = False
@@ -56,17 +56,17 @@ class ProduceOptions:
 
 @dataclass
 class Produced:
-    """Counts of what was sent and acknowledged, and the first lines that were invalid."""
+    """Counts of what was sent and acknowledged, and the first invalid lines."""
 
     messages: int = 0
     flushes: int = 0
     amendments: int = 0
-    """Edits and deletions."""
+    """Number of edits and deletions."""
     invalid: int = 0
     seconds: float = 0.0
     first_invalid: list[InvalidLine] = field(default_factory=list)
     conversation_ids: dict[str, str | None] = field(default_factory=dict)
-    """Each with the tenant of its first message."""
+    """Conversations, with the tenant of their first message."""
 
     def count(self, record: ProducerRecord) -> None:
         if record.is_message:
@@ -111,10 +111,10 @@ async def produce(
     progress: Callable[[Produced], None] = lambda _: None,
     tracer: Tracer | None = None,
 ) -> Produced:
-    """Send all lines; return when the broker has acknowledged every record. With a tracer each record begins a trace.
+    """Send all lines, and return once the broker has acknowledged every record.
 
-    Raises: LinesInvalid at the first invalid line, unless they are to be skipped (what came before it is sent then);
-    TopicMissing; BrokerUnavailable.
+    With a tracer, each record begins a trace. Raises: LinesInvalid at the first invalid line, unless invalid lines are
+    skipped (earlier lines are then already sent); TopicMissing; BrokerUnavailable.
     """
     produced = Produced()
     async with Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer:
@@ -148,7 +148,7 @@ async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[
 
 
 class Pace:
-    """Spaces records out evenly. `rate`: records a second at most; None: no limit."""
+    """Spaces records out evenly. `rate` limits the records per second; None means no limit."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
@@ -156,7 +156,7 @@ class Pace:
         self._number = 0
 
     async def wait(self) -> None:
-        """Return when the next record is due."""
+        """Wait until the next record is due."""
         if self._rate and (ahead := self._started + self._number / self._rate - time.monotonic()) > 0:
             await asyncio.sleep(ahead)
         self._number += 1
@@ -178,7 +178,7 @@ async def _valid(
 
 
 def parse_all(lines: Iterable[bytes], now: datetime) -> Iterator[ProducerRecord | InvalidLine]:
-    """Parse lines. Blank ones give no record, and count in the numbers."""
+    """Parse lines. Blank lines yield nothing but are counted in the line numbers."""
     for number, line in enumerate(lines, start=1):
         parsed = parse_numbered(number, line, now)
         if parsed is not None:
@@ -186,7 +186,7 @@ def parse_all(lines: Iterable[bytes], now: datetime) -> Iterator[ProducerRecord 
 
 
 def parse_numbered(number: int, line: bytes, now: datetime) -> ProducerRecord | InvalidLine | None:
-    """Parse one line: its record, None for a blank one, or why it is invalid."""
+    """Parse one line: return its record, None if it is blank, or why it is invalid."""
     if len(line) > MOST_LINE_BYTES:
         return InvalidLine(number, f"too_large: more than {MOST_LINE_BYTES >> 20} MiB")
     try:
@@ -196,10 +196,10 @@ def parse_numbered(number: int, line: bytes, now: datetime) -> ProducerRecord | 
 
 
 def parse(line: bytes, now: datetime) -> ProducerRecord:
-    """Parse one line: an event of `messages` as the contract has it.
+    """Parse one line, an event of `messages` as in the contract.
 
-    `now` stands for the time of a message without `sent_at`. A message travels as it was written, so that fields
-    which only a newer consumer knows arrive there.
+    `now` is the time of a message without `sent_at`. A message is sent as it was written, so that fields known only to
+    newer consumers reach them.
 
     Raises: InvalidRecord.
     """
@@ -211,18 +211,18 @@ def parse(line: bytes, now: datetime) -> ProducerRecord:
 
 
 def flush(conversation_id: str, now: datetime, tenant_id: str | None = None) -> ProducerRecord:
-    """Build the record that closes all that is pending of a conversation of the tenant."""
+    """Build the record that closes a conversation's pending messages."""
     event = ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="produced with --flush")
     return to_record(event, now, SOURCE)
 
 
 def is_regular(file: BinaryIO) -> bool:
-    """Tell whether it can be read twice: first to check it, then to send it."""
+    """Return whether the file can be read twice, first to check it and then to send it."""
     return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
 
 
 def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield lines of a file that can be read twice; of one that is too large the beginning, which is too large."""
+    """Yield the lines of a seekable file, each truncated just above MOST_LINE_BYTES."""
     while line := file.readline(MOST_LINE_BYTES + 1):
         yield line
         while line and not line.endswith(b"\n"):
@@ -230,10 +230,10 @@ def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 async def read_lines(file: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> AsyncIterator[bytes]:
-    """Yield lines of a file, or of a pipe or a terminal as they come, without blocking the event loop.
+    """Yield lines of a file, or of a pipe or terminal as they arrive, without blocking the event loop.
 
-    Lines of a pipe are without their ends, and it is closed afterwards. Of a line that is too large it yields the
-    beginning, which is too large. Raises: OSError.
+    A pipe's lines have no line endings, and the pipe is closed afterwards. An oversized line is truncated just above
+    MOST_LINE_BYTES. Raises: OSError.
     """
     if is_regular(file):
         for line in bounded_lines(file):

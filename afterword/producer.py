@@ -1,4 +1,4 @@
-"""Typed messages to the topic `messages`, for Python services and for `afterword produce`."""
+"""Sends typed messages to the topic `messages`, for Python services and for `afterword produce`."""
 
 import asyncio
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ Acknowledgement = asyncio.Future[Any]
 
 
 class EditedFields(TypedDict, total=False):
-    """Fields of a message that an edit may replace; a `sentiment` of None is one that is not known any more."""
+    """Fields of a message that an edit may replace. A `sentiment` of None makes it unknown."""
 
     content: str
     metadata: dict[str, Any]
@@ -47,25 +47,25 @@ class EditedFields(TypedDict, total=False):
 
 
 class WrittenAt(NamedTuple):
-    """Place of an acknowledged record on the topic."""
+    """The position of an acknowledged record on the topic."""
 
     partition: int
     offset: int
 
 
 class Producer(AbstractAsyncContextManager["Producer"]):
-    """Send typed messages, each under the key and to the partition of its conversation:
+    """Sends typed messages, each with its conversation's key and to its partition:
 
         async with Producer(bootstrap_servers="kafka:9092") as producer:
             await producer.send(message)
             await producer.flush(message.conversation_id)
 
-    The producer is idempotent and asks for `acks=all`: a message that `send` has returned for is not lost any more, and
-    a retry by the client writes it once. Partitions are chosen by murmur2 of the key, as in the Java client.
+    The producer is idempotent and uses `acks=all`: once `send` has returned, the message cannot be lost, and the
+    client's retries write it only once. Partitions are chosen by murmur2 of the key, as in the Java client.
 
-    `source`: of the CloudEvents headers. `tracer`: makes a span for each record, below the current one, and names it in
-    the header `traceparent`, so that the trace continues through the segmenter and the summarizer. `connect_seconds`:
-    time in which a first broker must answer; None: that of a request. `options`: further arguments of
+    `source` is for the CloudEvents headers. `tracer` makes a span for each record, below the current span, and names it
+    in the header `traceparent`, so that the trace continues through the segmenter and the summarizer. `connect_seconds`
+    limits the wait for the first broker, by default the timeout of a request. `options` are further arguments of
     `AIOKafkaProducer`, such as `compression_type` or `security_protocol`.
     """
 
@@ -111,21 +111,22 @@ class Producer(AbstractAsyncContextManager["Producer"]):
     async def __aexit__(
         self, error: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Wait for every acknowledgement. Raises: BrokerUnavailable, if the block was left without an error."""
+        """Wait for all acknowledgements. Raises: BrokerUnavailable, unless the block ended with an error."""
         async with self._running:
             if error is None:
                 await self.drain()
 
     async def send(self, event: InputEvent) -> None:
-        """Return when the broker has acknowledged the event. Raises: BrokerUnavailable."""
+        """Send an event, and return once the broker has acknowledged it. Raises: BrokerUnavailable."""
         with broker_errors(self._kafka.bootstrap_servers):
             delivery = await self._sender.send(to_record(event, datetime.now(UTC), self._source))
-            await asyncio.shield(delivery)  # a caller that gives up does not take the record back
+            await asyncio.shield(delivery)  # a caller that gives up cannot take the record back
 
     async def send_all(self, events: Sequence[InputEvent | ProducerRecord]) -> list[WrittenAt]:
-        """Return when the broker has acknowledged all events, with their places; those of a conversation in order.
+        """Send events, keeping each conversation's order. Returns their positions once all are acknowledged.
 
-        Raises: BrokerUnavailable; some may have been written then, and a repeated message is dropped as a duplicate.
+        Raises: BrokerUnavailable. In that case some events may have been written; a repeated message is dropped as a
+        duplicate.
         """
         with broker_errors(self._kafka.bootstrap_servers):
             deliveries = [await self._sender.send(self._record(event)) for event in events]
@@ -144,9 +145,9 @@ class Producer(AbstractAsyncContextManager["Producer"]):
         tenant_id: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """Close what is pending of a conversation, of one agent only where `agent_id` is given.
+        """Close a conversation's pending messages, or only one agent's if `agent_id` is given.
 
-        `tenant_id`: that of the conversation's messages; with another one the flush is a dead letter.
+        `tenant_id` must be that of the conversation's messages, or the flush is dead-lettered.
 
         Raises: BrokerUnavailable.
         """
@@ -157,11 +158,11 @@ class Producer(AbstractAsyncContextManager["Producer"]):
     async def edit(
         self, conversation_id: str, message_id: str, *, tenant_id: str | None = None, **changes: Unpack[EditedFields]
     ) -> None:
-        """Replace fields of a message that was sent; those that are not given stay as they are.
+        """Replace fields of a message that was sent. Other fields are unchanged.
 
-        `tenant_id`: that of the message; with another one, and for a message that nobody knows, it is a dead letter.
+        `tenant_id` must be that of the message. With another one, or for an unknown message, the edit is dead-lettered.
 
-        Raises: BrokerUnavailable; ValidationError for a change that cannot be made, or none at all.
+        Raises: BrokerUnavailable; ValidationError if the changes are invalid or there are none.
         """
         fields = {"id": message_id, "conversation_id": conversation_id, "tenant_id": tenant_id}
         await self.send(MessageEdited.model_validate({**fields, **changes}, strict=False))
@@ -169,7 +170,7 @@ class Producer(AbstractAsyncContextManager["Producer"]):
     async def delete(
         self, conversation_id: str, message_id: str, *, tenant_id: str | None = None, reason: str | None = None
     ) -> None:
-        """Take a message out of archive, episode, summary and index. `tenant_id`: as of `edit`.
+        """Delete a message from the archive, its episode, its summary and the index. `tenant_id` is as for `edit`.
 
         Raises: BrokerUnavailable.
         """
@@ -180,14 +181,14 @@ class Producer(AbstractAsyncContextManager["Producer"]):
     async def delete_conversation(
         self, conversation_id: str, *, tenant_id: str | None = None, reason: str | None = None
     ) -> None:
-        """Take all messages of a conversation so far out of everything. `tenant_id`: as of `edit`.
+        """Delete all messages of a conversation so far, from everywhere. `tenant_id` is as for `edit`.
 
         Raises: BrokerUnavailable.
         """
         await self.send(ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason))
 
     async def enqueue(self, event: InputEvent | ProducerRecord) -> None:
-        """Return when the event is in the client's buffer; `drain` raises what goes wrong later.
+        """Send an event, and return once it is in the client's buffer. `drain` raises later failures.
 
         Raises: BrokerUnavailable.
         """
@@ -195,13 +196,13 @@ class Producer(AbstractAsyncContextManager["Producer"]):
             self._sender.remember(await self._sender.send(self._record(event)))
 
     async def drain(self) -> None:
-        """Return when the broker has acknowledged all that was enqueued. Raises: BrokerUnavailable."""
+        """Wait until the broker has acknowledged everything that was enqueued. Raises: BrokerUnavailable."""
         with broker_errors(self._kafka.bootstrap_servers):
             await self._sender.drain()
 
 
 class Sender:
-    """Send records without waiting for their acknowledgements, each in a span that ends with its own."""
+    """Sends records without waiting for acknowledgements. Each record has a span that ends with its acknowledgement."""
 
     def __init__(self, client: IdempotentProducer, topic: str, tracer: Tracer) -> None:
         self._client = client
@@ -210,7 +211,10 @@ class Sender:
         self._failure: BaseException | None = None
 
     async def send(self, record: ProducerRecord) -> Acknowledgement:
-        """Wait only while the client's buffer is full. The future is done with the acknowledgement."""
+        """Send a record, waiting only while the client's buffer is full.
+
+        The future completes with the acknowledgement.
+        """
         span = self._span(record)
         headers = [*record.headers, *_trace_headers(span)]
         try:
@@ -224,11 +228,11 @@ class Sender:
         return delivery
 
     def remember(self, delivery: Acknowledgement) -> None:
-        """Keep the first failure for `drain`."""
+        """Remember the first failure for `drain`."""
         delivery.add_done_callback(self._keep_failure)
 
     async def drain(self) -> None:
-        """Wait for every acknowledgement. Raises: KafkaError, the first since the last call."""
+        """Wait for all acknowledgements. Raises: KafkaError, the first since the last call."""
         await self._client.flush()
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -250,7 +254,7 @@ class Sender:
 
 
 def _trace_headers(span: Span) -> Headers:
-    """W3C Trace Context; none without a tracer."""
+    """Build the W3C Trace Context headers; none without a tracer."""
     carrier: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
     return [(name, value.encode()) for name, value in carrier.items()]
@@ -266,7 +270,7 @@ def _delivered(span: Span, delivery: Acknowledgement) -> None:
 
 
 def _end(span: Span, error: BaseException | None) -> None:
-    if error is not None:  # its text may quote the record
+    if error is not None:  # the error's text may quote the record
         span.set_attribute("error.type", type(error).__name__)
         span.set_status(Status(StatusCode.ERROR))
     span.end()

@@ -1,4 +1,4 @@
-"""A profile: what a user's episodes say about them, computed from stored facts, so it is never out of date. Pure."""
+"""A profile: what a user's episodes say about them. It is computed from stored facts, so it is always current. Pure."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,18 +16,18 @@ from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import without_hidden
 
 KINDS: tuple[FactKind, ...] = ("identity", "relation", "constraint", "preference", "plan", "event")
-"""Order of a profile: what is true for longest comes first."""
+"""Order of the facts in a profile: the longest-lived kinds come first."""
 PROFILE_TOKENS = 1000
-"""Tokens of a profile, unless the caller says otherwise."""
+"""Default limit for a profile, in tokens."""
 MOST_SOURCES = 10
-"""Newest sources of a fact that are named."""
+"""Maximum number of sources named for a fact, newest first."""
 MOST_SUPERSEDED = 100
-"""Newest superseded facts that are named."""
+"""Maximum number of superseded facts in a profile, newest first."""
 
 
 @dataclass(frozen=True)
 class FactSource:
-    """An episode with messages that say it."""
+    """An episode and its messages that state a fact."""
 
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
@@ -35,30 +35,30 @@ class FactSource:
     episode_id: str
     message_ids: tuple[str, ...]
     ended_at: Time
-    """Time of the episode's last message."""
+    """When the episode's last message was sent."""
 
 
 @dataclass(frozen=True)
 class KnownFact:
-    """A fact of a profile: of the same statement in several episodes, the newest wording."""
+    """A fact in a profile. If several episodes state the same, it has the newest wording."""
 
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     statement: str
     kind: FactKind
     attribute: str | None
-    """Name of the value that it gives, such as `home_city`."""
+    """Name of the value that the fact gives, such as `home_city`."""
     about: str | None
-    """Name of the person that it is about; None: the user."""
+    """Name of the person the fact is about; None for the user."""
     said_by: Role
     """`user` if the user said it in at least one source."""
     sources: tuple[FactSource, ...]
-    """Newest first, at most 10."""
+    """The sources, newest first, at most 10."""
     superseded_at: Time | None = None
-    """End of the episode in which a later fact took its place; None: it holds."""
+    """End of the episode in which a later fact replaced this one; None if it still holds."""
 
     def as_line(self, clean: Callable[[str], str] = without_hidden) -> str:
-        """One line for a model, which says so if the user did not say it."""
+        """Format the fact as one line for a model, with a note if the user did not say it."""
         about = f"{self.about}: " if self.about else ""
         marked = "" if self.said_by == "user" else f" (said by the {self.said_by}, not the user)"
         return " ".join(clean(f"{about}{self.statement}").split()) + marked
@@ -66,7 +66,7 @@ class KnownFact:
 
 @dataclass(frozen=True)
 class Profile:
-    """What is known of a user: by kind, the newest of each kind first."""
+    """What is known about a user, by kind, newest first within each kind."""
 
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
@@ -74,31 +74,31 @@ class Profile:
     tenant_id: str | None
     facts: tuple[KnownFact, ...]
     superseded: tuple[KnownFact, ...]
-    """Facts whose place a later one took, those that ended last first; at most 100."""
+    """Facts that later ones replaced, most recently replaced first, at most 100."""
     omitted: int
-    """Facts that hold and did not fit into the tokens."""
+    """Number of current facts that did not fit into the token limit."""
     tokens: int
-    """Tokens of `as_text`."""
+    """Number of tokens in `as_text`."""
 
     def as_text(self, clean: Callable[[str], str] = without_hidden) -> str:
-        """The facts that hold as one text for a prompt, a line each; empty if nothing is known.
+        """Return the current facts as one text for a prompt, one per line; "" if nothing is known.
 
-        `clean` is applied to each foreign text. A caller that puts it into a prompt quotes it as data.
+        `clean` is applied to each foreign text. Whoever puts the text into a prompt must quote it as data.
         """
         return "\n".join(fact.as_line(clean) for fact in self.facts)
 
 
 class Said(NamedTuple):
-    """A fact as one episode says it."""
+    """A fact as stated in one episode."""
 
     fact: Fact
     episode: EpisodeFacts
     statement: str
-    """The statement as it is compared with others."""
+    """The statement, normalized for comparison."""
 
 
 Key = tuple[str, str]
-"""Whom facts are about, and the attribute that they give a value to, or else their statement."""
+"""The person that facts are about, and their attribute or, without one, their statement."""
 
 
 def profile(
@@ -106,9 +106,9 @@ def profile(
 ) -> Profile:
     """Merge the facts of a user's episodes.
 
-    Of facts with the same attribute the one said last holds, by the ends of episodes and by the log, and those before
-    it are superseded. The same statement is one fact with several sources. What nobody but an assistant or a tool said
-    supersedes nothing that the user said.
+    Of facts with the same attribute, the one said last holds (by the end of its episode, then by the log), and it
+    supersedes earlier ones. Equal statements are one fact with several sources. A fact that only an assistant or a tool
+    stated does not supersede anything the user said.
     """
     in_order = sorted(episodes, key=lambda one: (one.ended_at, one.conversation_id, one.ordinal))
     holding, superseded = merged([said for episode in in_order for said in _said(episode)])
@@ -120,7 +120,7 @@ def profile(
 
 
 def fitting(facts: Sequence[KnownFact], max_tokens: int) -> tuple[tuple[KnownFact, ...], int]:
-    """The first facts that fit, and their tokens."""
+    """Return the first facts that fit, and their tokens."""
     tokens = 0
     for number, fact in enumerate(facts):
         cost = count_tokens(fact.as_line() + "\n")
@@ -135,12 +135,12 @@ def _said(episode: EpisodeFacts) -> Iterator[Said]:
 
 
 def comparable(statement: str) -> str:
-    """The statement without the case, the spaces and the full stop in which two of the same may differ."""
+    """Normalize a statement: equal ones may differ in case, spaces and the final full stop."""
     return " ".join(statement.casefold().split()).rstrip(" .!…")
 
 
 def merged(in_order: Iterable[Said]) -> tuple[list[KnownFact], list[KnownFact]]:
-    """The facts that hold, and those that were superseded. `in_order`: as they were said, oldest first."""
+    """Return the current facts and the superseded ones. `in_order` lists them as they were said, oldest first."""
     of_user: defaultdict[Key, list[Said]] = defaultdict(list)
     of_others: defaultdict[Key, list[Said]] = defaultdict(list)
     for said in in_order:
@@ -155,13 +155,13 @@ def merged(in_order: Iterable[Said]) -> tuple[list[KnownFact], list[KnownFact]]:
         for run, end in zip(runs, [*ends, last], strict=True):
             if end is None:
                 holding.append(_known(run))
-            elif end.statement != run[-1].statement:  # else it is the user's now
+            elif end.statement != run[-1].statement:  # otherwise the user has confirmed it
                 superseded.append(_known(run, end))
     return holding, superseded
 
 
 def _said_by_the_user_later(run: Sequence[Said], by_user: Sequence[Said]) -> Said | None:
-    """What the user said of the same: the same statement at any time, or another value later."""
+    """Return what the user said on the same subject: the same statement at any time, or another value later."""
     same = (said for said in by_user if said.statement == run[-1].statement)
     later = (said for said in by_user if said.episode.ended_at >= run[-1].episode.ended_at)
     return next(same, None) or next(later, None)

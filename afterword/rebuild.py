@@ -1,4 +1,4 @@
-"""Rebuilding the search index from the stored episodes and the archived messages."""
+"""Rebuilds the search index from the stored episodes and the archived messages."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -13,7 +13,7 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.embedders import Embedder, embed_messages, make_embedder
 
 PAGE_EPISODES = 100
-"""Episodes held in memory at a time; their messages are loaded one episode after another."""
+"""Number of episodes held in memory at a time. Their messages are loaded one episode after another."""
 
 
 @dataclass(frozen=True)
@@ -23,20 +23,20 @@ class IndexCounts:
     seen: int = 0
     written: int = 0
     incomplete: int = 0
-    """Written episodes of which some message is not in the archive, and cannot be searched for."""
+    """Indexed episodes with messages that are not in the archive and cannot be searched for."""
     total: int | None = None
-    """Episodes that there were at the start, after the one that it went on from."""
+    """Number of episodes to process when the run started."""
     last: str | None = None
-    """The last `episode_id`; a later run resumes with it as `after`."""
+    """The last `episode_id`. A later run can resume with it as `after`."""
 
 
 IndexProgress = Callable[[IndexCounts], None]
 
 
 class IndexRebuild:
-    """Indexes the stored episodes in the order of their ids: those not indexed with their revision, or `everything`.
+    """Indexes stored episodes in the order of their ids: those whose revision is not indexed, or `everything`.
 
-    May run beside the workers, and be repeated: an older revision never replaces a newer one.
+    It may run beside the workers and be repeated: an older revision never replaces a newer one.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class IndexRebuild:
         self._everything = everything
 
     async def run(self, progress: IndexProgress, after: str | None = None) -> IndexCounts:
-        """Start with the first episode after `after`; call `progress` after each page. Raises: StoreUnavailable."""
+        """Start with the first episode after `after`, and call `progress` after each page. Raises: StoreUnavailable."""
         total = await self._episodes.count(after)
         done = IndexCounts(last=after, total=total)
         while page := await self._episodes.page(done.last, PAGE_EPISODES):
@@ -75,14 +75,14 @@ class IndexRebuild:
         return [s for s in page if indexed.get(s.summary.episode_id, 0) < s.summary.revision]
 
     async def _remove_deleted(self, written: Sequence[StoredEpisode]) -> None:
-        """Take out what was deleted since it was read: before the index has anything, it may not know that."""
+        """Remove episodes that were deleted since they were read, which a new index could not know."""
         found = await self._episodes.lookup([stored.summary.episode_id for stored in written])
         for name, episode in found.items():
             if isinstance(episode, DeletedEpisode):
                 await self._index.remove(name, episode.deletion.revision)
 
     async def _write(self, stored: StoredEpisode) -> bool:
-        """Index an episode; return whether all of its messages are archived."""
+        """Index an episode, and return whether all of its messages are archived."""
         summary = stored.summary
         keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
         found = await self._messages.get_many(keys)
@@ -95,7 +95,7 @@ class IndexRebuild:
 async def rebuild_index(
     settings: Settings, progress: IndexProgress, after: str | None, everything: bool
 ) -> IndexCounts:
-    """Raises: StoreUnavailable, ConfigurationError."""
+    """Rebuild the index of these settings. Raises: StoreUnavailable, ConfigurationError."""
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
         await stores.ping_database()  # before the index's client is imported, which takes a second

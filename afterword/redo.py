@@ -1,8 +1,8 @@
-"""Summaries redone under today's prompt and model: requests on `episode.closed`, a few at a time, until all are.
+"""Redoes summaries with the current prompt and model: sends requests on `episode.closed`, a few at a time.
 
-Nothing is kept of a run: what is made already is known from the stored summaries, so another run goes on where this one
-was stopped. The summarizer handles a request in the order of its conversation, within its budgets. One that it does not
-make is asked for again.
+A run keeps no state. The stored summaries show what is already redone, so another run continues where this one was
+stopped. The summarizer handles each request in its conversation's order and within its budgets. A request that leads to
+nothing is repeated.
 """
 
 import asyncio
@@ -41,16 +41,17 @@ FIELDS: Mapping[str, Field] = {
     "user_id": lambda summary: summary.user_id,
     "agent_id": lambda summary: summary.agent_id,
 }
-"""Fields of a summary that a condition may name."""
+"""The fields of a summary that a condition may name."""
 
 
 class RedoStalled(AfterwordError):
-    """no summary was made for {minutes:g} minutes; {waiting} requests wait. Do summarizers run with this prompt and
-    model, does the LLM answer, is the budget used up? Their log says why: redo_skipped. Run it again to go on"""
+    """no summary was made for {minutes:g} minutes; {waiting} requests are waiting. Check that summarizers are running
+    with this prompt and model, that the LLM answers and that the budget is not used up; their log event redo_skipped
+    says why. Run it again to continue"""
 
 
 class FieldMatch(NamedTuple):
-    """A field that has to have a value; None: none."""
+    """A field that must have this value; None means null."""
 
     name: str
     value: str | None
@@ -60,7 +61,7 @@ class FieldMatch(NamedTuple):
 
 
 def parse_condition(text: str) -> FieldMatch:
-    """Parse `field=value`; the value `null` stands for none. Raises: ValueError."""
+    """Parse `field=value`. The value `null` means no value. Raises: ValueError."""
     name, separator, value = text.partition("=")
     if not separator or name not in FIELDS:
         raise ValueError(f"{text!r} is not FIELD=VALUE with one of the fields {', '.join(FIELDS)}")
@@ -72,12 +73,12 @@ class Wanted:
     """Filters that must all match."""
 
     since: datetime | None = None
-    """Only episodes that ended then or later."""
+    """Only episodes that ended at this time or later."""
     conversation_id: str | None = None
     where: tuple[FieldMatch, ...] = ()
 
     def matches(self, summary: SummaryCreated, today: Maker) -> bool:
-        """Tell whether the summary is wanted, and is not of today's prompt and model."""
+        """Return whether the summary is wanted and was made with another prompt or model than the current one."""
         if made_by(summary) == today or (self.since is not None and summary.ended_at < self.since):
             return False
         return all(condition.holds(summary) for condition in self.where)
@@ -89,29 +90,29 @@ def made_by(summary: SummaryCreated) -> Maker:
 
 @dataclass
 class RedoPlan:
-    """Summaries to be redone, as they are now."""
+    """The summaries to redo, as they are now."""
 
     episodes: int = 0
     tokens: int = 0
-    """Tokens of their messages."""
+    """Number of tokens in their messages."""
     by_maker: dict[Maker, int] = field(default_factory=dict)
 
 
 @dataclass
 class RedoCounts:
-    """Result so far."""
+    """The results so far."""
 
     redone: int = 0
     gone: int = 0
-    """Deleted meanwhile."""
+    """Episodes that were deleted meanwhile."""
     not_archived: int = 0
-    """Stay as they are: their messages are not in the archive any more."""
+    """Summaries kept because their messages are no longer in the archive."""
     kept: int = 0
-    """Stay as they are: the LLM's answers could not be used."""
+    """Summaries kept because the LLM's answers were unusable."""
     waiting: int = 0
     """Requests that are not handled yet."""
     pause_seconds: float = 0.0
-    """Time until the next request, as none of the last ones led to a summary."""
+    """Time until the next request, if none of the last ones led to a summary."""
 
     def as_dict(self) -> dict[str, int]:
         return {name: value for name, value in asdict(self).items() if name not in ("waiting", "pause_seconds")}
@@ -120,9 +121,9 @@ class RedoCounts:
 async def summaries_to_redo(
     episodes: EpisodeStore, wanted: Wanted, today: Maker
 ) -> AsyncGenerator[SummaryCreated, None]:
-    """Wanted episodes; those of a conversation, or of an agent in one, one after the other and in order.
+    """Yield the wanted summaries, grouped by conversation (or by agent in a conversation) and in order.
 
-    In memory are the ids of one conversation. Raises: StoreUnavailable.
+    Only the ids of one conversation are in memory. Raises: StoreUnavailable.
     """
     scope: str | None = None
     found: list[tuple[int, str]] = []
@@ -145,7 +146,7 @@ async def _in_order(episodes: EpisodeStore, found: Sequence[tuple[int, str]]) ->
 
 
 async def _all(episodes: EpisodeStore, conversation_id: str | None) -> AsyncIterator[StoredEpisode]:
-    """Stored episodes by id, so that those of a scope are together; of a conversation, or all."""
+    """Yield stored episodes by id, so that those of a scope are together, of one conversation or of all."""
     after: str | None = None
     while page := await episodes.page(after, PAGE_EPISODES, conversation_id):
         for stored in page:
@@ -155,7 +156,7 @@ async def _all(episodes: EpisodeStore, conversation_id: str | None) -> AsyncIter
 
 
 async def planned(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> RedoPlan:
-    """Count what is to be redone. Raises: StoreUnavailable."""
+    """Count the summaries to redo. Raises: StoreUnavailable."""
     plan = RedoPlan()
     async for stored in _all(episodes, wanted.conversation_id):
         summary = stored.summary
@@ -167,14 +168,14 @@ async def planned(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> RedoP
 
 
 class Requests(Protocol):
-    """The topic `episode.closed` as far as requests need it."""
+    """The topic `episode.closed`, as requests use it."""
 
     async def send(self, redo: EpisodeRedo) -> Position:
-        """Return where it is when the broker has acknowledged it."""
+        """Send a request, and return its position once the broker has acknowledged it."""
         ...
 
     async def handled_to(self) -> Mapping[int, int]:
-        """Offsets, by partition, before which the summarizers have handled everything."""
+        """Return the offset in each partition before which the summarizers have handled everything."""
         ...
 
 
@@ -198,16 +199,16 @@ class KafkaRequests:
 
 @dataclass
 class Request:
-    """An episode that is to be redone."""
+    """An episode to redo."""
 
     episode_id: str
     sent: Position | None = None
     failures: int = 0
-    """Requests that led to no summary, while others did."""
+    """Number of requests that led to no summary while others did."""
 
 
 class Redo:
-    """Sends requests, at most `in_flight` at a time, and watches the stored summaries until all are made."""
+    """Sends at most `in_flight` requests at a time, and watches the stored summaries until all are made."""
 
     def __init__(
         self,
@@ -221,7 +222,7 @@ class Redo:
         give_up_seconds: float,
         progress: Callable[[RedoCounts], None] = lambda _: None,
     ) -> None:
-        """`retry`: delays while nothing is made, and how often an answer may be unusable."""
+        """`retry` sets the delays while no summaries are made, and how often an answer may be unusable."""
         self.counts = RedoCounts()
         self._episodes = episodes
         self._messages = messages
@@ -233,7 +234,7 @@ class Redo:
         self._progress = progress
         self._waiting: dict[str, Request] = {}
         self._again: deque[Request] = deque()
-        """Requests that are sent again before any other: it is not they that are difficult."""
+        """Requests to repeat before any other, because their failure had nothing to do with their episodes."""
         self._difficult: deque[Request] = deque()
         self._pauses = 0
         self._not_before = 0.0
@@ -241,7 +242,10 @@ class Redo:
         self._others_succeed = False
 
     async def run(self, wanted: AsyncIterator[SummaryCreated]) -> RedoCounts:
-        """Return when every episode is made, or cannot be. Raises: RedoStalled, StoreUnavailable, BrokerUnavailable."""
+        """Return once every episode is redone or cannot be.
+
+        Raises: RedoStalled, StoreUnavailable, BrokerUnavailable.
+        """
         self._last_success = self._now()
         while True:
             while len(self._waiting) < self._in_flight and self._now() >= self._not_before:
@@ -266,7 +270,7 @@ class Redo:
         return self._difficult.popleft() if self._difficult else None
 
     async def _send(self, request: Request) -> None:
-        """Ask for the episode as it is stored now, unless nothing is to be made of it any more."""
+        """Request the episode as it is stored now, unless there is nothing left to do."""
         stored = await find_episode(self._episodes, request.episode_id)
         if stored is None:
             self.counts.gone += 1
@@ -288,7 +292,7 @@ class Redo:
         return bool(read.core) and not read.expired
 
     async def _look(self) -> None:
-        handled = await self._requests.handled_to()  # before the stores: what was handled by now is stored
+        handled = await self._requests.handled_to()  # read before the stores, because what was handled by now is stored
         for request in list(self._waiting.values()):
             assert request.sent is not None  # noqa: S101 – it waits because it was sent
             stored = await find_episode(self._episodes, request.episode_id)
@@ -308,7 +312,7 @@ class Redo:
         self._last_success, self._others_succeed = self._now(), True
 
     def _failed(self, request: Request) -> None:
-        if not (self._others_succeed or request.failures):  # it is the LLM, the budget, or the summarizers
+        if not (self._others_succeed or request.failures):  # the cause is the LLM, the budget or the summarizers
             self._again.append(request)
             if self._now() >= self._not_before:
                 self._pauses += 1
@@ -331,14 +335,14 @@ class Redo:
 
 
 def today_of(settings: Settings) -> Maker:
-    """Today's prompt and model. Raises: ConfigurationError if there is no LLM."""
+    """Return the current prompt and model. Raises: ConfigurationError if there is no LLM."""
     if settings.llm.provider == "extractive":
         raise ConfigurationError(setting=variable(("llm", "provider")), problem="extractive: there is no LLM to ask")
     return maker_of(settings)
 
 
 async def plan(settings: Settings, wanted: Wanted) -> RedoPlan:
-    """Raises: ConfigurationError, StoreUnavailable."""
+    """Count what the settings' stores have to redo. Raises: ConfigurationError, StoreUnavailable."""
     async with open_stores(settings) as stores:
         return await planned(stores.episodes, wanted, today_of(settings))
 
@@ -346,7 +350,10 @@ async def plan(settings: Settings, wanted: Wanted) -> RedoPlan:
 async def redo(
     settings: Settings, wanted: Wanted, in_flight: int, give_up_seconds: float, progress: Callable[[RedoCounts], None]
 ) -> RedoCounts:
-    """Raises: ConfigurationError, RedoStalled, StoreUnavailable, BrokerUnavailable, TopicMissing."""
+    """Redo the wanted summaries.
+
+    Raises: ConfigurationError, RedoStalled, StoreUnavailable, BrokerUnavailable, TopicMissing.
+    """
     kafka, today = settings.kafka, today_of(settings)
     await require_topics(kafka, kafka.episodes_topic)
     async with AsyncExitStack() as closing:

@@ -1,4 +1,4 @@
-"""Smoke test of a deployment: one conversation through the whole path."""
+"""Smoke test of a deployment: sends one conversation through the whole path."""
 
 import asyncio
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class NoSummary(AfterwordError):
 
 
 async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
-    """Send a short conversation with a new id and return its summary; both stay in the stores.
+    """Send a short conversation with a new id and return its summary. Both stay in the stores.
 
     Raises: NoSummary, BrokerUnavailable, TopicMissing.
     """

@@ -1,4 +1,4 @@
-"""Sources looked at before they are read: what their last records become, and a first mapping for a topic."""
+"""Previews sources before they are read: what their last records become, and a first mapping for a topic."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from afterword.streams.settings import Episodes, Settings
 from afterword.streams.text.tokens import count_tokens
 
 MESSAGES, EPISODES, DEAD_LETTERS = "messages", "episodes", "dead letters"
-"""Topics of a trial, to which nothing is written."""
+"""Topics of the trial. Nothing is written to them."""
 
 
 class NoRecords(AfterwordError):
@@ -43,15 +43,15 @@ class Tried:
 
     record: ConsumerRecord
     value: Any
-    """As expressions see it; None if it cannot be read."""
+    """The value as expressions see it; None if it cannot be read."""
     becomes: Sequence[ProducerRecord] = ()
-    """Nothing, if it is skipped or fails."""
+    """The resulting records; empty if the record is skipped or fails."""
     problem: str = ""
-    """Why it would be a dead letter; empty if it would not."""
+    """Why it would become a dead letter; "" if it would not."""
 
 
 async def last_records(log: Log, topics: Sequence[str], count: int) -> list[ConsumerRecord]:
-    """Return the last committed records of the topics, in the order of their times."""
+    """Return the last committed records of the topics, ordered by timestamp."""
     found: list[ConsumerRecord] = []
     async with log.reader(*topics, isolation_level="read_committed") as consumer:
         partitions = list(consumer.assignment())
@@ -66,7 +66,7 @@ async def last_records(log: Log, topics: Sequence[str], count: int) -> list[Cons
 
 
 async def try_source(settings: Settings, number: int, count: int) -> list[Tried]:
-    """Map the last records of a source, and write nothing. `number`: of the source, from 1.
+    """Map the last records of a source without writing anything. `number` is the source's number, from 1.
 
     Raises: ConfigurationError, NoRecords, BrokerUnavailable, RegistryUnavailable.
     """
@@ -106,11 +106,11 @@ class Start:
     guess: Guess
     tried: Sequence[Tried]
     conversations: Mapping[str, Sequence[EpisodeClosed]]
-    """Episodes of each conversation, as the segmenter would cut them."""
+    """The episodes of each conversation, as the segmenter would cut them."""
 
 
 async def start_with(settings: Settings, topic: str, form: str | None, count: int) -> Start:
-    """Guess the mapping of a topic by its last records, and try it. `form`: None guesses that, too.
+    """Guess the mapping of a topic from its last records, and try it. If `form` is None, it is guessed too.
 
     Raises: NoRecords, ConfigurationError, BrokerUnavailable, RegistryUnavailable.
     """
@@ -131,7 +131,7 @@ async def start_with(settings: Settings, topic: str, form: str | None, count: in
 
 
 def format_of(values: Sequence[bytes | None]) -> Format:
-    """Tell how values are written: framed for a registry if all begin with a zero byte, and then JSON or not."""
+    """Guess how values are encoded: framed for a registry if all begin with a zero byte, and then as JSON or Avro."""
     given = [value for value in values if value]
     if not given or any(value[0] != MAGIC for value in given):
         return "json"
@@ -160,7 +160,7 @@ def _key(name: str) -> str:
 
 
 def segmented(outcomes: Sequence[Tried], limits: Episodes) -> dict[str, list[EpisodeClosed]]:
-    """Cut mapped records into episodes by the rules alone; each conversation is flushed at its end."""
+    """Cut mapped records into episodes by the rules alone. Each conversation is flushed at its end."""
     made = [(one, each.record.timestamp) for each in outcomes for one in each.becomes]
     last = max((timestamp for _, timestamp in made), default=0)
     names = {one.conversation_id: one.tenant_id for one, _ in made}

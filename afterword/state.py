@@ -1,8 +1,8 @@
-"""The segmenter's state, rebuilt after its changelogs were lost or damaged.
+"""Rebuilds the segmenter's state after its changelogs were lost or damaged.
 
-Each conversation goes on after the last episode that `episode.closed` or the store has of it: the next one gets the
-next ordinal, and messages that are read again are known to be in an episode already. Opening the producer of a
-partition fences its segmenter, which then reads the state again.
+Each conversation continues after the last episode that `episode.closed` or the store has of it: the next episode gets
+the next ordinal, and messages that are read again are recognized as already being in an episode. Opening a partition's
+producer fences its segmenter, which then reads the state again.
 """
 
 from collections import defaultdict
@@ -44,25 +44,25 @@ from afterword.topics import read_with
 
 OPTIONS = Options(transaction_timeout_seconds=300)
 ASKED_AT_ONCE = 1000
-"""Messages in one question to the archive."""
+"""Number of messages per query to the archive."""
 
 
 class MessagesGrown(AfterwordError):
-    """{topic} has {found} partitions, and the segmenter has read it with {before}: nothing was changed. See
+    """{topic} has {found} partitions, but the segmenter has read it with {before}, so nothing was changed. See
     docs/how-to/scale.md"""
 
 
 class SegmenterCameBack(AfterwordError):
-    """a segmenter took partition {partition} over meanwhile, and nothing was changed there: stop segmenters first"""
+    """a segmenter took over partition {partition} meanwhile, so nothing was changed there: stop the segmenters first"""
 
 
 class RebuiltPartition(NamedTuple):
-    """A partition whose state was rebuilt, or was left because there is some."""
+    """A partition whose state was rebuilt, or left unchanged because it has state."""
 
     partition: int
     conversations: int
     source: int
-    """Offset of `messages` with which the segmenter goes on."""
+    """Offset on `messages` from which the segmenter continues."""
     left: bool = False
 
 
@@ -72,16 +72,16 @@ class Last(NamedTuple):
     ordinal: int
     tenant_id: str | None
     message: str
-    """The `message_key` of its last core message, or of the last episode before it if it was deleted; empty if there
-    is none."""
+    """The `message_key` of its last core message, or of the previous episode's if it was deleted; empty if there is
+    none."""
     position: Position | None = None
     """Position of that message according to `episode.closed`."""
     offset: int | None = None
-    """Offset at which a later episode ended that was deleted, according to its tombstone."""
+    """Offset at which a later, deleted episode ended, according to its tombstone."""
 
 
 class Seed(NamedTuple):
-    """A state to begin with, in one partition."""
+    """A scope's initial state in one partition."""
 
     partition: int
     scope: Scope
@@ -90,7 +90,7 @@ class Seed(NamedTuple):
 
 @dataclass
 class LastEpisodes:
-    """Collects episodes, then the messages that they end with. `agents`: with `scope = agent`."""
+    """Collects episodes, then the messages that they end with. `agents` is true if `scope = agent`."""
 
     agents: bool = False
     last: dict[Scope, Last] = field(default_factory=dict)
@@ -101,11 +101,12 @@ class LastEpisodes:
     _first: dict[bytes, Position] = field(default_factory=dict)
     _confirmed: set[Position] = field(default_factory=set)
     _ended: set[tuple[str, Position]] = field(default_factory=set)
-    """Conversations, and where tombstones say that their episodes ended, as far as there is such a record."""
+    """Conversations and the ends of their deleted episodes according to tombstones, if there is a record at that
+    position."""
     _tombstones: set[tuple[str, int]] = field(default_factory=set)
 
     def take_episode(self, record: ConsumerRecord) -> None:
-        """Add a record of `episode.closed`; one that is invalid has no successor."""
+        """Add a record of `episode.closed`. Invalid ones are ignored."""
         try:
             episode = decode_episode(record.key, record.value)
         except InvalidRecord:
@@ -115,23 +116,24 @@ class LastEpisodes:
         self.add(episode.conversation_id, episode.agent_id, Last(episode.ordinal, episode.tenant_id, last, where))
 
     def add(self, conversation_id: str, agent_id: str | None, last: Last) -> None:
-        """Add an episode. `agent_id`: of the scope."""
+        """Add an episode. `agent_id` is the scope's."""
         scope = Scope(conversation_id, agent_id or NOBODY if self.agents else None)
         known = self.last.get(scope)
         if known is None or known.ordinal < last.ordinal:
-            if known and not last.message:  # it was deleted: what is in those before it must not be taken again
+            # it was deleted, and the messages of earlier episodes must not be accepted again
+            if known and not last.message:
                 offset = known.offset if last.offset is None else last.offset
                 last = last._replace(message=known.message, position=known.position, offset=offset)
             self.last[scope] = last
             self.partitions.setdefault(conversation_id, set())
 
     def expect(self) -> None:
-        """Look for the last messages from here on."""
+        """From here on, look for the last messages."""
         self._wanted = {digest(last.message): last for last in self.last.values()}
         self._tombstones = {(s.conversation_id, one.offset) for s, one in self.last.items() if one.offset is not None}
 
     def take_message(self, record: ConsumerRecord) -> None:
-        """Note where a record of `messages` is, if a last episode ends with it."""
+        """Record the position of a message if a last episode ends with it."""
         try:
             event = decode_input(record.key, record.value, record.headers, record.timestamp)
         except InvalidRecord:
@@ -149,7 +151,7 @@ class LastEpisodes:
                 self._confirmed.add(last.position)
 
     def homeless(self) -> Mapping[str, Last]:
-        """Conversations, with an episode of each, of which `messages` has nothing any more."""
+        """Return conversations that have no record left on `messages`, each with its last episode."""
         return {
             scope.conversation_id: last
             for scope, last in self.last.items()
@@ -157,7 +159,7 @@ class LastEpisodes:
         }
 
     def seeds(self) -> Iterable[Seed]:
-        """The state that each scope begins with, in each partition that has its conversation."""
+        """Yield each scope's initial state in each partition that has its conversation."""
         roots = set()
         for scope, last in self.last.items():
             for partition in self.partitions[scope.conversation_id]:
@@ -174,18 +176,18 @@ class LastEpisodes:
         return State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
 
     def _end(self, last: Last) -> Position | None:
-        """Position of the episode's last message: as in its record if confirmed, else that of its first record."""
+        """Return where an episode's last message is: as in its record if confirmed, else at its first record."""
         return last.position if last.position in self._confirmed else self._first.get(digest(last.message))
 
 
 async def last_episodes(log: Log, settings: Settings) -> LastEpisodes:
-    """Read them from the topics and the stores. Raises: TopicStalled, StoreUnavailable."""
+    """Read the last episodes from the topics and the stores. Raises: TopicStalled, StoreUnavailable."""
     kafka, episodes = settings.kafka, settings.episodes
     found = LastEpisodes(agents=episodes.scope == "agent")
     await log.read(kafka.episodes_topic, found.take_episode)
     async with open_stores(settings) as stores:
         async for one in stores.episodes.all_episodes():
-            if isinstance(one, DeletedEpisode):  # its ordinal is not used again
+            if isinstance(one, DeletedEpisode):  # its ordinal must not be reused
                 ended = one.deletion
                 last = Last(ended.ordinal, ended.tenant_id, "", offset=one.last_offset)
                 found.add(ended.conversation_id, ended.agent_id, last)
@@ -199,7 +201,7 @@ async def last_episodes(log: Log, settings: Settings) -> LastEpisodes:
 
 
 def partitioner(partitions: int) -> Callable[[str], int]:
-    """Kafka's own: the partition of a conversation that is in no topic and no archive."""
+    """Return Kafka's own partitioner, for a conversation that is in no topic and no archive."""
     every, choose = list(range(partitions)), DefaultPartitioner()
     return lambda conversation_id: int(choose(record_key(conversation_id), every, every))
 
@@ -217,10 +219,10 @@ async def _place(found: LastEpisodes, archive: MessageArchive, partition_of: Cal
 
 
 async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
-    """Rebuild the state of all partitions whose changelogs are empty, one transaction for each.
+    """Rebuild the state of all partitions with empty changelogs, in one transaction each.
 
-    The segmenter reads `messages` again from the first record; what is in an episode already is passed over.
-    Raises: SegmenterCameBack, BrokerUnavailable, StoreUnavailable, TopicMissing, MessagesGrown.
+    The segmenter then reads `messages` again from the first record and skips what is already in an episode. Raises:
+    SegmenterCameBack, BrokerUnavailable, StoreUnavailable, TopicMissing, MessagesGrown.
     """
     kafka = settings.kafka
     async with _log(kafka) as log:
@@ -238,7 +240,7 @@ async def _rebuilt(
     log: Log, kafka: Kafka, source: TopicPartition, start: int, partitions: int, seeds: Sequence[Seed]
 ) -> RebuiltPartition:
     left = RebuiltPartition(source.partition, 0, start, left=True)
-    if await _has_state(log, kafka, source.partition):  # its segmenter is not fenced for nothing
+    if await _has_state(log, kafka, source.partition):  # do not fence its segmenter without need
         return left
     async with owned(kafka, source.partition) as producer:
         if await _has_state(log, kafka, source.partition):  # another rebuild was faster
@@ -248,11 +250,11 @@ async def _rebuilt(
 
 
 async def _has_state(log: Log, kafka: Kafka, partition: int) -> bool:
-    """Return whether a changelog has anything that was committed: what a killed rebuild has left is nothing."""
+    """Return whether a changelog has anything committed. The remains of a killed rebuild do not count."""
     for table in TABLES:
         where = TopicPartition(kafka.changelog(table), partition)
         async with log.reader(where.topic, isolation_level="read_committed") as consumer:
-            end = (await consumer.end_offsets([where]))[where]  # before the first open transaction
+            end = (await consumer.end_offsets([where]))[where]  # excludes open transactions
         async with aclosing(log.records_of(where, end)) as records:
             if await anext(records, None) is not None:
                 return True
@@ -278,7 +280,7 @@ async def _commit(
     start: int,
     seeds: Sequence[Seed],
 ) -> None:
-    """Write the rows in one transaction, as the segmenter does, to go on with the record at offset `start`."""
+    """Write the rows in one transaction, as the segmenter does, to continue with the record at offset `start`."""
     changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
     states: list[RowChange] = [(scope_key(seed.scope), encode_state(seed.state)) for seed in seeds]
     rows = {changelogs[CONVERSATIONS]: states, changelogs[MESSAGES]: []}
@@ -295,13 +297,13 @@ def _by_partition(seeds: Iterable[Seed]) -> dict[int, list[Seed]]:
 
 @asynccontextmanager
 async def owned(kafka: Kafka, partition: int) -> AsyncIterator[TransactionalProducer]:
-    """Own the partition, as its segmenter would. Raises: SegmenterCameBack, BrokerUnavailable."""
+    """Take ownership of a partition, as its segmenter would. Raises: SegmenterCameBack, BrokerUnavailable."""
     name = transactional_id(kafka.segmenter_id, TopicPartition(kafka.messages_topic, partition))
     producer = TransactionalProducer(name, Clients(client_options(kafka)), OPTIONS)
     try:
         await producer.open(OPTIONS.start_timeout_seconds)
         yield producer
-    except (ProducerFenced, IllegalOperation):  # what aiokafka raises depends on where it was fenced
+    except (ProducerFenced, IllegalOperation):  # which one aiokafka raises depends on where it was fenced
         raise SegmenterCameBack(partition=partition) from None
     finally:
         await producer.close()

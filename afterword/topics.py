@@ -1,4 +1,4 @@
-"""Topics that Afterword needs: created if missing, compared if they exist, never changed."""
+"""The topics that Afterword needs. Missing ones are created; existing ones are compared but never changed."""
 
 import asyncio
 import time
@@ -33,42 +33,43 @@ __all__ = ["TopicReport", "await_topics", "check_topics", "ensure_topics", "read
 POLL_SECONDS = 0.05
 CONFIGS_SECONDS = 20.0
 AWAIT_SECONDS = 1.0
-"""Pause between two looks at a Kafka that is waited for."""
+"""Pause between two attempts while waiting for Kafka."""
 AWAIT_REQUEST_SECONDS = 5.0
-"""Time for each of these looks."""
+"""Time limit for each of these attempts."""
 LARGE_RECORD_BYTES = 2 * 1024 * 1024
-"""An episode, a row of state or a dead letter may be larger than the record that it came from, which may have the
-broker's default limit of 1 MiB."""
+"""An episode, a row of state or a dead letter may be larger than the record it came from, which may have the broker's
+default limit of 1 MiB."""
 
 SMALLEST_MESSAGES_BYTES = MAX_INPUT_BYTES + 64 * 1024
-"""A message that can be taken, with its headers and its batch's."""
+"""Room for the largest accepted message, with its headers and its batch's."""
 LARGEST_MESSAGES_BYTES = LARGE_RECORD_BYTES
-"""Workers hold whole batches of this size; of longer records a dead letter keeps the beginning only."""
+"""Workers hold whole batches of this size. Of larger records, a dead letter keeps only the beginning."""
 
 MAX_BYTES = "max.message.bytes"
 
 HANDED_ON_DAYS = 7
-"""Days for which closed episodes stay: the longest that a summarizer may be away."""
+"""Retention of closed episodes in days: the longest that a summarizer may be down."""
 ANNOUNCED_DAYS = 30
-"""Days for which summaries, deletions and dead letters stay."""
+"""Retention of summaries, deletions and dead letters in days."""
 ROLL_MS = DAY_MS
-"""Age at which a segment ends: until then nothing of it is removed."""
+"""Maximum age of an open segment. Nothing of it is removed until it is closed."""
 COMPACTION_LAG_MS = DAY_MS
 """Age at which a changelog is compacted, however little of it is dirty."""
 TOMBSTONE_MS = DAY_MS
-"""Age of the tombstones that compaction removes; the engine needs more than the 12 hours that state may be stale."""
+"""Age at which compaction removes tombstones. The engine needs more than the 12 hours that state may be stale."""
 CURRENT_TOMBSTONE_MS = ANNOUNCED_DAYS * DAY_MS
-"""The same for the topics of what is current: a reader may be away for so long, and still learns of each deletion."""
+"""The same for the compacted topics of episodes and conversations: a reader that was away this long still learns of
+every deletion."""
 
 UNBOUNDED = (-1, 2**63 - 1)
-"""Values of Kafka's that stand for no limit."""
+"""Kafka's values for "no limit"."""
 
 Status = Literal["created", "ok", "different", "missing", "failed"]
 
 
 @dataclass(frozen=True)
 class Topic:
-    """Wanted topic; with `any_count` an existing one may have any number of partitions."""
+    """A wanted topic. With `any_count`, an existing one may have any number of partitions."""
 
     name: str
     partitions: int
@@ -76,9 +77,9 @@ class Topic:
     configs: Mapping[str, str]
     any_count: bool = False
     record_bytes: tuple[int, int] | None = None
-    """Least and greatest `max.message.bytes` without a warning."""
+    """Lowest and highest `max.message.bytes` without a warning."""
     lifetime: Mapping[str, int] = field(default_factory=dict)
-    """Milliseconds, by configuration: after them what was erased is gone. More is a warning, and less is fine."""
+    """Limits in milliseconds, by configuration, after which erased data is gone. A higher value causes a warning."""
 
     @property
     def created_with(self) -> dict[str, str]:
@@ -88,7 +89,7 @@ class Topic:
 
 @dataclass(frozen=True)
 class FoundTopic:
-    """Existing topic with its effective configuration."""
+    """An existing topic with its effective configuration."""
 
     name: str
     partitions: int
@@ -98,9 +99,9 @@ class FoundTopic:
 
 @dataclass(frozen=True)
 class TopicReport:
-    """Outcome for one topic; `detail` says what differs, or why it could not be created.
+    """The outcome for one topic. `detail` says what differs, or why it could not be created.
 
-    `warning`: what works, and should be changed nevertheless.
+    `warning` describes what works but should be changed.
     """
 
     name: str
@@ -118,8 +119,8 @@ def wanted_topics(
 ) -> list[Topic]:
     """List every topic, from the settings alone.
 
-    `message_partitions`: partitions of the input topic, if it exists; its changelogs need as many. `sources`: topics
-    that ingest reads, each of which has a dead-letter queue.
+    `message_partitions` is the input topic's number of partitions, if it exists; the changelogs need the same number.
+    `sources` are the topics that ingest reads, each of which has a dead-letter queue.
     """
     kafka = settings.kafka
     log = _configs(settings, "delete")
@@ -165,7 +166,7 @@ def _kept(days: int) -> dict[str, int]:
 
 
 def compare_topic(wanted: Topic, found: FoundTopic) -> TopicReport:
-    """Compare a topic with what is wanted; the status is `ok` or `different`."""
+    """Compare a topic with the wanted one. The status is `ok` or `different`."""
     pairs = {name: (value, found.configs.get(name, "none")) for name, value in wanted.configs.items()}
     pairs["replication factor"] = (str(wanted.replication_factor), str(found.replication_factor))
     if not wanted.any_count:
@@ -177,7 +178,7 @@ def compare_topic(wanted: Topic, found: FoundTopic) -> TopicReport:
 
 
 def _size_warning(wanted: Topic, found: FoundTopic) -> str:
-    """Say what a limit does that is too small or too large; empty for one that is neither, or not known."""
+    """Explain the effect of a size limit that is too small or too large; "" if it is fine or unknown."""
     limit = found.configs.get(MAX_BYTES)
     if wanted.record_bytes is None or limit is None:
         return ""
@@ -193,7 +194,7 @@ def _size_warning(wanted: Topic, found: FoundTopic) -> str:
 
 
 def _lifetime_warning(wanted: Topic, found: FoundTopic) -> str:
-    """Name what keeps erased records longer than is wanted, or without end; empty if nothing does."""
+    """Name the configurations that keep erased records too long or forever; "" if none does."""
     long = [
         f"{name} is {value}, should be at most {most}"
         for name, most in wanted.lifetime.items()
@@ -211,18 +212,18 @@ def _configs(settings: Settings, cleanup: str) -> dict[str, str]:
 
 
 async def ensure_topics(settings: Settings) -> list[TopicReport]:
-    """Create missing topics and compare the others; new ones can be used on return.
+    """Create missing topics and compare the others. New topics can be used on return.
 
     Differences and refusals are reported, not raised. Raises: BrokerUnavailable, StoreUnavailable.
     """
     async with _admin(settings) as admin:
         before = await _existing(admin)
         seconds = settings.kafka.request_timeout_seconds
-        # the input first: its changelogs need as many partitions as it has
+        # the input topic first, because its changelogs need as many partitions as it has
         await _create_missing(admin, wanted_topics(settings)[:1], seconds)
         wanted = _wanted(settings, await _existing(admin))
         refused = await _create_missing(admin, wanted, seconds)
-        # one request: the next broker that answers may not know a new topic yet
+        # a single request, because the next broker may not yet know a new topic
         existing = await _until_visible(admin, {topic.name for topic in wanted} - set(refused), seconds)
         reports = await _with_growth(admin, settings, existing, await _compare_all(admin, wanted, existing))
     return [_outcome(report, report.name in before, refused.get(report.name)) for report in reports]
@@ -242,7 +243,7 @@ async def create_sources(settings: Settings, sources: Sequence[Source]) -> None:
 
 
 async def check_topics(settings: Settings) -> list[TopicReport]:
-    """Compare without creating anything. Raises: BrokerUnavailable, StoreUnavailable."""
+    """Compare the topics without creating any. Raises: BrokerUnavailable, StoreUnavailable."""
     async with _admin(settings) as admin:
         existing = await _existing(admin)
         reports = await _compare_all(admin, _wanted(settings, existing), existing)
@@ -250,10 +251,10 @@ async def check_topics(settings: Settings) -> list[TopicReport]:
 
 
 async def await_topics(settings: Settings, seconds: float, tell: Callable[[str], None]) -> int:
-    """Wait until Kafka takes our credentials and has every topic. Returns their number.
+    """Wait until Kafka accepts our credentials and has every topic. Returns the number of topics.
 
-    `tell` gets what is waited for, once for each kind of it. Raises the last of these when the time is over, at most
-    one look later: BrokerUnavailable, TopicMissing.
+    `tell` is called with what is being waited for, once for each kind of problem. Shortly after the time is up, the
+    last problem is raised: BrokerUnavailable, TopicMissing.
     """
     kafka, until, told = settings.kafka, time.monotonic() + seconds, ""
     names = [topic.name for topic in _wanted(settings, {})]
@@ -279,12 +280,12 @@ async def _with_growth(
     existing: Mapping[str, FoundTopic],
     reports: Sequence[TopicReport],
 ) -> list[TopicReport]:
-    """Report the topic of messages as different if it has more partitions than its readers have read it with."""
+    """Report the messages topic as different if it has more partitions than its readers have read it with."""
     kafka = settings.kafka
     if (found := existing.get(kafka.messages_topic)) is None:
         return list(reports)
     problems = [
-        f"it has {found.partitions} partitions, and {group} has read it with {before}: it reads no more; see "
+        f"it has {found.partitions} partitions, but {group} has read it with {before} and reads no further; see "
         "docs/how-to/scale.md"
         for group in (kafka.segmenter_id, kafka.archiver_id)
         if (before := await read_with(admin, group, kafka.messages_topic)) is not None and before < found.partitions
@@ -300,7 +301,7 @@ async def _with_growth(
 
 
 async def read_with(admin: AIOKafkaAdminClient, group: str, topic: str) -> int | None:
-    """Return how many partitions the topic had when the group read it; None if nobody knows, or we may not ask."""
+    """Return how many partitions the topic had when the group read it; None if that is unknown or we may not ask."""
     try:
         offsets = await committed_offsets(admin, group)
     except (GroupAuthorizationFailedError, GroupCoordinatorNotAvailableError, NotCoordinatorForGroupError):
@@ -332,7 +333,7 @@ async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 async def _existing(admin: AIOKafkaAdminClient) -> dict[str, FoundTopic]:
-    # all of them: a request for one by name would create it on a broker with auto.create.topics.enable
+    # all topics, because a request for one by name would create it on a broker with auto.create.topics.enable
     return {topic["topic"]: _found(topic) for topic in await admin.describe_topics()}
 
 
@@ -343,7 +344,7 @@ def _found(metadata: Mapping[str, Any]) -> FoundTopic:
 
 
 async def _create_missing(admin: AIOKafkaAdminClient, topics: Sequence[Topic], seconds: float) -> dict[str, str]:
-    """Create missing topics and wait until they are visible; returns the reason of each refusal."""
+    """Create missing topics and wait until they are visible. Returns the reason of each refusal."""
     existing = await _existing(admin)
     missing = [topic for topic in topics if topic.name not in existing]
     refused = await _create(admin, missing) if missing else {}
@@ -352,7 +353,7 @@ async def _create_missing(admin: AIOKafkaAdminClient, topics: Sequence[Topic], s
 
 
 async def _create(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> dict[str, str]:
-    """Create topics; returns the reason of each refusal. A topic created by someone else meanwhile is fine."""
+    """Create topics, and return the reason of each refusal. A topic that somebody else created meanwhile is fine."""
     new = [NewTopic(t.name, t.partitions, t.replication_factor, topic_configs=t.created_with) for t in topics]
     response = await admin.create_topics(new)
     return {
@@ -363,7 +364,7 @@ async def _create(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> dict[s
 
 
 async def _until_visible(admin: AIOKafkaAdminClient, names: set[str], seconds: float) -> dict[str, FoundTopic]:
-    """Wait until the brokers know topics that the controller has created."""
+    """Wait until the brokers know the topics that the controller has created."""
     deadline = time.monotonic() + seconds
     while missing := names - set(existing := await _existing(admin)):
         if time.monotonic() > deadline:

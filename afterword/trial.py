@@ -1,4 +1,4 @@
-"""A candidate prompt or model beside the stored summaries: the same episodes, the summarizer's path, nothing stored."""
+"""Compares a candidate prompt or model with the stored summaries, through the summarizer's path but without storing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -37,17 +37,17 @@ from afterword.version import running_version
 
 PAGE_EPISODES = 100
 TOLERANCE = 0.02
-"""A candidate is worse if more than this share of the summaries is refused in addition, or if that much grounding is
-lost on average. An LLM does not answer twice the same: of fifty summaries one may fail."""
+"""A candidate is worse if more than this share of summaries is additionally refused, or if average grounding drops by
+more. An LLM never answers exactly the same twice, so one of fifty summaries may fail."""
 
 
 class NothingToCompare(AfterwordError):
-    """there is no stored summary of an LLM whose messages are in the archive"""
+    """there is no stored LLM summary whose messages are still in the archive"""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A summary and what the quality gate finds in it."""
+    """A summary and the quality gate's verdict."""
 
     maker: Maker
     title: str
@@ -57,7 +57,7 @@ class Made:
     grounding: float
     unsupported: tuple[str, ...]
     refused: str | None
-    """Reason for which the gate refuses it, or for which there is none; None: it is good."""
+    """Why the gate refuses it, or why there is none; None if it is good."""
 
 
 @dataclass(frozen=True)
@@ -78,29 +78,29 @@ class Measures:
     summaries: int
     refused: int
     grounding: float
-    """Mean, 0 to 1."""
+    """Mean grounding, 0 to 1."""
     unsupported: float
-    """Names, numbers and dates that the source lacks, for each summary."""
+    """Mean number of names, numbers and dates per summary that are not in the source."""
     long_tokens: float
-    """Mean tokens of the long summary."""
+    """Mean number of tokens in the long summary."""
     short_tokens: float
     prompt_tokens: float
-    """Mean tokens of the prompts of a summary."""
+    """Mean number of prompt tokens per summary."""
     answer_tokens: float
 
     def cost(self, prompt_price: float, answer_price: float) -> float:
-        """Cost of a thousand summaries. The prices are of a million tokens."""
+        """Return the cost of a thousand summaries. Prices are per million tokens."""
         return (self.prompt_tokens * prompt_price + self.answer_tokens * answer_price) / 1000
 
 
 @dataclass(frozen=True)
 class Comparison:
     trials: Sequence[Trial]
-    """The worst first."""
+    """The trials, worst first."""
     stored: Measures
     candidate: Measures
     not_archived: int = 0
-    """Sampled episodes whose messages are not in the archive any more."""
+    """Number of sampled episodes whose messages are no longer in the archive."""
 
     @property
     def is_worse(self) -> bool:
@@ -120,7 +120,7 @@ def compared(trials: Sequence[Trial], candidate: Maker, not_archived: int = 0) -
 
 
 def measures(summaries: Sequence[Made], maker: Maker) -> Measures:
-    """Means over the summaries; texts and grounding are of those that there are."""
+    """Compute the means over the summaries. Failed ones have no text or grounding to include."""
     there = [made for made in summaries if made.long_summary]
     asked = [made.usage for made in summaries if made.usage.prompt_tokens]
     return Measures(
@@ -143,7 +143,7 @@ def _mean(numbers: Any) -> float:
 
 
 async def sample(episodes: EpisodeStore, size: int, seed: int) -> list[StoredEpisode]:
-    """Choose summaries that an LLM wrote; the same seed chooses the same. In memory are `size` of them.
+    """Choose summaries written by an LLM. The same seed chooses the same ones, and only `size` are held in memory.
 
     Raises: StoreUnavailable.
     """
@@ -153,7 +153,7 @@ async def sample(episodes: EpisodeStore, size: int, seed: int) -> list[StoredEpi
             continue
         name = stored.summary.episode_id
         digest = blake2b(f"{seed}:{name}".encode(), digest_size=8).digest()
-        entry = -int.from_bytes(digest), name  # a heap drops its smallest: of these the largest digest
+        entry = -int.from_bytes(digest), name  # the heap drops its smallest entry, which is the largest digest
         if len(chosen) < size:
             heappush(chosen, entry)
         else:
@@ -172,7 +172,7 @@ async def _all(episodes: EpisodeStore) -> AsyncIterator[StoredEpisode]:
 
 
 class TrialRun:
-    """Summarizes stored episodes with a candidate, as the summarizer does, and judges both texts by the same gate."""
+    """Summarizes stored episodes with a candidate, as the summarizer would, and judges both texts by the same gate."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class TrialRun:
         instructions: str,
         at_a_time: int,
     ) -> None:
-        """`maker`: the candidate. `instructions`: all that its prompts contain."""
+        """`maker` is the candidate. `instructions` are everything that its prompts contain."""
         self._episodes = episodes
         self._messages = messages
         self._summarizer = summarizer
@@ -196,7 +196,10 @@ class TrialRun:
         self._slots = asyncio.Semaphore(at_a_time)
 
     async def run(self, chosen: Sequence[StoredEpisode], progress: Callable[[int], None]) -> Comparison:
-        """Raises: NothingToCompare, StoreUnavailable; ProviderError if the LLM does not answer at all."""
+        """Run the trials.
+
+        Raises: NothingToCompare, StoreUnavailable; ProviderError if the LLM does not answer at all.
+        """
         trials: list[Trial] = []
 
         async def add(stored: StoredEpisode) -> None:
@@ -209,7 +212,7 @@ class TrialRun:
         return compared(trials, self._maker, len(chosen) - len(trials))
 
     async def _request(self, stored: StoredEpisode) -> SummaryRequest | None:
-        """The request that a summarizer would make today; None if the messages are not in the archive."""
+        """Build the request that a summarizer would make now; None if the messages are not in the archive."""
         summary = stored.summary
         ids = (*stored.core_ids, *stored.overlap_ids)
         keys = {message_key(summary.conversation_id, i, summary.tenant_id): i for i in ids}
@@ -263,9 +266,9 @@ class TrialRun:
 
 
 def candidate_settings(settings: Settings, prompt: Path | None, model: str | None) -> Settings:
-    """Settings of the candidate, which takes nothing from the budgets.
+    """Return the candidate's settings, which use none of the budgets.
 
-    Raises: ConfigurationError for a prompt that cannot be used, or if there is no LLM.
+    Raises: ConfigurationError for an unusable prompt, or if there is no LLM.
     """
     if settings.llm.provider == "extractive":
         raise ConfigurationError(setting=variable(("llm", "provider")), problem="extractive: there is no LLM to ask")
@@ -288,7 +291,7 @@ async def compare(
     seed: int,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
-    """Summarize `size` stored episodes with the prompt in this file and this model, today's where None.
+    """Summarize `size` stored episodes with the given prompt file and model, by default the current ones.
 
     Raises: ConfigurationError, NothingToCompare, StoreUnavailable, ProviderError.
     """

@@ -1,4 +1,4 @@
-"""The version that is installed, and the revision that it was built from."""
+"""The installed version and the revision it was built from."""
 
 import subprocess
 from functools import cache
@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent
 
 @cache
 def running_version() -> str:
-    """Return the installed version. Raises: PackageNotFoundError where the sources are only on the path."""
+    """Return the installed version. Raises: PackageNotFoundError if the sources are only on the path."""
     return version("afterword")
 
 
@@ -21,7 +21,7 @@ def version_line() -> str:
 
 
 def revision(package: Path = PACKAGE) -> str:
-    """Return the commit: written into a distribution when it is built, of git in a checkout, else `unknown`."""
+    """Return the commit: recorded in a distribution when it was built, or git's in a checkout, else `unknown`."""
     try:
         return (package / "REVISION").read_text().strip()
     except FileNotFoundError:
@@ -29,7 +29,7 @@ def revision(package: Path = PACKAGE) -> str:
 
 
 def _checked_out(root: Path) -> str:
-    if not (root / ".git").exists():  # it might be below another repository
+    if not (root / ".git").exists():  # it might be inside another repository
         return UNKNOWN
     command = ["git", "rev-parse", "HEAD"]
     try:

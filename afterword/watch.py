@@ -1,4 +1,4 @@
-"""Live view of summaries and their deletions, without a consumer group and without commits."""
+"""A live view of summaries and their deletions, without a consumer group and without commits."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -31,9 +31,9 @@ async def watch(settings: Settings, from_beginning: bool) -> AsyncGenerator[Summ
 
 
 async def seek_to_now(consumer: AIOKafkaConsumer) -> None:
-    """Go to the ends of all assigned partitions.
+    """Seek to the end of all assigned partitions.
 
-    Not by `seek_to_end`: aiokafka may be asking for the beginnings at that moment, and then takes those for the ends.
+    `seek_to_end` is not used: if aiokafka is asking for the beginnings at that moment, it takes them for the ends.
     """
     for partition, offset in (await consumer.end_offsets(consumer.assignment())).items():
         consumer.seek(partition, offset)

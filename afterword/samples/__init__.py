@@ -9,12 +9,12 @@ import orjson
 
 
 def sample_lines() -> list[bytes]:
-    """JSON messages, one a line, as `afterword produce` takes them."""
+    """Return JSON messages, one per line, as `afterword produce` reads them."""
     return files(__name__).joinpath("conversations.jsonl").read_bytes().splitlines()
 
 
 def interleaved(lines: Iterable[bytes], width: int) -> list[bytes]:
-    """Mix the lines of conversations as live traffic does: one of each in turn, `width` conversations at a time."""
+    """Interleave conversations like live traffic: one line of each in turn, `width` conversations at a time."""
     waiting: dict[str, deque[bytes]] = {}
     for line in lines:
         waiting.setdefault(orjson.loads(line)["conversation_id"], deque()).append(line)

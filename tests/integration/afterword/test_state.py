@@ -113,7 +113,7 @@ async def write_after_another(kafka: Kafka, changelogs: list[TopicPartition]) ->
 async def test_who_was_fenced_by_a_segmenter_changes_nothing_and_says_so(settings: Settings) -> None:
     kafka = settings.kafka
     changelogs = [TopicPartition(kafka.changelog(table), 0) for table in (CONVERSATIONS, MESSAGES)]
-    with pytest.raises(SegmenterCameBack, match="a segmenter took partition 0 over"):
+    with pytest.raises(SegmenterCameBack, match="a segmenter took over partition 0"):
         await write_after_another(kafka, changelogs)
     records: list[object] = []
     async with open_log(kafka) as log:
@@ -136,5 +136,5 @@ async def test_nothing_is_rebuilt_of_messages_that_got_more_partitions(
         await producer.commit([], rows, bookmark, source, kafka.segmenter_id, partitions=1)
     async with admin_client(kafka) as admin:
         await admin.create_partitions({kafka.messages_topic: NewPartitions(2)})
-    with pytest.raises(MessagesGrown, match="has 2 partitions, and the segmenter has read it with 1"):
+    with pytest.raises(MessagesGrown, match="has 2 partitions, but the segmenter has read it with 1"):
         await rebuild_state(settings)

@@ -129,7 +129,7 @@ async def test_messages_with_more_partitions_than_they_were_read_with_fail_both_
         while len((await admin.describe_topics([topic]))[0]["partitions"]) < 6:  # noqa: ASYNC110 – nobody sets an event
             await asyncio.sleep(0.05)
     more = make_settings(kafka={"partitions": 6})
-    problem = f"it has 6 partitions, and {group} has read it with 3"
+    problem = f"it has 6 partitions, but {group} has read it with 3"
     for reports in (await ensure_topics(more), await check_topics(more)):
         found = by_name(reports)[kafka.messages_topic]
         assert found.status == "different"

@@ -183,7 +183,7 @@ def test_it_gives_up_when_nothing_is_made_for_long() -> None:
         world.redo()
     world = archived(stored("a", 1))
     world.works = False
-    with pytest.raises(RedoStalled, match="1 requests wait"):
+    with pytest.raises(RedoStalled, match="1 requests are waiting"):
         world.redo()
 
 
