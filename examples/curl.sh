@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# A conversation over HTTP, from its messages to what is recalled of it: MEMORY_URL=http://127.0.0.1:8080 examples/curl.sh
+# Sends a conversation over HTTP and recalls it: MEMORY_URL=http://127.0.0.1:8080 examples/curl.sh
 set -euo pipefail
 url=${MEMORY_URL:-http://127.0.0.1:8080}
 chat=chat-$RANDOM$RANDOM user=ada-$RANDOM$RANDOM
 
-call() { # METHOD PATH [JSON]: the key, if the server asks for one, is that of `afterword keys create`
+call() { # METHOD PATH [JSON]; if the server needs a key, create one with `afterword keys create`
   curl --silent --show-error --fail-with-body --request "$1" "$url$2" --header 'Content-Type: application/json' \
     ${MEMORY_KEY:+--header "Authorization: Bearer $MEMORY_KEY"} ${3:+--data "$3"}
   echo
 }
 
-until_there() { # PATTERN METHOD PATH [JSON]: asks every second until the answer has it, for two minutes at most
+until_there() { # PATTERN METHOD PATH [JSON]: asks every second until the pattern is in the answer, for up to two minutes
   local pattern=$1 tries=0
   shift
   until call "$@" 2>&1 | grep --only-matching "$pattern"; do
-    ((++tries < 120)) || { echo "nothing like $pattern came" >&2; exit 1; }
+    ((++tries < 120)) || { echo "no answer matched $pattern" >&2; exit 1; }
     sleep 1
   done
 }
@@ -32,5 +32,5 @@ call POST "/v1/conversations/$chat/flush" '{}'
 echo 'Recall it, once it is summarized:'
 until_there '"content":"[^"]*"' POST /v1/recall "{\"query\": \"May I eat peanuts?\", \"user_id\": \"$user\"}"
 
-echo 'Load what an agent needs to go on:'
+echo 'Load what an agent needs to continue:'
 call GET "/v1/conversations/$chat/context?max_tokens=500"

@@ -30,7 +30,7 @@ QueryText = Annotated[str, typer.Argument(help="Text to search for, in any words
 def not_empty(user: str | None) -> str | None:
     """Reject an empty user, as an unset variable in a script would give. Raises: typer.BadParameter."""
     if user == "":
-        raise typer.BadParameter("it must not be empty")
+        raise typer.BadParameter("it is empty; name a user")
     return user
 
 

@@ -1,4 +1,4 @@
-"""ShareGPT's `conversations` lists → JSON Lines for `afterword import jsonl -`. Usage: python sharegpt.py FILE USER"""
+"""Convert ShareGPT's `conversations` lists for `afterword import jsonl -`. Usage: python sharegpt.py FILE USER"""
 
 import json
 import sys

@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto";
 import { answer, connect, summaries, type Message } from "./memory.js";
 
 const url = process.env.MEMORY_URL ?? "http://127.0.0.1:8080";
-const key = process.env.MEMORY_KEY; // of `afterword keys create`, where the server asks for one
+const key = process.env.MEMORY_KEY; // from `afterword keys create`, if the server needs one
 const memory = connect(url, key);
 
 const conversation = `chat-${randomUUID()}`;

@@ -1,17 +1,17 @@
-// A client of `afterword serve`; its types are made of the server's OpenAPI document, by `npm run types`.
+// A client of `afterword serve`. `npm run types` generates its types from the server's OpenAPI document.
 import createClient from "openapi-fetch";
 import type { components, paths } from "./openapi.js";
 
 export type Message = components["schemas"]["NewMessage"];
 
-/** Some of the fields of `summary.created`; docs/reference/events.md has all. */
+/** Some of the fields of `summary.created`; docs/reference/events.md lists all of them. */
 export type Summary = { event_id: string; episode_id: string; title: string; short_summary: string };
 
 export function connect(baseUrl: string, key?: string) {
   return createClient<paths>({ baseUrl, headers: key ? { Authorization: `Bearer ${key}` } : {} });
 }
 
-/** The answer's data, or an error that says what the server found wrong. */
+/** Returns the response's data, or throws an error that says what is wrong. */
 export async function answer<T>(request: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {
   const { data, error, response } = await request;
   if (data === undefined) {
@@ -20,7 +20,7 @@ export async function answer<T>(request: Promise<{ data?: T; error?: unknown; re
   return data;
 }
 
-/** Summaries of a conversation as they are announced; ends with the connection, and never by itself. */
+/** Yields a conversation's summaries as they are announced, until the connection ends. */
 export async function* summaries(baseUrl: string, conversationId: string, key?: string): AsyncGenerator<Summary> {
   const url = new URL("/v1/events", baseUrl);
   url.searchParams.set("type", "summary.created");

@@ -188,7 +188,7 @@ def settings_of_dev(directory: Path) -> None:
 def test_commands_find_the_settings_of_dev_in_their_directory_and_say_so(tmp_path: Path) -> None:
     settings_of_dev(tmp_path)
     code, out, err = run("config", "show", "--json", directory=tmp_path)
-    assert (code, err) == (0, "afterword: settings of .afterword/afterword.toml\n")
+    assert (code, err) == (0, "afterword: using the settings in .afterword/afterword.toml\n")
     assert json.loads(out)["kafka"]["bootstrap_servers"] == "127.0.0.1:9"
 
 
