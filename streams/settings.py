@@ -356,7 +356,7 @@ class Episodes(Section):
     trigger: Trigger = Field(
         10,
         description="end of an episode: a number of messages, a preset or conditions; see docs/segmentation.md",
-        json_schema_extra={"type_name": "whole number, name of a preset, or JSON"},
+        json_schema_extra={"type_name": "integer, name of a preset, or JSON"},
     )
     trigger_tokens: int = Field(
         4000, ge=1, description="pending tokens that also close an episode, when trigger is a number or `default`"

@@ -57,7 +57,7 @@ INTERNAL = ("episode.amended", "episode.closed", "episode.redo")
 """Events between workers. Their examples are in JSON Schema only."""
 NAMES = {
     "string": "text",
-    "integer": "whole number",
+    "integer": "integer",
     "number": "number",
     "boolean": "boolean",
     "object": "object",
@@ -66,9 +66,9 @@ NAMES = {
 BOUNDS = {
     "minLength": "at least {} characters",
     "maxLength": "at most {} characters",
-    "minimum": "at least {}",
-    "maximum": "at most {}",
-    "minItems": "at least {} of them",
+    "minimum": "≥ {}",
+    "maximum": "≤ {}",
+    "minItems": "at least {}",
 }
 
 

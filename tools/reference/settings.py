@@ -14,11 +14,11 @@ NAMES: dict[Any, str] = {
     str: "text",
     SecretStr: "secret",
     Path: "path",
-    int: "whole number",
+    int: "integer",
     float: "number",
     bool: "boolean",
 }
-BOUNDS = {"gt": "more than {}", "ge": "at least {}", "le": "at most {}", "min_length": "not empty"}
+BOUNDS = {"gt": "> {}", "ge": "≥ {}", "le": "≤ {}", "min_length": "not empty"}
 
 HEADING = """\
 # Settings
