@@ -48,9 +48,7 @@ def test_every_variable_that_tests_read_is_known_to_be_read_elsewhere() -> None:
 
 
 def test_a_setting_is_named_by_its_variable_with_type_bounds_and_default() -> None:
-    assert row("AFTERWORD_SERVER__SECONDS") == (
-        "| `AFTERWORD_SERVER__SECONDS` | number, > 0, ≤ 9.5 | `2` |  |"
-    )
+    assert row("AFTERWORD_SERVER__SECONDS") == ("| `AFTERWORD_SERVER__SECONDS` | number, > 0, ≤ 9.5 | `2` |  |")
     assert row("AFTERWORD_NAME") == "| `AFTERWORD_NAME` | text, not empty | – |  |"
 
 
