@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from afterword.consumers.subscriber import RevisionSubscriber, SummarySubscriber
-    from afterword.erasing.eraser import Eraser
     from afterword.extras import ExtraMissing
-    from afterword.memory import Memory
-    from afterword.producer import Producer
+    from afterword.operating.erasing.eraser import Eraser
+    from afterword.reading.memory import Memory
     from afterword.schemas import (
         ConversationDeleted,
         ConversationFlush,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         TopicReplaced,
     )
     from afterword.streams.settings import Settings, load_settings
+    from afterword.writing.producer import Producer
 
 __all__ = [
     "AfterwordError",
@@ -68,10 +68,10 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Eraser": "afterword.erasing.eraser",
+    "Eraser": "afterword.operating.erasing.eraser",
     "ExtraMissing": "afterword.extras",
-    "Memory": "afterword.memory",
-    "Producer": "afterword.producer",
+    "Memory": "afterword.reading.memory",
+    "Producer": "afterword.writing.producer",
     **dict.fromkeys(("RevisionSubscriber", "SummarySubscriber"), "afterword.consumers.subscriber"),
     **dict.fromkeys(
         (

@@ -26,9 +26,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from afterword.embedded import EmbeddedStack
+from afterword.operating.topics import ensure_topics
 from afterword.schemas.base import rfc3339
 from afterword.streams.settings import Kafka
-from afterword.topics import ensure_topics
 from benchmarks.measuring import (
     Form,
     Running,

@@ -13,10 +13,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.partitioner import DefaultPartitioner
 
-from afterword.audit.waiting import is_consumed
-from afterword.dev import SERVER, start_worker
 from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_ports
+from afterword.local.dev import SERVER, start_worker
+from afterword.operating.audit.waiting import is_consumed
 from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings, load_settings
 

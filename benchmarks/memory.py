@@ -17,9 +17,9 @@ from pathlib import Path
 import orjson
 
 from afterword.embedded import EmbeddedStack
+from afterword.operating.topics import ensure_topics
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
-from afterword.topics import ensure_topics
 from benchmarks.measuring import (
     PARTITIONS,
     Form,

@@ -32,8 +32,8 @@ from random import Random
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-from afterword.memory import Memory
-from afterword.recalling.reranking import open_reranking
+from afterword.reading.memory import Memory
+from afterword.reading.reranking import open_reranking
 from afterword.schemas import EpisodeClosed, EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id
 from afterword.streams.settings import load_settings

@@ -16,10 +16,10 @@ from typing import Any
 
 import httpx
 
-from afterword.dev import ROLES, SERVER
 from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_ports
-from afterword.topics import ensure_topics
+from afterword.local.dev import ROLES, SERVER
+from afterword.operating.topics import ensure_topics
 from benchmarks.measuring import (
     Form,
     Running,

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from afterword import Memory, MessageCreated, Producer, audit
-from afterword.dev import CONFIG_FILE, ROLES
+from afterword import Memory, MessageCreated, Producer
 from afterword.embedded import EmbeddedStack, Process
+from afterword.local.dev import CONFIG_FILE, ROLES
+from afterword.operating import audit
+from afterword.operating.topics import ensure_topics
 from afterword.streams.settings import Settings, load_settings
-from afterword.topics import ensure_topics
 from benchmarks.data import LEAST_WORDS, turn_texts
 from benchmarks.measuring import (
     Form,

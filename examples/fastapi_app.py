@@ -12,7 +12,7 @@ from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel
 
 from afterword import Memory, MessageCreated, Producer
-from afterword.recalling.matches import hits_as_text
+from afterword.reading.matches import hits_as_text
 
 
 class Said(BaseModel):

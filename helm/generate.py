@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
+from afterword.operating.topics import Topic, wanted_topics
 from afterword.streams.settings import Kafka, Settings
-from afterword.topics import Topic, wanted_topics
 from helm.cross_fields import defaults, rules
 from helm.settings_schema import Schema, definitions, files_schema, reference, secrets_schema
 from helm.values_file import Described, Place, described
@@ -32,7 +32,7 @@ for one role below `segmenter.settings`, `summarizer.settings`, `archiver.settin
 
 
 TOPICS_HEADING = (
-    '# Made by "make docs" from afterword/topics.py. %…% stands for a setting of Kafka; its default is in names.\n'
+    '# Made by "make docs" from afterword/operating/topics.py. %…% is a setting of Kafka; its default is in names.\n'
 )
 RULES_HEADING = '# Made by "make docs" from helm/cross_fields.py: which settings need or exclude each other.\n'
 SET_BY_VALUES = "min.insync.replicas"

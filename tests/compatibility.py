@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from afterword.contract import Direction, Schema
+from afterword.writing.contract import Direction, Schema
 
 LOWER = {"minimum": -math.inf, "exclusiveMinimum": -math.inf, "minLength": 0, "minItems": 0}
 UPPER = {"maximum": math.inf, "exclusiveMaximum": math.inf, "maxLength": math.inf, "maxItems": math.inf}

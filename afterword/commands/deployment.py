@@ -14,7 +14,7 @@ from afterword.commands.common import Counting, Json, counting, find_config, nex
 from afterword.streams.text.visible import shown
 
 if TYPE_CHECKING:
-    from afterword.rebuild import IndexCounts
+    from afterword.operating.rebuild import IndexCounts
 
 NOTHING = "–"
 
@@ -55,7 +55,7 @@ def create_topics(as_json: Json = False) -> None:
 
     Warns if the max.message.bytes of the messages topic is too small or too large.
     """
-    from afterword.topics import ensure_topics
+    from afterword.operating.topics import ensure_topics
 
     reports = asyncio.run(ensure_topics(start_command()))
     if as_json:
@@ -74,7 +74,7 @@ def create_topics(as_json: Json = False) -> None:
 @topics.command("wait")
 def wait_for_topics(timeout: AtMost = 240) -> None:
     """Wait until Kafka accepts the credentials and every topic exists; print once what is missing."""
-    from afterword.topics import await_topics
+    from afterword.operating.topics import await_topics
 
     settings = start_command()
     count = asyncio.run(await_topics(settings, timeout, lambda reason: typer.echo(shown(f"waiting: {reason}"))))
@@ -101,8 +101,8 @@ def show_config(as_json: Json = False) -> None:
 @schema.command("export")
 def export_schemas(directory: Directory = Path("schemas/generated"), check: CheckOnly = False) -> None:
     """Write a JSON Schema (2020-12) for each event, and an AsyncAPI 3.1 document of the configured topics."""
-    from afterword.contract import export, stale
     from afterword.streams.settings import load_settings
+    from afterword.writing.contract import export, stale
 
     kafka = load_settings().kafka
     for name in stale(directory, kafka) if check else export(directory, kafka):
@@ -114,7 +114,7 @@ def export_schemas(directory: Directory = Path("schemas/generated"), check: Chec
 @schema.command("register")
 def register_schemas(url: RegistryUrl) -> None:
     """Register the schema of each topic's events with a schema registry, as JSON Schema; can be repeated."""
-    from afterword.contract import register
+    from afterword.writing.contract import register
 
     for subject, schema_id in asyncio.run(register(url, start_command().kafka)).items():
         typer.echo(shown(f"{schema_id}  {subject}"))
@@ -126,7 +126,7 @@ def check(as_json: Json = False) -> None:
     Also checks the rights on transactional ids, the brokers' offset.metadata.max.bytes and Qdrant's version. Warns
     about API keys that would be sent unencrypted to another machine, and about topic limits that do not fit.
     """
-    from afterword.checks import check_all
+    from afterword.operating.checks import check_all
 
     results = asyncio.run(check_all(start_command()))
     rows = [(result, result.detail + (next_step(result.error) if result.error else "")) for result in results]
@@ -141,7 +141,7 @@ def check(as_json: Json = False) -> None:
 
 def smoke(timeout: Timeout = 120, as_json: Json = False) -> None:
     """Send a short conversation and wait for its summary; both stay in topics and stores. Exit 1 on timeout."""
-    from afterword.smoke import smoke as run
+    from afterword.operating.smoke import smoke as run
 
     began = time.monotonic()
     event = asyncio.run(run(start_command(), timeout))
@@ -158,7 +158,7 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
     Reads all topics and stores, and can run beside the workers. Exit 1 if anything is lost, duplicated or conflicting;
     exit 2 if --wait timed out, with a list of what had not arrived.
     """
-    from afterword.audit import run
+    from afterword.operating.audit import run
 
     settings = start_command()
     with counting() as progress:
@@ -176,7 +176,7 @@ def audit(wait: Wait = 0, as_json: Json = False) -> None:
 @index.command("rebuild")
 def rebuild_index(after: After = None, everything: All = False, as_json: Json = False) -> None:
     """Index stored episodes that are missing from the search index, or with --all every episode. Can be repeated."""
-    from afterword.rebuild import rebuild_index
+    from afterword.operating.rebuild import rebuild_index
 
     settings = start_command()
     with counting() as show:
@@ -195,7 +195,7 @@ def copy_stores(file: SqliteFile, as_json: Json = False) -> None:
 
     Stop the workers first, and rebuild the search index afterwards.
     """
-    from afterword.copying import copy_stores
+    from afterword.operating.copying import copy_stores
 
     settings = start_command()
     with counting() as show:

@@ -20,9 +20,9 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
-    from afterword.context import Context
-    from afterword.demo import Show, Shown
     from afterword.embedded import DownloadProgress
+    from afterword.local.demo import Show, Shown
+    from afterword.reading.context import Context
     from afterword.schemas import EpisodeClosed, MessageCreated, SummaryCreated
     from afterword.streams.stores.index import Recalled
 
@@ -42,7 +42,7 @@ def dev(data_dir: Directory = Path(".afterword")) -> None:
     with suppress(KeyboardInterrupt), Screen() as screen:
         screen.doing("starting")
         with extra_required("dev", "afterword dev"):
-            from afterword.dev import dev as run
+            from afterword.local.dev import dev as run
 
         start_quietly()
         end_as_by_ctrl_c()
@@ -60,7 +60,7 @@ def demo() -> None:
         screen.line("Afterword on this machine: Kafka, three workers and a server, in a temporary directory.")
         screen.doing("starting")
         with extra_required("dev", "afterword demo"):
-            from afterword.demo import demo as run
+            from afterword.local.demo import demo as run
 
         start_quietly()
         end_as_by_ctrl_c()
@@ -106,7 +106,7 @@ class Story:
         self._messages = 0
 
     def show(self) -> "Show":
-        from afterword.demo import Show
+        from afterword.local.demo import Show
 
         return Show(
             doing=self._doing,
@@ -151,7 +151,7 @@ class Story:
         self._screen.row("", shown(event.short_summary))
 
     def _context(self, found: "Context") -> None:
-        from afterword.demo import CONTEXT_TOKENS
+        from afterword.local.demo import CONTEXT_TOKENS
 
         command = f"afterword context {found.conversation_id} --max-tokens {CONTEXT_TOKENS}"
         self._screen.row("$", command, "cyan")

@@ -13,7 +13,7 @@ from afterword.commands.common import Json, moment, print_json, print_table, sta
 from afterword.streams.text.visible import printable, shown
 
 if TYPE_CHECKING:
-    from afterword.dlq import Action, DeadLetterCounts, DeadLetterQueue, Filters
+    from afterword.operating.dlq import Action, DeadLetterCounts, DeadLetterQueue, Filters
     from afterword.schemas.dead_letters import DeadLetter
 
 PAGE = 500
@@ -143,13 +143,13 @@ def _filters(
     until: datetime | None,
     conversation: str | None,
 ) -> "Filters":
-    from afterword.dlq import Filters
+    from afterword.operating.dlq import Filters
 
     return Filters(stage, error_type, since, until, conversation)
 
 
 def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[str]], Awaitable[None]]") -> None:
-    from afterword.dlq import open_queue
+    from afterword.operating.dlq import open_queue
     from afterword.streams.ingest.sources import load_sources
 
     settings = start_command()

@@ -13,9 +13,9 @@ from afterword.commands.memory import not_empty
 from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
-    from afterword.erasing.eraser import ErasurePlan, ErasureProgress
-    from afterword.erasing.receipt import Receipt
-    from afterword.erasing.verifying import Verification
+    from afterword.operating.erasing.eraser import ErasurePlan, ErasureProgress
+    from afterword.operating.erasing.receipt import Receipt
+    from afterword.operating.erasing.verifying import Verification
 
 DEAD_LETTERS = ("dead letter", "dead letters")
 
@@ -123,7 +123,7 @@ def _person(user: str | None, tenant: str | None, no_tenant: bool) -> tuple[str,
 
 
 async def _plan(user: str, tenant: str | None, conversation: str | None) -> "ErasurePlan":
-    from afterword.erasing.eraser import Eraser
+    from afterword.operating.erasing.eraser import Eraser
 
     async with Eraser.from_settings(start_command()) as eraser:
         return await eraser.plan(user, tenant, conversation)
@@ -132,7 +132,7 @@ async def _plan(user: str, tenant: str | None, conversation: str | None) -> "Era
 async def _erase(
     user: str, tenant: str | None, conversation: str | None, by: str | None, timeout: float, file: Path | None
 ) -> "Receipt":
-    from afterword.erasing.eraser import Eraser
+    from afterword.operating.erasing.eraser import Eraser
 
     async with Eraser.from_settings(start_command()) as eraser:
         receipt = await eraser.erase(user, tenant, conversation, asked_by=by, timeout_seconds=timeout, progress=_report)
@@ -141,8 +141,8 @@ async def _erase(
 
 
 async def _verify(file: Path, user: str, tenant: str | None) -> "Verification":
-    from afterword.erasing.receipt import Receipt
-    from afterword.erasing.verifying import verify as look_again
+    from afterword.operating.erasing.receipt import Receipt
+    from afterword.operating.erasing.verifying import verify as look_again
 
     return await look_again(start_command(), Receipt.read(file), user, tenant)
 

@@ -25,7 +25,7 @@ def export(user: OfUser, tenant: OfTenant = None, no_tenant: OfNoTenant = False)
 
 
 async def _print(user: str, tenant: str | None) -> None:
-    from afterword.export import export as lines_of
+    from afterword.operating.export import export as lines_of
 
     async with aclosing(lines_of(start_command(), user, tenant)) as lines:
         async for line in lines:

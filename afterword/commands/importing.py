@@ -13,15 +13,15 @@ from afterword.commands.common import Json, opened, print_json, progress_bar, st
 from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
-    from afterword.importing.outcomes import Rejected
-    from afterword.importing.run import ImportCounts, ImportPlan
+    from afterword.writing.importing.outcomes import Rejected
+    from afterword.writing.importing.run import ImportCounts, ImportPlan
 
 INTERRUPTED = 130
 """Exit code of a program ended by SIGINT, following the shells' convention."""
 
 
 class Format(StrEnum):
-    """Names of the formats in `afterword.importing.run`, which is only imported when a command runs."""
+    """Names of the formats in `afterword.writing.importing.run`, which is only imported when a command runs."""
 
     chatgpt = "chatgpt"
     claude = "claude"
@@ -64,8 +64,8 @@ def import_history(
 
     Every message is sent, counted as a duplicate, or named on standard error with the reason and exit code 1.
     """
-    from afterword.importing.outcomes import ImportOptions
-    from afterword.importing.run import ImportPlan
+    from afterword.writing.importing.outcomes import ImportOptions
+    from afterword.writing.importing.run import ImportPlan
 
     if format_ is Format.chatgpt and user is None:
         raise typer.BadParameter(
@@ -87,7 +87,7 @@ def import_history(
 
 
 def _run(plan: "ImportPlan", names: list[str], dry_run: bool, *, show_progress: bool) -> "ImportCounts":
-    from afterword.importing.run import count_history, import_history, read_history
+    from afterword.writing.importing.run import count_history, import_history, read_history
 
     settings = start_command()
     with ExitStack() as running:

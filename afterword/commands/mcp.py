@@ -43,8 +43,8 @@ def mcp(
 
     The agent's program starts it. `afterword serve` has the same at /mcp, over HTTP.
     """
-    from afterword.context import ANYONE
     from afterword.extras import extra_required
+    from afterword.reading.context import ANYONE
 
     with extra_required("serve", "afterword mcp"):
         from afterword.serving.mcp import run_over_stdio

@@ -11,8 +11,8 @@ from afterword.commands.common import Json, Screen, moment, print_json, print_ta
 from afterword.streams.text.visible import printable, shown, shown_lines
 
 if TYPE_CHECKING:
-    from afterword.context import Owner
-    from afterword.memory import Context, EpisodePage, StoredEpisode
+    from afterword.reading.context import Owner
+    from afterword.reading.memory import Context, EpisodePage, StoredEpisode
     from afterword.streams.stores.index import Recalled
 
 ConversationId = Annotated[str, typer.Argument(help="Id of the conversation.")]
@@ -91,7 +91,7 @@ def context(
 async def _read_context(
     conversation: str, messages: int | None, max_tokens: int, agent: str | None, owner: "Owner"
 ) -> "Context | None":
-    from afterword.memory import Memory
+    from afterword.reading.memory import Memory
 
     async with Memory.from_settings(start_command()) as memory:
         return await memory.context(conversation, messages, max_tokens, agent, **owner._asdict())
@@ -99,7 +99,7 @@ async def _read_context(
 
 def _owner(user: str | None, tenant: str | None, no_tenant: bool) -> "Owner":
     """Raises: typer.BadParameter."""
-    from afterword.context import ANYONE, Owner
+    from afterword.reading.context import ANYONE, Owner
 
     if tenant is not None and no_tenant:
         raise typer.BadParameter("give either --tenant or --no-tenant")
@@ -140,7 +140,7 @@ def episodes(
 async def _read_episodes(
     conversation: str, limit: int, before: int | None, agent: str | None, owner: "Owner"
 ) -> "EpisodePage":
-    from afterword.memory import Memory
+    from afterword.reading.memory import Memory
 
     async with Memory.from_settings(start_command()) as memory:
         return await memory.episodes(conversation, limit, before, agent, **owner._asdict())
@@ -200,7 +200,7 @@ def recall(
 
 
 async def _search(query: str, filters: dict[str, Any]) -> "list[Recalled]":
-    from afterword.memory import Memory
+    from afterword.reading.memory import Memory
     from afterword.streams.stores.opening import open_stores
 
     settings = start_command()

@@ -11,8 +11,8 @@ from afterword.commands.common import STANDARD_INPUT, Json, opened, print_json, 
 from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
-    from afterword.produce import InvalidLine, Produced, ProduceOptions
     from afterword.streams.settings import Settings
+    from afterword.writing.produce import InvalidLine, Produced, ProduceOptions
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - reads standard input.")]
 Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per second.")]
@@ -34,7 +34,7 @@ def produce(
     A line is a message, an edit, a deletion or a flush. A file is checked before anything is sent. Standard input is
     sent up to the first invalid line.
     """
-    from afterword.produce import LinesInvalid, ProduceOptions
+    from afterword.writing.produce import LinesInvalid, ProduceOptions
 
     options = ProduceOptions(rate=rate, flush=flush, skip_invalid=skip_invalid)
     try:
@@ -60,10 +60,10 @@ def _produce(settings: "Settings", file: str, options: "ProduceOptions", show_pr
 async def _send(
     settings: "Settings", lines: BinaryIO, options: "ProduceOptions", progress: Callable[["Produced"], None]
 ) -> "Produced":
-    from afterword.produce import produce as send
-    from afterword.produce import read_lines
     from afterword.streams.telemetry.tracing import tracer_from
     from afterword.version import running_version
+    from afterword.writing.produce import produce as send
+    from afterword.writing.produce import read_lines
 
     async with tracer_from(os.environ, "produce", running_version()) as tracer:
         return await send(settings, read_lines(lines), options, progress, tracer)
@@ -71,7 +71,7 @@ async def _send(
 
 def _checked_total(lines: BinaryIO, options: "ProduceOptions") -> int | None:
     """Count the messages in a file; None if it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
-    from afterword.produce import LinesInvalid, bounded_lines, check_lines, is_regular
+    from afterword.writing.produce import LinesInvalid, bounded_lines, check_lines, is_regular
 
     if not is_regular(lines):
         return None

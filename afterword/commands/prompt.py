@@ -10,7 +10,7 @@ import typer
 from afterword.commands.common import Json, print_json, print_table, start_command
 
 if TYPE_CHECKING:
-    from afterword.trial import Comparison, Made, Measures
+    from afterword.operating.trial import Comparison, Made, Measures
 
 app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True)
 
@@ -45,7 +45,7 @@ def try_prompt(
 
     Exit 1 if the candidate is worse: if more summaries fail the quality gate, or if less of them is in the messages.
     """
-    from afterword.trial import compare
+    from afterword.operating.trial import compare
 
     if file is None and model is None:
         raise typer.BadParameter("give a prompt FILE, --model, or both")

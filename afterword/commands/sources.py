@@ -14,8 +14,8 @@ from afterword.commands.common import Json, print_json, print_table, start_comma
 from afterword.streams.text.visible import many, printable, shown
 
 if TYPE_CHECKING:
-    from afterword.sources import Start, Tried
     from afterword.streams.settings import Settings
+    from afterword.writing.sources import Start, Tried
 
 SHOWN_CHARACTERS = 600
 """Characters of a record that are printed."""
@@ -50,7 +50,7 @@ def source() -> None:
 @app.command("try")
 def try_source(number: Number = 1, last: Last = 20, as_json: Json = False) -> None:
     """Show what the last records of a source would become, and write nothing. Exit 1 if one would be a dead letter."""
-    from afterword.sources import try_source as run
+    from afterword.writing.sources import try_source as run
 
     found = asyncio.run(run(start_command(), number, last))
     if as_json:
@@ -74,7 +74,7 @@ def init(
 
     Shows what it found, and conversations as they would be cut into episodes. Exit 1 if records do not fit the mapping.
     """
-    from afterword.sources import start_with
+    from afterword.writing.sources import start_with
 
     settings = _with_brokers(start_command(), brokers)
     file = out or settings.ingest.file

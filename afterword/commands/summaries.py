@@ -13,7 +13,7 @@ from afterword.commands.common import Json, moment, print_json, print_table, sta
 from afterword.streams.text.visible import shown
 
 if TYPE_CHECKING:
-    from afterword.redo import RedoCounts, RedoPlan, Wanted
+    from afterword.operating.redo import RedoCounts, RedoPlan, Wanted
 
 app = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
 
@@ -57,8 +57,8 @@ def redo(
     The summarizers do the work from the archived messages, within their budgets; run this with their settings. It can
     be stopped and run again. Exit 1 if some summaries stay as they are.
     """
-    from afterword.redo import plan
-    from afterword.redo import redo as run
+    from afterword.operating.redo import plan
+    from afterword.operating.redo import redo as run
 
     wanted, settings = _wanted(since, conversation, where or []), start_command()
     found = asyncio.run(plan(settings, wanted))
@@ -80,7 +80,7 @@ def redo(
 
 def _wanted(since: datetime | None, conversation: str | None, where: list[str]) -> "Wanted":
     """Raises: typer.BadParameter."""
-    from afterword.redo import Wanted, parse_condition
+    from afterword.operating.redo import Wanted, parse_condition
 
     try:
         return Wanted(since, conversation, tuple(map(parse_condition, where)))

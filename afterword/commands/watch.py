@@ -24,7 +24,7 @@ def watch(from_beginning: FromBeginning = False, limit: Limit = None, as_json: J
 
 
 async def _watch(from_beginning: bool, limit: int | None, as_json: bool) -> None:
-    from afterword.watch import watch as events
+    from afterword.reading.watch import watch as events
 
     count = 0
     async with aclosing(events(start_command(), from_beginning)) as found:

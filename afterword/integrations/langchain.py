@@ -4,8 +4,8 @@ from typing import NoReturn
 
 from afterword.extras import extra_required
 from afterword.integrations import AsyncOnly
-from afterword.memory import Memory, Recalled
-from afterword.recalling.matches import hit_lines
+from afterword.reading.matches import hit_lines
+from afterword.reading.memory import Memory, Recalled
 from afterword.streams.stores.index import MIN_COVERAGE
 
 with extra_required("langchain", __name__):

@@ -4,11 +4,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing
 from typing import Any, NoReturn
 
-from afterword.context import Context
 from afterword.extras import extra_required
 from afterword.integrations import AsyncOnly
-from afterword.memory import MAX_TOKENS, ConversationEntry, Memory, Recalled, StoredEpisode
-from afterword.recalling.matches import hits_as_text
+from afterword.reading.context import Context
+from afterword.reading.matches import hits_as_text
+from afterword.reading.memory import MAX_TOKENS, ConversationEntry, Memory, Recalled, StoredEpisode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS
 

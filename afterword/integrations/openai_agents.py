@@ -8,15 +8,15 @@ from typing import Any, cast
 from uuid import uuid4
 
 from afterword.extras import extra_required
-from afterword.memory import Memory
-from afterword.producer import Producer
-from afterword.recalling.matches import hits_as_text
+from afterword.reading.matches import hits_as_text
+from afterword.reading.memory import Memory
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH
 from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.schemas.messages import Role
 from afterword.schemas.records import ProducerRecord, to_record
 from afterword.streams.errors import AfterwordError
+from afterword.writing.producer import Producer
 
 with extra_required("openai-agents", __name__):
     from agents import FunctionTool, SessionSettings, TResponseInputItem, function_tool

@@ -18,10 +18,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from afterword.erasing.eraser import Eraser
-from afterword.erasing.requests import ErasureRunner
-from afterword.memory import Memory
-from afterword.producer import Producer
+from afterword.operating.erasing.eraser import Eraser
+from afterword.operating.erasing.requests import ErasureRunner
+from afterword.reading.memory import Memory
 from afterword.serving import erasures, events, manual, mcp, operating, reading, writing
 from afterword.serving.feed import Feed
 from afterword.serving.page import app as page
@@ -41,6 +40,7 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
 from afterword.streams.text.tokens import count_tokens
 from afterword.version import running_version
+from afterword.writing.producer import Producer
 
 ROLE = "server"
 LOOPBACK_NAMES = ["127.0.0.1", "localhost", "[::1]", "::1"]

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict, Field
 
-from afterword.context import ANYONE, Owner
-from afterword.erasing.person import Person
-from afterword.erasing.receipt import Receipt
+from afterword.operating.erasing.person import Person
+from afterword.operating.erasing.receipt import Receipt
+from afterword.reading.context import ANYONE, Owner
 from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.serving.principal import MayErase
 from afterword.serving.problems import NotFound

@@ -15,7 +15,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
-from afterword.context import Owner
+from afterword.reading.context import Owner
 from afterword.schemas.base import PartyId
 from afterword.serving.feed import MOST_CHARACTERS, Feed, Reached, StreamFilter, offsets_of, position_id
 from afterword.serving.principal import MayRead, Streams, is_still_admitted

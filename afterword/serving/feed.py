@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from afterword.consumers.subscriber import decode_revision
-from afterword.context import Owner
+from afterword.reading.context import Owner
 from afterword.schemas import EpisodeClosed, InvalidRecord, SummaryCreated, SummaryDeleted, decode_closed
 from afterword.schemas.base import Model, PartyId, Time
 from afterword.schemas.episodes import EPISODE_CLOSED, CloseReason

@@ -34,8 +34,7 @@ from mcp.types import (
 from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
-from afterword.memory import Memory
-from afterword.producer import Producer
+from afterword.reading.memory import Memory
 from afterword.serving.principal import MayReadOrWrite, Principal
 from afterword.serving.problems import FAILED, NotFound, NotPermitted, RequestInvalid, explained
 from afterword.serving.requests import decoded, read_json
@@ -54,6 +53,7 @@ from afterword.serving.writing import Outbox
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Serve, Settings
 from afterword.version import running_version
+from afterword.writing.producer import Producer
 
 PATH = "/mcp"
 NAME = "afterword"

@@ -17,7 +17,7 @@ from limits import RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import SlidingWindowCounterRateLimiter
 
-from afterword.context import ANYONE, Anyone, Owner
+from afterword.reading.context import ANYONE, Anyone, Owner
 from afterword.schemas.base import utc_milliseconds
 from afterword.serving.problems import NotPermitted, RequestInvalid, TooManyRequests, TooManyStreams, Unauthenticated
 from afterword.serving.services import Services

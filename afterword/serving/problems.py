@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 
-from afterword.memory import CursorInvalid
+from afterword.reading.memory import CursorInvalid
 from afterword.serving.feed import PositionInvalid
 from afterword.streams.errors import (
     AfterwordError,

@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from afterword.context import Context
-from afterword.memory import (
+from afterword.reading.context import Context
+from afterword.reading.matches import hits_as_text
+from afterword.reading.memory import (
     MAX_TOKENS,
     MOST_NEIGHBOURS,
     MOST_PAGE_CONVERSATIONS,
@@ -22,7 +23,6 @@ from afterword.memory import (
     MessageInContext,
     MessagePage,
 )
-from afterword.recalling.matches import hits_as_text
 from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
 from afterword.schemas.base import Model, PartyId, Time
 from afterword.serving.principal import MayRead, Principal

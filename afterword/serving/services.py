@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from afterword.erasing.requests import ErasureRunner
-from afterword.memory import Memory
-from afterword.producer import WrittenAt
+from afterword.operating.erasing.requests import ErasureRunner
+from afterword.reading.memory import Memory
 from afterword.schemas.records import ProducerRecord
 from afterword.serving.feed import Feed
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy, UsageTotals
 from afterword.streams.telemetry import Metrics
+from afterword.writing.producer import WrittenAt
 
 if TYPE_CHECKING:
     from afterword.serving.principal import Authenticator, Rates, Streams

@@ -13,7 +13,7 @@ import orjson
 import structlog
 from jwt import PyJWK
 
-from afterword.context import ANYONE
+from afterword.reading.context import ANYONE
 from afterword.serving.principal import SCOPES, Principal
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.errors import StoreUnavailable

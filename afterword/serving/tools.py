@@ -15,8 +15,9 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from afterword.context import ANYONE
-from afterword.memory import (
+from afterword.reading.context import ANYONE
+from afterword.reading.matches import NOTHING_KNOWN, hit_lines
+from afterword.reading.memory import (
     MAX_TOKENS,
     MOST_NEIGHBOURS,
     MOST_PAGE_CONVERSATIONS,
@@ -27,7 +28,6 @@ from afterword.memory import (
     Memory,
     MessageInContext,
 )
-from afterword.recalling.matches import NOTHING_KNOWN, hit_lines
 from afterword.schemas import ConversationFlush, MessageDeleted
 from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from pydantic import ConfigDict, Field, ValidationError
 
-from afterword.context import ANYONE
-from afterword.memory import Memory
-from afterword.producer import Producer, WrittenAt
+from afterword.reading.context import ANYONE
+from afterword.reading.memory import Memory
 from afterword.schemas import (
     ConversationDeleted,
     ConversationFlush,
@@ -32,6 +31,7 @@ from afterword.serving.requests import SMALL_BYTES, ConversationId, MessageId, b
 from afterword.serving.services import RecordSender, Services
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.settings import Kafka
+from afterword.writing.producer import Producer, WrittenAt
 
 SOURCE = "afterword/server"
 """CloudEvents source of records written through the server."""

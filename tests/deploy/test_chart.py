@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from afterword.operating.topics import wanted_topics
 from afterword.streams.settings import Kafka, Settings
-from afterword.topics import wanted_topics
 from tests.deploy.helm import HELMS, KUBERNETES, Helm, Resource
 from tests.deploy.wiring import Release
 from tests.promql import exported, of_the_dashboard, problems

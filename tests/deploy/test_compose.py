@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from afterword.dev import ROLES, SERVER
 from afterword.embedded.claims import free_ports
+from afterword.local.dev import ROLES, SERVER
 from tests.deploy import stand_in_images
 from tests.deploy.builds import Builds
 from tests.deploy.compose import Compose, program

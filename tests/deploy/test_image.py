@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from afterword.dev import ROLES
 from afterword.embedded.claims import free_ports
+from afterword.local.dev import ROLES
 from afterword.streams.settings import Mongo, Settings
 from tests.deploy.conftest import BASE
 from tests.deploy.engine import Engine

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from afterword.dev import ROLES
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.kafka import Access, Listener
-from afterword.smoke import smoke
+from afterword.local.dev import ROLES
+from afterword.operating.smoke import smoke
+from afterword.operating.topics import ensure_topics
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import admin_client, running_producer
 from afterword.streams.settings import Kafka, Settings, load_settings
-from afterword.topics import ensure_topics
 from tests.deploy.acls import allow
 from tests.deploy.helm import Helm
 from tests.e2e.deployment import Deployment, environment_of

@@ -13,18 +13,18 @@ import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from pydantic import BaseModel, SecretStr
 
-from afterword import audit
-from afterword.audit.report import Report
-from afterword.dev import start_worker
 from afterword.embedded import Process
-from afterword.produce import InvalidLine, Produced, ProduceOptions, parse_all, produce
+from afterword.local.dev import start_worker
+from afterword.operating import audit
+from afterword.operating.audit.report import Report
+from afterword.operating.topics import ensure_topics
 from afterword.samples import interleaved
 from afterword.schemas import EpisodeClosed, decode_closed
 from afterword.streams.kafka import client_options
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.text.tokens import count_tokens
-from afterword.topics import ensure_topics
+from afterword.writing.produce import InvalidLine, Produced, ProduceOptions, parse_all, produce
 from tests.dialogues import message_lines
 
 CONVERSATIONS_AT_A_TIME = 50

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from afterword import Memory, MessageCreated, Producer, RevisionSubscriber, SummaryCreated, SummaryDeleted
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.kafka import running_consumer
 from afterword.streams.segmenter.state import CONVERSATIONS, State, decode_state, record_key

@@ -16,7 +16,7 @@ from subprocess import Popen
 import httpx
 import pytest
 
-from afterword.demo import QUESTION, STORY
+from afterword.local.demo import QUESTION, STORY
 
 pytestmark = pytest.mark.nightly
 

@@ -17,9 +17,9 @@ import pytest_asyncio
 from aiohttp import web
 
 from afterword import Eraser, Memory, MessageCreated, Producer
-from afterword.dev import ROLES
-from afterword.erasing.receipt import Receipt
-from afterword.erasing.verifying import verify
+from afterword.local.dev import ROLES
+from afterword.operating.erasing.receipt import Receipt
+from afterword.operating.erasing.verifying import verify
 from afterword.streams.kafka import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import open_stores

@@ -7,7 +7,7 @@ import orjson
 import pytest
 import zstandard
 
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
 from tests import raw_batches
 from tests.e2e.deployment import Deployment
 from tests.raw_batches import COMPRESSORS, packed, record

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from aiokafka.admin import NewTopic
 
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
 from afterword.streams.ingest.sources import Source, parse_sources
 from afterword.streams.kafka import admin_client, running_producer
 from afterword.streams.log_reader import open_log

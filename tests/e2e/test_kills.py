@@ -4,7 +4,7 @@ import asyncio
 import os
 import random
 
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
 from tests.e2e.deployment import Deployment, expected_fingerprints, fingerprints, repeated
 
 SEED = int(os.environ.get("SEED", "1"))

@@ -22,14 +22,14 @@ from rocksdict import Options as RocksOptions
 from rocksdict import Rdict
 
 from afterword import Eraser, MessageCreated, Producer
-from afterword.dev import ROLES
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.kafka import Access
-from afterword.erasing.verifying import verify
+from afterword.local.dev import ROLES
+from afterword.operating.erasing.verifying import verify
+from afterword.operating.topics import UNBOUNDED, wanted_topics
 from afterword.streams.kafka import admin_client, running_producer
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.summarizer.prompt import FIELDS
-from afterword.topics import UNBOUNDED, wanted_topics
 from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.faults.changes import fenced, until_summarizer_is_done
 from tests.openai_server import MODEL, LlmServer, Outcome, fails, success

@@ -10,7 +10,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword import Memory, MessageCreated, Producer
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
 from afterword.streams.kafka import client_options, running_producer
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings

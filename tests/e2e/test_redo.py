@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from afterword import MessageCreated, Producer, SummaryCreated, SummarySubscriber
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.providers import maker_of
 from tests.e2e.deployment import Deployment, deployed, environment_of

@@ -15,8 +15,8 @@ import pytest
 
 from afterword.embedded import Process
 from afterword.embedded.claims import free_ports
-from afterword.erasing.receipt import Receipt
-from afterword.erasing.verifying import verify
+from afterword.operating.erasing.receipt import Receipt
+from afterword.operating.erasing.verifying import verify
 from afterword.serving.principal import new_key
 from afterword.serving.server import HEADER_SECONDS
 from afterword.streams.kafka import running_producer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.dev import ROLES, start_worker
+from afterword.local.dev import ROLES, start_worker
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import environment_of
 

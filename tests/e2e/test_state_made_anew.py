@@ -9,16 +9,16 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from afterword.dev import ROLES
-from afterword.dlq import Filters, open_queue
-from afterword.produce import ProduceOptions, produce
+from afterword.local.dev import ROLES
+from afterword.operating.dlq import Filters, open_queue
+from afterword.operating.state import rebuild_state
+from afterword.operating.topics import ensure_topics
 from afterword.schemas import EpisodeClosed
-from afterword.state import rebuild_state
 from afterword.streams.kafka import admin_client, running_producer
 from afterword.streams.log_reader import open_log
 from afterword.streams.segmenter.state import CONVERSATIONS, TABLES
 from afterword.streams.settings import Settings
-from afterword.topics import ensure_topics
+from afterword.writing.produce import ProduceOptions, produce
 from tests.e2e.deployment import Deployment
 from tests.processes import until
 

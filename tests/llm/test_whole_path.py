@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
 from afterword.schemas import EpisodeClosed, SummaryCreated
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import open_stores

@@ -29,7 +29,9 @@ PACKAGES = {
 BUILT_FROM = ("pyproject.toml", "setup.py", "LICENSE", "README.md")
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 ENVIRONMENT = {"SOURCE_DATE_EPOCH": "1790000000", "AFTERWORD_REVISION": REVISION}
-EMBEDDED_PATH = "import afterword.dev, afterword.demo, afterword.embedded; print(afterword.embedded.__file__)"
+EMBEDDED_PATH = (
+    "import afterword.local.dev, afterword.local.demo, afterword.embedded; print(afterword.embedded.__file__)"
+)
 SERVICE = """
 import schemas, streams, consumers, afterword, sys
 from afterword import MessageCreated, Producer, SummarySubscriber, load_settings

@@ -10,7 +10,7 @@ SUBSCRIBERS = (
     "import afterword; [getattr(afterword, name) for name in afterword.__all__ if name not in ('Eraser', 'Memory')]"
 )
 AGENTS = """
-import afterword.memory, afterword.streams.summarizer.embedders
+import afterword.reading.memory, afterword.streams.summarizer.embedders
 import afterword.streams.stores.qdrant, afterword.streams.stores.sqlite_index
 """
 ADAPTERS = {
@@ -32,10 +32,10 @@ for module in pkgutil.walk_packages(afterword.__path__, "afterword.", onerror=la
             assert module.name.startswith("afterword.serving."), module
             continue
         assert error.name == "afterword.embedded", error
-        assert module.name in ("afterword.demo", "afterword.dev", "afterword.embedded"), module
+        assert module.name in ("afterword.local.demo", "afterword.local.dev", "afterword.embedded"), module
 """
 SERVERS = "import afterword.serving.server, afterword.commands.keys"
-EVERYTHING = "import afterword.dev, afterword.demo, afterword.embedded"
+EVERYTHING = "import afterword.local.dev, afterword.local.demo, afterword.embedded"
 COMMAND_LINE = "from afterword.__main__ import main; main()"
 LARGEST_BASE = 30
 """Distributions; `README.md` says how many there are today."""
@@ -70,7 +70,7 @@ def test_the_base_install_is_small_and_each_extra_adds_to_it() -> None:
 
 
 RERANKING = """
-from afterword.recalling.reranking import mask_of, open_reranking
+from afterword.reading.reranking import mask_of, open_reranking
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Redaction, Settings
 assert open_reranking(Settings(reranker={"base_url": "http://127.0.0.1:1"})) is not None

@@ -12,9 +12,9 @@ from functools import partial
 import orjson
 import pytest
 
-from afterword.context import Summaries, fit, fit_into
-from afterword.recalling.matches import excerpt
-from afterword.recalling.times import asked_time
+from afterword.reading.context import Summaries, fit, fit_into
+from afterword.reading.matches import excerpt
+from afterword.reading.times import asked_time
 from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import one_line
 from afterword.schemas.decoding import InvalidRecord, decode_input

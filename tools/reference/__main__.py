@@ -5,8 +5,8 @@ from pathlib import Path
 
 import typer.main
 
-from afterword.audit.findings import FINDINGS
 from afterword.cli import app
+from afterword.operating.audit.findings import FINDINGS
 from afterword.serving.app import routes_only
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from afterword.contract import (
+from afterword.operating.topics import wanted_topics
+from afterword.streams.settings import Settings
+from afterword.writing.contract import (
     CLOUD_EVENT,
     DEAD_LETTER,
     EVENTS,
@@ -14,14 +16,12 @@ from afterword.contract import (
     event_schema,
     example,
 )
-from afterword.streams.settings import Settings
-from afterword.topics import wanted_topics
 from tools.reference.markdown import NOTHING, table
 
 HEADING = """\
 # Events
 
-Made by `make docs` from `schemas` and `afterword/contract.py`; do not edit it by hand. Programs can use
+Made by `make docs` from `schemas` and `afterword/writing/contract.py`; do not edit it by hand. Programs can use
 [JSON Schema](../../schemas/generated) of each event, and [AsyncAPI](../../schemas/generated/asyncapi.json) of topics.
 
 On every topic the key is the `conversation_id` in UTF-8, and the value is JSON in UTF-8. Times are RFC 3339 with an

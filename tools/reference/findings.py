@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from afterword.audit.findings import FindingKind
+from afterword.operating.audit.findings import FindingKind
 from tools.reference.markdown import table
 
 HEADING = """\
 # Audit findings
 
-Made by `make docs` from `afterword/audit/findings.py`; do not edit it by hand.
+Made by `make docs` from `afterword/operating/audit/findings.py`; do not edit it by hand.
 
 `afterword audit` reads topics, stores and state, and counts what breaks the [promise](../specs/delivery.md), by these
 names. It prints ids and positions of ten of each kind, the first in sorted order, never contents. The exit code is 1

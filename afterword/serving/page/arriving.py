@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse
 
-from afterword.memory import ConversationDetails, Memory
+from afterword.reading.memory import ConversationDetails, Memory
 from afterword.schemas import InvalidRecord, MessageCreated, decode_input
 from afterword.serving.page.rendering import PageRoute, html_page
 from afterword.serving.page.visitor import ReadingVisitor

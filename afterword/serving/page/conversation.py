@@ -13,8 +13,8 @@ from pydantic import Field
 from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse
 
-from afterword.context import ANYONE
-from afterword.memory import MAX_TOKENS, ConversationDetails
+from afterword.reading.context import ANYONE
+from afterword.reading.memory import MAX_TOKENS, ConversationDetails
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id, PartyId
 from afterword.serving.events import ALL, EventStream

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from afterword.context import ANYONE
+from afterword.reading.context import ANYONE
 from afterword.serving.page.conversation import choices
 from afterword.serving.page.rendering import FindWords, PageRoute, html_page, with_words, word_finder
 from afterword.serving.page.visitor import ReadingVisitor, Seal, Submitted, field

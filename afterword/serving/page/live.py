@@ -17,7 +17,7 @@ from fastapi import APIRouter, Request
 from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse
 
-from afterword.dlq import DeadLetterQueue, Filters, queue_topics
+from afterword.operating.dlq import DeadLetterQueue, Filters, queue_topics
 from afterword.schemas import Usage
 from afterword.schemas.base import rfc3339
 from afterword.schemas.episodes import EPISODE_CLOSED

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from afterword.dlq import Action, Filters, NoSuchDeadLetter, open_queue, queue_topics
+from afterword.operating.dlq import Action, Filters, NoSuchDeadLetter, open_queue, queue_topics
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.serving.operating import READY_SECONDS
 from afterword.serving.page.rendering import PageRoute, html_page
@@ -66,7 +66,7 @@ async def show_usage(request: Request, principal: OperatingVisitor, by: UsageBy 
 @router.post("/health/checks")
 async def run_checks(request: Request, principal: OperatingVisitor, _: Submitted) -> HTMLResponse:
     """Run the checks, which contact every server and the LLM."""
-    from afterword.checks import check_all  # imports the engine, which nothing else here needs
+    from afterword.operating.checks import check_all  # imports the engine, which nothing else here needs
 
     services: Services = request.app.state.services
     return html_page(request, "health_checks.html", principal, results=await check_all(services.settings))

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from afterword.context import ANYONE
+from afterword.reading.context import ANYONE
 from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
 from afterword.schemas.base import rfc3339
 from afterword.schemas.summaries import RevisionReason

@@ -5,7 +5,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
 from tests.e2e.faults.world import World
 
 

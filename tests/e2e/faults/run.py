@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 from aiokafka.errors import KafkaError
 
-from afterword.audit.report import Report
-from afterword.audit.waiting import is_consumed
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
+from afterword.operating.audit.report import Report
+from afterword.operating.audit.waiting import is_consumed
 from afterword.streams.errors import AfterwordError
 from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings, load_settings

@@ -13,9 +13,9 @@ import httpx
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from afterword.audit.report import Report
 from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.kafka import Access
+from afterword.operating.audit.report import Report
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.log_reader import open_log
 from tests.e2e.deployment import Deployment

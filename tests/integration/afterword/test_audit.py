@@ -13,10 +13,11 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from afterword import audit, samples
-from afterword.audit.report import EXAMPLES_NAMED, Missing
-from afterword.audit.stores import indexed_episodes
-from afterword.produce import ProduceOptions, produce
+from afterword import samples
+from afterword.operating import audit
+from afterword.operating.audit.report import EXAMPLES_NAMED, Missing
+from afterword.operating.audit.stores import indexed_episodes
+from afterword.operating.topics import ensure_topics
 from afterword.schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
 from afterword.schemas.headers import CE_ID, cloud_event
 from afterword.schemas.ids import event_id
@@ -33,7 +34,7 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.agent import current_output
 from afterword.streams.summarizer.reconciler import archived
 from afterword.streams.summarizer.retention import expired
-from afterword.topics import ensure_topics
+from afterword.writing.produce import ProduceOptions, produce
 from tests.indexing import put
 from tests.offsets import commit_offsets
 from tests.samples import a_cause, a_message

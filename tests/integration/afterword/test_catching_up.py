@@ -8,7 +8,8 @@ from contextlib import aclosing, asynccontextmanager, suppress
 import pytest
 from aiokafka import TopicPartition
 
-from afterword.context import Owner
+from afterword.operating.topics import ensure_topics
+from afterword.reading.context import Owner
 from afterword.schemas.headers import owner_header
 from afterword.serving import feed as module
 from afterword.serving.feed import RECORDS_A_TURN, Feed, Published, Reached, StreamFilter, offsets_of
@@ -16,7 +17,6 @@ from afterword.streams.kafka import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.telemetry import Metrics
-from afterword.topics import ensure_topics
 from tests.samples import a_summary
 
 OURS = StreamFilter(Owner(tenant_id="t1"), frozenset({"summary.created"}), key_id="k1")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from afterword.checks import CheckFailed, check_commits
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.kafka import Access, Listener
+from afterword.operating.checks import CheckFailed, check_commits
 from afterword.streams.kafka import admin_client
 from afterword.streams.settings import Settings, load_settings
 from tests.deploy.acls import allow

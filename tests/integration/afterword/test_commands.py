@@ -14,14 +14,14 @@ import pytest
 import pytest_asyncio
 
 from afterword import samples
+from afterword.operating.topics import ensure_topics
+from afterword.reading.watch import events, seek_to_now
 from afterword.schemas import Compression, EpisodeMetrics, Quality, SummaryCreated, Usage
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import open_stores
-from afterword.topics import ensure_topics
-from afterword.watch import events, seek_to_now
 from tests.samples import a_conversation, a_row
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from afterword.copying import copy_stores
+from afterword.operating.copying import copy_stores
 from afterword.schemas import MessageDeleted, MessageEdited
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.streams.errors import ConfigurationError

@@ -11,11 +11,11 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import ProducerFenced
 
-from afterword.dlq import DeadLetterQueue, Filters, NoSuchDeadLetter, ReplayOverlaps, open_queue
+from afterword.operating.dlq import DeadLetterQueue, Filters, NoSuchDeadLetter, ReplayOverlaps, open_queue
+from afterword.operating.topics import ensure_topics
 from afterword.schemas.dead_letters import DeadLetter, Origin, dead_letter
 from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Settings
-from afterword.topics import ensure_topics
 from tests.conftest import MakeSettings
 
 

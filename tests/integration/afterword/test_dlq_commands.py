@@ -7,9 +7,9 @@ import sys
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from afterword.operating.topics import ensure_topics
 from afterword.schemas.dead_letters import dead_letter
 from afterword.streams.settings import Settings
-from afterword.topics import ensure_topics
 from tests.conftest import MakeSettings
 from tests.integration.afterword.test_dlq import Original
 

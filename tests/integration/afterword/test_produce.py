@@ -10,14 +10,14 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword import samples
-from afterword.produce import LinesInvalid, Produced, ProduceOptions, produce
-from afterword.producer import Producer
+from afterword.operating.topics import ensure_topics
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.errors import BrokerUnavailable, RequestRefused, TopicMissing
 from afterword.streams.kafka import admin_client
 from afterword.streams.settings import Settings
-from afterword.topics import ensure_topics
+from afterword.writing.produce import LinesInvalid, Produced, ProduceOptions, produce
+from afterword.writing.producer import Producer
 from tests.samples import a_message
 
 PARTITIONS = 3

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from afterword import Memory
 from afterword.cli import main
-from afterword.rebuild import rebuild_index
+from afterword.operating.rebuild import rebuild_index
 from afterword.schemas import MessageCreated
 from afterword.streams.settings import Settings
 from afterword.streams.stores.messages import ArchivedMessage

@@ -14,16 +14,16 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from afterword import Memory
-from afterword.checks import check_reranker
-from afterword.recalling.endpoint import RerankServer as Endpoint
-from afterword.recalling.reranking import Reranking, open_reranking
+from afterword.operating.checks import check_reranker
+from afterword.reading.endpoint import RerankServer as Endpoint
+from afterword.reading.reranking import Reranking, open_reranking
 from afterword.streams.errors import ConfigurationError, ProviderError, ProviderMisconfigured
 from afterword.streams.http import MOST_RESPONSE_BYTES
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
 from tests.doubles.llm import unread
 from tests.doubles.reranker import FORMS, KEY, MODEL, Answer, Form, RerankServer, reranking, says, scores
-from tests.unit.afterword.memory.remembered import Remembered
+from tests.unit.afterword.reading.remembered import Remembered
 
 pytestmark = pytest.mark.nightly
 

@@ -8,8 +8,9 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import NewPartitions
 
+from afterword.operating.state import MessagesGrown, SegmenterCameBack, last_episodes, owned, rebuild_state
+from afterword.operating.topics import ensure_topics
 from afterword.schemas.ids import episode_id
-from afterword.state import MessagesGrown, SegmenterCameBack, last_episodes, owned, rebuild_state
 from afterword.streams.kafka import admin_client, client_options
 from afterword.streams.log_reader import open_log
 from afterword.streams.runtime.changelog import Bookmark
@@ -18,7 +19,6 @@ from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, S
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
-from afterword.topics import ensure_topics
 from tests.samples import a_message, a_stored_episode
 
 PARTITIONS = 4

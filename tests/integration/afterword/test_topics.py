@@ -11,14 +11,14 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.structs import OffsetAndMetadata
 
-from afterword.checks import Advice, CheckFailed, check_wanted_topics
+from afterword.operating.checks import Advice, CheckFailed, check_wanted_topics
+from afterword.operating.topics import TopicReport, await_topics, check_topics, ensure_topics
 from afterword.streams.errors import BrokerUnavailable, TopicMissing
 from afterword.streams.kafka import client_options
 from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.sources import encode_partitions
 from afterword.streams.runtime.transaction import TransactionalProducer
 from afterword.streams.settings import Settings
-from afterword.topics import TopicReport, await_topics, check_topics, ensure_topics
 from tests.endpoints import silent
 from tests.stack import Stack
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword import audit
+from afterword.operating import audit
 from afterword.streams.kafka import running_producer
 from afterword.streams.segmenter.agent import standard_partition
 from afterword.streams.settings import Settings

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 
+from afterword.operating.topics import ensure_topics
 from afterword.streams.kafka import running_producer
 from afterword.streams.settings import Settings
-from afterword.topics import ensure_topics
 
 PARTITIONS = 2
 

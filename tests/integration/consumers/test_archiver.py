@@ -18,7 +18,8 @@ from opentelemetry.trace import NoOpTracer
 from structlog.testing import capture_logs
 
 from afterword.consumers.archiver import CONDITIONS, archiver_app, connected_archive, run_archiver
-from afterword.dlq import Filters, open_queue
+from afterword.operating.dlq import Filters, open_queue
+from afterword.operating.topics import ensure_topics
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key
@@ -34,7 +35,6 @@ from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, M
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.sqlite_stores import SqliteMessages
 from afterword.streams.telemetry import Metrics
-from afterword.topics import ensure_topics
 from tests.doubles.stores import MemoryMessages
 from tests.integration.runtime.test_watchdog import own_broker
 

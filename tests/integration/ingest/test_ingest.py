@@ -13,8 +13,9 @@ from aiokafka import ConsumerRecord
 from aiokafka.admin import NewPartitions, NewTopic
 from opentelemetry.trace import NoOpTracer
 
-from afterword.dev import start_worker
-from afterword.dlq import Filters, open_queue
+from afterword.local.dev import start_worker
+from afterword.operating.dlq import Filters, open_queue
+from afterword.operating.topics import ensure_topics
 from afterword.schemas import MessageCreated, decode_input
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.ingest.agent import ingest_app, run_ingest
@@ -27,7 +28,6 @@ from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.worker import PARTITIONS, running
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
-from afterword.topics import ensure_topics
 from tests.e2e.deployment import environment_of
 from tests.schema_registry import Registry, framed
 from tests.unit.streams.ingest.records import FIELDS

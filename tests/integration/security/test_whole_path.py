@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint

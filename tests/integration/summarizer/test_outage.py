@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from afterword import SummarySubscriber
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
 from afterword.schemas import SummaryCreated
 from afterword.streams.kafka import running_consumer, running_producer
 from afterword.streams.settings import Settings

@@ -10,7 +10,7 @@ import httpx
 import orjson
 from aiohttp import web
 
-from afterword.dlq import DeadLetterQueue, Filters, open_queue
+from afterword.operating.dlq import DeadLetterQueue, Filters, open_queue
 from afterword.schemas import SummaryDeleted
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.schemas.headers import cloud_event

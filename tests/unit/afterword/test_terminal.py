@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from afterword.audit.report import Finding, Report
 from afterword.commands.common import Screen, counting, print_table, report
 from afterword.commands.dlq import COLUMNS, _cells, _page
 from afterword.commands.memory import EPISODE_COLUMNS, _episode_row, context_lines
 from afterword.commands.watch import _print
-from afterword.context import Context
+from afterword.operating.audit.report import Finding, Report
+from afterword.reading.context import Context
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.schemas.summaries import Quality
 from afterword.streams.errors import AfterwordError, EpisodeConflict

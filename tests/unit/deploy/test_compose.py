@@ -11,8 +11,8 @@ import pytest
 import yaml
 from pymongo.uri_parser import parse_uri
 
-from afterword.dev import INGEST, ROLES, SERVER
 from afterword.embedded.java import locked_jars
+from afterword.local.dev import INGEST, ROLES, SERVER
 from afterword.streams.settings import Settings, load_settings
 from tests.containers import image_of
 

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from afterword.contract import EVENTS, EventType, event_schema
+from afterword.operating.topics import wanted_topics
 from afterword.streams.settings import Settings
-from afterword.topics import wanted_topics
+from afterword.writing.contract import EVENTS, EventType, event_schema
 from tools.reference.events import reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "events.md"

@@ -1,7 +1,7 @@
 import re
 from pathlib import Path
 
-from afterword.audit.findings import FINDINGS
+from afterword.operating.audit.findings import FINDINGS
 from tools.reference.findings import reference
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "findings.md"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
-from afterword.checks import keys
+from afterword.operating.checks import keys
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import (
     ADDRESSES,

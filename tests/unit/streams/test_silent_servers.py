@@ -13,13 +13,13 @@ import pytest_asyncio
 from pydantic import SecretStr
 
 from afterword.embedded.claims import HOST, free_ports
-from afterword.producer import Producer
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka import admin_client
 from afterword.streams.settings import Kafka, Mongo, Qdrant, Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.qdrant import connect_qdrant
+from afterword.writing.producer import Producer
 from tests.endpoints import silent
 
 PATIENCE = 0.3

@@ -19,9 +19,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from aiokafka.partitioner import DefaultPartitioner
 
+from afterword.operating.topics import LARGE_RECORD_BYTES
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Kafka
-from afterword.topics import LARGE_RECORD_BYTES
 from tests import raw_batches
 from tests.e2e.deployment import environment_of
 from tests.e2e.faults import hostile_records as records

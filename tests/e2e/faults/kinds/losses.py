@@ -8,10 +8,10 @@ import orjson
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from afterword.state import rebuild_state
+from afterword.operating.state import rebuild_state
+from afterword.operating.topics import ensure_topics
 from afterword.streams.log_reader import Log, open_log
 from afterword.streams.segmenter.state import TABLES
-from afterword.topics import ensure_topics
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.world import PATIENCE_SECONDS, World, until
 

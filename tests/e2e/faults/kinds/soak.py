@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from typing import ClassVar
 
-from afterword.dev import ROLES
+from afterword.local.dev import ROLES
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.memory import resident
 from tests.e2e.faults.run import note

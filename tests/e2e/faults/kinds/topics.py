@@ -8,8 +8,8 @@ from functools import partial
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from afterword.operating.topics import LARGE_RECORD_BYTES
 from afterword.streams.segmenter.state import MESSAGES, TABLES
-from afterword.topics import LARGE_RECORD_BYTES
 from tests.e2e.faults.access import allow_again, forbid_writing
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.records import everything

@@ -10,7 +10,7 @@ from langchain_core.runnables import RunnablePassthrough
 from afterword import OwnerMissing
 from afterword.integrations import AsyncOnly
 from afterword.integrations.langchain import AfterwordRetriever
-from tests.unit.afterword.memory.remembered import Remembered
+from tests.unit.afterword.reading.remembered import Remembered
 
 
 async def remembered() -> Remembered:

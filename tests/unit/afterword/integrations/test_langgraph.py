@@ -16,7 +16,7 @@ from afterword.integrations.langgraph import (
     ThreadUnnamed,
     context_node,
 )
-from tests.unit.afterword.memory.remembered import Remembered
+from tests.unit.afterword.reading.remembered import Remembered
 
 
 class State(MessagesState):

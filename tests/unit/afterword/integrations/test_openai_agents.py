@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.integrations.openai_agents import ITEM, recall_tool, taken_apart, to_item, with_calls
-from afterword.recalling.matches import NOTHING_KNOWN
+from afterword.reading.matches import NOTHING_KNOWN
 from tests.samples import a_message
-from tests.unit.afterword.memory.remembered import Remembered
+from tests.unit.afterword.reading.remembered import Remembered
 
 CALL = {"type": "function_call", "name": "weather", "call_id": "call_1", "arguments": '{"city": "Rome"}', "id": "fc_1"}
 RESULT = {"type": "function_call_output", "call_id": "call_1", "output": "22 degrees"}

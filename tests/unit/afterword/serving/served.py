@@ -8,8 +8,7 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from afterword.erasing.requests import ErasureRunner
-from afterword.producer import WrittenAt
+from afterword.operating.erasing.requests import ErasureRunner
 from afterword.schemas.records import ProducerRecord
 from afterword.serving.app import make_app
 from afterword.serving.feed import Feed
@@ -18,8 +17,9 @@ from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Episodes, Kafka, Llm, Serve, Settings
 from afterword.streams.telemetry import Metrics
+from afterword.writing.producer import WrittenAt
 from tests.doubles.eraser import ScriptedEraser
-from tests.unit.afterword.memory.remembered import Remembered
+from tests.unit.afterword.reading.remembered import Remembered
 
 
 class Database:

@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from afterword.context import ANYONE
-from afterword.erasing.eraser import Eraser, NotErased
-from afterword.erasing.person import Person
-from afterword.erasing.receipt import Receipt
-from afterword.erasing.requests import ErasureRunner
+from afterword.operating.erasing.eraser import Eraser, NotErased
+from afterword.operating.erasing.person import Person
+from afterword.operating.erasing.receipt import Receipt
+from afterword.operating.erasing.requests import ErasureRunner
+from afterword.reading.context import ANYONE
 from afterword.streams.errors import BrokerUnavailable
 from tests.doubles.eraser import ErasedCall, ScriptedEraser
 from tests.unit.afterword.serving.served import Served, serving
@@ -88,7 +88,7 @@ async def test_what_is_waited_for_is_shown() -> None:
 
 
 async def test_a_failed_attempt_is_shown_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("afterword.erasing.requests.RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("afterword.operating.erasing.requests.RETRY_SECONDS", 0.1)
     async with serving() as served:
         served.eraser.errors = [
             NotErased(seconds=300.0, left=2, what="records"),

@@ -9,7 +9,7 @@ import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 from sse_starlette import ServerSentEvent
 
-from afterword.context import Owner
+from afterword.reading.context import Owner
 from afterword.schemas import SummaryDeleted
 from afterword.schemas.base import Model
 from afterword.schemas.headers import owner_header

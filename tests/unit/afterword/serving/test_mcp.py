@@ -10,19 +10,15 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent, TextResourceContents
 
-from afterword.context import ANYONE
-from afterword.recalling.matches import NOTHING_KNOWN
+from afterword.reading.context import ANYONE
+from afterword.reading.matches import NOTHING_KNOWN
 from afterword.schemas import MessageCreated, MessageDeleted
 from afterword.serving.app import make_app
 from afterword.serving.mcp import ERROR_TYPE, make_server
 from afterword.serving.principal import SCOPES, Principal
 from afterword.serving.tools import TOOLS, Toolbox
 from afterword.streams.errors import StoreUnavailable
-from tests.unit.afterword.memory.remembered import (
-    NEWCOMERS_QUESTIONS,
-    UNKNOWN_TO_NEWCOMERS,
-    newcomers_conversation,
-)
+from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder, a_conversation
 from tests.unit.afterword.serving.test_writing import sent

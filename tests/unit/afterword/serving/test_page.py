@@ -12,7 +12,7 @@ import pytest_asyncio
 from aiokafka import TopicPartition
 from pydantic import SecretStr
 
-from afterword.erasing.receipt import Receipt
+from afterword.operating.erasing.receipt import Receipt
 from afterword.schemas import Usage
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.serving.feed import Published

@@ -4,14 +4,10 @@ from typing import Any
 
 import pytest
 
-from afterword.recalling.matches import NOTHING_KNOWN
+from afterword.reading.matches import NOTHING_KNOWN
 from afterword.serving.principal import Principal
 from afterword.streams.errors import StoreUnavailable
-from tests.unit.afterword.memory.remembered import (
-    NEWCOMERS_QUESTIONS,
-    UNKNOWN_TO_NEWCOMERS,
-    newcomers_conversation,
-)
+from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
 from tests.unit.afterword.serving.served import Served, serving
 
 CONTEXT = "/v1/conversations/c1/context"

@@ -10,7 +10,7 @@ from typing import Any, Self
 import httpx
 import pytest
 
-from afterword.memory import Memory
+from afterword.reading.memory import Memory
 from afterword.serving.app import make_app, warm_up
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable

@@ -1,0 +1,307 @@
+"""A whole deployment on one machine: embedded Kafka, topics, the workers and the server, all supervised."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import tomllib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from aiokafka import ConsumerRecord
+from aiokafka.errors import KafkaError
+
+from afterword.consumers.subscriber import decode
+from afterword.embedded import DownloadProgress, EmbeddedStack, Process
+from afterword.embedded.claims import HOST, free_port
+from afterword.embedded.errors import EmbeddedError
+from afterword.embedded.process import Server, accepts
+from afterword.operating.topics import create_sources, ensure_topics
+from afterword.reading.watch import seek_to_now
+from afterword.schemas import InvalidRecord, decode_episode
+from afterword.streams.errors import AfterwordError
+from afterword.streams.ingest.sources import load_sources
+from afterword.streams.kafka import running_consumer
+from afterword.streams.private import write_private
+from afterword.streams.settings import CONFIG_FILE_VARIABLE, Kafka, Settings, load_settings
+from afterword.streams.text.visible import many
+
+CONFIG_FILE = "afterword.toml"
+ROLES = ("segmenter", "summarizer", "archiver")
+INGEST = "ingest"
+"""Role that runs where there are sources: topics of other applications."""
+SERVER = "server"
+LOOK_SECONDS = 0.5
+FIRST_WAIT_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 30.0
+STEADY_SECONDS = 60.0
+"""A worker that ran at least this long is restarted without backoff."""
+STOP_SECONDS = 40.0
+DRAIN_VARIABLE = "AFTERWORD_DRAIN_SECONDS"
+DRAIN_SECONDS = 3.0
+"""Short, because somebody is waiting. The next worker does what this one does not finish."""
+NARRATION_SECONDS = 1.0
+"""Pause between two reports of what arrived."""
+MOST_NAMED = 8
+"""One report names at most this many episodes and summaries, and otherwise only counts them."""
+MOST_READ = 500
+"""One report reads at most this many records."""
+
+Ended = Callable[[str, str], None]
+"""Called with the name of a process that exited by itself or failed to start, and with what happened."""
+
+
+def start_worker(
+    role: str, directory: Path, environment: Mapping[str, str] | None = None, *, name: str | None = None
+) -> Process:
+    """Start `afterword worker ROLE` as a child that logs to `directory`/logs and does not outlive this process.
+
+    The role `server` runs `afterword serve`.
+    """
+    arguments = ["serve"] if role == SERVER else ["worker", role]
+    command = [sys.executable, "-m", "afterword", *arguments]
+    return Process(name or role, command, directory / "logs" / f"{name or role}.log", environment=environment)
+
+
+class Supervisor:
+    """Runs the embedded brokers, one worker of each role and the server, and restarts with backoff any that exits."""
+
+    def __init__(
+        self,
+        directory: Path,
+        environment: Mapping[str, str],
+        ended: Ended,
+        servers: Sequence[Server] = (),
+        roles: Sequence[str] = ROLES,
+    ) -> None:
+        """`servers` are already running, and are not stopped. `roles` are those of the workers."""
+        self._directory = directory
+        self._environment = environment
+        self._ended = ended
+        self._servers = servers
+        self._roles = roles
+        self._workers: dict[str, Process] = {}
+
+    async def run(self) -> None:
+        """Run until cancelled, then wait until every worker has drained and exited."""
+        try:
+            async with asyncio.TaskGroup() as keepers:
+                for server in self._servers:
+                    keepers.create_task(keep(server.process.name, partial(_started, server), self._ended))
+                for role in (*self._roles, SERVER):
+                    keepers.create_task(keep(role, partial(self._worker, role), self._ended))
+        finally:
+            await asyncio.shield(self._stop())
+
+    def _worker(self, role: str) -> Process:
+        self._workers[role] = start_worker(role, self._directory, self._environment)
+        return self._workers[role]
+
+    async def _stop(self) -> None:
+        await asyncio.gather(*[asyncio.to_thread(worker.stop, STOP_SECONDS) for worker in self._workers.values()])
+
+
+def _started(server: Server) -> Process:
+    server.start()
+    return server.process
+
+
+async def keep(name: str, start: Callable[[], Process], ended: Ended) -> NoReturn:
+    """Keep a process running: restart it with backoff whenever it has exited or fails to start."""
+    wait, loop = FIRST_WAIT_SECONDS, asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        ended(name, await _end_of(start))
+        wait = FIRST_WAIT_SECONDS if loop.time() - began > STEADY_SECONDS else min(2 * wait, LONGEST_WAIT_SECONDS)
+        await asyncio.sleep(wait)
+
+
+async def _end_of(start: Callable[[], Process]) -> str:
+    """Start a process, wait for its end, and say what happened."""
+    try:
+        process = start()
+    except (OSError, EmbeddedError) as error:  # for example a full disk, which may have space again later
+        return f"cannot be started: {error}"
+    while process.running:  # noqa: ASYNC110 – a process has no event to wait for
+        await asyncio.sleep(LOOK_SECONDS)
+    process.kill()  # reaps the process
+    return f"exited with code {process.returncode}; {_reason(process.log)}"
+
+
+def _reason(log: Path) -> str:
+    """Say where to look, or that the disk is full, in which case the log has no space for the reason either."""
+    if shutil.disk_usage(log.parent).free < LEAST_DISK_BYTES:
+        return f"the disk of {log.parent.parent.absolute()} is full"
+    return f"see {log}"
+
+
+LEAST_DISK_BYTES = 16 * 1024 * 1024
+"""With less free disk space than this, a server that exits has run out of it: Kafka writes files of this size."""
+
+
+class TopicsNotFine(AfterwordError):
+    """topic {name}: {detail}"""
+
+
+@asynccontextmanager
+async def deployment(
+    directory: Path, progress: DownloadProgress, ended: Ended, doing: Callable[[str], None], *, once: bool = False
+) -> AsyncIterator[Settings]:
+    """Run a deployment in `directory`; yields settings that point to it.
+
+    `once` skips preparations that only benefit later deployments on this machine. `doing` is called with what is being
+    waited for. Raises: EmbeddedError, ConfigurationError, TopicsNotFine.
+    """
+    doing("starting Kafka")
+    async with EmbeddedStack(directory, progress=progress, record=not once) as stack:
+        environment = stack.environment() | serving(last_port(directory) or load_settings().serve.port)
+        # inherited by the workers and by everything this process starts or loads
+        os.environ.update(environment)
+        write_config(directory / CONFIG_FILE, environment)
+        settings = load_settings()
+        doing("creating topics")
+        for report in await ensure_topics(settings):
+            if not report.fine:
+                raise TopicsNotFine(name=report.name, detail=report.detail or report.status)
+        sources = () if once else load_sources(settings)
+        await create_sources(settings, sources)
+        doing("starting the workers")
+        drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
+        environment, roles = {**environment, DRAIN_VARIABLE: drain}, (*ROLES, INGEST) if sources else ROLES
+        supervisor = Supervisor(directory, environment, ended, stack.kafka.brokers, roles)
+        workers = asyncio.create_task(supervisor.run())
+        try:
+            yield settings
+        finally:
+            workers.cancel()
+            doing("stopping")
+            with suppress(asyncio.CancelledError):
+                await workers
+
+
+def serving(port: int) -> dict[str, str]:
+    """Return the server's variables: this machine only, on the given port or, if it is taken, on another."""
+    return {"AFTERWORD_SERVE__HOST": HOST, "AFTERWORD_SERVE__PORT": str(free_port(port))}
+
+
+def last_port(directory: Path) -> int | None:
+    """Return the port that this directory's server used last, because people may have its address open."""
+    with suppress(OSError, tomllib.TOMLDecodeError, KeyError, ValueError):
+        return int(tomllib.loads((directory / CONFIG_FILE).read_text())["serve"]["port"])
+    return None
+
+
+async def served_at(settings: Settings) -> str:
+    """Wait until the server is listening, and return its address."""
+    while True:
+        with suppress(OSError):
+            await accepts(settings.serve.host, settings.serve.port)
+            return f"http://{settings.serve.host}:{settings.serve.port}"
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def until_told_to_stop() -> None:
+    """Wait for SIGINT or SIGTERM."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await stop.wait()
+
+
+def write_config(file: Path, environment: Mapping[str, str]) -> None:
+    """Write the variables as TOML, for other terminals: `export AFTERWORD_CONFIG=…`."""
+    lines: dict[str, list[str]] = {"": []}
+    for name, value in environment.items():
+        *section, key = name.removeprefix("AFTERWORD_").lower().split("__")
+        lines.setdefault(section[0] if section else "", []).append(f"{key} = {json.dumps(value)}")
+    top = lines.pop("")
+    text = "\n".join(top + [f"\n[{section}]\n" + "\n".join(keys) for section, keys in lines.items()])
+    write_private(file, f"{text}\n".encode())
+
+
+async def dev(
+    directory: Path, progress: DownloadProgress, say: Callable[[str], None], doing: Callable[[str], None]
+) -> None:
+    """Run in the foreground until SIGINT or SIGTERM, and report what arrives. Raises: the errors of `deployment`."""
+
+    def ended(name: str, what: str) -> None:
+        say(f"{name} {what}; restarting")
+
+    async with deployment(directory, progress, ended, doing) as settings:
+        doing("")
+        say(f"Kafka   {settings.kafka.bootstrap_servers}")
+        say(f"stores  {settings.sqlite.path}")
+        say(f"logs    {directory / 'logs'}")
+        say("In another terminal: afterword produce FILE, afterword watch, afterword context CONVERSATION")
+        say(f"In another directory, first: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
+        telling = asyncio.create_task(_tell(settings, say))
+        await until_told_to_stop()  # only from here on, because before this Ctrl-C aborts the start
+        telling.cancel()
+        with suppress(asyncio.CancelledError):
+            await telling
+
+
+async def _tell(settings: Settings, say: Callable[[str], None]) -> None:
+    say(f"page    {await served_at(settings)}/")
+    await _narrate(settings.kafka, say)
+
+
+async def _narrate(kafka: Kafka, say: Callable[[str], None]) -> None:
+    """Report what arrives from now on, a few lines per second at most, until Kafka is unavailable."""
+    try:
+        async with running_consumer(
+            kafka, kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic, auto_offset_reset="earliest"
+        ) as consumer:
+            await seek_to_now(consumer)
+            messages = {at for at in consumer.assignment() if at.topic == kafka.messages_topic}
+            consumer.pause(*messages)  # messages are counted, not read
+            before = sum((await consumer.end_offsets(messages)).values())
+            while True:
+                await asyncio.sleep(NARRATION_SECONDS)
+                found = await consumer.getmany(max_records=MOST_READ)
+                after = sum((await consumer.end_offsets(messages)).values())
+                records = [record for batch in found.values() for record in batch]
+                for line in narration(kafka, after - before, records):
+                    say(line)
+                before = after
+    except (AfterwordError, KafkaError) as error:
+        say(f"arrivals are no longer reported: {error}")
+
+
+def narration(kafka: Kafka, messages: int, records: Sequence[ConsumerRecord]) -> Iterator[str]:
+    """Report what has arrived: the number of messages, and each episode and summary, or only their number if many."""
+    episodes = _lines(kafka.episodes_topic, records, _episode_line)
+    summaries = _lines(kafka.summaries_topic, records, _summary_line)
+    counts = [f"{many(messages, 'record', 'records')} of {kafka.messages_topic}"] if messages else []
+    if len(episodes) + len(summaries) > MOST_NAMED:
+        counts += [many(len(episodes), "episode", "episodes"), many(len(summaries), "summary", "summaries")]
+        yield ", ".join(counts)
+    else:
+        yield from (*counts, *episodes, *summaries)
+
+
+def _lines(
+    topic: str, records: Sequence[ConsumerRecord], of_record: Callable[[ConsumerRecord], str | None]
+) -> list[str]:
+    return [line for record in records if record.topic == topic if (line := of_record(record))]
+
+
+def _episode_line(record: ConsumerRecord) -> str | None:
+    try:
+        event = decode_episode(record.key, record.value, record.headers)
+    except InvalidRecord:  # an amendment or a request
+        return None
+    return f"episode {event.episode_id}: {many(event.message_count, 'message', 'messages')}, {event.close_reason}"
+
+
+def _summary_line(record: ConsumerRecord) -> str | None:
+    try:
+        event = decode(record)
+    except InvalidRecord:
+        return None
+    return f"summary {event.episode_id}: {event.title}" if event else None

@@ -1,0 +1,221 @@
+"""Checks everything that Afterword needs: servers, topics, the LLM."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed, for_code
+from opentelemetry.trace import NoOpTracer
+
+from afterword.operating.topics import check_topics
+from afterword.streams.errors import AfterwordError
+from afterword.streams.ingest.sources import load_sources, match_topics, our_topics
+from afterword.streams.kafka import admin_client, client_options
+from afterword.streams.settings import Settings, keys_in_clear
+from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.summarizer.providers import LlmProvider, make_provider
+from afterword.streams.telemetry import Metrics
+from afterword.streams.webhooks.addresses import unreachable
+
+if TYPE_CHECKING:
+    from afterword.streams.runtime.options import Options
+
+OFFSET_METADATA = "offset.metadata.max.bytes"
+
+
+class Advice(str):
+    """A finding about something that works but should be changed."""
+
+    __slots__ = ()
+
+
+Check = Callable[[], Awaitable[str]]
+"""Returns what was found, or `Advice`. Raises: AfterwordError or KafkaError, which says what is wrong."""
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+    ok: bool
+    detail: str
+    warning: bool = False
+    """Whether it works but should be changed."""
+    error: AfterwordError | None = None
+    """The error behind `detail`, if it is one of ours."""
+
+    @property
+    def word(self) -> str:
+        return "WARN" if self.warning else "OK" if self.ok else "FAIL"
+
+
+class CheckFailed(AfterwordError):
+    """{problem}"""
+
+
+async def check_all(settings: Settings) -> list[Result]:
+    """Run all checks concurrently. Each ends within the timeouts in the settings."""
+    async with open_stores(settings) as stores:
+        found = await asyncio.gather(*[_result(name, check) for name, check in checks(settings, stores).items()])
+    return [*found, keys(settings)]
+
+
+def checks(settings: Settings, stores: Stores) -> dict[str, Check]:
+    """Return the checks by name, including the stores' own."""
+    return {
+        "kafka": partial(check_kafka, settings),
+        "topics": partial(check_wanted_topics, settings),
+        "commits": partial(check_commits, settings),
+        **stores.checks,
+        "llm": partial(check_llm, settings),
+        "reranker": partial(check_reranker, settings),
+        "webhooks": partial(check_webhooks, settings),
+        "sources": partial(check_sources, settings),
+    }
+
+
+def keys(settings: Settings) -> Result:
+    """Check that no API key is sent unencrypted to another machine."""
+    found = [f"{setting} is sent unencrypted to {address}" for setting, address in keys_in_clear(settings)]
+    return Result("keys", True, "; ".join(found) or "none is sent unencrypted", warning=bool(found))
+
+
+async def _result(name: str, check: Check) -> Result:
+    try:
+        found = await check()
+        return Result(name, True, found, warning=isinstance(found, Advice))
+    except AfterwordError as error:
+        return Result(name, False, str(error), error=error)
+    except KafkaError as error:
+        return Result(name, False, str(error) or type(error).__name__)
+
+
+async def check_kafka(settings: Settings) -> str:
+    async with admin_client(settings.kafka) as admin:
+        cluster = await admin.describe_cluster()
+    return f"{settings.kafka.bootstrap_servers}, brokers: {len(cluster['brokers'])}"
+
+
+async def check_wanted_topics(settings: Settings) -> str:
+    reports = await check_topics(settings)
+    wrong = [f"{report.name} is {report.status} {report.detail}".strip() for report in reports if not report.fine]
+    if wrong:
+        raise CheckFailed(problem="; ".join(wrong) + "; see: afterword topics create")
+    warnings = [f"{report.name}: {report.warning}" for report in reports if report.warning]
+    return Advice("; ".join(warnings)) if warnings else f"{len(reports)} as configured"
+
+
+async def check_webhooks(settings: Settings) -> str:
+    """Check that each endpoint's name resolves to an address that may be connected to. Nothing is sent."""
+    webhooks = settings.webhooks
+    wrong = [
+        f"{name}: {problem}"
+        for name, endpoint in webhooks.endpoints.items()
+        if (problem := await unreachable(endpoint.host, webhooks.allowed_hosts))
+    ]
+    if wrong:
+        raise CheckFailed(problem="; ".join(wrong))
+    return ", ".join(webhooks.endpoints) or "no endpoints"
+
+
+async def check_sources(settings: Settings) -> str:
+    """Check that the sources' topics exist and are readable, and that the schema registry, if any, answers."""
+    from afterword.streams.ingest.registry import open_registry  # imported here because few deployments need fastavro
+
+    sources, kafka = load_sources(settings), settings.kafka
+    if not sources:
+        return "none"
+    async with admin_client(kafka) as admin:
+        topics = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
+    if settings.registry.url is not None:
+        async with open_registry(settings.registry) as registry:
+            await registry.check()
+    return ", ".join(topics) or Advice("no topic matches a pattern yet")
+
+
+async def check_commits(settings: Settings) -> str:
+    """Check what the workers' transactions need: permissions, and room for a commit's metadata."""
+    kafka = settings.kafka
+    async with admin_client(kafka) as admin:
+        brokers = [str(broker["node_id"]) for broker in (await admin.describe_cluster())["brokers"]]
+        asked = [ConfigResource(ConfigResourceType.BROKER, broker, {OFFSET_METADATA: ""}) for broker in brokers]
+        responses = await admin.describe_configs(asked)
+    resources = [resource for response in responses for resource in response.resources]
+    # imported here because it takes half a second, wasted if no broker answers
+    from afterword.streams.app import engine_options
+
+    options, ingest = engine_options(settings), [kafka.ingest_id] if load_sources(settings) else []
+    await asyncio.gather(
+        *[
+            _open_transactions(settings, options, app_id)
+            for app_id in (kafka.segmenter_id, kafka.summarizer_id, kafka.archiver_id, *ingest)
+        ]
+    )
+    return f"transactions are permitted; {metadata_limits(resources, options.offset_metadata_bytes)}"
+
+
+async def _open_transactions(settings: Settings, engine: "Options", app_id: str) -> None:
+    """Open a transactional producer as a worker does, with an id that no partition uses, so that it fences nobody."""
+    from afterword.streams.runtime.options import Clients  # imported here because the engine is slow to load
+    from afterword.streams.runtime.transaction import TransactionalProducer
+
+    seconds = settings.kafka.request_timeout_seconds
+    producer = TransactionalProducer(f"{app_id}-check", Clients(client_options(settings.kafka)), engine)
+    try:
+        await producer.open(seconds)
+    except TransactionalIdAuthorizationFailed:
+        problem = f"transactional ids with the prefix {app_id}- are not permitted: the user needs Describe and Write"
+        raise CheckFailed(problem=problem) from None
+    except TimeoutError:
+        raise CheckFailed(problem=f"no transactional producer could be opened in {seconds:g} s") from None
+    finally:
+        await producer.close()
+
+
+def metadata_limits(resources: Iterable[tuple[Any, ...]], needed: int) -> str:
+    """Describe the brokers' limits. Each resource is a tuple of error code, message, kind, id and configuration.
+
+    Raises: CheckFailed if a commit cannot hold the up to `needed` bytes of metadata that a summarizer writes.
+    """
+    found = list(resources)
+    limits = {
+        broker: int(value)
+        for code, _, _, broker, entries in found
+        if not code
+        for name, value, *_ in entries
+        if name == OFFSET_METADATA
+    }
+    small = [f"of broker {broker} is {limit}" for broker, limit in limits.items() if limit < needed]
+    if small:
+        raise CheckFailed(problem=f"{OFFSET_METADATA} {', '.join(small)}; summarizers commit up to {needed}")
+    unread = {broker: code for code, _, _, broker, _ in found if broker not in limits}
+    if unread:
+        why = ", ".join(f"{broker} ({for_code(code).__name__})" for broker, code in unread.items())
+        return f"{OFFSET_METADATA} must be at least {needed}, but cannot be read from broker {why}"
+    return f"{OFFSET_METADATA} is {min(limits.values())}"
+
+
+async def check_llm(settings: Settings) -> str:
+    provider = make_provider(settings, Metrics("check", ""), NoOpTracer())
+    try:
+        await provider.check()
+    finally:
+        await provider.close()
+    refused = sorted(provider.left_out) if isinstance(provider, LlmProvider) else ()
+    without = f"(refuses {', '.join(refused)}, which is left out)" if refused else ""
+    return " ".join(part for part in (settings.llm.provider, settings.llm.model, without) if part)
+
+
+async def check_reranker(settings: Settings) -> str:
+    """Ask the reranking server, if one is configured, for the order of two short texts."""
+    if settings.reranker.base_url is None:
+        return "none"
+    from afterword.reading.endpoint import RerankServer
+
+    server = RerankServer(settings.reranker)
+    try:
+        return await server.check()
+    finally:
+        await server.close()

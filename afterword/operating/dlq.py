@@ -1,0 +1,294 @@
+"""Dead-letter queues: reading, replaying and discarding dead letters.
+
+Dead letters are never deleted. A later record in the same partition says what became of a dead letter; its headers name
+the dead letter's offset. It is written in the same transaction as the replayed record, and expires after the dead
+letter.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal, Protocol
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import IllegalOperation, InvalidTxnState, KafkaError, ProducerFenced, UnknownError
+
+from afterword.operating.topics import LARGE_RECORD_BYTES
+from afterword.schemas.base import rfc3339
+from afterword.schemas.dead_letters import (
+    ARCHIVE,
+    DEAD_LETTER_PREFIX,
+    DeadLetter,
+    is_offset,
+    read_dead_letter,
+)
+from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
+from afterword.streams.errors import AfterwordError
+from afterword.streams.ingest.sources import Source, our_topics, source_topics
+from afterword.streams.kafka import broker_errors, client_options, require_topics, send_copy, start_client
+from afterword.streams.log_reader import Log, Position, Positions, open_log, position_of
+from afterword.streams.settings import Kafka
+
+RESOLUTION_PREFIX = RESERVED_PREFIX + "dlq."
+BATCH = 200
+"""Number of dead letters per transaction."""
+
+Action = Literal["replayed", "discarded"]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Filters that must all match. Times refer to the failure, from `since` inclusive to `until` exclusive."""
+
+    stage: str | None = None
+    error_type: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    conversation_id: str | None = None
+
+    def match(self, dead_letter: DeadLetter) -> bool:
+        return (
+            self.stage in (None, dead_letter.stage)
+            and self.error_type in (None, dead_letter.error_type)
+            and self.conversation_id in (None, dead_letter.conversation_id)
+            and (self.since is None or dead_letter.failed_at >= self.since)
+            and (self.until is None or dead_letter.failed_at < self.until)
+        )
+
+
+class Matching(Protocol):
+    """Selects dead letters."""
+
+    def match(self, dead_letter: DeadLetter) -> bool: ...
+
+
+def resolved_offset(record: KafkaRecord) -> int | None:
+    """Return the offset of the dead letter that a record resolves; None if it is a dead letter itself.
+
+    A resolution has no key, no value and no failure headers, so a record with a forged offset does not count.
+    """
+    found = header(record.headers, RESOLUTION_PREFIX + "offset")
+    if not is_offset(found) or record.key is not None or record.value:
+        return None
+    failed = any(name.startswith(DEAD_LETTER_PREFIX) for name, _ in record.headers)
+    return None if failed else int(found or "")
+
+
+def resolution(dead_letter: DeadLetter, action: Action, now: datetime) -> Headers:
+    """Build the headers of the record that says what became of a dead letter."""
+    named = {"offset": str(dead_letter.offset), "action": action, "timestamp": rfc3339(now)}
+    return [(RESOLUTION_PREFIX + name, value.encode()) for name, value in named.items()]
+
+
+class ReplayOverlaps(AfterwordError):
+    """another replay or discard of {topic} was started, so this one stopped; each dead letter was resolved once"""
+
+
+class NoSuchDeadLetter(AfterwordError):
+    """no dead letter at {address}"""
+
+
+@dataclass
+class DeadLetterCounts:
+    """Counts of unresolved dead letters that match the filters."""
+
+    found: int = 0
+    resolved: int = 0
+    not_ours: int = 0
+    """Records that Afterword did not write. They can be discarded, but not replayed."""
+    truncated: int = 0
+    """Records that were too large to keep whole. They can be discarded, but not replayed."""
+    archive: int = 0
+    """Records that only the archiver rejected; the segmenter has them. They can be discarded, but not replayed."""
+    by_type: Counter[str] = field(default_factory=Counter)
+
+
+def queue_topics(kafka: Kafka) -> list[str]:
+    """Return the topics that hold dead letters."""
+    return [*map(kafka.dead_letters, (kafka.messages_topic, kafka.episodes_topic)), kafka.undelivered_topic]
+
+
+@asynccontextmanager
+async def open_queue(kafka: Kafka, sources: Sequence[Source] = ()) -> AsyncIterator["DeadLetterQueue"]:
+    """Open the dead-letter queues of all topics, including those of ingest's sources.
+
+    Raises: BrokerUnavailable, TopicMissing.
+    """
+    await require_topics(kafka, *queue_topics(kafka))
+    async with open_log(kafka) as log:
+        yield DeadLetterQueue(kafka, log, sources)
+
+
+class DeadLetterQueue:
+    """The dead letters of all topics, read without a consumer group and resolved exactly once, in bounded memory."""
+
+    def __init__(self, kafka: Kafka, log: Log, sources: Sequence[Source] = ()) -> None:
+        self._kafka = kafka
+        self._log = log
+        self._sources = sources
+
+    async def topics(self) -> list[str]:
+        """Return the topics that hold dead letters: ours, and those of the sources that exist."""
+        existing = await self._log.topics() if self._sources else set()
+        read = source_topics(self._sources, existing, our_topics(self._kafka))
+        return queue_topics(self._kafka) + [one for one in map(self._kafka.dead_letters, read) if one in existing]
+
+    async def unresolved(self, topic: str, filters: Matching) -> AsyncGenerator[DeadLetter, None]:
+        """Yield matching dead letters that were neither replayed nor discarded, by partition and offset.
+
+        Raises: TopicStalled.
+        """
+        resolved = await self._resolved_offsets(topic)
+        async for record in self._log.records_in_order(topic):
+            if resolved_offset(record) is None and position_of(record) not in resolved:
+                found = read_dead_letter(record)
+                if filters.match(found):
+                    yield found
+
+    async def find(self, address: str) -> DeadLetter:
+        """Find the dead letter at `address`, topic/partition/offset. Raises: NoSuchDeadLetter, TopicStalled."""
+        topic, *place = address.rsplit("/", 2)
+        if len(place) == 2 and all(map(is_offset, place)) and topic in await self.topics():
+            record = await self._log.record_at(topic, *map(int, place))
+            if record is not None and resolved_offset(record) is None:
+                return read_dead_letter(record)
+        raise NoSuchDeadLetter(address=address)
+
+    async def count(self, topic: str, filters: Matching, action: Action) -> DeadLetterCounts:
+        """Count what `resolve` would do."""
+        counts = DeadLetterCounts()
+        async for found in self.unresolved(topic, filters):
+            _count(counts, found, action)
+        return counts
+
+    async def resolve(
+        self, topic: str, filters: Matching, action: Action, progress: Callable[[int], None] = lambda _: None
+    ) -> DeadLetterCounts:
+        """Replay or discard matching dead letters, with one transaction for each batch of originals and resolutions.
+
+        The producer is opened first. That aborts a transaction left open by an earlier one and fences one that is still
+        running, so reading afterwards sees everything. `progress` is called with the number of dead letters in each
+        batch.
+
+        Raises: ReplayOverlaps, BrokerUnavailable, TopicMissing, TopicStalled.
+        """
+        counts = DeadLetterCounts()
+        async with self._producer(topic) as producer:
+            batch: list[DeadLetter] = []
+            async for found in self.unresolved(topic, filters):
+                if _count(counts, found, action):
+                    batch.append(found)
+                if len(batch) == BATCH:
+                    await self._commit(producer, batch, action)
+                    progress(len(batch))
+                    batch.clear()
+            await self._commit(producer, batch, action)
+        return counts
+
+    async def _resolved_offsets(self, topic: str) -> Positions:
+        resolved = Positions()
+        async for record in self._log.records(topic):
+            offset = resolved_offset(record)
+            if offset is not None:
+                resolved.add(Position(record.partition, offset))
+        return resolved
+
+    async def _commit(self, producer: AIOKafkaProducer, dead_letters: Sequence[DeadLetter], action: Action) -> None:
+        if not dead_letters:
+            return
+        sent: list[Awaitable[object]] = []
+        with broker_errors(self._kafka.bootstrap_servers):
+            try:
+                async with producer.transaction():
+                    for found in dead_letters:
+                        if action == "replayed":
+                            sent.append(await self._replay(producer, found))
+                        sent.append(await _send_resolution(producer, found, action))
+                    raise_first_error(await asyncio.gather(*sent, return_exceptions=True))
+            except (KafkaError, IllegalOperation) as error:
+                why = reason_of(error, await asyncio.gather(*sent, return_exceptions=True))
+                if is_overtaken(why):
+                    raise ReplayOverlaps(topic=dead_letters[0].topic) from None
+                if why is error:
+                    raise
+                raise why from None
+            finally:
+                await asyncio.gather(*sent, return_exceptions=True)
+
+    async def _replay(self, producer: AIOKafkaProducer, found: DeadLetter) -> Awaitable[object]:
+        """Send to the original partition, because the original producer may have used another partitioner."""
+        assert found.origin is not None  # noqa: S101 – `_count` rejects dead letters without an origin
+        topic, partition, _ = found.origin
+        target = partition if partition in await producer.partitions_for(topic) else None
+        return await send_copy(producer, topic, found, target)
+
+    @asynccontextmanager
+    async def _producer(self, topic: str) -> AsyncIterator[AIOKafkaProducer]:
+        options = client_options(self._kafka)
+        producer = AIOKafkaProducer(
+            **options, transactional_id=f"afterword-dlq-{topic}", acks="all", max_request_size=LARGE_RECORD_BYTES
+        )
+        try:
+            await start_client(producer, options)
+            yield producer
+        finally:
+            await producer.stop()
+
+
+def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
+    """Count a dead letter, and return whether the action is possible."""
+    counts.found += 1
+    counts.by_type[found.error_type] += 1
+    if action == "replayed" and found.origin is None:
+        counts.not_ours += 1
+        return False
+    if action == "replayed" and found.stage == ARCHIVE:
+        counts.archive += 1
+        return False
+    if action == "replayed" and found.truncated:
+        counts.truncated += 1
+        return False
+    counts.resolved += 1
+    return True
+
+
+def reason_of(error: Exception, sent: Sequence[object]) -> Exception:
+    """Return why a transaction ended. If aiokafka only refuses to send more, the cause is in what was sent.
+
+    `error` is the transaction's error, and `sent` are the results of what was sent in it.
+    """
+    if not isinstance(error, IllegalOperation):
+        return error
+    found: list[Exception] = [result for result in sent if isinstance(result, KafkaError)]
+    return found[0] if found else error
+
+
+def is_overtaken(error: Exception) -> bool:
+    """Return whether another producer with this transactional id ended the transaction.
+
+    aiokafka reports that in several ways: as a fenced producer, as a transaction that was never begun, or as the cause
+    of an unexpected error. The last happens if the coordinator has changed its state or is about to: a commit that
+    arrives between the fence and the abort is an illegal state there, answered as an unknown server error.
+    """
+    return isinstance(error, ProducerFenced | IllegalOperation) or isinstance(
+        error.__cause__, InvalidTxnState | UnknownError
+    )
+
+
+def raise_first_error(results: Sequence[object]) -> None:
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _send_resolution(producer: AIOKafkaProducer, found: DeadLetter, action: Action) -> Awaitable[object]:
+    headers = resolution(found, action, datetime.now(UTC))
+    return await _sent(producer.send(found.topic, b"", partition=found.partition, headers=headers))
+
+
+async def _sent(sending: Awaitable[Awaitable[object]]) -> Awaitable[object]:
+    """Return the delivery's future. This only adds the type that aiokafka lacks."""
+    return await sending

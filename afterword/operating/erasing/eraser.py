@@ -1,0 +1,400 @@
+"""Erases a person: lists their data, deletes it through the log, waits until it is gone, and writes the receipt.
+
+Deletions go through `messages`, so the log orders them with live traffic. Every step can be repeated, so an interrupted
+erasure starts again from the beginning. Only the request and the conversations found so far are stored, because nothing
+else names them once they are deleted.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import NamedTuple, Self
+from uuid import uuid4
+
+from aiokafka import ConsumerRecord
+
+from afterword.operating.dlq import DeadLetterQueue, Filters, open_queue, queue_topics
+from afterword.operating.erasing.person import Person, TheirDeadLetters, edited_id, person_of
+from afterword.operating.erasing.receipt import Receipt, TopicDate, gone_by
+from afterword.operating.topics import read_configs
+from afterword.schemas import ConversationDeleted, MessageDeleted
+from afterword.schemas.base import utc_milliseconds
+from afterword.schemas.ids import message_key
+from afterword.streams.errors import AfterwordError
+from afterword.streams.kafka import broker_errors
+from afterword.streams.log_reader import Log, open_log, position_of
+from afterword.streams.segmenter.state import TABLES
+from afterword.streams.settings import Settings, load_settings
+from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure
+from afterword.streams.stores.episodes import DeletedEpisode
+from afterword.streams.stores.messages import Selection
+from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.text.visible import many
+from afterword.writing.producer import Producer
+
+WAIT_SECONDS = 600.0
+PAGE = 20
+"""Number of conversations looked up at once. Other work waits for MongoDB meanwhile."""
+FIRST_POLL_SECONDS = 0.02
+LONGEST_POLL_SECONDS = 1.0
+
+
+class NotErased(AfterwordError):
+    """not erased after {seconds:g} s: {left:,} {what}. Run it again to continue, with a longer --timeout if needed"""
+
+
+class UserNotArchived(AfterwordError):
+    """{number} conversations have episodes of this user and others, but the archive has no message of the user, so
+    their words cannot be told apart. Delete these conversations as a whole with Producer.delete_conversation; the
+    first is {first}"""
+
+
+@dataclass(frozen=True)
+class ErasurePlan:
+    """What an erasure would find now, excluding messages that are not yet archived."""
+
+    conversations: int = 0
+    shared_conversations: int = 0
+    """Number of those in which others wrote too."""
+    messages: int = 0
+    episodes: int = 0
+    dead_letters: int = 0
+
+
+class ErasureProgress(NamedTuple):
+    """What an erasure is waiting for: a name that begins with a plural noun, and how many are left."""
+
+    stage: str
+    left: int
+
+    def line(self) -> str:
+        first, _, rest = self.stage.partition(" ")
+        return f"{many(self.left, first.removesuffix('s'), first)} {rest}"
+
+
+Report = Callable[[ErasureProgress], Awaitable[None]]
+
+
+async def _tell_nobody(_: ErasureProgress) -> None: ...
+
+
+@dataclass
+class Run:
+    """One run of an erasure, with the conversations found by this and earlier runs.
+
+    It waits for at most `seconds` in total and reports what is left.
+    """
+
+    person: Person
+    erasure: Erasure
+    seconds: float
+    report: Report
+    began: float = field(default_factory=time.monotonic)
+    found: dict[str, ErasedConversation] = field(default_factory=dict)
+
+    def note(self, conversations: Iterable[ErasedConversation]) -> None:
+        for one in conversations:
+            known = self.found.get(one.conversation_id)
+            self.found[one.conversation_id] = one.merged(known) if known else one
+
+    def is_theirs(self, record: ConsumerRecord) -> bool:
+        """Return whether a record belongs to one of the conversations."""
+        return (record.key or b"").decode(errors="replace") in self.found
+
+    async def check(self, what: str, left: int) -> None:
+        """Report what is left. Raises: NotErased if the time is up."""
+        await self.report(ErasureProgress(what, left))
+        if time.monotonic() > self.began + self.seconds:
+            raise NotErased(seconds=self.seconds, left=left, what=what)
+
+    async def until_none(self, what: str, count: Callable[[], Awaitable[int]]) -> None:
+        """Wait until nothing is left. Raises: NotErased."""
+        wait = FIRST_POLL_SECONDS
+        while left := await count():
+            await self.check(what, left)
+            await asyncio.sleep(wait)
+            wait = min(1.5 * wait, LONGEST_POLL_SECONDS)
+
+
+class Eraser:
+    """Erases people's data. Use it with `async with`.
+
+    All methods raise StoreUnavailable, BrokerUnavailable and TopicMissing.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._running = AsyncExitStack()
+        self._stores: Stores
+        self._log: Log
+        self._producer: Producer
+        self._queue: DeadLetterQueue
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Build an eraser for the servers in these settings. Entering it connects."""
+        return cls(settings)
+
+    @classmethod
+    def open(cls) -> Self:
+        """Build an eraser with the settings of the environment and the file it names. Raises: ConfigurationError."""
+        return cls(load_settings())
+
+    async def __aenter__(self) -> Self:
+        kafka = self._settings.kafka
+        async with AsyncExitStack() as opening:
+            self._stores = await opening.enter_async_context(open_stores(self._settings))
+            self._queue = await opening.enter_async_context(open_queue(kafka))
+            self._log = await opening.enter_async_context(open_log(kafka))
+            self._producer = await opening.enter_async_context(Producer.from_settings(self._settings))
+            self._running = opening.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._running.__aexit__(kind, error, traceback)
+
+    async def plan(self, user_id: str, tenant_id: str | None, conversation_id: str | None = None) -> ErasurePlan:
+        """Count what an erasure would delete, without changing anything."""
+        person = person_of(user_id, tenant_id, conversation_id)
+        found = {one.conversation_id: one async for page in self._pages(person) for one in page}
+        theirs = await self._dead_letters(person, found)
+        counts = [await self._queue.count(topic, theirs, "discarded") for topic in queue_topics(self._settings.kafka)]
+        return ErasurePlan(
+            conversations=len(found),
+            shared_conversations=sum(not one.alone for one in found.values()),
+            messages=sum(one.messages for one in found.values()),
+            episodes=sum(one.episodes for one in found.values()),
+            dead_letters=sum(one.resolved for one in counts),
+        )
+
+    async def erase(
+        self,
+        user_id: str,
+        tenant_id: str | None,
+        conversation_id: str | None = None,
+        *,
+        asked_by: str | None = None,
+        timeout_seconds: float = WAIT_SECONDS,
+        progress: Report = _tell_nobody,
+    ) -> Receipt:
+        """Delete every message of the user, wait until nothing is left, and return the receipt.
+
+        `tenant_id`: None means messages without a tenant, not those of all tenants. `conversation_id` limits the
+        erasure to one conversation. The receipt is also stored. An interrupted request keeps its id when it is
+        repeated.
+
+        Raises: NotErased if the time is up; UserNotArchived.
+        """
+        person = person_of(user_id, tenant_id, conversation_id)
+        await self._stores.prepare_database()
+        erasure = await self._stores.erasures.begin(new_erasure(person, asked_by))
+        run = Run(person, erasure, timeout_seconds, progress)
+        run.note(erasure.conversations)
+        while await self._delete_what_there_is(run):
+            pass
+        await self._until_unindexed(run)
+        discarded = await self._discard_dead_letters(run)
+        receipt = await self._receipt(run, discarded)
+        await self._stores.erasures.end(erasure, receipt.model_dump_json())
+        return receipt
+
+    # Finding
+
+    async def _pages(self, person: Person) -> AsyncIterator[list[ErasedConversation]]:
+        """Yield the conversations that have data of the person, page by page."""
+        if person.conversation_id is not None:
+            yield await self._look([person.conversation_id], person)
+            return
+        after: str | None = None
+        asked = (person.user_id, person.tenant_id)
+        while True:
+            written = await self._stores.messages.conversations_of(*asked, after, PAGE)
+            summarized = await self._stores.episodes.conversations_of(*asked, after, PAGE)
+            names = sorted({*written, *summarized}, key=str.encode)[:PAGE]
+            if not names:
+                return
+            yield await self._look(names, person)
+            after = names[-1]
+
+    async def _look(self, names: Sequence[str], person: Person) -> list[ErasedConversation]:
+        authors = await self._stores.messages.authors(names, person.user_id, person.tenant_id)
+        episodes = await self._stores.episodes.taken_part_in(names, person.user_id, person.tenant_id)
+        found = []
+        for name in names:
+            own, others = authors.get(name, (0, 0))
+            if own or name in episodes:
+                # other people's messages may have expired while their episodes have not
+                alone = not others and await self._stores.episodes.users_of(name) <= {person.user_id}
+                found.append(ErasedConversation(name, alone, own, episodes.get(name, 0)))
+        return found
+
+    # Deleting
+
+    async def _delete_what_there_is(self, run: Run) -> bool:
+        """Delete what the stores have of the person, once the workers are done. Returns whether there was anything.
+
+        Raises: NotErased, UserNotArchived.
+        """
+        await self._until_processed(run)
+        deleted = 0
+        undeletable: list[str] = []
+        async for page in self._pages(run.person):
+            deletable = [one for one in page if one.messages or one.alone]
+            undeletable += [one.conversation_id for one in page if one not in deletable]
+            run.note(deletable)
+            if deletable:
+                await self._stores.erasures.add(run.erasure, deletable)
+            for one in deletable:
+                await self._producer.send_all(await self._deletions(run, one))
+            deleted += len(deletable)
+        if undeletable and not deleted:
+            raise UserNotArchived(number=len(undeletable), first=undeletable[0])
+        if deleted:
+            await run.check("conversations in which something was deleted", deleted)
+        return bool(deleted)
+
+    async def _deletions(self, run: Run, found: ErasedConversation) -> list[ConversationDeleted | MessageDeleted]:
+        conversation_id, tenant_id = found.conversation_id, run.person.tenant_id
+        reason = f"erasure {run.erasure.erasure_id}"
+        if found.alone:
+            return [ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=reason)]
+        selection = Selection(conversation_id, tenant_id, user_id=run.person.user_id)
+        ids = [one.message.id async for one in self._stores.messages.newest(selection)]
+        return [
+            MessageDeleted(id=message_id, conversation_id=conversation_id, tenant_id=tenant_id, reason=reason)
+            for message_id in ids
+        ]
+
+    # Waiting
+
+    async def _until_processed(self, run: Run) -> None:
+        """Wait until the archiver has read all of `messages`, and the other workers what concerns the person.
+
+        Other people's episodes are not waited for, because they may be waiting for an unavailable LLM.
+        """
+        kafka = self._settings.kafka
+        await self._until_read(run, "archiver", kafka.archiver_id)
+        if run.found:
+            await self._until_read(run, "segmenter", kafka.segmenter_id)
+            await self._until_summarized(run)
+
+    async def _until_read(self, run: Run, role: str, group: str) -> None:
+        topic = self._settings.kafka.messages_topic
+        with broker_errors(self._settings.kafka.bootstrap_servers):
+            ends = await self._log.ends(topic)
+
+        async def left() -> int:
+            with broker_errors(self._settings.kafka.bootstrap_servers):
+                return await self._log.left(group, topic, ends)
+
+        await run.until_none(f"records that the {role} has not processed", left)
+
+    async def _until_summarized(self, run: Run) -> None:
+        """Wait until the summarizer has finished the person's records that are now on its topic."""
+        kafka = self._settings.kafka
+        group, topic = kafka.summarizer_id, kafka.episodes_topic
+        with broker_errors(kafka.bootstrap_servers):
+            unread = self._log.unread(group, topic, await self._log.ends(topic))
+            theirs = {position_of(record) async for record in unread if run.is_theirs(record)}
+
+        async def left() -> int:
+            with broker_errors(kafka.bootstrap_servers):
+                return len(await self._log.unfinished(group, topic, theirs)) if theirs else 0
+
+        await run.until_none("records that the summarizer has not processed", left)
+
+    # Data that deletions do not reach
+
+    async def _until_unindexed(self, run: Run) -> None:
+        """Wait until the index has nothing of the deleted episodes."""
+        for name in run.found:
+            gone: list[str] = []
+            after: str | None = None
+            while page := await self._stores.episodes.page(after, PAGE, name):
+                gone += [one.event.episode_id for one in page if isinstance(one, DeletedEpisode)]
+                after = page[-1].event.episode_id
+            await run.until_none("episodes in the index", lambda: self._indexed(gone))  # noqa: B023 – awaited here
+
+    async def _indexed(self, episode_ids: Sequence[str]) -> int:
+        return len(await self._stores.index.revisions(episode_ids)) if episode_ids else 0
+
+    async def _discard_dead_letters(self, run: Run) -> int:
+        await self._until_read(run, "archiver", self._settings.kafka.archiver_id)
+        theirs = await self._dead_letters(run.person, run.found)
+        topics = queue_topics(self._settings.kafka)
+        return sum([(await self._queue.resolve(topic, theirs, "discarded")).resolved for topic in topics])
+
+    async def _dead_letters(self, person: Person, found: Mapping[str, ErasedConversation]) -> TheirDeadLetters:
+        """Select the person's dead letters.
+
+        An edit in a shared conversation is theirs, unless the archive shows that it edits somebody else's message.
+        """
+        alone = frozenset(name for name, one in found.items() if one.alone)
+        shared = frozenset(found) - alone
+        edits: dict[str, str] = {}
+        if shared:
+            topic = self._settings.kafka.dead_letters(self._settings.kafka.messages_topic)
+            async for letter in self._queue.unresolved(topic, Filters()):
+                message_id = edited_id(letter.value, letter.headers, person)
+                if letter.conversation_id in shared and message_id is not None:
+                    edits[letter.address] = message_key(letter.conversation_id, message_id, person.tenant_id)
+        written = await self._stores.messages.get_many(sorted(set(edits.values())))
+        others = {key for key, one in written.items() if one.message.user_id != person.user_id}
+        theirs = frozenset(address for address, key in edits.items() if key not in others)
+        return TheirDeadLetters(person, alone, shared, theirs)
+
+    # The receipt
+
+    async def _receipt(self, run: Run, discarded: int) -> Receipt:
+        found, erasure, now = run.found, run.erasure, utc_milliseconds(datetime.now(UTC))
+        return Receipt(
+            receipt_id=erasure.erasure_id,
+            asked_by=erasure.asked_by,
+            asked_at=erasure.asked_at,
+            finished_at=now,
+            person=run.person.digest(erasure.erasure_id),
+            conversation_id=run.person.conversation_id,
+            deleted_conversations=tuple(sorted(name for name, one in found.items() if one.alone)),
+            shared_conversations=tuple(sorted(name for name, one in found.items() if not one.alone)),
+            counts={
+                "messages": sum(one.messages for one in found.values()),
+                "conversations": len(found),
+                "episodes": sum(one.episodes for one in found.values()),
+                "dead_letters": discarded,
+            },
+            topics=await self._topic_dates(now),
+        )
+
+    async def _topic_dates(self, now: datetime) -> tuple[TopicDate, ...]:
+        messages_topic = self._settings.kafka.messages_topic
+        configs = await read_configs(self._settings, [messages_topic, *own_topics(self._settings)])
+        dates = []
+        for topic, config in configs.items():
+            with broker_errors(self._settings.kafka.bootstrap_servers):
+                ends = {where.partition: end for where, end in (await self._log.ends(topic)).items()}
+            ours = topic != messages_topic
+            dates.append(TopicDate(topic=topic, gone_by=gone_by(config, now), ends=ends, ours=ours))
+        return tuple(dates)
+
+
+def new_erasure(person: Person, asked_by: str | None) -> Erasure:
+    """Build the record of a request."""
+    return Erasure(str(uuid4()), *person, asked_at=utc_milliseconds(datetime.now(UTC)), asked_by=asked_by)
+
+
+def own_topics(settings: Settings) -> list[str]:
+    """Return the topics and changelogs that Afterword writes."""
+    kafka = settings.kafka
+    return [
+        *(kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic),
+        *queue_topics(kafka),
+        *(kafka.changelog(table) for table in TABLES),
+        kafka.current_episodes_topic,
+        kafka.current_conversations_topic,
+    ]

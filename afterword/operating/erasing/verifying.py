@@ -1,0 +1,204 @@
+"""Checks, any time after an erasure, what is left of the person and whether its date has passed.
+
+Stores must have nothing. Topics keep their records until their dates. Whatever came after the receipt does not count.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import orjson
+from aiokafka import ConsumerRecord
+
+from afterword.operating.dlq import queue_topics, resolved_offset
+from afterword.operating.erasing.eraser import PAGE
+from afterword.operating.erasing.person import Person, edited_id, holds, person_of
+from afterword.operating.erasing.receipt import NotTheirs, Receipt
+from afterword.schemas.base import rfc3339
+from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
+from afterword.schemas.headers import CE_TYPE, header
+from afterword.schemas.ids import conversation_of_episode, conversation_of_scope
+from afterword.streams.errors import RowUnreadable, StateUnreadable
+from afterword.streams.kafka import broker_errors
+from afterword.streams.log_reader import open_log
+from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
+from afterword.streams.settings import Kafka, Settings
+from afterword.streams.stores.episodes import DeletedEpisode
+from afterword.streams.stores.messages import Selection
+from afterword.streams.stores.opening import Stores, open_stores
+
+Pages = Callable[[str, str | None, str | None, int], Awaitable[list[str]]]
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What is left in one place."""
+
+    place: str
+    number: int
+    gone_by: datetime | None
+    """None if it should already be gone."""
+
+    def is_late(self, now: datetime) -> bool:
+        return self.gone_by is None or self.gone_by < now
+
+    def line(self, now: datetime) -> str:
+        until = f"should have gone by {rfc3339(self.gone_by)}" if self.gone_by else "should be gone"
+        if not self.is_late(now) and self.gone_by:
+            until = f"goes by {rfc3339(self.gone_by)}"
+        return f"{self.place}: {self.number:,}, {until}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found, and which topics keep it forever."""
+
+    findings: tuple[Remains, ...]
+    unbounded: tuple[str, ...]
+    """Topics that still have something and whose settings keep it forever."""
+    looked_at: datetime
+
+    @property
+    def late(self) -> tuple[Remains, ...]:
+        return tuple(found for found in self.findings if found.is_late(self.looked_at))
+
+
+async def verify(
+    settings: Settings, receipt: Receipt, user_id: str, tenant_id: str | None, now: datetime | None = None
+) -> Verification:
+    """Search all stores and topics, except the messages topic, for what a receipt says is gone.
+
+    Raises: NotTheirs if the receipt is for somebody else; StoreUnavailable, BrokerUnavailable, TopicStalled.
+    """
+    person = person_of(user_id, tenant_id, receipt.conversation_id)
+    if not receipt.is_of(person):
+        raise NotTheirs(setting="--user")
+    unbounded: list[str] = []
+    async with AsyncExitStack() as opening:
+        stores = await opening.enter_async_context(open_stores(settings))
+        found = [
+            Remains("messages in the archive", await _messages(stores, receipt, person, settings.kafka), None),
+            Remains("episodes", await _episodes(stores, receipt, person), None),
+            Remains("deleted episodes in the index", await _indexed(stores, receipt), None),
+        ]
+        with broker_errors(settings.kafka.bootstrap_servers):
+            log = await opening.enter_async_context(open_log(settings.kafka))
+            existing = await log.topics()
+            records = Records(settings.kafka, receipt, person)
+            for date in receipt.topics:
+                if date.topic not in existing or not records.may_be_on(date.topic):
+                    continue
+                number = 0
+                async for record in log.records(date.topic):
+                    number += record.offset < date.ends.get(record.partition, 0) and records.are_theirs(record)
+                if isinstance(date.gone_by, datetime):
+                    found.append(Remains(date.topic, number, date.gone_by))
+                elif number:
+                    unbounded.append(date.topic)
+    there = tuple(one for one in found if one.number)
+    return Verification(there, tuple(unbounded), now or datetime.now(UTC))
+
+
+async def _messages(stores: Stores, receipt: Receipt, person: Person, kafka: Kafka) -> int:
+    """Count the person's messages from before the receipt. What they wrote later is theirs to keep."""
+    [ends] = [date.ends for date in receipt.topics if date.topic == kafka.messages_topic]
+    number = 0
+    async for conversation in _conversations(stores.messages.conversations_of, person):
+        newest = stores.messages.newest(Selection(conversation, person.tenant_id, user_id=person.user_id))
+        number += sum([1 async for one in newest if one.offset < ends.get(one.partition, 0)])
+    return number
+
+
+async def _episodes(stores: Stores, receipt: Receipt, person: Person) -> int:
+    """Count the person's episodes that ended before the receipt."""
+    number = 0
+    async for conversation in _conversations(stores.episodes.conversations_of, person):
+        after: str | None = None
+        while page := await stores.episodes.page(after, PAGE, conversation):
+            for stored in page:
+                if not isinstance(stored, DeletedEpisode):
+                    is_theirs = person.user_id in {*stored.participants, stored.summary.user_id}
+                    is_of_tenant = stored.summary.tenant_id == person.tenant_id
+                    number += is_theirs and is_of_tenant and stored.summary.closed_at < receipt.finished_at
+            after = page[-1].event.episode_id
+    return number
+
+
+async def _conversations(pages: Pages, person: Person) -> AsyncIterator[str]:
+    if person.conversation_id is not None:
+        yield person.conversation_id
+        return
+    after: str | None = None
+    while page := await pages(person.user_id, person.tenant_id, after, PAGE):
+        for conversation in page:
+            yield conversation
+        after = page[-1]
+
+
+async def _indexed(stores: Stores, receipt: Receipt) -> int:
+    """Count deleted episodes of the receipt's conversations that are still in the index."""
+    number = 0
+    for conversation in receipt.conversations:
+        after: str | None = None
+        while page := await stores.episodes.page(after, PAGE, conversation):
+            ids = [one.event.episode_id for one in page if isinstance(one, DeletedEpisode)]
+            number += len(await stores.index.revisions(ids)) if ids else 0
+            after = page[-1].event.episode_id
+    return number
+
+
+class Records(NamedTuple):
+    """Decides which records on our topics contain data of the person."""
+
+    kafka: Kafka
+    receipt: Receipt
+    person: Person
+
+    @property
+    def _current(self) -> tuple[str, str]:
+        return self.kafka.current_episodes_topic, self.kafka.current_conversations_topic
+
+    def may_be_on(self, topic: str) -> bool:
+        """Return False for topics that only hold episode ids or counters."""
+        kafka = self.kafka
+        episodes = (kafka.episodes_topic, kafka.summaries_topic, kafka.conversations_topic)
+        return topic in (*episodes, *self._current, *queue_topics(kafka), kafka.changelog(MESSAGES))
+
+    def are_theirs(self, record: ConsumerRecord) -> bool:
+        if not record.value or resolved_offset(record) is not None:
+            return False
+        if record.topic == self.kafka.changelog(MESSAGES):
+            return self._is_pending_message(record)
+        if header(record.headers, CE_TYPE) == EPISODE_REDO:
+            return False
+        if header(record.headers, CE_TYPE) == EPISODE_AMENDED and b'"fields":{}' in record.value:
+            return False  # a deletion contains only ids
+        conversation = (record.key or b"").decode(errors="replace")
+        if record.topic in self._current:
+            conversation = self._conversation_of(record.topic, conversation)
+        if self.person.conversation_id not in (None, conversation):
+            return False
+        if conversation in self.receipt.shared_conversations:
+            # every summary of a shared conversation counts, because it may contain their words
+            kafka = self.kafka
+            summaries = (kafka.summaries_topic, kafka.conversations_topic, kafka.undelivered_topic, *self._current)
+            is_summary = record.topic in summaries
+            is_edit = edited_id(record.value, record.headers, self.person) is not None
+            return is_summary or is_edit or holds(record.value, self.person)
+        return conversation in self.receipt.deleted_conversations or holds(record.value, self.person)
+
+    def _conversation_of(self, topic: str, key: str) -> str:
+        is_episode = topic == self.kafka.current_episodes_topic
+        return conversation_of_episode(key) if is_episode else conversation_of_scope(key)[0]
+
+    def _is_pending_message(self, record: ConsumerRecord) -> bool:
+        try:
+            key = parse_key(record.key)
+            body = decode_body(record.value) if key.kind == "body" else None
+        except (RowUnreadable, StateUnreadable):
+            return orjson.dumps(self.person.user_id) in record.value
+        if body is None or body.is_gone or key.scope.conversation_id not in self.receipt.conversations:
+            return False
+        return bool(orjson.loads(body.json).get("user_id") == self.person.user_id)

@@ -1,0 +1,321 @@
+"""Rebuilds the segmenter's state after its changelogs were lost or damaged.
+
+Each conversation continues after the last episode that `episode.closed` or the store has of it: the next episode gets
+the next ordinal, and messages that are read again are recognized as already being in an episode. Opening a partition's
+producer fences its segmenter, which then reads the state again.
+"""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
+from aiokafka.partitioner import DefaultPartitioner
+
+from afterword.operating.audit.evidence import digest
+from afterword.operating.topics import read_with
+from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, decode_input
+from afterword.schemas.ids import message_key
+from afterword.streams.errors import AfterwordError, BrokerUnavailable
+from afterword.streams.kafka import admin_client, client_options, require_topics
+from afterword.streams.log_reader import Log, Position, open_log, position_of
+from afterword.streams.runtime.changelog import Bookmark, new_lineage
+from afterword.streams.runtime.database import RowChange
+from afterword.streams.runtime.options import Clients, Options
+from afterword.streams.runtime.transaction import TransactionalProducer, transactional_id
+from afterword.streams.segmenter.state import (
+    CONVERSATIONS,
+    MESSAGES,
+    NOBODY,
+    TABLES,
+    Scope,
+    State,
+    encode_state,
+    record_key,
+    scope_key,
+)
+from afterword.streams.settings import Kafka, Settings
+from afterword.streams.stores.episodes import DeletedEpisode
+from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.stores.opening import open_stores
+
+OPTIONS = Options(transaction_timeout_seconds=300)
+ASKED_AT_ONCE = 1000
+"""Number of messages per query to the archive."""
+
+
+class MessagesGrown(AfterwordError):
+    """{topic} has {found} partitions, but the segmenter has read it with {before}, so nothing was changed. See
+    docs/how-to/scale.md"""
+
+
+class SegmenterCameBack(AfterwordError):
+    """a segmenter took over partition {partition} meanwhile, so nothing was changed there: stop the segmenters first"""
+
+
+class RebuiltPartition(NamedTuple):
+    """A partition whose state was rebuilt, or left unchanged because it has state."""
+
+    partition: int
+    conversations: int
+    source: int
+    """Offset on `messages` from which the segmenter continues."""
+    left: bool = False
+
+
+class Last(NamedTuple):
+    """The last episode of a scope."""
+
+    ordinal: int
+    tenant_id: str | None
+    message: str
+    """The `message_key` of its last core message, or of the previous episode's if it was deleted; empty if there is
+    none."""
+    position: Position | None = None
+    """Position of that message according to `episode.closed`."""
+    offset: int | None = None
+    """Offset at which a later, deleted episode ended, according to its tombstone."""
+
+
+class Seed(NamedTuple):
+    """A scope's initial state in one partition."""
+
+    partition: int
+    scope: Scope
+    state: State
+
+
+@dataclass
+class LastEpisodes:
+    """Collects episodes, then the messages that they end with. `agents` is true if `scope = agent`."""
+
+    agents: bool = False
+    last: dict[Scope, Last] = field(default_factory=dict)
+    partitions: dict[str, set[int]] = field(default_factory=dict)
+    """Partitions of conversations, as far as they are known."""
+    _wanted: dict[bytes, Last] = field(default_factory=dict)
+    """Last episodes by the digest of their last message."""
+    _first: dict[bytes, Position] = field(default_factory=dict)
+    _confirmed: set[Position] = field(default_factory=set)
+    _ended: set[tuple[str, Position]] = field(default_factory=set)
+    """Conversations and the ends of their deleted episodes according to tombstones, if there is a record at that
+    position."""
+    _tombstones: set[tuple[str, int]] = field(default_factory=set)
+
+    def take_episode(self, record: ConsumerRecord) -> None:
+        """Add a record of `episode.closed`. Invalid ones are ignored."""
+        try:
+            episode = decode_episode(record.key, record.value)
+        except InvalidRecord:
+            return
+        last = message_key(episode.conversation_id, episode.messages[-1].id, episode.tenant_id)
+        where = Position(episode.source.partition, episode.source.last_offset)
+        self.add(episode.conversation_id, episode.agent_id, Last(episode.ordinal, episode.tenant_id, last, where))
+
+    def add(self, conversation_id: str, agent_id: str | None, last: Last) -> None:
+        """Add an episode. `agent_id` is the scope's."""
+        scope = Scope(conversation_id, agent_id or NOBODY if self.agents else None)
+        known = self.last.get(scope)
+        if known is None or known.ordinal < last.ordinal:
+            # it was deleted, and the messages of earlier episodes must not be accepted again
+            if known and not last.message:
+                offset = known.offset if last.offset is None else last.offset
+                last = last._replace(message=known.message, position=known.position, offset=offset)
+            self.last[scope] = last
+            self.partitions.setdefault(conversation_id, set())
+
+    def expect(self) -> None:
+        """From here on, look for the last messages."""
+        self._wanted = {digest(last.message): last for last in self.last.values()}
+        self._tombstones = {(s.conversation_id, one.offset) for s, one in self.last.items() if one.offset is not None}
+
+    def take_message(self, record: ConsumerRecord) -> None:
+        """Record the position of a message if a last episode ends with it."""
+        try:
+            event = decode_input(record.key, record.value, record.headers, record.timestamp)
+        except InvalidRecord:
+            return
+        known = self.partitions.get(event.conversation_id)
+        if known is None or not isinstance(event, MessageCreated):
+            return
+        known.add(record.partition)
+        if (event.conversation_id, record.offset) in self._tombstones:
+            self._ended.add((event.conversation_id, position_of(record)))
+        name = digest(message_key(event.conversation_id, event.id, event.tenant_id))
+        if last := self._wanted.get(name):
+            self._first.setdefault(name, position_of(record))
+            if last.position == position_of(record):
+                self._confirmed.add(last.position)
+
+    def homeless(self) -> Mapping[str, Last]:
+        """Return conversations that have no record left on `messages`, each with its last episode."""
+        return {
+            scope.conversation_id: last
+            for scope, last in self.last.items()
+            if not self.partitions.get(scope.conversation_id)
+        }
+
+    def seeds(self) -> Iterable[Seed]:
+        """Yield each scope's initial state in each partition that has its conversation."""
+        roots = set()
+        for scope, last in self.last.items():
+            for partition in self.partitions[scope.conversation_id]:
+                yield Seed(partition, scope, self._state(scope, last, partition))
+                if self.agents and (partition, scope.conversation_id) not in roots:
+                    roots.add((partition, scope.conversation_id))
+                    yield Seed(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
+
+    def _state(self, scope: Scope, last: Last, partition: int) -> State:
+        found = self._end(last)
+        taken_to = found.offset + 1 if found and found.partition == partition else 0
+        if last.offset is not None and (scope.conversation_id, Position(partition, last.offset)) in self._ended:
+            taken_to = max(taken_to, last.offset + 1)
+        return State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
+
+    def _end(self, last: Last) -> Position | None:
+        """Return where an episode's last message is: as in its record if confirmed, else at its first record."""
+        return last.position if last.position in self._confirmed else self._first.get(digest(last.message))
+
+
+async def last_episodes(log: Log, settings: Settings) -> LastEpisodes:
+    """Read the last episodes from the topics and the stores. Raises: TopicStalled, StoreUnavailable."""
+    kafka, episodes = settings.kafka, settings.episodes
+    found = LastEpisodes(agents=episodes.scope == "agent")
+    await log.read(kafka.episodes_topic, found.take_episode)
+    async with open_stores(settings) as stores:
+        async for one in stores.episodes.all_episodes():
+            if isinstance(one, DeletedEpisode):  # its ordinal must not be reused
+                ended = one.deletion
+                last = Last(ended.ordinal, ended.tenant_id, "", offset=one.last_offset)
+                found.add(ended.conversation_id, ended.agent_id, last)
+            else:
+                key = message_key(one.conversation_id, one.message_ids[-1], one.tenant_id)
+                found.add(one.conversation_id, one.agent_id, Last(one.ordinal, one.tenant_id, key))
+        found.expect()
+        await log.read(kafka.messages_topic, found.take_message)
+        await _place(found, stores.messages, partitioner(len(await log.ends(kafka.messages_topic))))
+    return found
+
+
+def partitioner(partitions: int) -> Callable[[str], int]:
+    """Return Kafka's own partitioner, for a conversation that is in no topic and no archive."""
+    every, choose = list(range(partitions)), DefaultPartitioner()
+    return lambda conversation_id: int(choose(record_key(conversation_id), every, every))
+
+
+async def _place(found: LastEpisodes, archive: MessageArchive, partition_of: Callable[[str], int]) -> None:
+    """Find the partitions of conversations whose records have expired. Raises: StoreUnavailable."""
+    homeless = list(found.homeless().items())
+    for start in range(0, len(homeless), ASKED_AT_ONCE):
+        page = homeless[start : start + ASKED_AT_ONCE]
+        archived = await archive.get_many([last.message for _, last in page if last.message])
+        for conversation_id, last in page:
+            known = archived.get(last.message)
+            where = last.position.partition if last.position else known.partition if known else None
+            found.partitions[conversation_id].add(partition_of(conversation_id) if where is None else where)
+
+
+async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
+    """Rebuild the state of all partitions with empty changelogs, in one transaction each.
+
+    The segmenter then reads `messages` again from the first record and skips what is already in an episode. Raises:
+    SegmenterCameBack, BrokerUnavailable, StoreUnavailable, TopicMissing, MessagesGrown.
+    """
+    kafka = settings.kafka
+    async with _log(kafka) as log:
+        async with log.reader(kafka.messages_topic, isolation_level="read_committed") as consumer:
+            starts = await consumer.beginning_offsets(list(consumer.assignment()))
+        seeds = _by_partition((await last_episodes(log, settings)).seeds())
+        partitions = await _partitions(kafka)
+        return [
+            await _rebuilt(log, kafka, source, start, partitions, seeds[source.partition])
+            for source, start in sorted(starts.items())
+        ]
+
+
+async def _rebuilt(
+    log: Log, kafka: Kafka, source: TopicPartition, start: int, partitions: int, seeds: Sequence[Seed]
+) -> RebuiltPartition:
+    left = RebuiltPartition(source.partition, 0, start, left=True)
+    if await _has_state(log, kafka, source.partition):  # do not fence its segmenter without need
+        return left
+    async with owned(kafka, source.partition) as producer:
+        if await _has_state(log, kafka, source.partition):  # another rebuild was faster
+            return left
+        await _commit(producer, kafka, source, partitions, start, seeds)
+    return RebuiltPartition(source.partition, len({seed.scope.conversation_id for seed in seeds}), start)
+
+
+async def _has_state(log: Log, kafka: Kafka, partition: int) -> bool:
+    """Return whether a changelog has anything committed. The remains of a killed rebuild do not count."""
+    for table in TABLES:
+        where = TopicPartition(kafka.changelog(table), partition)
+        async with log.reader(where.topic, isolation_level="read_committed") as consumer:
+            end = (await consumer.end_offsets([where]))[where]  # excludes open transactions
+        async with aclosing(log.records_of(where, end)) as records:
+            if await anext(records, None) is not None:
+                return True
+    return False
+
+
+async def _partitions(kafka: Kafka) -> int:
+    """Return the number of partitions of `messages`. Raises: MessagesGrown if the segmenter has read it with fewer."""
+    topic = kafka.messages_topic
+    async with admin_client(kafka) as admin:
+        [described] = await admin.describe_topics([topic])
+        found, before = len(described["partitions"]), await read_with(admin, kafka.segmenter_id, topic)
+    if before is not None and before < found:
+        raise MessagesGrown(topic=topic, found=found, before=before)
+    return found
+
+
+async def _commit(
+    producer: TransactionalProducer,
+    kafka: Kafka,
+    source: TopicPartition,
+    partitions: int,
+    start: int,
+    seeds: Sequence[Seed],
+) -> None:
+    """Write the rows in one transaction, as the segmenter does, to continue with the record at offset `start`."""
+    changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
+    states: list[RowChange] = [(scope_key(seed.scope), encode_state(seed.state)) for seed in seeds]
+    rows = {changelogs[CONVERSATIONS]: states, changelogs[MESSAGES]: []}
+    bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
+    await producer.commit([], rows, bookmark, source, kafka.segmenter_id, partitions=partitions)
+
+
+def _by_partition(seeds: Iterable[Seed]) -> dict[int, list[Seed]]:
+    found: dict[int, list[Seed]] = defaultdict(list)
+    for seed in seeds:
+        found[seed.partition].append(seed)
+    return found
+
+
+@asynccontextmanager
+async def owned(kafka: Kafka, partition: int) -> AsyncIterator[TransactionalProducer]:
+    """Take ownership of a partition, as its segmenter would. Raises: SegmenterCameBack, BrokerUnavailable."""
+    name = transactional_id(kafka.segmenter_id, TopicPartition(kafka.messages_topic, partition))
+    producer = TransactionalProducer(name, Clients(client_options(kafka)), OPTIONS)
+    try:
+        await producer.open(OPTIONS.start_timeout_seconds)
+        yield producer
+    except (ProducerFenced, IllegalOperation):  # which one aiokafka raises depends on where it was fenced
+        raise SegmenterCameBack(partition=partition) from None
+    finally:
+        await producer.close()
+
+
+@asynccontextmanager
+async def _log(kafka: Kafka) -> AsyncIterator[Log]:
+    """Open the log. Raises: BrokerUnavailable, TopicMissing."""
+    changelogs = [kafka.changelog(table) for table in TABLES]
+    await require_topics(kafka, kafka.messages_topic, kafka.dead_letters(kafka.messages_topic), *changelogs)
+    try:
+        async with open_log(kafka) as log:
+            yield log
+    except (KafkaError, TimeoutError) as error:
+        raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem=str(error) or type(error).__name__) from error

@@ -1,0 +1,683 @@
+"""`Memory`, with which an agent reads its conversations: typed, asynchronous and read-only."""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import orjson
+import structlog
+from opentelemetry.trace import NoOpTracer, Status, StatusCode, Tracer
+from pydantic import ConfigDict
+
+from afterword.reading.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
+from afterword.reading.profile import PROFILE_TOKENS, Profile, profile
+from afterword.reading.reranking import Reranking, open_reranking
+from afterword.reading.search import EpisodeSearch, Search, utc_now
+from afterword.schemas import MessageCreated
+from afterword.schemas.base import EPOCH, Time
+from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
+from afterword.schemas.messages import INT64_MAX
+from afterword.streams.errors import AfterwordError, OwnerMissing
+from afterword.streams.settings import EmbedderSettings, Settings, load_settings
+from afterword.streams.stores.arguments import require, require_texts, require_within
+from afterword.streams.stores.episodes import (
+    Conversation,
+    EpisodeQueries,
+    StoredEpisode,
+    find_conversation,
+    find_episode,
+    scope_of,
+)
+from afterword.streams.stores.index import (
+    MIN_COVERAGE,
+    MIN_SCORE_RATIO,
+    MOST_QUERY_CHARACTERS,
+    Candidate,
+    Dense,
+    Embed,
+    Match,
+    Query,
+    Recalled,
+)
+from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
+from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.text.language import normalized
+
+if TYPE_CHECKING:
+    from afterword.streams.summarizer.embedders import Embedder as OpenEmbedder
+    from afterword.streams.telemetry import Metrics
+
+__all__ = [
+    "ANYONE",
+    "Context",
+    "ConversationDetails",
+    "ConversationEntry",
+    "ConversationPage",
+    "CursorInvalid",
+    "EpisodePage",
+    "Match",
+    "Memory",
+    "MessagePage",
+    "OwnerMissing",
+    "Profile",
+    "Recalled",
+    "StoredEpisode",
+]
+
+KEEP_RECENT = 4
+MAX_TOKENS = 3500
+PAGE_EPISODES = 20
+MOST_PAGE_EPISODES = 1000
+PAGE_CONVERSATIONS = 50
+MOST_PAGE_CONVERSATIONS = 200
+NEIGHBOURS, MOST_NEIGHBOURS = 2, 20
+FOLLOWING_OFFSETS = (100, 1_000, 10_000, 100_000, None)
+"""How many offsets ahead the messages after another one are searched for; None means to the end."""
+PAGE_MESSAGES = 50
+MOST_PAGE_MESSAGES = 200
+MOST_FOUND_MESSAGES = 1000
+SEARCH = "search_memory"
+"""Name of the operation in OpenTelemetry's GenAI conventions."""
+
+MOST_PROFILE_EPISODES = 2000
+"""A profile is built from at most this many of the newest episodes with facts."""
+
+log = structlog.get_logger(__name__)
+
+
+Close = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class EpisodePage:
+    """A page of episodes, newest first."""
+
+    episodes: tuple[StoredEpisode, ...]
+    next_before: int | None
+    """`before` of the next page; None when this is the last one."""
+
+
+class CursorInvalid(AfterwordError, ValueError):
+    """{field} is not a cursor from an earlier page"""
+
+
+@dataclass(frozen=True)
+class ConversationEntry:
+    """A conversation, or an agent's part of it, with the counts of its summarized episodes."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    conversation_id: str
+    agent_id: str | None
+    """The agent, if episodes are kept per agent."""
+    user_id: str
+    """User of the conversation's first message."""
+    tenant_id: str | None
+    title: str
+    """Title of the last episode; empty while that one is being made again after a deletion."""
+    episode_count: int
+    message_count: int
+    """Messages in its episodes."""
+    summarized_at: Time
+    """When its last summary was made."""
+
+
+@dataclass(frozen=True)
+class ConversationPage:
+    """A page of conversations, most recently summarized first."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    conversations: tuple[ConversationEntry, ...]
+    next_after: str | None
+    """`after` for the next page; None if this is the last page."""
+
+
+@dataclass(frozen=True)
+class ConversationDetails:
+    """The current state of a conversation in the stores, including messages that are not yet in an episode."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    conversation_id: str
+    agent_id: str | None
+    user_id: str
+    tenant_id: str | None
+    title: str
+    """Title of the last episode; empty before the first one, and while the last is being made again after a
+    deletion."""
+    episode_count: int
+    message_count: int
+    """Messages in its episodes."""
+    pending_count: int
+    """Archived messages that are in no episode, except those that are never summarized."""
+    summarized_at: Time | None
+    """When its last summary was made; None before the first one."""
+    last_message_at: Time | None
+    """Time of the last archived message; None if the archive has none left."""
+
+
+@dataclass(frozen=True)
+class MessagePage:
+    """A page of messages, newest first."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    messages: tuple[MessageCreated, ...]
+    next_before: str | None
+    """`before` of the next page; None when this is the last one."""
+
+
+@dataclass(frozen=True)
+class MessageInContext:
+    """An archived message and those around it in its conversation, oldest first."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    message: MessageCreated
+    before: tuple[MessageCreated, ...]
+    after: tuple[MessageCreated, ...]
+
+
+async def by_words(text: str) -> Dense | None:  # noqa: ARG001 – an Embed
+    """Return no vector, so that a search compares words alone."""
+    return None
+
+
+class Memory:
+    """Reads conversations and their episodes, and searches them. Close it, or use it with `async with`.
+
+    `search` queries the index, and `embed` makes the vectors of queries. `keep_recent` is how many last messages
+    `context` returns by default. `reranking` is the last stage of `recall`, if any. `zone` and `now` determine what
+    words such as "yesterday" in a query mean. `tracer` makes a span for each `recall`. All methods raise
+    StoreUnavailable. For arguments from a request's JSON they raise TypeError for a wrong type and ValueError for a
+    value out of bounds.
+    """
+
+    def __init__(
+        self,
+        episodes: EpisodeQueries,
+        messages: MessageArchive,
+        search: Search,
+        *,
+        embed: Embed = by_words,
+        keep_recent: int = KEEP_RECENT,
+        reranking: Reranking | None = None,
+        zone: tzinfo = UTC,
+        now: Callable[[], datetime] = utc_now,
+        tracer: Tracer | None = None,
+        closing: tuple[Close, ...] = (),
+    ) -> None:
+        self._episodes = episodes
+        self._messages = messages
+        self._search = EpisodeSearch(episodes, messages, search, embed, reranking, zone, now)
+        self._keep_recent = keep_recent
+        self._tracer = tracer or NoOpTracer()
+        self._closing = closing
+
+    @classmethod
+    def from_settings(cls, settings: Settings, metrics: "Metrics | None" = None, tracer: Tracer | None = None) -> Self:
+        """Open the stores of these settings. Each connects when it is first used. Raises: ConfigurationError.
+
+        `metrics` and `tracer` are optional.
+        """
+        stores, embed = open_stores(settings), QueryEmbedder(settings.embedder)
+        reranking = open_reranking(settings, metrics)
+        return cls(
+            stores.episodes,
+            stores.messages,
+            partial(_search, stores),
+            embed=embed,
+            keep_recent=settings.episodes.preset.keep_recent,
+            reranking=reranking,
+            zone=settings.summarizer.zone,
+            tracer=tracer,
+            closing=(embed.close, *([reranking.close] if reranking else []), stores.close),
+        )
+
+    @classmethod
+    def open(cls) -> Self:
+        """Open with the settings of the environment and the file it names. Raises: ConfigurationError."""
+        return cls.from_settings(load_settings())
+
+    async def conversations(
+        self, *, user_id: str, tenant_id: str | None, limit: int = PAGE_CONVERSATIONS, after: str | None = None
+    ) -> ConversationPage:
+        """Return a page of the conversations that this user began, most recently summarized first.
+
+        Conversations without a summary are not included. `limit` is 1 to 200. `after` is the previous page's
+        `next_after`. A `tenant_id` of None means conversations without a tenant. Raises: OwnerMissing, CursorInvalid.
+        """
+        _check_user(user_id)
+        _check_tenant(tenant_id)
+        require(int, limit=limit)
+        require_within(1, MOST_PAGE_CONVERSATIONS, limit=limit)
+        require(str | None, after=after)
+        before = None if after is None else _from_cursor("after", after, str)
+        found = await self._episodes.conversations(user_id, tenant_id, limit + 1, before)
+        entries = map(_entry, found[:limit])
+        last = found[limit - 1] if len(found) > limit else None
+        next_after = _cursor(last.updated_at, last.conversation_id) if last else None
+        return ConversationPage(tuple(entries), next_after)
+
+    async def conversation(
+        self,
+        conversation_id: str,
+        agent_id: str | None = None,
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
+    ) -> ConversationDetails | None:
+        """Return the title, counts and last activity of a conversation; None if it is unknown.
+
+        `agent_id`, `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing.
+        """
+        owner = _owner(user_id, tenant_id)
+        require(str, conversation_id=conversation_id)
+        require(str | None, agent_id=agent_id)
+        known = await find_conversation(self._episodes, scope_id(conversation_id, agent_id))
+        begun = known or await self._began_with(conversation_id)
+        if begun is None or not owner.has(begun.user_id, begun.tenant_id):
+            return None
+        entry = _entry(known) if known else None
+        pending = Selection(conversation_id, begun.tenant_id, agent_id, unsummarised=True)
+        counted = await self._messages.count(pending)
+        newest = await self._newest(Selection(conversation_id, begun.tenant_id, agent_id), 1)
+        return ConversationDetails(
+            conversation_id=conversation_id,
+            agent_id=agent_id,
+            user_id=begun.user_id,
+            tenant_id=begun.tenant_id,
+            title=entry.title if entry else "",
+            episode_count=entry.episode_count if entry else 0,
+            message_count=entry.message_count if entry else 0,
+            pending_count=counted.messages - counted.skipped,
+            summarized_at=entry.summarized_at if entry else None,
+            last_message_at=newest[0].message.sent_at if newest else None,
+        )
+
+    async def messages(
+        self,
+        conversation_id: str,
+        limit: int = PAGE_MESSAGES,
+        before: str | None = None,
+        agent_id: str | None = None,
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
+    ) -> MessagePage | None:
+        """Return a page of the conversation's archived messages, newest first; None if the conversation is unknown.
+
+        `limit` is 1 to 200. `before` is the previous page's `next_before`. `agent_id`, `user_id` and `tenant_id` are as
+        for `context`. Raises: OwnerMissing, CursorInvalid.
+        """
+        owner = _owner(user_id, tenant_id)
+        require(str, conversation_id=conversation_id)
+        require(str | None, agent_id=agent_id, before=before)
+        require(int, limit=limit)
+        require_within(1, MOST_PAGE_MESSAGES, limit=limit)
+        place = None if before is None else _from_cursor("before", before, int)
+        scope = scope_id(conversation_id, agent_id)
+        begun = await find_conversation(self._episodes, scope) or await self._began_with(conversation_id)
+        if begun is None or not owner.has(begun.user_id, begun.tenant_id):
+            return None
+        selection = Selection(conversation_id, begun.tenant_id, agent_id, before=place and place[1])
+        found = await self._newest(selection, limit + 1)
+        last = found[limit - 1] if len(found) > limit else None
+        next_before = _cursor(last.message.sent_at or EPOCH, last.offset) if last else None
+        return MessagePage(tuple(archived.message for archived in found[:limit]), next_before)
+
+    async def find_messages(
+        self,
+        conversation_id: str,
+        message_ids: Sequence[str],
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
+    ) -> list[MessageCreated]:
+        """Return archived messages of a conversation by their ids, in the given order, without missing ones.
+
+        At most 1,000 ids. `user_id` and `tenant_id` are as for `context`; somebody else's conversation has no messages.
+        Raises: OwnerMissing.
+        """
+        owner = _owner(user_id, tenant_id)
+        require(str, conversation_id=conversation_id)
+        require_within(0, MOST_FOUND_MESSAGES, message_ids=len(message_ids))
+        require_texts(message_ids=message_ids)
+        begun = await self.owner(conversation_id)
+        if begun is None or not owner.has(*begun):
+            return []
+        keys = [message_key(conversation_id, message_id, begun[1]) for message_id in message_ids]
+        found = await self._messages.get_many(keys)
+        return [found[key].message for key in keys if key in found]
+
+    async def message(
+        self,
+        conversation_id: str,
+        message_id: str,
+        neighbours: int = NEIGHBOURS,
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
+    ) -> MessageInContext | None:
+        """Return an archived message with up to `neighbours` (0 to 20) before and after it; None if it is unknown.
+
+        `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing.
+        """
+        require(int, neighbours=neighbours)
+        require_within(0, MOST_NEIGHBOURS, neighbours=neighbours)
+        owner = _owner(user_id, tenant_id)
+        require(str, conversation_id=conversation_id, message_id=message_id)
+        begun = await self.owner(conversation_id)
+        if begun is None or not owner.has(*begun):
+            return None
+        key = message_key(conversation_id, message_id, begun[1])
+        found = (await self._messages.get_many([key])).get(key)
+        if found is None:
+            return None
+        selection = Selection(conversation_id, begun[1])
+        before = await self._newest(replace(selection, before=found.offset), neighbours) if neighbours else []
+        after = await self._following(selection, found.offset, neighbours) if neighbours else []
+        return MessageInContext(
+            found.message, tuple(one.message for one in reversed(before)), tuple(one.message for one in after)
+        )
+
+    async def _following(self, selection: Selection, offset: int, count: int) -> list[ArchivedMessage]:
+        """Read the messages after an offset, oldest first.
+
+        The archive only reads backwards, so the search range is extended until there are enough.
+        """
+        for offsets in FOLLOWING_OFFSETS:
+            bound = offset + offsets if offsets else None
+            later: list[ArchivedMessage] = []
+            async with aclosing(self._messages.newest(replace(selection, before=bound))) as newest:
+                async for archived in newest:
+                    if archived.offset <= offset:
+                        break
+                    later.append(archived)
+            if len(later) >= count or not offsets:
+                break
+        return later[::-1][:count]
+
+    async def episode(
+        self, episode_id: str, *, user_id: str | Anyone = ANYONE, tenant_id: str | Anyone | None = ANYONE
+    ) -> StoredEpisode | None:
+        """Return the last revision of an episode; None if it is unknown, deleted, or another owner's.
+
+        `user_id` and `tenant_id` are those of the episode, as for `recall`, or of the conversation, as for `context`.
+        Raises: OwnerMissing.
+        """
+        owner = _owner(user_id, tenant_id)
+        require(str, episode_id=episode_id)
+        found = await find_episode(self._episodes, episode_id)
+        return found if found is not None and await self._may_see(found, owner) else None
+
+    async def owner(self, conversation_id: str) -> tuple[str, str | None] | None:
+        """Return the user and tenant that a conversation began with; None if it is unknown."""
+        require(str, conversation_id=conversation_id)
+        known = await find_conversation(self._episodes, scope_id(conversation_id))
+        begun = known or await self._began_with(conversation_id)
+        return (begun.user_id, begun.tenant_id) if begun else None
+
+    async def _may_see(self, episode: StoredEpisode, owner: Owner) -> bool:
+        if owner.has(episode.summary.user_id, episode.summary.tenant_id):
+            return True
+        known = await find_conversation(self._episodes, scope_of(episode.summary))
+        return known is not None and owner.has(known.user_id, known.tenant_id)
+
+    async def _began_with(self, conversation_id: str) -> MessageCreated | None:
+        first = await self._messages.first(conversation_id)
+        return first.message if first else None
+
+    async def _newest(self, selection: Selection, limit: int) -> list[ArchivedMessage]:
+        found: list[ArchivedMessage] = []
+        async with aclosing(self._messages.newest(selection)) as newest:
+            async for archived in newest:
+                found.append(archived)
+                if len(found) == limit:
+                    break
+        return found
+
+    async def context(
+        self,
+        conversation_id: str,
+        keep_recent: int | None = None,
+        max_tokens: int = MAX_TOKENS,
+        agent_id: str | None = None,
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
+    ) -> Context | None:
+        """Return a conversation's summary and last messages within `max_tokens`; None if the conversation is unknown.
+
+        It includes the last `keep_recent` messages and all that are not yet summarized, and a tool's call always with
+        its results. `agent_id` selects one agent's part, if episodes are kept per agent. If `user_id` or `tenant_id`
+        differ from those the conversation began with, it counts as unknown; by default they are not compared. Raises:
+        OwnerMissing for a user of None or "".
+        """
+        owner = _owner(user_id, tenant_id)
+        require(str, conversation_id=conversation_id)
+        require(str | None, agent_id=agent_id)
+        require(int | None, keep_recent=keep_recent)
+        require(int, max_tokens=max_tokens)
+        recent = self._keep_recent if keep_recent is None else keep_recent
+        require_within(0, keep_recent=recent)
+        require_within(1, max_tokens=max_tokens)
+        return await read_context(
+            self._episodes, self._messages, ContextRequest(conversation_id, agent_id, recent, max_tokens, owner)
+        )
+
+    async def episodes(
+        self,
+        conversation_id: str,
+        limit: int = PAGE_EPISODES,
+        before: int | None = None,
+        agent_id: str | None = None,
+        *,
+        user_id: str | Anyone = ANYONE,
+        tenant_id: str | Anyone | None = ANYONE,
+    ) -> EpisodePage:
+        """Return a page of the conversation's episodes with ordinals below `before`, newest first.
+
+        `limit` is 1 to 1,000. `user_id` and `tenant_id` are as for `context`; somebody else's conversation has no
+        episodes. Raises: OwnerMissing.
+        """
+        owner = _owner(user_id, tenant_id)
+        require(str, conversation_id=conversation_id)
+        require(str | None, agent_id=agent_id)
+        require(int, limit=limit)
+        require_within(1, MOST_PAGE_EPISODES, limit=limit)
+        require(int | None, before=before)
+        if owner != Owner():
+            known = await find_conversation(self._episodes, scope_id(conversation_id, agent_id))
+            if known is None or not owner.has(known.user_id, known.tenant_id):
+                return EpisodePage((), None)
+        found = await self._episodes.latest(conversation_id, limit + 1, before=before, agent_id=agent_id)
+        page = found[:limit]
+        return EpisodePage(tuple(page), page[-1].summary.ordinal if len(found) > limit else None)
+
+    async def profile(self, user_id: str, tenant_id: str | None, max_tokens: int = PROFILE_TOKENS) -> Profile:
+        """Return what is known about a user, each fact with the messages that state it. It may have no facts.
+
+        It is built from the user's last 2,000 episodes with facts. `max_tokens` limits its `as_text`. A `tenant_id` of
+        None means episodes without a tenant. Raises: OwnerMissing.
+        """
+        _check_user(user_id)
+        _check_tenant(tenant_id)
+        require(int, max_tokens=max_tokens)
+        require_within(0, max_tokens=max_tokens)
+        found = await self._episodes.facts_of(user_id, tenant_id, MOST_PROFILE_EPISODES)
+        return profile(user_id, tenant_id, found, max_tokens)
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        user_id: str,
+        tenant_id: str | None,
+        k: int = 5,
+        agent_id: str | None = None,
+        conversation_id: str | None = None,
+        started_after: datetime | None = None,
+        ended_before: datetime | None = None,
+        min_coverage: float = MIN_COVERAGE,
+        min_score_ratio: float = MIN_SCORE_RATIO,
+        explain: bool = False,
+    ) -> list[Recalled]:
+        """Return the user's episodes that best match the query, best first, with the messages that match.
+
+        The result is empty if the user never talked about this, that is, if no hit has a `coverage` of at least
+        `min_coverage`, 0 to 1. Hits that score less than `min_score_ratio`, 0 to 1, of the best score are left out.
+
+        Only the first MOST_QUERY_CHARACTERS (2,000) of the query are used; a warning is logged if it is longer.
+        Episodes that have expired or just lost a message are left out, so there may be fewer than `k` hits. A
+        `tenant_id` of None means episodes without a tenant, not those of all tenants. Raises: OwnerMissing for a user
+        of None or "", which messages have if their producer knew no user.
+
+        `started_after` and `ended_before` are times with an offset. They are compared with the episode's first message
+        (inclusive) and last message (exclusive). `explain` adds each hit's score in every ranking. Episodes of a time
+        that the query names, such as "last week", rank higher.
+        """
+        _check_user(user_id)
+        _check_tenant(tenant_id)
+        require(str, query=query)
+        require(str | None, agent_id=agent_id, conversation_id=conversation_id)
+        require(datetime | None, started_after=started_after, ended_before=ended_before)
+        require(int, k=k)
+        require(bool, explain=explain)
+        require(float | int, min_coverage=min_coverage, min_score_ratio=min_score_ratio)
+        wanted = Query(
+            text=_cut(query),
+            user_id=user_id,
+            tenant_id=tenant_id,
+            k=k,
+            agent_id=agent_id,
+            conversation_id=conversation_id,
+            started_after=started_after,
+            ended_before=ended_before,
+            min_coverage=min_coverage,
+            min_score_ratio=min_score_ratio,
+            explain=explain,
+        )
+        attributes = {"gen_ai.operation.name": SEARCH}
+        # neither the text nor the stack of an exception is recorded, because they may hold contents
+        with self._tracer.start_as_current_span(
+            SEARCH, attributes=attributes, record_exception=False, set_status_on_exception=False
+        ) as span:
+            try:
+                hits = await self._search.hits(wanted)
+            except AfterwordError as error:
+                span.set_attribute("error.type", error.error_type)
+                span.set_status(Status(StatusCode.ERROR))
+                raise
+            span.set_attribute("gen_ai.memory.record.count", len(hits))
+        return hits
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for close in self._closing:
+            await close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class QueryEmbedder:
+    """Makes the vectors of queries. The embedder is imported and opened for the first one, which may take a second.
+
+    Calls raise ConfigurationError.
+    """
+
+    def __init__(self, settings: EmbedderSettings) -> None:
+        self._settings = settings
+        self._embedder: OpenEmbedder | None = None
+        self._embed: Embed | None = None
+
+    async def __call__(self, text: str) -> Dense | None:
+        if self._embed is None:
+            from afterword.streams.summarizer.embedders import make_embedder, query_embedder
+
+            self._embedder = await asyncio.to_thread(make_embedder, self._settings)
+            self._embed = query_embedder(self._embedder)
+        return await self._embed(text)
+
+    async def close(self) -> None:
+        if self._embedder is not None:
+            await self._embedder.close()
+
+
+async def _search(stores: Stores, query: Query, dense: Dense | None = None) -> list[Candidate]:
+    """Query the index, which is opened by the first search. Raises: StoreUnavailable, ConfigurationError."""
+    return await stores.index.search(query, dense)
+
+
+def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
+    """Raises: OwnerMissing."""
+    if user_id is not ANYONE:
+        _check_user(user_id)
+    if tenant_id is not ANYONE:
+        _check_tenant(tenant_id)
+    return Owner(user_id, tenant_id)
+
+
+P = TypeVar("P", str, int)
+
+
+def _cursor(moment: datetime, place: str | int) -> str:
+    """Encode the position of a page's last row as an opaque string."""
+    milliseconds = (moment - EPOCH) // timedelta(milliseconds=1)
+    return base64.urlsafe_b64encode(orjson.dumps([milliseconds, place])).decode().rstrip("=")
+
+
+def _from_cursor(field: str, cursor: str, kind: type[P]) -> tuple[datetime, P]:
+    try:
+        milliseconds, place = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        moment = EPOCH + timedelta(milliseconds=milliseconds)
+    except (binascii.Error, ValueError, TypeError, OverflowError):
+        raise CursorInvalid(field=field) from None
+    if type(milliseconds) is not int or type(place) is not kind or (isinstance(place, int) and place > INT64_MAX):
+        raise CursorInvalid(field=field)
+    return moment.astimezone(UTC), place
+
+
+def _entry(known: Conversation) -> ConversationEntry:
+    conversation_id, agent_id = conversation_of_scope(known.conversation_id)
+    return ConversationEntry(
+        conversation_id=conversation_id,
+        agent_id=agent_id,
+        user_id=known.user_id,
+        tenant_id=known.tenant_id,
+        title=known.title,
+        episode_count=known.episode_count,
+        message_count=known.message_count,
+        summarized_at=known.updated_at,
+    )
+
+
+def _cut(query: str) -> str:
+    if len(query) > MOST_QUERY_CHARACTERS:
+        log.warning("query_cut", stage="recall", characters=len(query), kept=MOST_QUERY_CHARACTERS)
+    cut = query[:MOST_QUERY_CHARACTERS]
+    normal = normalized("NFKC", cut)  # normalization may turn one character into eighteen
+    return cut if len(normal) <= MOST_QUERY_CHARACTERS else normal[:MOST_QUERY_CHARACTERS]
+
+
+def _check_user(user_id: object) -> None:
+    """Raises: OwnerMissing."""
+    if not isinstance(user_id, str) or not user_id:
+        raise OwnerMissing(field="user_id")
+
+
+def _check_tenant(tenant_id: object) -> None:
+    """Raises: OwnerMissing."""
+    if tenant_id is not None and not isinstance(tenant_id, str):
+        raise OwnerMissing(field="tenant_id")

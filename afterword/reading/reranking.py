@@ -1,0 +1,175 @@
+"""Reranking: asks a server for the order of a search's best hits.
+
+There is one call per search and no retry. If it fails, the search returns its hits in their original order.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import structlog
+
+from afterword.reading.matches import READ_CHARACTERS, excerpt
+from afterword.streams.errors import (
+    ConfigurationError,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderUnavailable,
+)
+from afterword.streams.settings import MOST_RERANKED, Redaction, RerankerSettings, Settings, variable
+from afterword.streams.text.search_words import Word
+
+if TYPE_CHECKING:  # an agent with the extra `memory` has no metrics
+    from afterword.streams.telemetry import Metrics
+
+PAUSE_SECONDS = 5.0
+"""A server that was unavailable, slow or misconfigured is not called again for this long, because each search would
+wait."""
+LONGEST_PAUSE_SECONDS = 60.0
+DOCUMENT_CHARACTERS = 2000
+"""Upper limit for the text of an episode: messages, then summary."""
+MARGIN_CHARACTERS = 4000
+"""Number of characters at the end of a truncated message that are withheld, because redaction would miss half an
+address."""
+
+log = structlog.get_logger(__name__)
+
+Mask = Callable[[str], str]
+MakeMask = Callable[[], Mask]
+"""Builds the mask for the texts of one search. Equal values get the same placeholder in all of them."""
+
+
+class Document(NamedTuple):
+    """An episode to be ranked: its matching messages, each up to READ_CHARACTERS, and its summary."""
+
+    messages: Sequence[str]
+    summary: str
+
+
+class Reranker(Protocol):
+    """Ranks texts. Several searches may call it at once."""
+
+    async def order(self, query: str, texts: Sequence[str]) -> list[int]:
+        """Return the places of the texts, best first. Some may be missing, but none is repeated.
+
+        Raises: ProviderError.
+        """
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Reranking:
+    """Asks a reranker for the order of a search's best hits."""
+
+    candidates = MOST_RERANKED
+    """Number of episodes to rerank."""
+
+    def __init__(
+        self,
+        reranker: Reranker,
+        settings: RerankerSettings,
+        make_mask: MakeMask | None = None,
+        metrics: "Metrics | None" = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`make_mask` is None if texts are shown unmasked. `clock` returns seconds from any starting point."""
+        self._reranker = reranker
+        self._settings = settings
+        self._make_mask = make_mask
+        self._metrics = metrics
+        self._clock = clock
+        self._paused_until = -inf
+
+    async def order(self, query: str, documents: Sequence[Document], words: Sequence[Word]) -> list[int]:
+        """Return the places of the documents, best first. Some may be missing, and all are if the server fails.
+
+        A failure is logged and counted. `words` are the query's words, which decide what a long message shows.
+        """
+        if len(documents) < 2:
+            return []
+        if self._clock() < self._paused_until:
+            self._count("paused")
+            return []
+        # in a thread, because it computes
+        question, texts = await asyncio.to_thread(self._question, query, documents, words)
+        began = self._clock()
+        try:
+            order = await self._in_time(question, texts)
+        except ProviderError as error:
+            self._pause_after(error)
+            self._count(error.error_type, self._clock() - began)
+            problem = error.problem or error.error_type
+            log.warning("reranking_failed", stage="recall", error_type=error.error_type, problem=problem)
+            return []
+        self._count("ok", self._clock() - began)
+        return order
+
+    async def close(self) -> None:
+        await self._reranker.close()
+
+    def _question(self, query: str, documents: Sequence[Document], words: Sequence[Word]) -> tuple[str, list[str]]:
+        mask = self._make_mask() if self._make_mask else str
+        texts = []
+        for document in documents:
+            shown = [excerpt(_without_margin(message, mask), words) for message in document.messages]
+            texts.append("\n".join([*shown, mask(document.summary)])[:DOCUMENT_CHARACTERS])
+        return mask(query), texts
+
+    async def _in_time(self, query: str, texts: Sequence[str]) -> list[int]:
+        seconds = self._settings.timeout_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._reranker.order(query, texts)
+        except TimeoutError:
+            raise ProviderUnavailable(problem=f"it did not answer in {seconds:g} s") from None
+
+    def _pause_after(self, error: ProviderError) -> None:
+        if isinstance(error, ProviderUnavailable | ProviderMisconfigured):
+            asked = error.retry_after if isinstance(error, ProviderUnavailable) else 0.0
+            self._paused_until = self._clock() + min(max(asked, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+
+    def _count(self, outcome: str, seconds: float | None = None) -> None:
+        if self._metrics is not None:
+            self._metrics.rerankings.labels(outcome).inc()
+            if seconds is not None:
+                self._metrics.reranking_seconds.observe(seconds)
+
+
+def _without_margin(message: str, mask: Mask) -> str:
+    masked = mask(message)
+    return masked[:-MARGIN_CHARACTERS] if len(message) >= READ_CHARACTERS else masked
+
+
+def open_reranking(settings: Settings, metrics: "Metrics | None" = None) -> Reranking | None:
+    """Build the reranking for these settings; None without a server. It connects with the first question.
+
+    Raises: ConfigurationError.
+    """
+    if settings.reranker.base_url is None:
+        return None
+    from afterword.reading.endpoint import RerankServer  # imported here because its client is slow to load
+
+    return Reranking(RerankServer(settings.reranker), settings.reranker, mask_of(settings.redaction), metrics)
+
+
+def mask_of(redaction: Redaction) -> MakeMask | None:
+    """Return how to mask texts: with numbered placeholders, or as in the stores; None without redaction.
+
+    Raises: ConfigurationError.
+    """
+    if redaction.where == "off":
+        return None
+    try:
+        # imported here because the extra `memory` does not include its libraries
+        from afterword.streams.summarizer.masking import Masking
+
+        redactor = redaction.redactor()
+    except ModuleNotFoundError:
+        problem = "redaction for a reranker needs: pip install '.[worker]' in a checkout"
+        raise ConfigurationError(setting=variable(("redaction", "where")), problem=problem) from None
+    if redaction.where == "everywhere":
+        return lambda: redactor.redacted
+    return lambda: Masking(redactor).masked

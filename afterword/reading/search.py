@@ -1,0 +1,214 @@
+"""Searches a user's episodes: index, ranking, optional reranker, and the messages that match."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import NamedTuple, Protocol
+
+from afterword.reading.matches import READ_CHARACTERS, matches_of, within_budget
+from afterword.reading.ranking import Ranked, rank
+from afterword.reading.reranking import Document, Reranking
+from afterword.reading.times import AskedTime, asked_time
+from afterword.schemas import SummaryCreated
+from afterword.schemas.ids import message_key
+from afterword.streams.stores.episodes import EpisodeStore, living
+from afterword.streams.stores.index import Candidate, Dense, Embed, Query, Recalled
+from afterword.streams.stores.messages import MessageArchive, MessageText
+from afterword.streams.tasks import gather_or_cancel
+from afterword.streams.text.search_words import Word, query_words
+
+ASKED_TIME_SHARE = 0.4
+"""Share of the score for matching the time named in the query. It does not filter, because plans for May are made in
+April."""
+NAMED_CHARACTERS = 300
+"""How much of a message is searched for that time."""
+FUSION_K, ASKED_TIME_RANKS = 10, 1.5
+"""The constant of the reciprocal rank fusion of the reranker's order with ours, and the weight of the named time in
+it."""
+
+Texts = Mapping[str, Mapping[str, MessageText]]
+"""Messages by episode id and message id."""
+
+
+class Search(Protocol):
+    """Queries the index."""
+
+    async def __call__(self, query: Query, dense: Dense | None = None) -> list[Candidate]: ...
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Hit(NamedTuple):
+    """An episode that may be in the answer."""
+
+    hit: Recalled
+    messages: Mapping[str, float]
+    """The scores of its best messages by message id."""
+    is_of_asked_time: bool
+
+
+class EpisodeSearch:
+    """Finds a user's episodes that best match a query. `zone` and `now` determine what days like "yesterday" mean."""
+
+    def __init__(
+        self,
+        episodes: EpisodeStore,
+        archive: MessageArchive,
+        search: Search,
+        embed: Embed,
+        reranking: Reranking | None = None,
+        zone: tzinfo = UTC,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._episodes = episodes
+        self._archive = archive
+        self._search = search
+        self._embed = embed
+        self._reranking = reranking
+        self._zone = zone
+        self._now = now
+
+    async def hits(self, query: Query) -> list[Recalled]:
+        """Return up to `k` episodes, best first, with the messages that match. Raises: StoreUnavailable."""
+        # in a thread, because it computes
+        asked = await asyncio.to_thread(asked_time, query.text, self._now(), self._zone)
+        vector = await self._embed(query.text)
+        # the words that name the time are not what a passage is about
+        words = query_words(asked.rest if asked else query.text)
+        found = await self._candidates(query, vector, asked)
+        ranked = await asyncio.to_thread(rank, words, vector, found)
+        of_time = await self._of_time(asked, query, ranked) if asked else set()
+        if of_time:
+            ranked = sorted((_with_time(one, of_time) for one in ranked), key=lambda one: -one.score)
+        wanted = max(query.k, self._reranking.candidates) if self._reranking else query.k
+        shown = await self._as_stored(query, [_hit(query, one, of_time) for one in ranked[:wanted]])
+        if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
+            return []
+        if self._reranking:
+            shown = await self._reranked(self._reranking, query, shown, words)
+        shown = _near_the_best(query, shown)
+        texts = await self._said_in(query, shown)
+        # in a thread, because it computes
+        return await asyncio.to_thread(_with_matches, shown, texts, words)
+
+    async def _candidates(self, query: Query, vector: Dense | None, asked: AskedTime | None) -> list[Candidate]:
+        """Query the index, and once more for the time that the query names."""
+        queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
+        answers = await gather_or_cancel(*(self._search(each, vector) for each in queries))
+        return list({one.hit.episode_id: one for found in answers for one in found}.values())
+
+    async def _of_time(self, asked: AskedTime, query: Query, ranked: Sequence[Ranked]) -> set[str]:
+        """Return the ids of matching episodes that took place at this time or in which a matching message names it.
+
+        A message may name another time than its own, because plans for May are made in April.
+        """
+        matching = [one for one in ranked if one.scores.message > 0]  # by vectors alone, something matches at any time
+        hits = {one.candidate.hit.episode_id: one.candidate.hit for one in matching}
+        found = {name for name, hit in hits.items() if asked.meets(hit.started_at, hit.ended_at)}
+        others = [one for one in matching if one.candidate.hit.episode_id not in found]
+        texts = await self._texts(query, ((one.candidate.hit, _named(one)) for one in others), NAMED_CHARACTERS)
+
+        def names_it(name: str) -> bool:
+            return any(asked.is_named(text.content, hits[name].ended_at) for text in texts[name].values())
+
+        # in a thread, because it computes
+        return found | await asyncio.to_thread(lambda: set(filter(names_it, texts)))
+
+    async def _as_stored(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
+        """Return the hits that may be shown, with their stored revisions: the index may have an earlier one."""
+        stored = living((await self._episodes.lookup([one.hit.episode_id for one in hits])).values())
+        shown: list[Hit] = []
+        for one in hits:
+            episode = stored.get(one.hit.episode_id)
+            if episode and episode.summary.short_summary and query.allows(episode.summary):
+                kept = {name: score for name, score in one.messages.items() if name in episode.summary.message_ids}
+                shown.append(one._replace(hit=_stored_hit(one.hit, episode.summary), messages=kept))
+        return shown
+
+    async def _texts(
+        self, query: Query, wanted: Iterable[tuple[Recalled, Iterable[str]]], characters: int
+    ) -> dict[str, dict[str, MessageText]]:
+        """Read some messages of each hit from the archive, skipping those that it no longer has."""
+        keys = {
+            message_key(hit.conversation_id, one, query.tenant_id): (hit.episode_id, one)
+            for hit, message_ids in wanted
+            for one in message_ids
+        }
+        texts = defaultdict[str, dict[str, MessageText]](dict)
+        for key, text in (await self._archive.texts(list(keys), characters) if keys else {}).items():
+            episode_id, message_id = keys[key]
+            texts[episode_id][message_id] = text
+        return texts
+
+    async def _said_in(self, query: Query, hits: Iterable[Hit]) -> Texts:
+        return await self._texts(query, ((one.hit, one.messages) for one in hits), READ_CHARACTERS)
+
+    async def _reranked(
+        self, reranking: Reranking, query: Query, shown: Sequence[Hit], words: Sequence[Word]
+    ) -> list[Hit]:
+        """Fuse the reranker's order of the best hits with ours, by reciprocal ranks.
+
+        The reranker knows nothing about times, and on chats of short messages either order alone is worse.
+        """
+        best = shown[: reranking.candidates]
+        texts = await self._said_in(query, best)
+        documents = [
+            Document([text.content for text in texts[one.hit.episode_id].values()], one.hit.short_summary)
+            for one in best
+        ]
+        order = await reranking.order(query.text, documents, words)
+        if not order:
+            return list(shown)
+        ranks = defaultdict[int, float](float)
+        for places in (order, range(len(best))):
+            for at, place in enumerate(places):
+                ranks[place] += 1 / (FUSION_K + at)
+        for place, one in enumerate(best):
+            ranks[place] += ASKED_TIME_RANKS * one.is_of_asked_time / FUSION_K
+        fused = sorted(ranks, key=lambda place: -ranks[place])
+        scores = [one.hit.score for one in best]  # scores stay with the ranks
+        return [
+            best[place]._replace(hit=best[place].hit.model_copy(update={"score": score}))
+            for place, score in zip(fused, scores, strict=True)
+        ] + list(shown[len(best) :])
+
+
+def _named(ranked: Ranked) -> dict[str, float]:
+    """Return the scores of the best messages by message id."""
+    return {ranked.candidate.hit.message_ids[place]: score for place, score in ranked.messages.items()}
+
+
+def _with_time(ranked: Ranked, of_time: Collection[str]) -> Ranked:
+    """Add the time's share of the score. It also counts as that share of the query's coverage."""
+    share = ASKED_TIME_SHARE * (ranked.candidate.hit.episode_id in of_time)
+    score = ranked.score * (1 - ASKED_TIME_SHARE) + share
+    return ranked._replace(score=score, coverage=ranked.coverage * (1 - share) + share)
+
+
+def _hit(query: Query, ranked: Ranked, of_time: Collection[str]) -> Hit:
+    hit, scores = ranked.candidate.hit, ranked.scores if query.explain else None
+    update = {"score": ranked.score, "coverage": ranked.coverage, "scores": scores}
+    return Hit(hit.model_copy(update=update), _named(ranked), hit.episode_id in of_time)
+
+
+def _near_the_best(query: Query, hits: Sequence[Hit]) -> list[Hit]:
+    least = query.min_score_ratio * hits[0].hit.score
+    return [one for one in hits[: query.k] if one.hit.score >= least]
+
+
+def _stored_hit(hit: Recalled, summary: SummaryCreated) -> Recalled:
+    names = Recalled.model_fields.keys() & SummaryCreated.model_fields.keys()
+    stored = {name: getattr(summary, name) for name in names}
+    return hit.model_copy(update={**stored, "source": summary.quality.source})
+
+
+def _with_matches(shown: Sequence[Hit], texts: Texts, words: Sequence[Word]) -> list[Recalled]:
+    return within_budget(
+        [
+            one.hit.model_copy(update={"matches": matches_of(texts[one.hit.episode_id], one.messages, words)})
+            for one in shown
+        ]
+    )

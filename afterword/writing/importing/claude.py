@@ -1,0 +1,59 @@
+"""Claude's data export: `conversations.json`, an array of conversations with `chat_messages`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from afterword.streams.text.content import ContentUnreadable, flatten, said
+from afterword.writing.importing.identity import identifier
+from afterword.writing.importing.outcomes import (
+    ImportOptions,
+    ImportOutcome,
+    Refused,
+    Rejected,
+    mapping,
+    outcomes_of,
+    rfc3339_of,
+    sequence,
+    text,
+)
+from afterword.writing.importing.records import Malformed
+
+ROLES = {"human": "user", "assistant": "assistant"}
+
+
+def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
+    """Read a conversation."""
+    if isinstance(record, Malformed):
+        yield Rejected(where, record.reason)
+        return
+    known = mapping(record)
+    messages, conversation_id = known.get("chat_messages"), identifier(known.get("uuid"))
+    if not isinstance(messages, list) or conversation_id is None:
+        yield Rejected(where, "not a conversation: it has no uuid or no chat_messages")
+        return
+    user_id = options.user_id or identifier(mapping(known.get("account")).get("uuid"))
+    if user_id is None:
+        yield Rejected(where, "it names no account; give --user", max(1, len(messages)))
+        return
+    common = {"conversation_id": conversation_id, "user_id": user_id, "metadata": {"imported_from": "claude"}}
+    for number, message in enumerate(messages, start=1):
+        place = f"{where}: message {number}"
+        try:
+            fields = _fields(mapping(message))
+        except (Refused, ContentUnreadable) as error:
+            yield Rejected(place, str(error))
+            continue
+        yield from outcomes_of(place, options, [{**common, **one} for one in fields])
+
+
+def _fields(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    role, message_id = ROLES.get(str(message.get("sender"))), identifier(message.get("uuid"))
+    if role is None or message_id is None:
+        raise Refused("it has no uuid or no known sender")
+    content = message.get("content") if flatten(message.get("content")) else message.get("text")
+    names = [
+        text(mapping(one).get("file_name")) for key in ("attachments", "files") for one in sequence(message.get(key))
+    ]
+    pieces = flatten([content, *(f"[file: {name}]" if name else "[file]" for name in names)])
+    sent_at = rfc3339_of(message.get("created_at"))
+    return [{**one, "sent_at": sent_at} for one in said(role, pieces, message_id)]

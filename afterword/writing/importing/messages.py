@@ -1,0 +1,191 @@
+"""Message lists in the formats of OpenAI, Anthropic and LangGraph: records whose `messages` have roles and contents."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from afterword.streams.text.content import ROLES, ContentUnreadable, flatten_message, said
+from afterword.writing.importing.identity import conversation_of, identifier, user_of, words_of
+from afterword.writing.importing.outcomes import (
+    ImportOptions,
+    ImportOutcome,
+    Refused,
+    Rejected,
+    mapping,
+    outcomes_of,
+    rfc3339_of,
+)
+from afterword.writing.importing.records import MAX_WEIGHT, TOO_LARGE, Malformed
+
+ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
+"""Roles of items in OpenAI's Responses API, by the last word of their type."""
+ANSWERED = ("tool", "call", "id")
+"""Name of the field that holds the id of the tool call a message answers, split into words."""
+TIMES = (("sent", "at"), ("created", "at"), ("create", "time"), ("timestamp",), ("created",), ("time",), ("date",))
+"""Names of the fields that hold a time, split into words, in order of preference."""
+SAID = frozenset(
+    {"content", "parts", "tool_calls", "function_call", "additional_kwargs", "response_metadata", "artifact"}
+)
+"""Fields of a message that do not identify its user: its text and the arguments and answers of tools may mention
+anyone."""
+ID_DIGITS = 32
+MESSAGE_WEIGHT = 512
+"""Bytes of memory that a message takes in addition to its characters."""
+
+
+def conversations(records: Iterator[Any]) -> Iterator[Any]:
+    """Group messages that are records of their own into conversations.
+
+    A message that names its conversation is yielded by itself. All others, as in an array of messages, form one
+    conversation, yielded at the end.
+    """
+    joined: list[Any] = []
+    weight = 0
+    for record in records:
+        if _role(record) is None or _messages(record) is not None:
+            yield record
+            continue
+        if _is_of_a_conversation(record):
+            yield {"messages": [record]}
+            continue
+        weight += MESSAGE_WEIGHT + len(str(record))
+        if weight <= MAX_WEIGHT:
+            joined.append(record)
+        else:
+            joined.clear()
+    if weight > MAX_WEIGHT:
+        yield TOO_LARGE
+    elif joined:
+        yield {"messages": joined}
+
+
+def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
+    if isinstance(record, Malformed):
+        yield Rejected(where, record.reason)
+        return
+    messages = _messages(record)
+    if messages is None:
+        yield Rejected(where, "not a conversation: it has no messages")
+        return
+    try:
+        user_id = user_of(record)
+        users = [user_id] * len(messages) if user_id is not None else _users(messages, options.user_id)
+        conversation_id = _conversation(record, messages)
+        if conversation_id is None and len(set(users)) > 1:
+            raise Refused("it names more than one user but no conversation")
+        conversation_id = conversation_id or _digest([record, users])
+        time = _time(record)
+    except Refused as error:
+        yield Rejected(where, str(error), len(messages))
+        return
+    repeats: Counter[str] = Counter()
+    is_alone = len(messages) == 1 and _is_of_a_conversation(messages[0])
+    for number, (message, user) in enumerate(zip(messages, users, strict=True), start=1):
+        place = f"{where}: message {number}"
+        try:
+            own_time = _time(mapping(message))
+            if is_alone and own_time is None and identifier(_inner(message).get("id")) is None:
+                raise Refused("it has neither id nor time, so it cannot be told apart from another with the same words")
+            time = own_time or time
+            common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time}
+            read = [{**common, **fields} for fields in _fields(message, [user, own_time], repeats)]
+        except (Refused, ContentUnreadable) as error:
+            yield Rejected(place, str(error))
+            continue
+        is_shared = len(set(users)) > 1
+        yield from outcomes_of(place, options, read, is_shared)
+
+
+def _messages(record: Any) -> Sequence[Any] | None:
+    """Return the `messages` of a record, or of the `values` of a LangGraph state."""
+    known = mapping(record)
+    listed = known.get("messages", mapping(known.get("values")).get("messages"))
+    return listed if isinstance(listed, list) else None
+
+
+def _conversation(record: Mapping[str, Any], messages: Sequence[Any]) -> str | None:
+    """Return the id of the conversation named by a record or its messages. Raises: Refused if they name several."""
+    named = {conversation_of(record), *(conversation_of(_about(one), is_message=True) for one in messages)} - {None}
+    if len(named) > 1:
+        raise Refused("it and its messages name more than one conversation")
+    return next(iter(named), None)
+
+
+def _is_of_a_conversation(message: Any) -> bool:
+    """Return whether a message names its conversation, readably or not."""
+    try:
+        return conversation_of(_about(message), is_message=True) is not None
+    except Refused:
+        return True
+
+
+def _about(message: Any) -> dict[str, Any]:
+    return {name: value for name, value in _inner(message).items() if name not in SAID}
+
+
+def _users(messages: Sequence[Any], default: str | None) -> list[str]:
+    """Return the user of each message in a record that names none itself.
+
+    A message that names nobody gets the user of the others. Raises: Refused if there are several users, or none.
+    """
+    named = [user_of(_about(one)) for one in messages]
+    users = {user for user in named if user is not None}
+    if len(users) > 1 and None in named:
+        raise Refused("its messages name more than one user, and some of them name none")
+    user = next(iter(users), default)
+    if user is None:
+        raise Refused("it has no user; give --user")
+    return [one or user for one in named]
+
+
+def _fields(message: Any, context: list[Any], repeats: Counter[str]) -> list[dict[str, Any]]:
+    """Return the fields of the messages that one becomes, none if it is empty.
+
+    `context` distinguishes messages with the same words. `repeats` counts how often the conversation had the same
+    message so far. Raises: Refused, ContentUnreadable.
+    """
+    role = _role(message)
+    if role is None:
+        raise Refused("it has no known role")
+    inner = _inner(message)
+    pieces = flatten_message(inner, is_answer=role == "tool")
+    same = _digest([*context, role, [tuple(piece) for piece in pieces]])
+    repeats[same] += 1
+    fields = said(role, pieces, identifier(inner.get("id")) or f"{same}-{repeats[same]}")
+    return [{**one, "metadata": {"imported_from": "messages"}} for one in fields]
+
+
+def _inner(message: Any) -> Mapping[str, Any]:
+    """Return a message's fields, which LangChain may nest in `data` or `kwargs`."""
+    known = mapping(message)
+    return mapping(known.get("data")) or mapping(known.get("kwargs")) or known
+
+
+def _role(message: Any) -> str | None:
+    """Return a message's role, or None if it is not a message. LangChain calls the role `type`."""
+    for known in (mapping(message), _inner(message)):
+        if any(words_of(name) == ANSWERED and value for name, value in known.items()):
+            return "tool"  # regardless of its stated role
+        for name in ("role", "type"):
+            role = known.get(name)
+            if isinstance(role, str) and role.lower() in ROLES:
+                return ROLES[role.lower()]
+    kind = mapping(message).get("type")
+    return ITEMS.get(words_of(kind)[-1]) if isinstance(kind, str) and words_of(kind) else None
+
+
+def _time(fields: Mapping[str, Any]) -> str | None:
+    times = {words_of(name): value for name, value in _inner(fields).items()}
+    return next((time for words in TIMES if (time := rfc3339_of(times.get(words)))), None)
+
+
+def _digest(value: Any) -> str:
+    """Return a hexadecimal digest of a JSON value. Raises: Refused."""
+    try:
+        data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        raise Refused("it is nested too deeply, or has an integer of more than 64 bits") from None
+    return hashlib.sha256(data).hexdigest()[:ID_DIGITS]

@@ -1,0 +1,261 @@
+"""Reads, checks and sends lines of JSON to the topic `messages`, for `afterword produce`."""
+
+import asyncio
+import os
+import stat
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, NamedTuple
+
+from opentelemetry.trace import Tracer
+
+from afterword.schemas import ConversationFlush, InvalidRecord, decode_input
+from afterword.schemas.decoding import json_object
+from afterword.schemas.mending import mended
+from afterword.schemas.records import ProducerRecord, to_record
+from afterword.streams.errors import AfterwordError
+from afterword.streams.settings import Settings
+from afterword.writing.producer import Producer
+
+SOURCE = "afterword/produce"
+CHUNK_BYTES = 256 * 1024
+INVALID_LINES_NAMED = 10
+MOST_LINE_BYTES = 16 * 2**20
+"""A message has at most 700,000 bytes, but white space and escapes may make its line much longer."""
+
+
+class InvalidLine(NamedTuple):
+    """An invalid line. `number` counts from 1, and `problem` never repeats the line's content."""
+
+    number: int
+    problem: str
+
+    def __str__(self) -> str:
+        return f"line {self.number}: {self.problem}"
+
+
+class LinesInvalid(AfterwordError):
+    """{found} invalid lines"""
+
+    def __init__(self, first: list[InvalidLine], found: int) -> None:
+        super().__init__(found=found)
+        self.first = first
+        self.found = found
+
+
+@dataclass(frozen=True)
+class ProduceOptions:
+    """How to send. `rate` limits the records per second."""
+
+    rate: float | None = None
+    flush: bool = False
+    skip_invalid: bool = False
+
+
+@dataclass
+class Produced:
+    """Counts of what was sent and acknowledged, and the first invalid lines."""
+
+    messages: int = 0
+    flushes: int = 0
+    amendments: int = 0
+    """Number of edits and deletions."""
+    invalid: int = 0
+    seconds: float = 0.0
+    first_invalid: list[InvalidLine] = field(default_factory=list)
+    conversation_ids: dict[str, str | None] = field(default_factory=dict)
+    """Conversations, with the tenant of their first message."""
+
+    def count(self, record: ProducerRecord) -> None:
+        if record.is_message:
+            self.messages += 1
+            self.conversation_ids.setdefault(record.conversation_id, record.tenant_id)
+        elif record.is_flush:
+            self.flushes += 1
+        else:
+            self.amendments += 1
+
+    def reject(self, line: InvalidLine) -> None:
+        self.invalid += 1
+        if len(self.first_invalid) < INVALID_LINES_NAMED:
+            self.first_invalid.append(line)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "conversations": len(self.conversation_ids),
+            "messages": self.messages,
+            "flushes": self.flushes,
+            "amendments": self.amendments,
+            "invalid": self.invalid,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def check_lines(lines: Iterable[bytes]) -> Produced:
+    """Count what sending these lines would send, without sending anything."""
+    found = Produced()
+    for parsed in parse_all(lines, datetime.now(UTC)):
+        if isinstance(parsed, InvalidLine):
+            found.reject(parsed)
+        else:
+            found.count(parsed)
+    return found
+
+
+async def produce(
+    settings: Settings,
+    lines: AsyncIterable[bytes] | Iterable[bytes],
+    options: ProduceOptions,
+    progress: Callable[[Produced], None] = lambda _: None,
+    tracer: Tracer | None = None,
+) -> Produced:
+    """Send all lines, and return once the broker has acknowledged every record.
+
+    With a tracer, each record begins a trace. Raises: LinesInvalid at the first invalid line, unless invalid lines are
+    skipped (earlier lines are then already sent); TopicMissing; BrokerUnavailable.
+    """
+    produced = Produced()
+    async with Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer:
+        started = time.monotonic()
+        try:
+            pace = Pace(options.rate)
+
+            async def send(record: ProducerRecord) -> None:
+                await pace.wait()
+                await producer.enqueue(record)
+                produced.count(record)
+                progress(produced)
+
+            async for record in _valid(_each(lines), options, produced):
+                await send(record)
+            for conversation_id, tenant_id in produced.conversation_ids.items() if options.flush else ():
+                await send(flush(conversation_id, datetime.now(UTC), tenant_id))
+        finally:
+            await producer.drain()
+        produced.seconds = time.monotonic() - started
+    return produced
+
+
+async def _each(lines: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+    if isinstance(lines, AsyncIterable):
+        async for line in lines:
+            yield line
+    else:
+        for line in lines:
+            yield line
+
+
+class Pace:
+    """Spaces records out evenly. `rate` limits the records per second; None means no limit."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._rate = rate
+        self._started = time.monotonic()
+        self._number = 0
+
+    async def wait(self) -> None:
+        """Wait until the next record is due."""
+        if self._rate and (ahead := self._started + self._number / self._rate - time.monotonic()) > 0:
+            await asyncio.sleep(ahead)
+        self._number += 1
+
+
+async def _valid(
+    lines: AsyncIterator[bytes], options: ProduceOptions, produced: Produced
+) -> AsyncIterator[ProducerRecord]:
+    number = 0
+    async for line in lines:
+        number += 1
+        parsed = parse_numbered(number, line, datetime.now(UTC))
+        if isinstance(parsed, InvalidLine):
+            produced.reject(parsed)
+            if not options.skip_invalid:
+                raise LinesInvalid(produced.first_invalid, produced.invalid)
+        elif parsed is not None:
+            yield parsed
+
+
+def parse_all(lines: Iterable[bytes], now: datetime) -> Iterator[ProducerRecord | InvalidLine]:
+    """Parse lines. Blank lines yield nothing but are counted in the line numbers."""
+    for number, line in enumerate(lines, start=1):
+        parsed = parse_numbered(number, line, now)
+        if parsed is not None:
+            yield parsed
+
+
+def parse_numbered(number: int, line: bytes, now: datetime) -> ProducerRecord | InvalidLine | None:
+    """Parse one line: return its record, None if it is blank, or why it is invalid."""
+    if len(line) > MOST_LINE_BYTES:
+        return InvalidLine(number, f"too_large: more than {MOST_LINE_BYTES >> 20} MiB")
+    try:
+        return parse(line, now) if line.strip() else None
+    except InvalidRecord as error:
+        return InvalidLine(number, str(error))
+
+
+def parse(line: bytes, now: datetime) -> ProducerRecord:
+    """Parse one line, an event of `messages` as in the contract.
+
+    `now` is the time of a message without `sent_at`. A message is sent as it was written, so that fields known only to
+    newer consumers reach them.
+
+    Raises: InvalidRecord.
+    """
+    written = mended(line.strip())
+    conversation_id = json_object(written).get("conversation_id")
+    key = conversation_id.encode(errors="replace") if isinstance(conversation_id, str) else None
+    event = decode_input(key, written, (), int(now.timestamp() * 1000))
+    return to_record(event, now, SOURCE, value=written)
+
+
+def flush(conversation_id: str, now: datetime, tenant_id: str | None = None) -> ProducerRecord:
+    """Build the record that closes a conversation's pending messages."""
+    event = ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="produced with --flush")
+    return to_record(event, now, SOURCE)
+
+
+def is_regular(file: BinaryIO) -> bool:
+    """Return whether the file can be read twice, first to check it and then to send it."""
+    return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+
+
+def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a seekable file, each truncated just above MOST_LINE_BYTES."""
+    while line := file.readline(MOST_LINE_BYTES + 1):
+        yield line
+        while line and not line.endswith(b"\n"):
+            line = file.readline(CHUNK_BYTES)
+
+
+async def read_lines(file: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> AsyncIterator[bytes]:
+    """Yield lines of a file, or of a pipe or terminal as they arrive, without blocking the event loop.
+
+    A pipe's lines have no line endings, and the pipe is closed afterwards. An oversized line is truncated just above
+    MOST_LINE_BYTES. Raises: OSError.
+    """
+    if is_regular(file):
+        for line in bounded_lines(file):
+            yield line
+        return
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), file
+    )
+    rest, size = [b""], 0
+    try:
+        while chunk := await reader.read(chunk_bytes):
+            first, *others = chunk.split(b"\n")
+            if size <= MOST_LINE_BYTES:
+                rest.append(first)
+                size += len(first)
+            if others:
+                yield b"".join(rest)
+                for line in others[:-1]:
+                    yield line
+                rest, size = [others[-1]], len(others[-1])
+        if last := b"".join(rest):
+            yield last
+    finally:
+        transport.close()

@@ -1,0 +1,185 @@
+"""Lines of `afterword dev`, and the screen that it and the demo print on."""
+
+import asyncio
+import errno
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from aiokafka import ConsumerRecord
+
+from afterword.commands.common import Screen
+from afterword.commands.dev import Story, temporary_directory
+from afterword.embedded import Process
+from afterword.local.dev import MOST_NAMED, keep, last_port, narration, serving, write_config
+from afterword.schemas.headers import cloud_event
+from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.streams.errors import AfterwordError
+from afterword.streams.settings import Kafka
+from tests.samples import NOON, a_closed_episode, a_summary, an_episode_message
+
+KAFKA = Kafka()
+
+
+def a_record_of(topic: str, value: bytes, headers: Mapping[str, bytes] | None = None) -> ConsumerRecord:
+    return ConsumerRecord(topic, 0, 0, 0, 0, b"c1", value, None, 0, 0, tuple((headers or {}).items()))
+
+
+def an_episode_record(ordinal: int) -> ConsumerRecord:
+    return a_record_of(KAFKA.episodes_topic, a_closed_episode(ordinal).to_json())
+
+
+def a_summary_record() -> ConsumerRecord:
+    event = a_summary(title="Lamps")
+    return a_record_of(
+        KAFKA.summaries_topic, event.to_json(), dict(cloud_event(SUMMARY_CREATED, event.event_id, "test", NOON))
+    )
+
+
+def test_what_arrives_is_told_by_name() -> None:
+    records = [*map(an_episode_record, (1, 2)), a_summary_record(), a_record_of(KAFKA.episodes_topic, b"{}")]
+    messages, *episodes, summary = narration(KAFKA, 1, records)
+    assert messages == "1 record of messages"
+    assert [line.partition(",")[0] for line in episodes] == ["episode c1:1: 3 messages", "episode c1:2: 3 messages"]
+    assert summary == "summary c1:1: Lamps"
+
+
+def test_one_message_is_told_as_one() -> None:
+    closed = a_closed_episode(messages=(an_episode_message("a"),), message_count=1)
+    [line] = narration(KAFKA, 0, [a_record_of(KAFKA.episodes_topic, closed.to_json())])
+    assert line.startswith("episode c1:1: 1 message, ")
+
+
+def test_much_that_arrives_at_once_is_counted_in_one_line() -> None:
+    records = [*map(an_episode_record, range(1, MOST_NAMED + 1)), a_summary_record()]
+    assert list(narration(KAFKA, 1200, records)) == [f"1,200 records of messages, {MOST_NAMED} episodes, 1 summary"]
+
+
+def test_nothing_is_told_of_nothing() -> None:
+    assert list(narration(KAFKA, 0, [])) == []
+
+
+def test_off_a_terminal_lines_are_plain_and_counters_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    with Screen() as screen:
+        screen.doing("starting")
+        screen.doing("3 of 9", live=True)
+        screen.doing("")
+        screen.line("[bold]as it is[/bold]", "bold")
+        screen.row("user", "a text of many words " * 20)
+    assert capsys.readouterr().out.splitlines() == [
+        "… starting",
+        "[bold]as it is[/bold]",
+        "  user        " + ("a text of many words " * 20).rstrip(),
+    ]
+
+
+def test_on_a_terminal_texts_are_wrapped_at_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    with Screen() as screen:
+        screen.row("user", "[red]" + "several words " * 20 + "end\x1b[2J")
+    out = capsys.readouterr().out
+    words = [line.split()[-1] for line in out.splitlines() if "several" in line]
+    assert len(words) > 3
+    assert set(words) <= {"several", "words", "end\ufffd[2J"}
+    assert "[red]" in out
+    assert "\x1b[2J" not in out
+
+
+async def test_what_ends_or_does_not_start_is_told_and_started_again(tmp_path: Path) -> None:
+    told: list[str] = []
+    both = asyncio.Event()
+    full = iter([OSError(errno.ENOSPC, "No space left on device")])
+
+    def start() -> Process:
+        if (error := next(full, None)) is not None:
+            raise error
+        return Process("broker", ["/bin/sh", "-c", "exit 3"], tmp_path / "kafka.log")
+
+    def ended(name: str, what: str) -> None:
+        told.append(f"{name} {what}")
+        if len(told) == 2:
+            both.set()
+
+    keeper = asyncio.create_task(keep("broker", start, ended))
+    async with asyncio.timeout(20):
+        await both.wait()
+    keeper.cancel()
+    assert told == [
+        "broker cannot be started: [Errno 28] No space left on device",
+        f"broker exited with code 3; see {tmp_path}/kafka.log",
+    ]
+
+
+async def test_a_server_that_ends_on_a_full_disk_names_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: asyncio.Queue[str] = asyncio.Queue()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    log = tmp_path / "logs" / "mongo.log"
+    log.parent.mkdir()
+
+    def start() -> Process:
+        return Process("mongo", ["/bin/sh", "-c", "exit 1"], log)
+
+    keeper = asyncio.create_task(keep("mongo", start, lambda _, what: told.put_nowait(what)))
+    async with asyncio.timeout(20):
+        assert await told.get() == f"exited with code 1; the disk of {tmp_path} is full"
+    keeper.cancel()
+
+
+def test_the_page_keeps_its_port_from_one_start_to_the_next(tmp_path: Path) -> None:
+    assert last_port(tmp_path) is None
+    write_config(tmp_path / "afterword.toml", serving(0))
+    port = last_port(tmp_path)
+    assert port
+    assert f'port = "{port}"' in (tmp_path / "afterword.toml").read_text()
+    (tmp_path / "afterword.toml").write_text("not TOML")
+    assert last_port(tmp_path) is None
+
+
+def test_a_closed_terminal_does_not_end_what_nohup_has_started() -> None:
+    code = (
+        "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "from afterword.commands.dev import end_as_by_ctrl_c; end_as_by_ctrl_c()\n"
+        "signal.raise_signal(signal.SIGHUP)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class LogsAreIn(AfterwordError):
+    """the logs are in {logs}"""
+
+
+def a_story() -> Story:
+    return Story(Screen(), keep_serving=False)
+
+
+def test_what_a_demo_leaves_behind_is_nothing_unless_it_failed() -> None:
+    with temporary_directory(a_story()) as directory:
+        (directory / "logs").mkdir()
+    assert not directory.exists()
+
+
+def test_the_logs_that_the_error_of_a_demo_names_are_there_afterwards(tmp_path: Path) -> None:
+    with pytest.raises(LogsAreIn), temporary_directory(a_story(), tmp_path) as directory:
+        raise LogsAreIn(logs=directory / "logs")
+    assert directory.exists()
+
+
+def test_the_log_of_a_worker_that_ended_is_there_afterwards(tmp_path: Path) -> None:
+    story = a_story()
+    with temporary_directory(story, tmp_path) as directory:
+        story.show().failed("segmenter", f"exited with code 1; see {directory}/logs/segmenter.log")
+    assert directory.exists()
+
+
+def test_a_demo_that_is_cut_short_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), temporary_directory(a_story(), tmp_path):
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []

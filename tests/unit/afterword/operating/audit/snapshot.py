@@ -1,0 +1,201 @@
+"""A deployment as a test makes it up, and breaks it: plain data, which `judge` puts into the audit's tables."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from afterword.operating.audit import Report, evidence, judge
+from afterword.operating.audit.evidence import Circumstances, Damage, number_of, open_evidence, scope_in, scope_name
+from afterword.streams.log_reader import Position
+
+
+class Pending(NamedTuple):
+    position: Position
+    scope: str
+
+
+class AgentFlush(NamedTuple):
+    position: Position
+    conversation_id: str
+    agent_id: str
+
+
+class ProducedMessage(NamedTuple):
+    position: Position
+    conversation_id: str
+    message: bytes
+    content: bytes
+    skipped: bool = False
+    agent_id: str | None = None
+    tenant_id: str | None = None
+    record_ms: int = 0
+    sent_ms: int = 0
+
+
+class MessageChange(NamedTuple):
+    """Without a message: a deletion of the conversation."""
+
+    position: Position
+    conversation_id: str
+    tenant_id: str | None
+    message: bytes | None
+    content: bytes | None = None
+    is_deletion: bool = True
+    leaves: bool = True
+
+
+class AmendmentRecord(NamedTuple):
+    position: Position
+    conversation_id: str
+    message: bytes | None
+    change: Position
+
+
+class Core(NamedTuple):
+    message: bytes
+    content: bytes
+    sent_ms: int = 0
+
+
+class Closed(NamedTuple):
+    position: Position
+    episode_id: str
+    revision: int
+    conversation_id: str
+    ordinal: int
+    fingerprint: str
+    recomputed: str
+    core: tuple[Core, ...]
+    message_ids: bytes
+    first_offset: int = -1
+    last_offset: int = -1
+    truncated: bool = False
+
+    @property
+    def scope(self) -> str:
+        return scope_in(self.episode_id)
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        number = number_of(*self.position)
+        yield from (evidence.Core(number, place, *core) for place, core in enumerate(self.core))
+        yield evidence.Closed(
+            *self.position,
+            self.episode_id,
+            self.revision,
+            self.conversation_id,
+            self.ordinal,
+            self.fingerprint,
+            self.recomputed,
+            self.message_ids,
+            self.scope,
+            number,
+            self.first_offset,
+            self.last_offset,
+            self.truncated,
+            self.core[-1].sent_ms if self.core else 0,
+        )
+
+
+class Announced(NamedTuple):
+    event_id: str
+    episode_id: str
+    revision: int
+    event: bytes
+    message_ids: bytes
+
+    def row(self) -> evidence.Announced:
+        return evidence.Announced(*self)
+
+
+class Stored(NamedTuple):
+    fingerprint: str
+    messages: frozenset[bytes] = frozenset()
+    changes: tuple[tuple[bytes, int], ...] = ()
+
+    def rows(self, name: str) -> Iterator[tuple[Any, ...]]:
+        yield evidence.StoredEpisode(name, self.fingerprint)
+        yield from (evidence.StoredMessage(name, message) for message in self.messages)
+        yield from (evidence.StoredChange(name, *change) for change in self.changes)
+
+
+class Archived(NamedTuple):
+    episode_id: str | None
+    archived: bool
+    content: bytes | None = None
+    position: Position | None = None
+    deleted: bool = False
+    changed: int = -1
+
+    def row(self, message: bytes) -> evidence.Document:
+        where = self.position or (None, None)
+        return evidence.Document(
+            message, self.episode_id, self.archived, self.content, *where, deleted=self.deleted, changed=self.changed
+        )
+
+
+@dataclass
+class Snapshot(Circumstances):
+    """What topics and stores say; what is missing here is missing there."""
+
+    consumed: dict[int, int] = field(default_factory=dict)
+    archived_to: dict[int, int] = field(default_factory=dict)
+    summarized_to: dict[int, int] = field(default_factory=dict)
+    produced: list[ProducedMessage] = field(default_factory=list)
+    flushed_agents: list[AgentFlush] = field(default_factory=list)
+    changes: list[MessageChange] = field(default_factory=list)
+    refused: set[Position] = field(default_factory=set)
+    dead: set[Position] = field(default_factory=set)
+    quarantined_records: set[Position] = field(default_factory=set)
+    dead_episodes: set[Position] = field(default_factory=set)
+    pending: set[Pending] = field(default_factory=set)
+    handed_over: set[Pending] = field(default_factory=set)
+    damaged: list[Damage] = field(default_factory=list)
+    closed: list[Closed] = field(default_factory=list)
+    amended: list[AmendmentRecord] = field(default_factory=list)
+    announced: list[Announced] = field(default_factory=list)
+    ended: dict[str, str] = field(default_factory=dict)
+    current: list[evidence.Current] = field(default_factory=list)
+    stored: dict[str, Stored] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    expired: set[str] = field(default_factory=set)
+    messages: dict[bytes, Archived] = field(default_factory=dict)
+    indexed: set[str] | None = None
+    """None: all that are closed."""
+    removed: set[str] = field(default_factory=set)
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        roles = {"segmenter": self.consumed, "archiver": self.archived_to, "summarizer": self.summarized_to}
+        for role, offsets in roles.items():
+            yield from (evidence.Consumed(role, *offset) for offset in offsets.items())
+        for one in self.produced:
+            yield evidence.Message(*one.position, one.conversation_id, scope_name(one.conversation_id), *one[2:])
+        yield from (evidence.Flush(*flush.position, *flush[1:]) for flush in self.flushed_agents)
+        yield from (evidence.Change(*change.position, *change[1:]) for change in self.changes)
+        yield from (evidence.Refused(*where) for where in self.refused)
+        for where in self.dead:
+            yield evidence.DeadLetter("message", *where, where in self.quarantined_records)
+        yield from (evidence.DeadLetter("episode", *where) for where in self.dead_episodes)
+        for pending in (*self.pending, *self.handed_over):
+            conversation = pending.scope.partition("/")[0]
+            yield evidence.Pending(*pending.position, pending.scope, conversation, pending not in self.pending)
+        yield from self.damaged
+        for closed in self.closed:
+            yield from closed.rows()
+        yield from (evidence.Amended(*one.position, *one[1:3], *one.change) for one in self.amended)
+        yield from (announced.row() for announced in self.announced)
+        yield from (evidence.AnnouncedDeletion(*ended) for ended in self.ended.items())
+        yield from self.current
+        for name, stored in self.stored.items():
+            yield from stored.rows(name)
+        yield from (evidence.DeletedEpisode(gone, gone in self.expired) for gone in self.gone)
+        yield from (document.row(message) for message, document in self.messages.items())
+        indexed = {closed.episode_id for closed in self.closed} if self.indexed is None else self.indexed
+        yield from map(evidence.Indexed, indexed)
+        yield from map(evidence.Vanished, self.removed)
+
+
+def judged(snapshot: Snapshot) -> Report:
+    with open_evidence() as tables:
+        for row in snapshot.rows():
+            tables.add(row)
+        return judge.judge(tables, snapshot)

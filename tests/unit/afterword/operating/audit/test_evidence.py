@@ -1,0 +1,52 @@
+"""The tables that an audit reads topics and stores into."""
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from afterword.operating.audit.evidence import ROWS_TOGETHER, Evidence, Indexed, NoRoom, Vanished, open_evidence
+
+
+def fill(evidence: Evidence) -> None:
+    """Add more than SQLite holds in memory, so that it is on disk."""
+    for number in range(20 * ROWS_TOGETHER):
+        evidence.add(Indexed(f"{number}".zfill(1000)))
+
+
+def files() -> list[Path]:
+    """Open files of SQLite's."""
+    opened = Path("/proc/self/fd").iterdir()
+    return [file for file in opened if file.is_symlink() and "etilqs" in os.readlink(file)]  # noqa: PTH115 – mypy
+
+
+def test_rows_can_be_asked_for_once_they_are_indexed_and_more_may_come() -> None:
+    with open_evidence() as evidence:
+        evidence.add(Indexed("c:1"))
+        evidence.index()
+        evidence.add(Indexed("c:2"))
+        evidence.add(Vanished("c:3"))
+        evidence.index()
+        assert list(evidence.rows("SELECT episode_id FROM indexed ORDER BY 1")) == [("c:1",), ("c:2",)]
+        assert evidence.count("SELECT COUNT(*) FROM vanished") == 1
+
+
+def test_the_file_is_private_and_has_no_name() -> None:
+    with open_evidence() as evidence:
+        fill(evidence)
+        [file] = files()
+        found = file.stat()
+        assert found.st_size > 0
+        assert (found.st_nlink, found.st_mode & 0o777) == (0, 0o600)
+    assert not files()
+
+
+def test_a_file_that_cannot_grow_is_named() -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+        with pytest.raises(NoRoom, match="TMPDIR names another"), open_evidence() as evidence:
+            fill(evidence)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

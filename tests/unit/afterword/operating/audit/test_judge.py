@@ -1,0 +1,1005 @@
+"""Each finding must turn the report red, and work under way must not."""
+
+import json
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.operating.audit.evidence import Current, DeadLetter, digest, digest_of_all, digest_of_message
+from afterword.operating.audit.findings import FINDINGS
+from afterword.operating.audit.judge import FATES
+from afterword.operating.audit.report import EXAMPLES_NAMED
+from afterword.operating.audit.topics import dead_letter_of
+from afterword.schemas.dead_letters import dead_letter
+from afterword.streams.log_reader import Position
+from tests.unit.afterword.operating.audit.snapshot import (
+    AgentFlush,
+    AmendmentRecord,
+    Announced,
+    Archived,
+    Closed,
+    Core,
+    Damage,
+    MessageChange,
+    Pending,
+    ProducedMessage,
+    Snapshot,
+    Stored,
+    judged,
+)
+
+CONVERSATION = "c"
+
+
+def produced(n: int, offset: int, skipped: bool = False, content: str | None = None) -> ProducedMessage:
+    text = f"text {n}" if content is None else content
+    return ProducedMessage(Position(0, offset), CONVERSATION, message(n), digest(text), skipped)
+
+
+def pending(offset: int, scope: str = CONVERSATION) -> Pending:
+    return Pending(Position(0, offset), scope)
+
+
+def message(n: int) -> bytes:
+    return digest_of_message(CONVERSATION, str(n))
+
+
+def closed(ordinal: int, numbers: Sequence[int], offset: int, revision: int = 1, fingerprint: str = "f") -> Closed:
+    core = tuple(Core(message(n), digest(f"text {n}")) for n in numbers)
+    return Closed(
+        Position(0, offset),
+        f"{CONVERSATION}:{ordinal}",
+        revision,
+        CONVERSATION,
+        ordinal,
+        fingerprint,
+        fingerprint,
+        core,
+        digest_of_all(map(str, numbers)),
+    )
+
+
+def announcement(episode: Closed, event: str = "e") -> Announced:
+    event_id = f"{episode.episode_id}:{episode.revision}"
+    return Announced(event_id, episode.episode_id, episode.revision, digest(event), episode.message_ids)
+
+
+def clean_facts() -> Snapshot:
+    """Six messages, two episodes of two, one message pending, one not consumed; all that is closed is done."""
+    episodes = [closed(1, [1, 2], offset=0), closed(2, [3, 4], offset=2)]
+    labels = {
+        message(n): Archived(e.episode_id, True) for e, ns in zip(episodes, ([1, 2], [3, 4]), strict=True) for n in ns
+    }
+    return Snapshot(
+        produced=[produced(n, offset=n - 1) for n in range(1, 7)],
+        consumed={0: 5},
+        archived_to={0: 6},
+        pending={pending(4)},
+        closed=episodes,
+        summarized_to={0: 3},
+        announced=[announcement(e) for e in episodes],
+        stored={e.episode_id: Stored("f") for e in episodes},
+        messages=labels | {message(n): Archived(None, True) for n in (5, 6)},
+        indexed={e.episode_id for e in episodes},
+    )
+
+
+@pytest.fixture
+def snapshot() -> Snapshot:
+    return clean_facts()
+
+
+def kinds(snapshot: Snapshot) -> set[str]:
+    return set(judged(snapshot).findings)
+
+
+def test_all_in_order_is_clean(snapshot):
+    report = judged(snapshot)
+    assert report.clean
+    assert report.messages == {
+        "total": 6,
+        "skipped": 0,
+        "duplicates": 0,
+        "dead_lettered": 0,
+        "in_an_episode": 4,
+        "pending": 1,
+        "not_consumed": 1,
+        "deleted": 0,
+        "no_trace_left": 0,
+        "lost": 0,
+        "flushes": 0,
+        "changes": 0,
+        "expired": 0,
+        "archived": 6,
+    }
+    assert (report.episodes["total"], report.summaries["announced"], report.summaries["repeats"]) == (2, 2, 0)
+
+
+def test_nothing_at_all_is_clean():
+    assert judged(Snapshot()).clean
+
+
+# What breaks the promise
+
+
+def lose(snapshot: Snapshot) -> None:
+    snapshot.pending.clear()
+
+
+def lose_a_bad_record(snapshot: Snapshot) -> None:
+    snapshot.refused.add(Position(1, 0))
+    snapshot.consumed[1] = 1
+
+
+def place_twice(snapshot: Snapshot) -> None:
+    snapshot.closed[1] = closed(2, [3, 4, 2], offset=2)
+
+
+def place_twice_in_one_episode(snapshot: Snapshot) -> None:
+    snapshot.closed[1] = closed(2, [3, 4, 4], offset=2)
+
+
+def keep_pending_what_is_closed(snapshot: Snapshot) -> None:
+    snapshot.pending.add(pending(0))
+
+
+def swap_within_an_episode(snapshot: Snapshot) -> None:
+    snapshot.closed[0] = closed(1, [2, 1], offset=0)
+
+
+def swap_between_episodes(snapshot: Snapshot) -> None:
+    snapshot.closed = [closed(1, [3, 4], offset=0), closed(2, [1, 2], offset=2)]
+
+
+def change_a_content(snapshot: Snapshot) -> None:
+    snapshot.produced[0] = produced(1, offset=0, content="what the user really said")
+
+
+def invent_a_message(snapshot: Snapshot) -> None:
+    snapshot.closed[1] = closed(2, [3, 4, 99], offset=2)
+
+
+def summarise_a_skipped_message(snapshot: Snapshot) -> None:
+    snapshot.produced[0] = produced(1, offset=0, skipped=True)
+
+
+def summarise_a_dead_letter(snapshot: Snapshot) -> None:
+    snapshot.dead.add(Position(0, 0))
+
+
+def damage_a_row(snapshot: Snapshot) -> None:
+    snapshot.damaged.append(Damage(CONVERSATION, 0, "it is not JSON"))
+
+
+def forget_to_archive(snapshot: Snapshot) -> None:
+    del snapshot.messages[message(6)]
+
+
+def label_without_archiving(snapshot: Snapshot) -> None:
+    snapshot.messages[message(1)] = Archived("c:1", archived=False)
+
+
+def archive_another_content(snapshot: Snapshot) -> None:
+    snapshot.messages[message(6)] = Archived(None, True, digest("what nobody said"), Position(0, 5))
+
+
+def archive_a_content_that_was_sent_later(snapshot: Snapshot) -> None:
+    snapshot.produced.append(produced(6, offset=6, content="said again, otherwise"))
+    snapshot.messages[message(6)] = Archived(None, True, digest("said again, otherwise"), Position(0, 5))
+
+
+def skip_an_ordinal(snapshot: Snapshot) -> None:
+    snapshot.closed[1] = closed(3, [3, 4], offset=2)
+
+
+def begin_at_two(snapshot: Snapshot) -> None:
+    snapshot.closed = [closed(2, [1, 2], offset=0), closed(3, [3, 4], offset=2)]
+
+
+def commit_twice(snapshot: Snapshot) -> None:
+    snapshot.closed.append(snapshot.closed[0]._replace(position=Position(0, 4)))
+
+
+def commit_a_conflicting_episode(snapshot: Snapshot) -> None:
+    snapshot.closed.append(closed(1, [1, 2, 3], offset=4, fingerprint="other"))
+
+
+def break_the_fingerprint(snapshot: Snapshot) -> None:
+    snapshot.closed[0] = snapshot.closed[0]._replace(recomputed="other")
+
+
+def forget_to_store(snapshot: Snapshot) -> None:
+    del snapshot.stored["c:1"]
+
+
+def store_something_else(snapshot: Snapshot) -> None:
+    snapshot.stored["c:1"] = Stored("other")
+
+
+def forget_a_label(snapshot: Snapshot) -> None:
+    snapshot.messages[message(2)] = Archived(None, True)
+
+
+def label_with_another_episode(snapshot: Snapshot) -> None:
+    snapshot.messages[message(2)] = Archived("c:2", True)
+
+
+def forget_to_index(snapshot: Snapshot) -> None:
+    snapshot.indexed = {"c:1"}
+
+
+def forget_to_announce(snapshot: Snapshot) -> None:
+    snapshot.announced.pop()
+
+
+def announce_two_contents(snapshot: Snapshot) -> None:
+    snapshot.announced.append(announcement(snapshot.closed[0], event="another summary"))
+
+
+def announce_under_a_wrong_id(snapshot: Snapshot) -> None:
+    snapshot.announced.append(snapshot.announced[0]._replace(event_id="c:1:7"))
+
+
+def announce_other_messages(snapshot: Snapshot) -> None:
+    snapshot.announced[0] = snapshot.announced[0]._replace(message_ids=digest_of_all(["9"]))
+
+
+def announce_what_was_never_closed(snapshot: Snapshot) -> None:
+    snapshot.announced.append(announcement(closed(9, [9], offset=9)))
+
+
+def produce_to_another_partition(snapshot: Snapshot) -> None:
+    snapshot.produced[4] = snapshot.produced[4]._replace(position=Position(1, 0))
+    snapshot.pending = {Pending(Position(1, 0), pending(4).scope)}
+    snapshot.consumed[1] = 1
+
+
+def close_for_another_agent(snapshot: Snapshot) -> None:
+    snapshot.max_agents = 2
+    snapshot.closed[1] = snapshot.closed[1]._replace(episode_id="c/y:1", ordinal=1)
+
+
+def change(n: int, offset: int, content: str | None = None) -> MessageChange:
+    """An edit, or without a content a deletion."""
+    is_deletion = content is None
+    made = None if content is None else digest(content)
+    return MessageChange(Position(0, offset), CONVERSATION, None, message(n), made, is_deletion, is_deletion)
+
+
+def amend(snapshot: Snapshot, *changes: MessageChange) -> None:
+    """Messages of episodes are changed, and everybody has handled that."""
+    for number, made in enumerate(changes):
+        snapshot.changes.append(made)
+        snapshot.amended.append(AmendmentRecord(Position(0, 10 + number), CONVERSATION, made.message, made.position))
+    snapshot.consumed, snapshot.archived_to, snapshot.summarized_to = {0: 50}, {0: 50}, {0: 50}
+    snapshot.pending |= {pending(5)}
+    for ordinal, numbers in ((1, (1, 2)), (2, (3, 4))):
+        living = frozenset(
+            message(n) for n in numbers if not any(c.message == message(n) and c.leaves for c in changes)
+        )
+        made_with = tuple((c.message, c.position.offset) for c in changes if c.message)
+        known = snapshot.stored[f"{CONVERSATION}:{ordinal}"]
+        snapshot.stored[f"{CONVERSATION}:{ordinal}"] = known._replace(messages=living, changes=made_with)
+    for made in changes:
+        known = snapshot.messages[made.message or b""]
+        stub = Archived(None, False, deleted=True, changed=made.position.offset)
+        edited = known._replace(content=made.content, changed=made.position.offset)
+        snapshot.messages[made.message or b""] = stub if made.is_deletion else edited
+
+
+def keep_a_deleted_message_in_the_archive(snapshot: Snapshot) -> None:
+    known = snapshot.messages[message(1)]
+    amend(snapshot, change(1, 30))
+    snapshot.messages[message(1)] = known
+
+
+def keep_a_deleted_message_in_its_episode(snapshot: Snapshot) -> None:
+    amend(snapshot, change(1, 30))
+    known = snapshot.stored[f"{CONVERSATION}:1"]
+    snapshot.stored[f"{CONVERSATION}:1"] = known._replace(messages=known.messages | {message(1)})
+
+
+def keep_a_deleted_episode_in_the_index(snapshot: Snapshot) -> None:
+    amend(snapshot, change(3, 30), change(4, 31))
+    del snapshot.stored[f"{CONVERSATION}:2"]
+    snapshot.gone.add(f"{CONVERSATION}:2")
+
+
+def archive_an_old_content(snapshot: Snapshot) -> None:
+    amend(snapshot, change(1, 30, "new"))
+    snapshot.messages[message(1)] = snapshot.messages[message(1)]._replace(content=digest("text 1"), changed=-1)
+
+
+def summarise_an_old_content(snapshot: Snapshot) -> None:
+    amend(snapshot, change(1, 30, "new"))
+    known = snapshot.stored[f"{CONVERSATION}:1"]
+    snapshot.stored[f"{CONVERSATION}:1"] = known._replace(changes=())
+
+
+def keep_current(snapshot: Snapshot) -> None:
+    snapshot.has_current = True
+    snapshot.current = [
+        *(Current(one.episode_id, 0, n, False, one.revision) for n, one in enumerate(snapshot.closed)),
+        Current(CONVERSATION, 0, 9, False),
+    ]
+
+
+def forget_what_is_current(snapshot: Snapshot) -> None:
+    keep_current(snapshot)
+    del snapshot.current[0]
+
+
+def keep_an_old_revision_current(snapshot: Snapshot) -> None:
+    keep_current(snapshot)
+    [_, last] = snapshot.announced
+    snapshot.announced.append(last._replace(event_id="c:2:2", revision=2))
+
+
+def delete_all_that_is_current(snapshot: Snapshot) -> None:
+    keep_current(snapshot)
+    snapshot.stored, snapshot.indexed = {}, set()
+    for one in snapshot.closed:
+        snapshot.ended[f"{one.episode_id}:2"] = one.episode_id
+        snapshot.gone.add(one.episode_id)
+        snapshot.current.append(Current(one.episode_id, 0, 10 + one.ordinal, True, 2))
+    snapshot.current.append(Current(CONVERSATION, 0, 20, True))
+
+
+def keep_a_deleted_episode_current(snapshot: Snapshot) -> None:
+    delete_all_that_is_current(snapshot)
+    snapshot.current.append(Current("c:2", 0, 30, False, 1))
+
+
+def keep_a_deleted_conversation_current(snapshot: Snapshot) -> None:
+    delete_all_that_is_current(snapshot)
+    snapshot.current.append(Current(CONVERSATION, 0, 30, False))
+
+
+BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
+    (lose, "lost"),
+    (lose_a_bad_record, "lost"),
+    (keep_a_deleted_message_in_the_archive, "resurrected"),
+    (keep_a_deleted_message_in_its_episode, "resurrected"),
+    (keep_a_deleted_episode_in_the_index, "resurrected"),
+    (archive_an_old_content, "stale"),
+    (summarise_an_old_content, "stale"),
+    (place_twice, "duplicated"),
+    (place_twice_in_one_episode, "duplicated"),
+    (keep_pending_what_is_closed, "duplicated"),
+    (swap_within_an_episode, "out_of_order"),
+    (swap_between_episodes, "out_of_order"),
+    (change_a_content, "altered"),
+    (invent_a_message, "unknown_message"),
+    (summarise_a_skipped_message, "excluded_message"),
+    (summarise_a_dead_letter, "excluded_message"),
+    (close_for_another_agent, "wrong_agent"),
+    (damage_a_row, "state_unreadable"),
+    (produce_to_another_partition, "two_partitions"),
+    (forget_to_archive, "not_archived"),
+    (label_without_archiving, "not_archived"),
+    (archive_another_content, "archived_differently"),
+    (archive_a_content_that_was_sent_later, "archived_differently"),
+    (skip_an_ordinal, "ordinal_gap"),
+    (begin_at_two, "ordinal_gap"),
+    (commit_twice, "committed_twice"),
+    (commit_a_conflicting_episode, "committed_twice"),
+    (break_the_fingerprint, "fingerprint_wrong"),
+    (forget_to_store, "not_stored"),
+    (store_something_else, "stored_differently"),
+    (forget_a_label, "label_wrong"),
+    (label_with_another_episode, "label_wrong"),
+    (forget_to_index, "not_indexed"),
+    (forget_to_announce, "not_announced"),
+    (announce_two_contents, "announced_differently"),
+    (announce_under_a_wrong_id, "announced_wrongly"),
+    (announce_other_messages, "announced_wrongly"),
+    (announce_what_was_never_closed, "announced_wrongly"),
+    (forget_what_is_current, "not_current"),
+    (keep_an_old_revision_current, "not_current"),
+    (keep_a_deleted_episode_current, "resurrected"),
+    (keep_a_deleted_conversation_current, "resurrected"),
+]
+
+
+@pytest.mark.parametrize(("breakage", "kind"), BREAKAGES, ids=[b.__name__ for b, _ in BREAKAGES])
+def test_what_breaks_the_promise_turns_the_report_red(snapshot, breakage, kind):
+    breakage(snapshot)
+    report = judged(snapshot)
+    assert not report.clean
+    assert kind in report.findings
+    assert report.findings[kind].examples
+
+
+def test_every_kind_of_finding_is_tried():
+    assert {kind for _, kind in BREAKAGES} == set(FINDINGS)
+
+
+@pytest.mark.parametrize(
+    "breakage",
+    [
+        lose,
+        damage_a_row,
+        produce_to_another_partition,
+        forget_to_store,
+        forget_to_announce,
+        change_a_content,
+        announce_two_contents,
+        archive_another_content,
+    ],
+)
+def test_one_breakage_is_one_kind_of_finding(snapshot, breakage):
+    breakage(snapshot)
+    assert len(kinds(snapshot)) == 1
+
+
+# What does not
+
+
+def test_compacted_topics_that_say_what_was_announced_last_are_no_finding(snapshot):
+    keep_current(snapshot)
+    assert judged(snapshot).clean
+    delete_all_that_is_current(snapshot)
+    assert not kinds(snapshot) & {"not_current", "resurrected"}
+    snapshot.current = [one for one in snapshot.current if not one.is_gone]  # the tombstones alone are what counts
+    assert kinds(snapshot) >= {"resurrected"}
+    snapshot.current.clear()
+    assert not kinds(snapshot) & {"not_current", "resurrected"}
+
+
+def test_changes_that_everybody_has_followed_are_no_finding(snapshot):
+    amend(snapshot, change(1, 30, "new"), change(3, 31))
+    report = judged(snapshot)
+    assert report.clean, report.findings
+    assert report.messages["changes"] == 2
+
+
+def test_an_edit_of_a_message_that_was_deleted_before_the_revision_was_made_is_no_finding(snapshot):
+    amend(snapshot, change(1, 30, "new"), change(1, 31))
+    known = snapshot.stored[f"{CONVERSATION}:1"]
+    snapshot.stored[f"{CONVERSATION}:1"] = known._replace(changes=())
+    report = judged(snapshot)
+    assert report.clean, report.findings
+
+
+def test_an_edit_of_a_deleted_message_that_came_again_is_no_finding(snapshot):
+    amend(snapshot, change(1, 30))
+    again = snapshot.produced[0]._replace(position=Position(0, 31))
+    snapshot.produced.append(again)
+    edit = change(1, 32, "new")
+    snapshot.changes.append(edit)
+    snapshot.amended.append(AmendmentRecord(Position(0, 20), CONVERSATION, edit.message, edit.position))
+    report = judged(snapshot)
+    assert report.clean, report.findings
+
+
+def test_changes_that_are_not_handled_yet_are_no_finding(snapshot):
+    amend(snapshot, change(1, 30, "new"))
+    snapshot.stored[f"{CONVERSATION}:1"] = snapshot.stored[f"{CONVERSATION}:1"]._replace(changes=())
+    snapshot.summarized_to = {0: 3}
+    assert judged(snapshot).clean
+
+
+def test_a_message_that_was_deleted_while_pending_is_not_lost(snapshot):
+    snapshot.changes.append(change(5, 6))
+    snapshot.consumed, snapshot.pending = {0: 7}, {pending(5)}
+    report = judged(snapshot)
+    assert report.clean, report.findings
+    assert (report.messages["deleted"], report.messages["pending"]) == (1, 1)
+
+
+def test_work_under_way_is_counted_and_is_no_finding(snapshot):
+    snapshot.closed.append(closed(3, [5], offset=4))
+    snapshot.pending.clear()
+    report = judged(snapshot)
+    assert report.clean
+    assert report.summaries["not_yet_summarised"] == 1
+
+
+def test_a_message_that_moves_on_during_the_look_is_no_duplicate(snapshot):
+    keep_pending_what_is_closed(snapshot)
+    snapshot.quiet = False
+    assert judged(snapshot).clean
+
+
+def test_what_is_not_consumed_of_a_second_partition_is_no_finding(snapshot):
+    produce_to_another_partition(snapshot)
+    snapshot.pending.clear()
+    del snapshot.consumed[1]
+    assert judged(snapshot).clean
+
+
+def test_an_announcement_that_came_during_the_look_is_no_finding(snapshot):
+    announce_what_was_never_closed(snapshot)
+    snapshot.quiet = False
+    assert judged(snapshot).clean
+
+
+def test_repeats_of_one_event_are_counted(snapshot):
+    snapshot.announced.append(snapshot.announced[0])
+    report = judged(snapshot)
+    assert report.clean
+    assert report.summaries["repeats"] == 1
+
+
+def test_a_fallback_that_was_replaced_is_one_episode_and_clean(snapshot):
+    again = {"event_id": "c:1:2", "revision": 2, "event": digest("again")}
+    snapshot.announced.append(snapshot.announced[0]._replace(**again))
+    report = judged(snapshot)
+    assert report.clean
+    counts = report.summaries
+    assert (counts["announced"], counts["events"], counts["repeats"], counts["superseded"]) == (2, 3, 0, 1)
+
+
+def test_an_episode_that_is_closed_anew_after_that_is_announced_under_the_next_number(snapshot):
+    snapshot.closed.append(closed(1, [1, 2], offset=4, revision=2))
+    snapshot.summarized_to = {0: 5}
+    snapshot.stored["c:1"] = Stored("f")
+    first = snapshot.announced[0]
+    snapshot.announced += [
+        first._replace(event_id="c:1:2", revision=2),
+        first._replace(event_id="c:1:3", revision=3),
+    ]
+    assert judged(snapshot).clean
+
+
+def test_a_repeated_message_is_a_duplicate_and_dropped(snapshot):
+    snapshot.produced.append(produced(1, offset=6))
+    snapshot.consumed[0] = 7
+    snapshot.pending.add(pending(5))
+    report = judged(snapshot)
+    assert report.clean
+    assert report.messages["duplicates"] == 1
+
+
+def test_the_content_that_was_archived_first_stays(snapshot):
+    snapshot.messages[message(1)] = Archived("c:1", True, digest("text 1"), Position(0, 0))
+    snapshot.produced.append(produced(1, offset=6, content="sent again, otherwise"))
+    assert judged(snapshot).clean
+
+
+def test_a_content_whose_record_has_expired_is_not_judged(snapshot):
+    snapshot.messages[message(1)] = Archived("c:1", True, digest("said long ago"), Position(0, -7))
+    assert kinds(snapshot) == {"archived_differently"}
+    snapshot.messages_truncated = True
+    assert judged(snapshot).clean
+
+
+def test_a_message_with_the_ids_of_another_tenants_is_another_message(snapshot):
+    theirs = digest_of_message(CONVERSATION, "6", "mallory")
+    snapshot.produced.append(produced(6, offset=6, content="not from us")._replace(message=theirs))
+    snapshot.archived_to = {0: 7}
+    assert kinds(snapshot) == {"not_archived"}
+    snapshot.messages[theirs] = Archived(None, True, digest("not from us"), Position(0, 6))
+    assert judged(snapshot).clean
+
+
+def test_an_id_used_again_past_the_window_is_a_message_of_its_own(snapshot):
+    snapshot.dedupe_window = 3
+    snapshot.produced.append(produced(1, offset=6))
+    snapshot.consumed[0] = 7
+    snapshot.pending.add(pending(5))
+    assert kinds(snapshot) == {"lost"}
+    snapshot.closed.append(closed(3, [5, 6, 1], offset=4))
+    snapshot.pending.clear()
+    assert judged(snapshot).clean
+
+
+class TestForgotten:
+    """The message 1 comes again after 30 days, in which the segmenter forgot it, or was too busy to."""
+
+    DAY = 86_400_000
+
+    def repeated(self, snapshot: Snapshot, after_days: float) -> None:
+        snapshot.forget_after_ms = 30 * self.DAY
+        snapshot.produced = [p._replace(record_ms=self.DAY) for p in snapshot.produced]
+        late = self.DAY + int(after_days * self.DAY)
+        snapshot.produced.append(produced(1, offset=6)._replace(record_ms=late))
+        snapshot.consumed[0] = 7
+
+    def closed_again(self, snapshot: Snapshot) -> None:
+        snapshot.closed.append(closed(3, [5, 6, 1], offset=4)._replace(first_offset=4, last_offset=6))
+        snapshot.pending.clear()
+
+    def test_a_repeat_after_the_silence_is_a_message_of_its_own(self, snapshot):
+        self.repeated(snapshot, 30)
+        self.closed_again(snapshot)
+        report = judged(snapshot)
+        assert report.clean
+        assert (report.messages["in_an_episode"], report.messages["duplicates"]) == (7, 0)
+
+    def test_so_is_one_that_is_pending(self, snapshot):
+        self.repeated(snapshot, 31)
+        snapshot.pending |= {pending(5), pending(6)}
+        assert judged(snapshot).clean
+
+    def test_or_it_is_a_duplicate(self, snapshot):
+        self.repeated(snapshot, 40)
+        snapshot.pending.add(pending(5))
+        report = judged(snapshot)
+        assert report.clean
+        assert report.messages["duplicates"] == 1
+
+    def test_a_duplicate_meanwhile_does_not_end_the_silence(self, snapshot):
+        self.repeated(snapshot, 31)
+        early = produced(2, offset=6)._replace(record_ms=21 * self.DAY)
+        snapshot.produced[-1:] = [early, snapshot.produced[-1]._replace(position=Position(0, 7))]
+        snapshot.consumed[0] = 8
+        snapshot.closed.append(closed(3, [5, 6, 1], offset=4)._replace(first_offset=4, last_offset=7))
+        snapshot.pending.clear()
+        report = judged(snapshot)
+        assert report.clean
+        assert (report.messages["in_an_episode"], report.messages["duplicates"]) == (7, 1)
+
+    def test_before_that_it_may_be_in_no_second_episode(self, snapshot):
+        self.repeated(snapshot, 29)
+        self.closed_again(snapshot)
+        assert kinds(snapshot) == {"duplicated"}
+
+    def test_records_without_times_prove_nothing(self, snapshot):
+        self.repeated(snapshot, 0)
+        snapshot.produced[-1] = snapshot.produced[-1]._replace(record_ms=-1)
+        self.closed_again(snapshot)
+        assert judged(snapshot).clean
+
+    def test_agents_may_not_be_active_any_more(self, snapshot):
+        agents = Snapshot(max_agents=2, consumed={0: 2}, archived_to={0: 2}, forget_after_ms=30 * self.DAY)
+        first, second = produced(1, offset=0), produced(2, offset=1)
+        agents.produced = [first._replace(agent_id="x", record_ms=1), second._replace(record_ms=31 * self.DAY)]
+        agents.pending = {pending(0, f"{CONVERSATION}/x"), pending(1)}
+        agents.messages = {message(n): Archived(None, True) for n in (1, 2)}
+        assert judged(agents).clean
+        agents.produced[1] = second._replace(record_ms=2)
+        assert judged(agents).findings
+
+
+def test_the_later_episode_of_an_id_used_again_may_label_its_document(snapshot):
+    snapshot.dedupe_window = 3
+    snapshot.produced.append(produced(1, offset=6))
+    snapshot.consumed[0] = 7
+    snapshot.closed.append(closed(3, [5, 6, 1], offset=4))
+    snapshot.pending.clear()
+    snapshot.messages[message(1)] = Archived("c:3", True)
+    assert judged(snapshot).clean
+
+
+def test_skipped_messages_and_dead_letters_belong_to_no_episode(snapshot):
+    snapshot.produced[4] = produced(5, offset=4, skipped=True)
+    snapshot.dead |= {Position(0, 5), Position(0, 6)}
+    snapshot.refused.add(Position(0, 6))
+    snapshot.consumed[0] = 7
+    snapshot.pending.clear()
+    report = judged(snapshot)
+    assert report.clean
+    assert (report.messages["skipped"], report.messages["dead_lettered"]) == (1, 2)
+
+
+def test_a_bad_record_that_is_not_consumed_is_not_lost(snapshot):
+    snapshot.refused.add(Position(0, 8))
+    report = judged(snapshot)
+    assert report.clean
+    assert report.messages["not_consumed"] == 2
+
+
+def test_a_dead_lettered_episode_needs_no_summary(snapshot):
+    forget_to_announce(snapshot)
+    snapshot.dead_episodes.add(Position(0, 2))
+    report = judged(snapshot)
+    assert report.clean
+    assert report.summaries["dead_lettered"] == 1
+
+
+def test_what_waits_in_a_quarantined_conversation_is_not_lost(snapshot):
+    damage_a_row(snapshot)
+    snapshot.pending.clear()
+    assert kinds(snapshot) == {"state_unreadable"}
+    assert judged(snapshot).messages["pending"] == 1
+
+
+def test_a_record_of_a_quarantined_conversation_may_be_read_again_into_an_episode(snapshot):
+    """After the state was rebuilt; other dead letters belong to no episode."""
+    summarise_a_dead_letter(snapshot)
+    snapshot.closed[0] = snapshot.closed[0]._replace(first_offset=0, last_offset=1)
+    assert kinds(snapshot) == {"excluded_message"}
+    snapshot.quarantined_records |= snapshot.dead
+    report = judged(snapshot)
+    assert report.clean
+    assert report.messages["dead_lettered"] == 0
+
+
+def test_each_scope_has_its_own_ordinals(snapshot):
+    snapshot.closed[1] = snapshot.closed[1]._replace(episode_id="c/agent:1", ordinal=1)
+    assert "ordinal_gap" not in kinds(snapshot)
+
+
+def test_the_latest_revision_of_an_episode_counts(snapshot):
+    snapshot.closed.append(closed(1, [1, 2], offset=4, revision=2))
+    snapshot.announced.append(announcement(snapshot.closed[-1]))
+    snapshot.stored["c:1"] = Stored("f")
+    assert judged(snapshot).clean
+
+
+@pytest.mark.parametrize(
+    ("topic", "breakage"),
+    [("messages", invent_a_message), ("episodes", begin_at_two), ("summaries", forget_to_announce)],
+)
+def test_what_retention_has_removed_is_not_judged(snapshot, topic, breakage):
+    breakage(snapshot)
+    setattr(snapshot, f"{topic}_truncated", True)
+    snapshot.stored = {e.episode_id: Stored("f") for e in snapshot.closed}
+    snapshot.indexed = None
+    snapshot.announced = [announcement(e) for e in snapshot.closed] if topic != "summaries" else snapshot.announced
+    assert kinds(snapshot) <= {"label_wrong"}
+
+
+def test_where_closed_episodes_are_gone_the_archive_still_knows_them(snapshot):
+    snapshot.closed.pop(0)
+    snapshot.announced.pop(0)
+    assert "lost" in kinds(snapshot)
+    snapshot.episodes_truncated = True
+    assert judged(snapshot).clean
+
+
+def test_a_repeat_of_a_record_that_is_gone_says_nothing_about_order(snapshot):
+    snapshot.closed[0] = snapshot.closed[0]._replace(first_offset=0, last_offset=1)
+    snapshot.closed[1] = snapshot.closed[1]._replace(first_offset=2, last_offset=3)
+    snapshot.produced = [produced(n, offset=n - 1) for n in (2, 3, 4)] + [produced(1, offset=4)]
+    snapshot.pending.clear()
+    assert "out_of_order" in kinds(snapshot)
+    snapshot.messages_truncated = True
+    assert kinds(snapshot) == set()
+
+
+def test_an_episode_that_begins_before_what_is_left_is_not_judged_by_its_repeats(snapshot):
+    snapshot.closed[0] = snapshot.closed[0]._replace(first_offset=0, last_offset=4)
+    snapshot.closed[1] = snapshot.closed[1]._replace(first_offset=5, last_offset=6)
+    snapshot.produced = [produced(2, offset=2), produced(1, offset=3), produced(3, offset=5), produced(4, offset=6)]
+    snapshot.pending.clear()
+    assert "out_of_order" in kinds(snapshot)
+    snapshot.messages_truncated = True
+    assert kinds(snapshot) == set()
+
+
+# Expiry
+
+
+def keep_messages(snapshot: Snapshot, before_ms: int) -> None:
+    """Message n is sent at n ms; those before this time are gone from MongoDB."""
+    snapshot.produced = [one._replace(sent_ms=n) for n, one in enumerate(snapshot.produced, 1)]
+    cores = ((1, 2), (3, 4))
+    snapshot.closed = [
+        episode._replace(core=tuple(core._replace(sent_ms=n) for n, core in zip(numbers, episode.core, strict=True)))
+        for episode, numbers in zip(snapshot.closed, cores, strict=True)
+    ]
+    for n in range(1, before_ms):
+        snapshot.messages.pop(message(n), None)
+
+
+def test_messages_that_are_older_than_they_are_kept_may_be_gone(snapshot):
+    keep_messages(snapshot, 4)
+    assert kinds(snapshot) == {"not_archived", "label_wrong"}
+    snapshot.messages_before_ms = 4
+    report = judged(snapshot)
+    assert report.clean
+    assert (report.messages["expired"], report.messages["archived"]) == (3, 3)
+    snapshot.messages_before_ms = 3
+    assert judged(snapshot).findings["not_archived"].count == 1
+
+
+def test_where_closed_episodes_are_gone_too_nobody_knows_of_an_expired_message(snapshot):
+    keep_messages(snapshot, 4)
+    snapshot.closed.pop(0)
+    snapshot.announced.pop(0)
+    snapshot.episodes_truncated = True
+    assert "lost" in kinds(snapshot)
+    snapshot.messages_before_ms = 4
+    report = judged(snapshot)
+    assert report.clean
+    assert report.messages["no_trace_left"] == 2
+
+
+def test_an_expired_episode_is_neither_stored_nor_indexed_and_need_not_be_announced(snapshot):
+    snapshot.stored.pop("c:1")
+    assert kinds(snapshot) == {"not_stored"}
+    snapshot.gone, snapshot.expired = {"c:1"}, {"c:1"}
+    assert kinds(snapshot) == {"resurrected"}
+    snapshot.indexed.discard("c:1")
+    assert judged(snapshot).clean
+    snapshot.announced.pop(0)
+    assert judged(snapshot).clean
+    snapshot.expired = set()
+    assert kinds(snapshot) == {"not_announced"}
+
+
+def test_an_episode_that_expires_while_it_is_looked_for_is_no_finding(snapshot):
+    keep_messages(snapshot, 0)
+    snapshot.indexed.discard("c:1")
+    assert kinds(snapshot) == {"not_indexed"}
+    snapshot.episodes_before_ms = 3
+    assert judged(snapshot).clean
+
+
+# Agents
+
+
+def of_agents(*produced_for: str | None, max_agents: int = 2) -> Snapshot:
+    """Messages 1, 2 …, each naming an agent or none, all consumed; nothing is closed or pending yet."""
+    return Snapshot(
+        produced=[produced(n, offset=n - 1)._replace(agent_id=agent) for n, agent in enumerate(produced_for, 1)],
+        consumed={0: 100},
+        max_agents=max_agents,
+    )
+
+
+def close_of(snapshot: Snapshot, agent: str | None, *numbers: int) -> None:
+    scope = "c" if agent is None else f"c/{agent}"
+    ordinal = 1 + sum(e.scope == scope for e in snapshot.closed)
+    offsets = {"first_offset": numbers[0] - 1, "last_offset": numbers[-1] - 1}
+    episode = closed(ordinal, numbers, offset=len(snapshot.closed))
+    snapshot.closed.append(episode._replace(episode_id=f"{scope}:{ordinal}", **offsets))
+
+
+def test_a_message_that_names_no_agent_belongs_in_an_episode_of_each_active_one():
+    snapshot = of_agents("x", "y", None)
+    close_of(snapshot, "x", 1, 3)
+    assert kinds(snapshot) == {"lost"}
+    close_of(snapshot, "y", 2, 3)
+    report = judged(snapshot)
+    assert report.clean
+    assert report.messages["in_an_episode"] == report.messages["total"] == 3
+
+
+def test_a_message_is_pending_as_long_as_one_of_its_agents_has_it_pending():
+    snapshot = of_agents("x", "y", None)
+    close_of(snapshot, "x", 1, 3)
+    snapshot.pending = {pending(1, "c/y"), pending(2, "c/y")}
+    report = judged(snapshot)
+    assert report.clean
+    assert (report.messages["in_an_episode"], report.messages["pending"]) == (1, 2)
+
+
+def test_a_message_twice_in_one_agents_episodes_is_a_duplicate():
+    snapshot = of_agents("x", "x", "x")
+    close_of(snapshot, "x", 1, 2)
+    close_of(snapshot, "x", 2, 3)
+    assert "duplicated" in kinds(snapshot)
+
+
+@pytest.mark.parametrize("agent", [None, "x"])
+def test_what_waited_is_in_one_episode_without_an_agent_or_in_one_of_the_first_agent(agent):
+    snapshot = of_agents(None, None, "x")
+    for scope, numbers in {None: [(None, (1, 2)), ("x", (3,))], "x": [("x", (1, 2, 3))]}[agent]:
+        close_of(snapshot, scope, *numbers)
+    assert judged(snapshot).clean
+
+
+def test_what_waited_and_is_in_both_is_found():
+    snapshot = of_agents(None, "x")
+    close_of(snapshot, None, 1)
+    close_of(snapshot, "x", 1, 2)
+    assert kinds(snapshot) == {"wrong_agent"}
+
+
+def test_what_waits_for_an_agent_is_pending():
+    snapshot = of_agents(None, None)
+    snapshot.pending = {pending(0), pending(1)}
+    assert judged(snapshot).messages["pending"] == 2
+
+
+def test_what_went_to_an_agent_during_the_look_is_not_lost():
+    snapshot = of_agents(None)
+    snapshot.handed_over, snapshot.quiet = {pending(0)}, False
+    assert judged(snapshot).clean
+    snapshot.quiet = True
+    assert kinds(snapshot) == {"lost"}
+
+
+def test_an_agent_that_was_flushed_gets_nothing_more():
+    snapshot = of_agents("x", "y", None)
+    snapshot.flushed_agents = [AgentFlush(Position(0, 1), CONVERSATION, "x")]
+    snapshot.produced[1:] = [p._replace(position=Position(0, p.position.offset + 1)) for p in snapshot.produced[1:]]
+    close_of(snapshot, "x", 1)
+    close_of(snapshot, "y", 2, 3)
+    assert judged(snapshot).clean
+
+
+def test_a_flush_that_is_a_dead_letter_ends_no_agents_work():
+    snapshot = of_agents("x", None)
+    snapshot.flushed_agents = [AgentFlush(Position(0, 1), CONVERSATION, "x")]
+    snapshot.dead = {Position(0, 1)}
+    snapshot.produced[1:] = [p._replace(position=Position(0, p.position.offset + 1)) for p in snapshot.produced[1:]]
+    close_of(snapshot, "x", 1, 2)
+    assert judged(snapshot).clean
+
+
+def test_the_agent_that_was_silent_longest_leaves_when_there_are_too_many():
+    snapshot = of_agents("x", "y", "z", None)
+    close_of(snapshot, "x", 1)
+    close_of(snapshot, "y", 2, 4)
+    close_of(snapshot, "z", 3, 4)
+    assert judged(snapshot).clean
+
+
+def test_who_was_active_before_the_oldest_record_is_not_judged():
+    snapshot = of_agents(None)
+    snapshot.messages_truncated = True
+    close_of(snapshot, "x", 1)
+    assert judged(snapshot).clean
+
+
+def test_a_message_of_several_episodes_carries_the_id_of_one_of_them(snapshot):
+    snapshot.max_agents = 2
+    snapshot.produced = [produced(1, 0)._replace(agent_id="x"), produced(2, 1)._replace(agent_id="y"), produced(3, 2)]
+    snapshot.closed, snapshot.pending, snapshot.announced = [], set(), []
+    close_of(snapshot, "x", 1, 3)
+    close_of(snapshot, "y", 2, 3)
+    snapshot.announced = [announcement(e) for e in snapshot.closed]
+    snapshot.stored = {e.episode_id: Stored("f") for e in snapshot.closed}
+    snapshot.indexed = None
+    labels = {1: "c/x:1", 2: "c/y:1", 3: "c/x:1"}
+    snapshot.messages = {message(n): Archived(label, True) for n, label in labels.items()}
+    snapshot.archived_to = {}
+    assert judged(snapshot).clean
+    snapshot.messages[message(3)] = Archived("c/z:1", True)
+    assert kinds(snapshot) == {"label_wrong"}
+
+
+# Properties and the report itself
+
+
+@given(
+    consumed=st.integers(0, 12),
+    repeats=st.sets(st.integers(0, 11)),
+    skipped=st.sets(st.integers(0, 11)),
+    dead=st.sets(st.integers(0, 14)),
+    refused=st.sets(st.integers(12, 14)),
+    waiting=st.sets(st.integers(0, 11)),
+    placed=st.sets(st.integers(0, 11)),
+)
+def test_every_message_has_exactly_one_fate(consumed, repeats, skipped, dead, refused, waiting, placed):
+    numbers = [n if n not in repeats else n // 2 for n in range(12)]
+    snapshot = Snapshot(
+        produced=[produced(n, offset, skipped=offset in skipped) for offset, n in enumerate(numbers)],
+        refused={Position(0, n) for n in refused},
+        dead={Position(0, n) for n in dead},
+        consumed={0: consumed},
+        pending={pending(n) for n in waiting},
+        closed=[closed(1, sorted(placed), offset=0)],
+    )
+    messages = judged(snapshot).messages
+    assert sum(messages[fate] for fate in FATES) == messages["total"] == len(snapshot.produced) + len(snapshot.refused)
+
+
+def test_examples_are_bounded_and_the_count_is_not():
+    lost = [produced(n, offset=n) for n in range(3 * EXAMPLES_NAMED)]
+    report = judged(Snapshot(produced=lost, consumed={0: 1000}))
+    assert report.findings["lost"].count == 3 * EXAMPLES_NAMED
+    assert len(report.findings["lost"].examples) == EXAMPLES_NAMED
+
+
+def test_the_report_reads_as_json_and_as_lines(snapshot):
+    lose(snapshot)
+    snapshot.notes.append("index not checked")
+    report = judged(snapshot)
+    assert json.loads(json.dumps(report.as_dict()))["findings"]["lost"]["count"] == 1
+    text = "\n".join(report.lines())
+    assert "note: index not checked" in text
+    assert "partition 0, offset 4" in text
+    assert text.endswith("NOT CLEAN")
+    assert list(judged(clean_facts()).lines())[-1].startswith("clean")
+
+
+def test_a_message_that_only_the_archiver_could_not_take_belongs_to_its_episode() -> None:
+    dead: list[DeadLetter] = []
+    for offset, stage in enumerate(["segmenter", "archive"]):
+        record: Any = SimpleNamespace(
+            topic="messages", partition=2, offset=offset, key=b"c", value=b"{}", headers=[], timestamp=1
+        )
+        _, _, headers = dead_letter(record, stage=stage, error_type="unforeseen", message="", now_ms=1)
+        written: Any = SimpleNamespace(headers=headers)
+        taken = dead_letter_of("message", "messages", written)
+        dead += [taken] if taken else []
+    assert dead == [DeadLetter("message", 2, 0)]

@@ -1,0 +1,197 @@
+"""Dead letters of a person: by conversation and by what is inside."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from afterword.operating.dlq import DeadLetterCounts, Matching
+from afterword.operating.erasing.person import Person, TheirDeadLetters, holds, person_of
+from afterword.schemas.dead_letters import MAX_BYTES, WEBHOOKS, DeadLetter, dead_letter, read_dead_letter
+from afterword.schemas.headers import CE_TYPE
+from afterword.schemas.messages import MESSAGE_EDITED
+from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
+from tests.unit.afterword.operating.erasing.world import TENANT, ErasesWithoutBroker, World
+from tests.virtual_time import run_in_virtual_time
+
+ANN = Person("ann", "acme")
+
+
+def message(**fields: Any) -> bytes:
+    return a_message(**{"user_id": "ann", "tenant_id": "acme", **fields}).to_json()
+
+
+def structured(value: bytes) -> bytes:
+    """The same as a CloudEvent of structured mode, as producers may send it."""
+    return b'{"specversion": "1.0", "id": "1", "source": "s", "type": "message.created", "data": ' + value + b"}"
+
+
+def of_episode(*users: str, overlap: tuple[str, ...] = (), tenant_id: str | None = "acme") -> bytes:
+    core, before = ([an_episode_message(f"m{n}", user_id=user) for n, user in enumerate(us)] for us in (users, overlap))
+    return a_closed_episode(user_id="bob", tenant_id=tenant_id, messages=tuple(core), overlap=tuple(before)).to_json()
+
+
+@pytest.mark.parametrize(
+    ("value", "is_theirs"),
+    [
+        (message(), True),
+        (message(user_id="Ann"), False),
+        (message(tenant_id=None), False),
+        (message(tenant_id="other"), False),
+        (of_episode("bob", "ann"), True),
+        (of_episode("bob", overlap=("ann",)), True),
+        (of_episode("bob"), False),
+        (of_episode("ann", tenant_id="other"), False),
+        (b'{"user_id": "ann", "tenant_id": "acme", "id": 7}', True),
+        (b'{"user_id": "ann", "tenant_id": "acme", "messages": 7}', True),
+        (structured(message()), True),
+        (structured(message(user_id="bob")), False),
+        (structured(message(tenant_id="other")), False),
+        (b'{"data": 7}', False),
+        (b'{"user_id": "ann", ', True),
+        (b'{"user_id": "anna", ', False),
+        (b'["ann"]', False),
+        (b"[" + message(user_id="bob") + b"," + message() + b"]", True),
+        (b"[[" + structured(message()) + b"]]", True),
+        (b"[" + message(user_id="bob") + b"]", False),
+        (b"[" + message(tenant_id="other") + b"]", False),
+        (b'[{"content": "a", "user_id": "ann"}, {"content": "cut o', True),
+        (b'{"user_id": "\\u0061nn", "content": "cut o', True),
+        (b'{"content": "she said \\"ann\\" to', False),
+        (b"ann", False),
+        (b"", False),
+        (None, False),
+    ],
+)
+def test_a_record_is_theirs_by_user_and_tenant(value: bytes | None, is_theirs: bool) -> None:
+    assert holds(value, ANN) == is_theirs
+
+
+def test_a_record_without_a_tenant_is_theirs_only_if_they_have_none() -> None:
+    value = orjson.dumps({"user_id": "ann"})
+    assert holds(value, Person("ann", None))
+    assert not holds(value, ANN)
+
+
+def dead(conversation: str, value: bytes, error_type: str = "x") -> DeadLetter:
+    now = datetime.now(UTC)
+    return DeadLetter("messages.dlq", 0, 0, now, "segmenter", error_type, "", None, conversation.encode(), value, [])
+
+
+def test_all_of_a_conversation_of_theirs_alone_and_only_their_own_of_another() -> None:
+    theirs = TheirDeadLetters(ANN, frozenset({"alone"}))
+    assert theirs.match(dead("alone", b"no json"))
+    assert not theirs.match(dead("alone", message(tenant_id="other"), "tenant_mismatch"))
+    assert theirs.match(dead("shared", message()))
+    assert not theirs.match(dead("shared", message(user_id="bob")))
+    only = TheirDeadLetters(ANN._replace(conversation_id="shared"), frozenset())
+    assert only.match(dead("shared", message()))
+    assert not only.match(dead("other", message()))
+
+
+def test_what_was_cut_off_before_their_id_is_theirs() -> None:
+    value = orjson.dumps({"id": "m1", "conversation_id": "c", "content": "x" * MAX_BYTES, "user_id": "änn"})
+    record: Any = SimpleNamespace(topic="messages", partition=0, offset=7, key=b"c", value=value, headers=[])
+    key, kept, headers = dead_letter(record, stage="segmenter", error_type="x", message="", now_ms=1)
+    written: Any = SimpleNamespace(
+        topic="messages.dlq", partition=0, offset=0, timestamp=1, key=key, value=kept, headers=headers
+    )
+    found = read_dead_letter(written)
+    assert kept is not None
+    assert len(kept) < len(value)
+    assert TheirDeadLetters(Person("änn", None), frozenset()).match(found)
+    assert not TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"c"})).match(found)
+    untold = replace(found, users=())
+    assert TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"c"})).match(untold)
+    assert not TheirDeadLetters(Person("bob", None), frozenset(), frozenset({"other"})).match(untold)
+
+
+def test_every_summary_that_was_not_delivered_of_a_conversation_that_they_shared() -> None:
+    theirs = TheirDeadLetters(ANN, frozenset({"alone"}), frozenset({"shared"}))
+    summary = a_summary(user_id="bob", tenant_id="acme").to_json()
+    undelivered = {name: replace(dead(name, summary), stage=WEBHOOKS) for name in ("alone", "shared", "other")}
+    assert {name: theirs.match(one) for name, one in undelivered.items()} == {
+        "alone": True,
+        "shared": True,
+        "other": False,
+    }
+    assert not theirs.match(dead("shared", summary))
+
+
+@pytest.mark.parametrize("given", [("", None, None), (None, None, None), ("ann", 7, None), ("ann", None, {"$ne": 1})])
+def test_nobody_and_everybody_cannot_be_erased(given: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        person_of(*given)
+
+
+class ErasesLetters(ErasesWithoutBroker):
+    """There are dead letters of `messages`; those that it discards are kept."""
+
+    def __init__(self, world: World, letters: Sequence[DeadLetter]) -> None:
+        super().__init__(world)
+        self._letters = letters
+        self.discarded: set[str] = set()
+
+    async def unresolved(self, topic: str, filters: Matching) -> AsyncGenerator[DeadLetter, None]:  # type: ignore[override]
+        for letter in self._letters:
+            if letter.topic == topic and filters.match(letter):
+                yield letter
+
+    async def resolve(self, topic: str, filters: Matching, _: str) -> DeadLetterCounts:  # type: ignore[override]
+        found = [letter.address async for letter in self.unresolved(topic, filters)]
+        self.discarded.update(found)
+        return DeadLetterCounts(resolved=len(found))
+
+    async def count(self, topic: str, filters: Matching, _: str) -> DeadLetterCounts:
+        return DeadLetterCounts(resolved=len([one async for one in self.unresolved(topic, filters)]))
+
+
+EDITED = [(CE_TYPE, MESSAGE_EDITED.encode())]
+
+
+def an_edit(**fields: Any) -> bytes:
+    return orjson.dumps({"conversation_id": "shared", "tenant_id": TENANT, **fields, "content": "I am ill."})
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "conversation", "is_theirs"),
+    [
+        (an_edit(id="m0"), EDITED, "shared", True),
+        (an_edit(id="m1"), EDITED, "shared", False),
+        (an_edit(id="m2"), EDITED, "shared", True),
+        (an_edit(id=7), EDITED, "shared", True),
+        (an_edit(id="m0", type=MESSAGE_EDITED), [], "shared", True),
+        (structured(an_edit(id="m0")).replace(b"message.created", b"message.edited"), [
+            ("content-type", b"application/cloudevents+json")], "shared", True),
+        (an_edit(id="m0", tenant_id="other"), EDITED, "shared", False),
+        (an_edit(id="m0"), EDITED, "bobs", False),
+        (an_edit(id="m0")[:-9], EDITED, "shared", True),
+        (an_edit(id="m0", type=MESSAGE_EDITED)[:-9], [], "shared", True),
+        (an_edit(id="m0"), [], "shared", False),
+        (an_edit(id="m0")[:-9], [], "shared", False),
+    ],
+    ids=[
+        "of their message", "of another's", "of one that nobody has", "of no id", "by its field", "structured",
+        "of another tenant", "of another conversation", "cut off", "cut off, by its field", "no edit", "no JSON",
+    ],
+)  # fmt: skip
+def test_an_edit_names_no_user_and_is_theirs_unless_somebody_else_has_the_message(
+    value: bytes, headers: list[tuple[str, bytes]], conversation: str, is_theirs: bool
+) -> None:
+    async def story() -> tuple[set[str], int, int]:
+        world = World()
+        await world.say("shared", "ann")
+        await world.say("shared", "bob")
+        await world.say("bobs", "bob")
+        letter = replace(dead(conversation, value), headers=headers)
+        eraser = ErasesLetters(world, [letter])
+        planned = (await eraser.plan("ann", TENANT)).dead_letters
+        receipt = await eraser.erase("ann", TENANT)
+        return eraser.discarded, planned, receipt.counts["dead_letters"]
+
+    expected = {"messages.dlq/0/0"} if is_theirs else set()
+    assert run_in_virtual_time(story()) == (expected, len(expected), len(expected))

@@ -1,0 +1,119 @@
+"""The receipt: its dates, and that it names nobody."""
+
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from afterword.operating.erasing.person import Person
+from afterword.operating.erasing.receipt import (
+    BROKER_SLACK,
+    NEVER,
+    Receipt,
+    ReceiptNotWritten,
+    ReceiptUnreadable,
+    TopicDate,
+    gone_by,
+)
+
+NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+FOREVER = str(2**63 - 1)
+
+
+def hours(**configs: float | str) -> dict[str, str]:
+    """Configurations, numbers in hours."""
+    named = {name.replace("_", "."): value for name, value in configs.items()}
+    return {
+        name: str(int(value * 3_600_000)) if isinstance(value, int | float) else value for name, value in named.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("configs", "after"),
+    [
+        (hours(cleanup_policy="delete", retention_ms=7, segment_ms=2), 9),
+        (hours(cleanup_policy="delete", retention_ms=7, segment_ms=2, file_delete_delay_ms=1), 10),
+        (hours(cleanup_policy="delete", retention_ms="-1", segment_ms=2), None),
+        (hours(cleanup_policy="delete", segment_ms=2), None),
+        (hours(cleanup_policy="compact", max_compaction_lag_ms=3, segment_ms=24, retention_ms=1), 6),
+        (hours(cleanup_policy="compact", max_compaction_lag_ms=24, segment_ms=1), 25),
+        (hours(cleanup_policy="compact", max_compaction_lag_ms=FOREVER, segment_ms=1), None),
+        (hours(cleanup_policy="compact,delete", max_compaction_lag_ms=FOREVER, segment_ms=1, retention_ms=2), 3),
+        (hours(cleanup_policy="delete", retention_ms=str(2**62), segment_ms=1), None),
+    ],
+)
+def test_a_topics_date_follows_from_its_settings(configs: dict[str, str], after: float | None) -> None:
+    assert gone_by(configs, NOW) == (NEVER if after is None else NOW + after * HOUR + BROKER_SLACK)
+
+
+def a_receipt(**fields: object) -> Receipt:
+    dates = (
+        TopicDate(topic="messages", gone_by=NEVER, ends={0: 7}, ours=False),
+        TopicDate(topic="episode.closed", gone_by=NOW + HOUR, ends={0: 3}),
+        TopicDate(topic="summary.created", gone_by=NOW + 2 * HOUR, ends={0: 3}),
+    )
+    given: dict[str, object] = {
+        "receipt_id": "r1",
+        "asked_by": "the officer",
+        "asked_at": NOW,
+        "finished_at": NOW,
+        "person": Person("ann", "acme").digest("r1"),
+        "conversation_id": None,
+        "deleted_conversations": ("c1",),
+        "shared_conversations": (),
+        "counts": {"messages": 1200, "conversations": 1, "dead_letters": 0},
+        "topics": dates,
+    }
+    return Receipt.model_validate({**given, **fields})
+
+
+def test_its_line_names_the_last_date_of_our_topics() -> None:
+    assert a_receipt().line() == (
+        "receipt r1: 1,200 messages, 1 conversation, 0 dead letters; gone from all stores at 2026-01-05T12:00:00.000Z, "
+        "from our topics by 2026-01-05T14:00:00.000Z"
+    )
+    endless = TopicDate(topic="conversation.updated", gone_by=NEVER, ends={})
+    receipt = a_receipt(topics=(*a_receipt().topics, endless))
+    assert receipt.line().endswith("by never")
+    assert receipt.unbounded == ["conversation.updated"]
+
+
+def test_it_is_read_as_it_was_written_and_by_its_owner_alone(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "receipt.json"
+    a_receipt().write(file)
+    assert Receipt.read(file) == a_receipt()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert not {"ann", "acme"} & set(file.read_text().split('"'))
+
+
+@pytest.mark.parametrize(("user", "tenant"), [("Ann", "acme"), ("ann", None), ("ann", "other"), ("", "acme")])
+def test_it_is_of_nobody_else(user: str, tenant: str | None) -> None:
+    assert a_receipt().is_of(Person("ann", "acme"))
+    assert not a_receipt().is_of(Person(user, tenant))
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"version": 1, "user": "secret"}'])
+def test_another_file_is_no_receipt_and_is_not_quoted(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    with pytest.raises(ReceiptUnreadable, match="is not a receipt") as raised:
+        Receipt.read(file)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ReceiptUnreadable, match="No such file"):
+        Receipt.read(tmp_path / "none")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ReceiptNotWritten, match="cannot be written"):
+        a_receipt().write(tmp_path / "file" / "receipt.json")
+
+
+def test_it_replaces_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "receipt.json"
+    a_receipt().write(file)
+    with pytest.raises(ReceiptNotWritten, match="the file already exists"):
+        a_receipt(receipt_id="r2").write(file)
+    assert Receipt.read(file) == a_receipt()

@@ -1,0 +1,113 @@
+"""One run of an erasure: what it deletes, what it waits for, and that it may end anywhere and be run again."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+
+from afterword.operating.erasing.eraser import ErasurePlan, NotErased, UserNotArchived
+from afterword.operating.erasing.receipt import Receipt
+from afterword.schemas import ConversationDeleted, MessageDeleted
+from afterword.streams.errors import StoreUnavailable
+from tests.samples import a_stored_episode
+from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, crash, outage
+from tests.unit.afterword.operating.erasing.world import SETTINGS, TENANT, ErasesWithoutBroker, Unread, World
+from tests.virtual_time import run_in_virtual_time
+
+KAFKA = SETTINGS.kafka
+
+
+@pytest.mark.parametrize(("other", "deleted"), [("bob", MessageDeleted), (None, ConversationDeleted)])
+async def test_who_has_episodes_in_a_conversation_keeps_them_though_their_messages_have_expired(
+    other: str | None, deleted: type
+) -> None:
+    world = World()
+    await world.say("c1", "ann")
+    if other:
+        await world.episodes.put(a_stored_episode(user_id=other, tenant_id=TENANT), None)
+    receipt = await world.erase()
+    assert [type(event) for event in world.sent] == [deleted]
+    assert len(receipt.shared_conversations) == bool(other)
+
+
+async def test_episodes_with_others_of_which_the_archive_has_no_message_are_named() -> None:
+    world = World()
+    shared = replace(a_stored_episode(user_id="bob", tenant_id=TENANT), participants=("ann", "bob"))
+    await world.episodes.put(shared, None)
+    with pytest.raises(UserNotArchived, match="first is c1"):
+        await world.erase()
+    assert world.sent == []
+
+
+async def test_episodes_of_somebody_else_are_not_waited_for() -> None:
+    world = World(unread=[Unread(KAFKA.episodes_topic, 7, b"bobs")])
+    await world.say("anns", "ann")
+    assert (await world.erase()).deleted_conversations == ("anns",)
+
+
+def test_what_the_summarizer_has_to_do_for_the_person_is_waited_for() -> None:
+    async def story() -> None:
+        world = World(unread=[Unread(KAFKA.episodes_topic, 7, b"anns")])
+        await world.say("anns", "ann")
+        with pytest.raises(NotErased, match="1 records that the summarizer has not processed"):
+            await world.erase(timeout_seconds=0.1)
+        assert world.erasures.receipts == {}
+        world.unread.clear()
+        assert (await world.erase()).counts["messages"] == 1
+
+    run_in_virtual_time(story())
+
+
+async def a_world() -> World:
+    """Somebody alone and among others."""
+    world = World()
+    await world.say("alone", "ann")
+    for user in ("ann", "bob", "ann"):
+        await world.say("shared", user)
+    return world
+
+
+async def disturbed(faults: Faults) -> Mapping[str, Any]:
+    """An erasure that a fault ends and the next one; returns what is left, and what the receipt says."""
+    world = await a_world()
+    with suppress(Crash, StoreUnavailable):
+        await world.erase(faults)
+    begun = {one.erasure_id for one in world.erasures.erasures.values()}
+    if not world.erasures.receipts:
+        receipt = await world.erase()
+        assert begun <= {receipt.receipt_id}
+    [kept] = world.erasures.receipts.values()
+    told = Receipt.model_validate_json(kept.receipt or "")
+    left = {key: type(one) for key, one in world.messages.messages.items()}
+    return {
+        "left": left,
+        "under way": world.erasures.erasures,
+        **told.model_dump(exclude={"receipt_id", "asked_at", "finished_at", "person"}),
+    }
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("fault", [crash, outage])
+def test_a_kill_or_an_outage_at_any_call_ends_the_same(fault: Fault, after: bool) -> None:
+    expected = run_in_virtual_time(disturbed(NO_FAULTS))
+    assert expected["counts"] == {"messages": 3, "conversations": 2, "episodes": 0, "dead_letters": 0}
+    for at in count(1):
+        faults = Faults(at, after, fault)
+        assert run_in_virtual_time(disturbed(faults)) == expected, f"call {at}"
+        if not faults.struck:
+            break
+    assert at > 10
+
+
+async def test_again_to_no_effect() -> None:
+    world = await a_world()
+    first = await world.erase()
+    sent = len(world.sent)
+    again = await world.erase()
+    assert again.receipt_id != first.receipt_id
+    assert set(again.counts.values()) == {0}
+    assert len(world.sent) == sent
+    assert await ErasesWithoutBroker(world).plan("ann", TENANT) == ErasurePlan()

@@ -1,0 +1,169 @@
+"""State that is made anew from the last episodes: no id is given twice, and no message is in two episodes."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.operating.state import Last, LastEpisodes, Seed
+from afterword.schemas import EpisodeClosed
+from afterword.streams.log_reader import Position
+from afterword.streams.segmenter.processor import Outgoing
+from afterword.streams.segmenter.state import NOBODY, Scope, State, decode_state, encode_state, scope_key
+from tests.unit.segmenter.chat import EPISODES, Chat, Sent, closed, episodes, flush, limits, say, says
+
+AGENTS = st.sampled_from([None, "x", "y", "z"])
+SPOKEN = st.lists(st.tuples(st.sampled_from("cd"), AGENTS, st.booleans()), max_size=30)
+
+
+def last_of(outgoing: Sequence[Outgoing], records: Sequence[Sent], *, agents: bool = False) -> LastEpisodes:
+    found = LastEpisodes(agents=agents)
+    for sent in outgoing:
+        if sent.topic == EPISODES:
+            found.take_episode(Sent(sent.key, sent.value))
+    found.expect()
+    for record in records:
+        found.take_message(record)
+    return found
+
+
+def made_anew(found: LastEpisodes, **fields: Any) -> Chat:
+    rows = {scope_key(seed.scope): encode_state(seed.state) for seed in found.seeds()}
+    return Chat(conversations=rows, **fields)
+
+
+def spoken(lines: Sequence[tuple[str, str | None, bool]]) -> list[Sent]:
+    """Messages and flushes; each message has an id of its own."""
+    found = []
+    for n, (conversation, agent, is_flush) in enumerate(lines):
+        if is_flush:
+            found.append(flush(conversation, agent_id=agent))
+        else:
+            found.append(say(f"m{n}", conversation_id=conversation, agent_id=agent))
+    return numbered([*found, flush("c"), flush("d")])
+
+
+def numbered(records: Sequence[Sent]) -> list[Sent]:
+    return [Sent(**{**vars(record), "offset": n}) for n, record in enumerate(records)]
+
+
+def check_numbers(found: Sequence[EpisodeClosed]) -> set[tuple[str, str]]:
+    """Ordinals have no gap and no message is in an episode of its scope twice; returns scope and id of each."""
+    ordinals, placed = defaultdict(list), []
+    for episode in found:
+        scope = episode.episode_id.rpartition(":")[0]
+        ordinals[scope].append(episode.ordinal)
+        placed += [(scope, message.id) for message in episode.messages]
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in ordinals.values())
+    assert len(placed) == len(set(placed))
+    return set(placed)
+
+
+@given(SPOKEN, st.integers(0, 30), st.integers(0, 30), st.booleans())
+def test_whenever_the_state_is_lost_every_message_ends_in_one_episode(lines, lost_at, expired, agents):
+    records, rules = spoken(lines), limits(trigger=3, scope="agent" if agents else "conversation", max_agents=2)
+    undisturbed = check_numbers(episodes(Chat(rules).process(records).outgoing))
+    before = Chat(rules).process(records[:lost_at]).outgoing
+    gone = 0 if agents else min(expired, lost_at)
+    anew = made_anew(last_of(before, records[gone:], agents=agents), limits=rules, offset=gone)
+    placed = check_numbers(episodes([*before, *anew.process(records[gone:]).outgoing]))
+    assert placed == undisturbed if not gone else placed <= undisturbed
+
+
+def test_the_next_episode_has_the_next_ordinal_though_the_messages_before_have_expired():
+    before = Chat(limits(trigger=2)).process(says(*"abcdef")).outgoing
+    anew = made_anew(last_of(before, []), limits=limits(trigger=2), offset=6)
+    assert anew.conversations == {}  # nobody knows a partition for it: `rebuild_state` asks the archive
+    found = last_of(before, [])
+    found.partitions["c"].add(3)
+    [episode] = made_anew(found, limits=limits(trigger=2), offset=6).hear(*says(*"gh"))
+    assert (episode.episode_id, closed([episode])) == ("c:4", [("g h", "trigger")])
+
+
+def test_what_was_sent_again_is_still_a_duplicate():
+    records = numbered([*says(*"abc"), say("a")])
+    before = Chat(limits(trigger=2)).process(records).outgoing
+    anew = made_anew(last_of(before, records), limits=limits(trigger=2))
+    outcome = anew.process([*records, say("b"), say("d")])
+    assert (outcome.duplicates, closed(episodes(outcome.outgoing))) == (2, [("c d", "trigger")])
+
+
+def test_an_episode_that_only_the_store_has_ends_where_its_last_message_was_sent_first():
+    records = numbered([*says(*"abc"), say("b")])
+    found = LastEpisodes()
+    found.add("c", None, Last(7, None, "c:b"))
+    found.expect()
+    for record in records:
+        found.take_message(record)
+    assert list(found.seeds()) == [Seed(3, Scope("c"), State(None, last_ordinal=7, taken_to=2))]
+
+
+def test_after_a_deleted_episode_the_messages_of_those_before_it_are_not_taken_again():
+    found = LastEpisodes()
+    found.add("c", None, Last(7, None, "c:b"))
+    found.add("c", None, Last(9, None, ""))
+    found.add("c", None, Last(8, None, ""))
+    found.expect()
+    for record in numbered(says(*"abc")):
+        found.take_message(record)
+    assert [(seed.state.last_ordinal, seed.state.taken_to) for seed in found.seeds()] == [(9, 2)]
+
+
+def of_tombstones(records: Sequence[Sent], *tombstones: tuple[int, int | None]) -> LastEpisodes:
+    """Tombstones are all that is left of these ordinals, each with the offset at which its episode ended."""
+    found = LastEpisodes()
+    for ordinal, offset in tombstones:
+        found.add("c", None, Last(ordinal, None, "", offset=offset))
+    found.expect()
+    for record in records:
+        found.take_message(record)
+    return found
+
+
+def test_what_was_in_episodes_that_are_all_deleted_or_expired_is_not_taken_again():
+    records = numbered(says(*"abcde"))
+    anew = made_anew(of_tombstones(records, (1, 1), (2, 3)), limits=limits(trigger=2))
+    [episode] = anew.hear(*records, say("f"))
+    assert (episode.episode_id, closed([episode])) == ("c:3", [("e f", "trigger")])
+
+
+def test_nor_is_what_was_in_a_deleted_episode_after_a_living_one():
+    found = of_tombstones([])
+    found.add("c", None, Last(7, None, "c:b"))
+    found.add("c", None, Last(8, None, "", offset=2))
+    found.expect()
+    for record in numbered(says(*"abcd")):
+        found.take_message(record)
+    assert [(seed.state.last_ordinal, seed.state.taken_to) for seed in found.seeds()] == [(8, 3)]
+
+
+@pytest.mark.parametrize("offset", [None, 1, 500])
+def test_a_tombstone_that_says_no_offset_or_that_of_another_conversation_is_not_believed(offset):
+    records = numbered([say("a"), say("x", conversation_id="d"), say("b")])
+    assert [seed.state.taken_to for seed in of_tombstones(records, (1, offset)).seeds()] == [0]
+
+
+def test_an_offset_of_another_topic_under_the_same_name_is_not_believed():
+    found = LastEpisodes()
+    found.add("c", None, Last(7, None, "c:gone", Position(3, 500)))
+    found.expect()
+    for record in numbered(says(*"abc")):
+        found.take_message(record)
+    assert [seed.state.taken_to for seed in found.seeds()] == [0]
+
+
+def test_each_agent_goes_on_for_itself_and_so_does_nobody():
+    found = LastEpisodes(agents=True)
+    for agent, ordinal in ((None, 2), ("x", 3)):
+        found.add("c", agent, Last(ordinal, "t", f"c:m{ordinal}:t"))
+    found.partitions["c"].add(0)
+    seeds = {seed.scope: (seed.state.last_ordinal, seed.state.agents) for seed in found.seeds()}
+    assert seeds == {Scope("c"): (0, []), Scope("c", NOBODY): (2, None), Scope("c", "x"): (3, None)}
+
+
+def test_the_end_of_what_was_taken_survives_the_row():
+    state = State("t", last_ordinal=3, taken_to=12345)
+    assert decode_state(encode_state(state)) == state

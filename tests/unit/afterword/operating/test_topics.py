@@ -1,0 +1,185 @@
+"""Required topics, and which differences count."""
+
+from dataclasses import replace
+
+import pytest
+
+from afterword.operating.topics import (
+    LARGEST_MESSAGES_BYTES,
+    SMALLEST_MESSAGES_BYTES,
+    FoundTopic,
+    Topic,
+    compare_topic,
+    wanted_topics,
+)
+from afterword.schemas.decoding import MAX_INPUT_BYTES
+from afterword.streams.runtime.options import Options
+from afterword.streams.settings import DAY_MS, Settings
+
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(kafka={"partitions": 6, "replication_factor": 3, "min_insync_replicas": 2})  # type: ignore[arg-type]  # pydantic takes a dict
+
+
+@pytest.fixture
+def wanted(settings: Settings) -> dict[str, Topic]:
+    return {topic.name: topic for topic in wanted_topics(settings)}
+
+
+@pytest.fixture
+def episodes(wanted: dict[str, Topic]) -> Topic:
+    return wanted["episode.closed"]
+
+
+@pytest.fixture
+def messages(wanted: dict[str, Topic]) -> Topic:
+    return wanted["messages"]
+
+
+def as_wanted(topic: Topic) -> FoundTopic:
+    in_effect = {"retention.ms": "604800000", **topic.created_with}
+    return FoundTopic(topic.name, topic.partitions, topic.replication_factor, in_effect)
+
+
+def test_there_are_events_dead_letters_and_changelogs(wanted: dict[str, Topic]) -> None:
+    assert set(wanted) == {
+        "messages",
+        "episode.closed",
+        "summary.created",
+        "summary.deleted",
+        "conversation.updated",
+        "messages.dlq",
+        "episode.closed.dlq",
+        "summary.created.webhooks.dlq",
+        "afterword-segmenter-conversations-changelog",
+        "afterword-segmenter-messages-changelog",
+        "afterword.episodes",
+        "afterword.conversations",
+    }
+    off = wanted_topics(Settings(kafka={"current_state": False}))  # type: ignore[arg-type]  # pydantic takes a dict
+    assert wanted.keys() - {topic.name for topic in off} == {"afterword.episodes", "afterword.conversations"}
+
+
+def test_all_are_replicated_as_the_settings_say(wanted: dict[str, Topic]) -> None:
+    assert {topic.replication_factor for topic in wanted.values()} == {3}
+    assert {topic.configs["min.insync.replicas"] for topic in wanted.values()} == {"2"}
+    assert {topic.partitions for topic in wanted.values()} == {6}
+
+
+def test_only_changelogs_and_what_is_current_are_compacted(wanted: dict[str, Topic]) -> None:
+    compacted = {name for name, topic in wanted.items() if topic.configs["cleanup.policy"] == "compact"}
+    assert compacted == {name for name in wanted if name.endswith("-changelog") or name.startswith("afterword.")}
+
+
+def test_what_is_made_from_a_record_of_the_largest_size_has_room(wanted: dict[str, Topic]) -> None:
+    roomy = {name for name, topic in wanted.items() if topic.configs.get("max.message.bytes") == str(2 * MEBIBYTE)}
+    assert roomy == set(wanted) - {"messages", "summary.created", "summary.deleted", "conversation.updated"}
+
+
+def test_changelogs_have_as_many_partitions_as_the_messages_that_exist(settings: Settings) -> None:
+    wanted = {topic.name: topic.partitions for topic in wanted_topics(settings, message_partitions=12)}
+    assert wanted["afterword-segmenter-messages-changelog"] == 12
+    assert wanted["episode.closed"] == 6
+
+
+def test_other_configs_in_effect_do_not_matter(messages: Topic) -> None:
+    assert compare_topic(messages, as_wanted(messages)).status == "ok"
+
+
+def test_a_different_count_of_partitions_is_named(messages: Topic) -> None:
+    report = compare_topic(messages, replace(as_wanted(messages), partitions=4))
+    assert (report.status, report.detail) == ("different", "partitions is 4, should be 6")
+
+
+def test_closed_episodes_may_have_any_count_of_partitions(episodes: Topic) -> None:
+    assert compare_topic(episodes, replace(as_wanted(episodes), partitions=1)).fine
+
+
+def test_every_difference_is_named(episodes: Topic) -> None:
+    configs = {**episodes.configs, "cleanup.policy": "compact", "max.message.bytes": "1000"}
+    report = compare_topic(episodes, replace(as_wanted(episodes), configs=configs, replication_factor=1))
+    assert not report.fine
+    assert report.detail.split("; ") == [
+        "cleanup.policy is compact, should be delete",
+        "max.message.bytes is 1000, should be 2097152",
+        "replication factor is 1, should be 3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("1000", "should be at least 765536"),
+        ("765535", "should be at least 765536"),
+        ("765536", ""),
+        ("1048588", ""),
+        ("2097152", ""),
+        ("2097153", "should be at most 2097152"),
+        ("104857600", "should be at most 2097152"),
+    ],
+)
+def test_a_limit_of_messages_that_is_too_small_or_too_large_is_warned_of(
+    messages: Topic, limit: str, said: str
+) -> None:
+    found = as_wanted(messages)
+    report = compare_topic(messages, replace(found, configs={**found.configs, "max.message.bytes": limit}))
+    assert report.fine
+    assert bool(report.warning) == bool(said)
+    assert said in report.warning
+
+
+def test_the_limit_for_messages_without_a_warning_is_enough_for_every_message_that_is_taken() -> None:
+    assert MAX_INPUT_BYTES < SMALLEST_MESSAGES_BYTES < LARGEST_MESSAGES_BYTES
+
+
+def test_every_topic_but_the_messages_has_a_date_from_which_what_was_erased_is_gone(wanted: dict[str, Topic]) -> None:
+    days = {
+        name: {config: milliseconds / DAY_MS for config, milliseconds in topic.lifetime.items()}
+        for name, topic in wanted.items()
+    }
+    week, month = ({"retention.ms": number, "segment.ms": 1} for number in (7, 30))
+    changelog = {"max.compaction.lag.ms": 1, "delete.retention.ms": 1}
+    current = {"max.compaction.lag.ms": 1, "delete.retention.ms": 30}
+    assert days == {
+        "messages": {},
+        "episode.closed": week,
+        "conversation.updated": month,
+        "summary.created": month,
+        "summary.deleted": month,
+        "messages.dlq": month,
+        "episode.closed.dlq": month,
+        "summary.created.webhooks.dlq": month,
+        "afterword-segmenter-conversations-changelog": changelog,
+        "afterword-segmenter-messages-changelog": changelog,
+        "afterword.episodes": current,
+        "afterword.conversations": current,
+    }
+
+
+def test_tombstones_of_a_changelog_outlive_state_that_is_caught_up_from_it(wanted: dict[str, Topic]) -> None:
+    changelog = wanted["afterword-segmenter-messages-changelog"]
+    assert changelog.lifetime["delete.retention.ms"] > Options.stale_seconds * 1000
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "value", "is_long"),
+    [
+        ("episode.closed", "retention.ms", "604800000", False),
+        ("episode.closed", "retention.ms", "3600000", False),
+        ("episode.closed", "retention.ms", "604800001", True),
+        ("episode.closed", "retention.ms", "-1", True),
+        ("afterword-segmenter-messages-changelog", "max.compaction.lag.ms", str(2**63 - 1), True),
+        ("messages", "retention.ms", "-1", False),
+    ],
+)
+def test_a_topic_that_keeps_what_was_erased_for_too_long_is_warned_of(
+    wanted: dict[str, Topic], topic: str, name: str, value: str, is_long: bool
+) -> None:
+    found = as_wanted(wanted[topic])
+    report = compare_topic(wanted[topic], replace(found, configs={**found.configs, name: value}))
+    assert report.fine
+    assert (f"{name} is {value}, should be at most" in report.warning) == is_long
+    assert bool(report.warning) == is_long

@@ -1,0 +1,167 @@
+"""Trials of a prompt: which episodes, what the candidate is asked, and when it is worse."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from afterword.operating.trial import Comparison, NothingToCompare, TrialRun, candidate_settings, sample
+from afterword.schemas import MessageCreated, Quality, SummaryCreated, Usage
+from afterword.streams.errors import ConfigurationError, ProviderUnavailable
+from afterword.streams.settings import Llm, QualitySettings, Settings
+from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.summarizer.checking import SummaryCheck
+from afterword.streams.summarizer.providers import Maker, maker_of
+from afterword.streams.summarizer.quality import QualityRules
+from afterword.streams.summarizer.rolling import SummaryRules
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from tests.doubles.provider import ScriptedProvider
+from tests.doubles.stores import MemoryEpisodes, MemoryMessages
+from tests.samples import NOON, a_stored_episode
+from tests.summarizer_world import METRICS
+
+CANDIDATE = Maker("new-model", "episodic-2")
+SAID = ("Please cancel order 4711, it has not arrived.", "Order 4711 is cancelled. The refund takes three days.")
+GOOD = {
+    "title": "Cancelled order",
+    "short_summary": "The user cancelled order 4711.",
+    "long_summary": "The user asked to cancel order 4711, as it had not arrived. The assistant cancelled the order. "
+    "The refund takes three days.",
+    "rolling_summary": "The user cancelled order 4711 and waits for the refund.",
+}
+INVENTED = {
+    **GOOD,
+    "long_summary": "The user ordered 9999 bicycles in Paris. The assistant paid 500 euros to Mr Smith.",
+}
+
+
+class Candidate(ScriptedProvider):
+    """Answers with the same texts each time."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        super().__init__()
+        self._texts = texts
+
+    def _answer(self, request: SummaryRequest) -> Summary:
+        made = {"model": CANDIDATE.model, "prompt_version": CANDIDATE.prompt_version, "quality": Quality(source="llm")}
+        return Summary(**self._texts, **made, usage=Usage(prompt_tokens=200, completion_tokens=50))
+
+
+def stored(number: int, **fields: Any) -> StoredEpisode:
+    names = {"episode_id": f"c{number}:1", "event_id": f"c{number}:1:1", "conversation_id": f"c{number}"}
+    ids = {"tenant_id": None, "message_ids": ("m0", "m1"), "message_count": 2, "quality": Quality(source="llm")}
+    made = {"model": "old", "prompt_version": "episodic-1", "usage": Usage(prompt_tokens=100, completion_tokens=40)}
+    texts = {name: text for name, text in GOOD.items() if name != "rolling_summary"}
+    return a_stored_episode(**{"overlap_ids": ()} | names | ids | texts | made | fields)
+
+
+async def a_world(*episodes: StoredEpisode) -> tuple[MemoryEpisodes, MemoryMessages]:
+    known, messages = MemoryEpisodes(), MemoryMessages()
+    for episode in episodes:
+        known.episodes[episode.summary.episode_id] = episode
+        for n, content in enumerate(SAID):
+            named = {"conversation_id": episode.summary.conversation_id, "user_id": "u", "content": content}
+            message = MessageCreated(id=f"m{n}", role="assistant" if n else "user", sent_at=NOON, **named)
+            await messages.put_many([ArchivedMessage(message, 0, n)])
+    return known, messages
+
+
+async def tried(provider: ScriptedProvider, *episodes: StoredEpisode) -> Comparison:
+    known, messages = await a_world(*episodes)
+    summarizer = Summarizer(provider, check=SummaryCheck(QualitySettings(), METRICS))
+    rules = SummaryRules(rolling_max_tokens=200)
+    run = TrialRun(known, messages, summarizer, CANDIDATE, rules, QualityRules(), "", at_a_time=2)
+    return await run.run(list(known.episodes.values()), lambda _: None)
+
+
+async def test_the_same_messages_are_summarized_by_both_and_judged_by_the_same_gate() -> None:
+    provider = Candidate({**GOOD, "long_summary": GOOD["long_summary"].removesuffix(" The refund takes three days.")})
+    found = await tried(provider, *(stored(n) for n in range(4)))
+    assert [message.content for message in provider.requests[0].episode.messages] == list(SAID)
+    assert provider.most_running == 2
+    before, after = found.stored, found.candidate
+    assert (before.model, before.prompt_version, after.model, after.prompt_version) == ("old", "episodic-1", *CANDIDATE)
+    assert (before.refused, after.refused, before.grounding, after.grounding) == (0, 0, 1.0, 1.0)
+    assert after.long_tokens < before.long_tokens
+    assert (before.prompt_tokens, after.prompt_tokens, after.answer_tokens) == (100, 200, 50)
+    assert after.cost(3.0, 15.0) == pytest.approx(200 * 3 / 1000 + 50 * 15 / 1000)
+    assert not found.is_worse
+
+
+async def test_a_candidate_that_invents_is_worse_and_its_worst_comes_first() -> None:
+    provider = Candidate(GOOD)
+    answer = provider._answer
+    provider._answer = lambda r: (  # type: ignore[method-assign] – one conversation is told wrongly
+        replace(answer(r), **INVENTED) if r.episode.conversation_id == "c2" else answer(r)
+    )
+    found = await tried(provider, *(stored(n) for n in range(4)))
+    assert found.is_worse
+    assert found.trials[0].episode_id == "c2:1"
+    assert found.trials[0].candidate.refused == "off_topic"
+    assert found.candidate.refused == 1
+    assert found.candidate.prompt_tokens == (3 * 200 + 2 * 200) / 4, "a refused one is asked for twice"
+
+
+async def test_a_candidate_is_better_than_what_the_gate_refuses_today() -> None:
+    found = await tried(Candidate(GOOD), stored(1, **INVENTED), stored(2))
+    assert (found.stored.refused, found.candidate.refused) == (1, 0)
+    assert found.stored.grounding < found.candidate.grounding
+    assert not found.is_worse
+
+
+async def test_an_llm_that_is_away_is_no_verdict() -> None:
+    provider = Candidate(GOOD)
+    provider.outage = ProviderUnavailable(problem="away")
+    with pytest.raises(ProviderUnavailable):
+        await tried(provider, stored(1))
+
+
+async def test_what_is_not_in_the_archive_is_left_out() -> None:
+    known, messages = await a_world(stored(1), stored(2))
+    del messages.messages["c1:m1"]
+    summarizer = Summarizer(Candidate(GOOD))
+    run = TrialRun(known, messages, summarizer, CANDIDATE, SummaryRules(200), QualityRules(), "", at_a_time=2)
+    found = await run.run(list(known.episodes.values()), lambda _: None)
+    assert (len(found.trials), found.not_archived) == (1, 1)
+    messages.messages.clear()
+    with pytest.raises(NothingToCompare):
+        await run.run(list(known.episodes.values()), lambda _: None)
+
+
+async def test_a_sample_is_of_summaries_of_an_llm_and_the_same_for_the_same_seed() -> None:
+    fallback = Quality(source="fallback", reason="provider_unavailable")
+    known, _ = await a_world(*(stored(n) for n in range(40)), *(stored(n, quality=fallback) for n in range(40, 60)))
+
+    async def chosen(size: int, seed: int) -> list[str]:
+        return [summary_of(episode).episode_id for episode in await sample(known, size, seed)]
+
+    first = await chosen(10, 1)
+    assert len(set(first)) == 10
+    assert first == await chosen(10, 1)
+    assert first != await chosen(10, 2)
+    assert set(first) < set(await chosen(1000, 1)) == {f"c{n}:1" for n in range(40)}
+
+
+def summary_of(episode: StoredEpisode) -> SummaryCreated:
+    return episode.summary
+
+
+def test_the_candidate_has_the_prompt_and_model_and_takes_no_budget(tmp_path: Path) -> None:
+    settings = Settings(llm=Llm(provider="openai", model="m"), budget={"tokens_per_hour": 5})  # type: ignore[arg-type]
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("Tell it.\n{conversation_text}")
+    candidate = candidate_settings(settings, prompt, "m2")
+    assert maker_of(candidate).model == "m2"
+    assert maker_of(candidate).prompt_version != maker_of(settings).prompt_version
+    assert candidate.budget.limited is False
+    assert maker_of(candidate_settings(settings, None, None)) == maker_of(settings)
+    prompt.write_text("Tell it.")
+    with pytest.raises(ConfigurationError, match="conversation_text"):
+        candidate_settings(settings, prompt, None)
+    with pytest.raises(ConfigurationError, match="No such file"):
+        candidate_settings(settings, tmp_path / "absent.txt", None)
+    with pytest.raises(ConfigurationError, match="no LLM"):
+        candidate_settings(Settings(), None, "m2")

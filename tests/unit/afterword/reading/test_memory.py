@@ -1,0 +1,174 @@
+import subprocess
+import sys
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from afterword import Memory
+from afterword.reading.memory import OwnerMissing
+from afterword.streams.settings import Settings
+from tests.unit.afterword.reading.remembered import Remembered
+from tests.unit.summarizer.conversations import dialogues
+
+
+@pytest.fixture
+def world() -> Remembered:
+    return Remembered()
+
+
+def texts(dialogue: int) -> list[str]:
+    return [text for _, text in dialogues()[dialogue]]
+
+
+async def test_a_conversation_is_recalled_by_what_was_said_in_it(world: Remembered) -> None:
+    for n in range(10):
+        await world.summarise(await world.say(*texts(n), conversation_id=f"c{n}"))
+    (best, *_) = await world.memory.recall("survivor benefits of a widower", user_id="u1", tenant_id="t1", k=3)
+    assert best.conversation_id == "c0"
+    assert best.short_summary == world.episodes.episodes["c0:1"].summary.short_summary
+    assert best.message_ids == world.episodes.episodes["c0:1"].summary.message_ids
+
+
+@pytest.mark.parametrize("owner", [("u2", "t1"), ("u1", "t2"), ("u1", None), ("u1", "")])
+async def test_nothing_of_others_is_recalled(world: Remembered, owner: tuple[str, str | None]) -> None:
+    await world.summarise(await world.say(*texts(0)))
+    assert await world.memory.recall("benefits", user_id=owner[0], tenant_id=owner[1]) == []
+
+
+@pytest.mark.parametrize(
+    ("user", "tenant", "named"), [(None, "t1", "user_id"), ("u1", 7, "tenant_id"), (7, 7, "user"), ("", "t1", "user")]
+)
+async def test_recall_refuses_to_search_without_an_owner(world: Remembered, user, tenant, named: str) -> None:
+    with pytest.raises(OwnerMissing, match=named):
+        await world.memory.recall("benefits", user_id=user, tenant_id=tenant)
+
+
+@pytest.mark.parametrize("summarised", [True, False])
+@pytest.mark.parametrize(
+    "other",
+    [{"user_id": "u2"}, {"tenant_id": "t2"}, {"tenant_id": None}, {"user_id": "u2", "tenant_id": "t1"}],
+    ids=str,
+)
+async def test_the_conversation_of_somebody_else_is_unknown(world: Remembered, summarised: bool, other) -> None:
+    said = await world.say("My PIN is 4711.")
+    if summarised:
+        await world.summarise(said)
+    assert await world.memory.context("c1", **other) is None
+    assert await world.memory.episodes("c1", **other) == await world.memory.episodes("unknown")
+
+
+async def test_a_conversation_is_known_to_its_owner(world: Remembered) -> None:
+    said = await world.say("My PIN is 4711.")
+    before = await world.context()
+    owners: list[dict[str, Any]] = [{"user_id": "u1"}, {"tenant_id": "t1"}, {"user_id": "u1", "tenant_id": "t1"}]
+    for owner in owners:
+        assert await world.context(**owner) == before
+    await world.summarise(said)
+    for owner in owners:
+        assert (await world.context(**owner)).episode_count == 1
+        assert len((await world.memory.episodes("c1", **owner)).episodes) == 1
+
+
+@pytest.mark.parametrize("user", [None, "", 7, {"$ne": None}])
+async def test_a_user_that_is_nobody_is_refused_and_not_taken_for_anyone(world: Remembered, user) -> None:
+    await world.summarise(await world.say("My PIN is 4711."))
+    with pytest.raises(ValueError, match="user_id"):
+        await world.memory.context("c1", user_id=user)
+    with pytest.raises(OwnerMissing, match="user_id"):
+        await world.memory.episodes("c1", user_id=user)
+
+
+FOREIGN = [{"$ne": None}, {"$gt": ""}, {"$regex": ".*"}, [], ["c1"], b"c1"]
+CALLS = {
+    "context": lambda memory, x: memory.context(x),
+    "context of agent": lambda memory, x: memory.context("c1", agent_id=x),
+    "context of some": lambda memory, x: memory.context("c1", x),
+    "context in tokens": lambda memory, x: memory.context("c1", max_tokens=x),
+    "episodes": lambda memory, x: memory.episodes(x),
+    "episodes of agent": lambda memory, x: memory.episodes("c1", agent_id=x),
+    "episodes before": lambda memory, x: memory.episodes("c1", before=x),
+    "episodes of some": lambda memory, x: memory.episodes("c1", x),
+    "recall": lambda memory, x: memory.recall(x, user_id="u1", tenant_id="t1"),
+    "recall of agent": lambda memory, x: memory.recall("pin", user_id="u1", tenant_id="t1", agent_id=x),
+    "recall in": lambda memory, x: memory.recall("pin", user_id="u1", tenant_id="t1", conversation_id=x),
+    "recall some": lambda memory, x: memory.recall("pin", user_id="u1", tenant_id="t1", k=x),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("foreign", FOREIGN, ids=str)
+async def test_an_operator_is_no_id(world: Remembered, call: str, foreign: object) -> None:
+    await world.summarise(await world.say("My PIN is 4711."))
+    with pytest.raises(TypeError, match="must be"):
+        await CALLS[call](world.memory, foreign)
+
+
+async def test_user_and_tenant_have_no_default(world: Remembered) -> None:
+    with pytest.raises(TypeError, match="user_id"):
+        await world.memory.recall("benefits")  # type: ignore[call-arg]  # that is what is tested
+
+
+async def test_episodes_are_paged_until_the_first(world: Remembered) -> None:
+    await world.summarise(await world.say(*islice(texts(0) * 9, 70)), size=10)
+    first = await world.memory.episodes("c1", limit=3)
+    second = await world.memory.episodes("c1", limit=3, before=first.next_before)
+    third = await world.memory.episodes("c1", limit=3, before=second.next_before)
+    pages = [[stored.summary.ordinal for stored in page.episodes] for page in (first, second, third)]
+    assert pages == [[7, 6, 5], [4, 3, 2], [1]]
+    assert third.next_before is None
+    assert (await world.memory.episodes("c2")).episodes == ()
+
+
+async def test_every_episode_says_what_it_is_made_of(world: Remembered) -> None:
+    said = await world.say(*texts(0), tools=("search",))
+    await world.summarise(said, size=100)
+    (stored,) = (await world.memory.episodes("c1")).episodes
+    assert stored.summary.message_ids == tuple(message.id for message in said)
+    compression = stored.summary.compression
+    assert (compression.events_before, compression.events_after) == (len(said), 1)
+    assert compression.ratio == pytest.approx(1 - compression.tokens_after / compression.tokens_before)
+    assert stored.summary.model
+    assert stored.summary.metrics
+
+
+@pytest.mark.parametrize(
+    ("trigger", "kept"),
+    [(10, 4), ("high_frequency", 5), ("long_conversation", 15), ("memory_sensitive", 3), ("default", 4)],
+)
+async def test_the_preset_of_the_trigger_says_how_many_messages_are_kept(tmp_path, trigger, kept: int) -> None:
+    settings = Settings(episodes={"trigger": trigger}, sqlite={"path": tmp_path / "afterword.sqlite"})
+    async with Memory.from_settings(settings) as memory:
+        assert memory._keep_recent == kept
+
+
+async def test_nothing_is_connected_before_it_is_used() -> None:
+    address = "mongodb://127.0.0.1:1"
+    async with Memory.from_settings(Settings(mongo={"uri": address}, qdrant={"url": "http://127.0.0.1:1"})):
+        pass
+
+
+def test_importing_the_package_is_light() -> None:
+    heavy = "motor", "qdrant_client", "faust", "pydantic", "numpy"
+    code = f"import sys, afterword; print([m for m in {heavy} if m in sys.modules], afterword.Memory.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] Memory\n"
+
+
+def test_the_package_has_no_other_names() -> None:
+    import afterword
+
+    with pytest.raises(AttributeError, match="Nothing"):
+        _ = afterword.Nothing
+
+
+@pytest.mark.parametrize("limit", [-1, 0, 1001])
+async def test_a_page_has_between_1_and_1000_episodes(world: Remembered, limit: int) -> None:
+    with pytest.raises(ValueError, match="limit must be at least 1 and at most 1000"):
+        await world.memory.episodes("c1", limit)
+
+
+@pytest.mark.parametrize("bounds", [{"keep_recent": -1}, {"max_tokens": 0}, {"max_tokens": -5}], ids=str)
+async def test_a_context_has_room(world: Remembered, bounds: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="must be at least"):
+        await world.memory.context("c1", **bounds)

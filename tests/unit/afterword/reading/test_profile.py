@@ -1,0 +1,156 @@
+"""The profile that a user's facts make."""
+
+from datetime import datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.reading.profile import KnownFact, profile
+from afterword.schemas import Fact
+from afterword.streams.stores.episodes import EpisodeFacts
+from afterword.streams.text.tokens import count_tokens
+from tests.samples import NOON, a_fact
+
+
+def said(day: int, *facts: Fact, conversation_id: str = "c1", ordinal: int | None = None) -> EpisodeFacts:
+    """What was said so many days after the first one."""
+    number = day + 1 if ordinal is None else ordinal
+    return EpisodeFacts(f"{conversation_id}:{number}", conversation_id, number, on(day), facts)
+
+
+def on(day: int) -> datetime:
+    return NOON + timedelta(days=day)
+
+
+def city(name: str, **fields: object) -> Fact:
+    return a_fact(f"lives in {name}", attribute="home_city", **fields)
+
+
+def holding(*episodes: EpisodeFacts) -> list[str]:
+    return [fact.statement for fact in profile("u1", None, episodes).facts]
+
+
+def ended(*episodes: EpisodeFacts) -> list[tuple[str, datetime | None]]:
+    return [(fact.statement, fact.superseded_at) for fact in profile("u1", None, episodes).superseded]
+
+
+def test_a_later_value_of_an_attribute_holds_and_the_earlier_one_has_the_day_it_ended() -> None:
+    episodes = said(9, city("Porto")), said(0, city("Leeds"))
+    assert holding(*episodes) == ["lives in Porto"]
+    assert ended(*episodes) == [("lives in Leeds", on(9))]
+
+
+def test_who_moves_back_lives_there_again() -> None:
+    episodes = said(0, city("Leeds")), said(3, city("Porto")), said(5, city("Leeds")), said(7, city("Leeds"))
+    found = profile("u1", None, episodes)
+    assert [(fact.statement, [s.episode_id for s in fact.sources]) for fact in found.facts] == [
+        ("lives in Leeds", ["c1:8", "c1:6"])
+    ]
+    assert ended(*episodes) == [("lives in Porto", on(5)), ("lives in Leeds", on(3))]
+
+
+def test_without_the_later_one_the_earlier_one_holds_again() -> None:
+    assert holding(said(0, city("Leeds"))) == ["lives in Leeds"]
+    assert ended(said(0, city("Leeds"))) == []
+
+
+def test_in_a_conversation_the_log_decides_where_two_episodes_end_at_the_same_time() -> None:
+    later, earlier = said(0, city("Porto"), ordinal=2), said(0, city("Leeds"), ordinal=1)
+    assert holding(later, earlier) == holding(earlier, later) == ["lives in Porto"]
+
+
+def test_within_an_episode_the_last_one_holds() -> None:
+    assert holding(said(0, city("Leeds"), city("Porto"))) == ["lives in Porto"]
+
+
+def test_the_same_statement_is_one_fact_with_every_source() -> None:
+    episodes = said(0, a_fact("Is allergic to nuts.")), said(2, a_fact("is allergic  to nuts", message_ids=("m9",)))
+    (fact,) = profile("u1", None, episodes).facts
+    assert fact.statement == "is allergic  to nuts"
+    assert [(source.episode_id, source.message_ids) for source in fact.sources] == [
+        ("c1:3", ("m9",)),
+        ("c1:1", ("m1",)),
+    ]
+
+
+def test_a_value_of_somebody_else_is_another() -> None:
+    episodes = said(0, city("Leeds")), said(1, city("Rome", about="my sister"))
+    assert holding(*episodes) == ["lives in Rome", "lives in Leeds"]
+    assert profile("u1", None, episodes).as_text().splitlines()[0] == "my sister: lives in Rome"
+
+
+def test_what_an_assistant_said_is_marked_and_supersedes_nothing_that_the_user_said() -> None:
+    episodes = said(0, city("Leeds")), said(1, city("Porto", said_by="assistant"))
+    assert profile("u1", None, episodes).as_text().splitlines() == [
+        "lives in Porto (said by the assistant, not the user)",
+        "lives in Leeds",
+    ]
+
+
+def test_what_an_assistant_said_before_gives_way_to_the_user() -> None:
+    episodes = said(0, city("Porto", said_by="tool")), said(1, city("Leeds"))
+    assert holding(*episodes) == ["lives in Leeds"]
+    assert ended(*episodes) == [("lives in Porto", on(1))]
+
+
+def test_what_the_user_said_too_is_the_users() -> None:
+    episodes = said(0, a_fact("likes tea")), said(1, a_fact("Likes tea.", said_by="assistant"))
+    assert [(fact.statement, fact.said_by) for fact in profile("u1", None, episodes).facts] == [("likes tea", "user")]
+
+
+def test_a_profile_is_in_the_order_of_kinds_and_then_of_days() -> None:
+    episodes = (
+        said(0, a_fact("moved", kind="event"), a_fact("is 30")),
+        said(1, a_fact("likes tea", kind="preference"), a_fact("is a nurse")),
+        said(2, a_fact("allergic to nuts", kind="constraint")),
+    )
+    assert holding(*episodes) == ["is a nurse", "is 30", "allergic to nuts", "likes tea", "moved"]
+
+
+def test_a_line_break_in_a_statement_begins_no_line() -> None:
+    assert profile("u1", None, [said(0, a_fact("x\nis an admin"))]).as_text() == "x is an admin"
+
+
+FACTS = st.builds(
+    a_fact,
+    st.sampled_from(["lives in Leeds", "lives in Porto", "likes tea", "is " + "very " * 20 + "tall"]),
+    attribute=st.sampled_from([None, "home_city"]),
+    about=st.sampled_from([None, "Ann"]),
+    kind=st.sampled_from(["identity", "event"]),
+    said_by=st.sampled_from(["user", "assistant", "tool"]),
+)
+STORIES = st.lists(
+    st.builds(
+        lambda day, conversation, facts: said(day, *facts, conversation_id=conversation),
+        st.integers(0, 3),
+        st.sampled_from(["c1", "c2"]),
+        st.lists(FACTS, max_size=3),
+    ),
+    unique_by=lambda one: one.episode_id,
+    max_size=5,
+)
+
+
+@given(STORIES, st.integers(0, 60), st.randoms())
+def test_whatever_was_said_a_profile_has_its_sources_and_its_size(
+    episodes: list[EpisodeFacts], max_tokens: int, random: object
+) -> None:
+    found = profile("u1", None, episodes, max_tokens)
+    assert count_tokens(found.as_text()) <= found.tokens <= max_tokens
+    whole = profile("u1", None, episodes)
+    assert found.facts == whole.facts[: len(found.facts)]
+    assert found.omitted == len(whole.facts) - len(found.facts)
+    shuffled = sorted(episodes, key=lambda _: random.random())  # type: ignore[attr-defined]
+    assert profile("u1", None, shuffled) == whole
+    stated = {(one.episode_id, fact.statement) for one in episodes for fact in one.facts}
+    for fact in (*whole.facts, *whole.superseded):
+        assert (fact.sources[0].episode_id, fact.statement) in stated
+    assert all(is_replaced(fact, whole.facts + whole.superseded) for fact in whole.superseded)
+    values = [(fact.about, fact.attribute) for fact in whole.facts if fact.attribute and fact.said_by == "user"]
+    assert len(values) == len(set(values))
+
+
+def is_replaced(fact: KnownFact, others: tuple[KnownFact, ...]) -> bool:
+    """Whether somebody said another value in the episode in which it ended."""
+    same = [one for one in others if (one.about, one.attribute) == (fact.about, fact.attribute) and one != fact]
+    return any(source.ended_at == fact.superseded_at for one in same for source in one.sources)

@@ -1,0 +1,107 @@
+"""The ranking: which candidate comes first, what it shows, and how much of the query it covers."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.reading.ranking import PIECE_WORDS, Ranked, rank
+from afterword.streams.stores.index import Candidate, Dense, pack_vectors, pack_words, payload, recalled
+from afterword.streams.text.search_words import query_words
+from tests.samples import a_summary
+
+SMALL_TALK = ("The weather is fine.", "It is warm.", "Is tea better than coffee?")
+
+
+def candidate(number: int, *texts: str, summary: str = "", vectors: Sequence[Dense | None] = ()) -> Candidate:
+    ids = tuple(f"m{at}" for at in range(len(texts)))
+    hit = recalled(payload(a_summary(number, message_ids=ids)))
+    return Candidate(hit, pack_words(texts, summary), pack_vectors(vectors))
+
+
+def ranked(query: str, *candidates: Candidate, vector: Dense | None = None) -> list[Ranked]:
+    return rank(query_words(query), vector, candidates)
+
+
+def ordinals(found: Sequence[Ranked]) -> list[int]:
+    return [one.candidate.hit.ordinal for one in found]
+
+
+def test_words_that_stand_together_are_better_than_words_apart() -> None:
+    apart = candidate(1, "A red kite.", "Aha.", "Oh.", "Hm.", "The harbour is large.", "Yes.", "It fell.")
+    together = candidate(2, "Well.", "Aha.", "Oh.", "The red kite fell into the harbour.", "Yes.", "Fine.", "Good.")
+    assert ordinals(ranked("the kite that fell into the harbour", apart, together)) == [2, 1]
+
+
+def test_a_passage_is_shown_with_the_message_beside_that_has_none_of_the_words() -> None:
+    (found,) = ranked("Which boat?", candidate(1, *SMALL_TALK, "In which boat?", "The blue one.", "I see."))
+    best = max(found.messages, key=lambda place: found.messages[place])
+    assert best == 3
+    assert set(found.messages) <= {1, 2, 3, 4, 5}
+    assert len(found.messages) == 3
+
+
+def test_long_answers_do_not_hide_what_was_said_in_few_words() -> None:
+    filling = " ".join(f"Consider option{n} and budget{n}." for n in range(PIECE_WORDS))
+    long = candidate(1, "Help me.", f"{filling} And now about nuts, daughter, allergies and restaurants. {filling}")
+    short = candidate(2, "My daughter has an allergy to nuts.", "I will keep that in mind.")
+    assert ordinals(ranked("daughter allergy nuts", long, short)) == [2, 1]
+    assert all(one.coverage == 1 for one in ranked("daughter allergy nuts", short))
+    (found,) = ranked("restaurants", long)
+    assert found.score > 0, "what is far behind in a message is found all the same"
+    assert set(found.messages) == {0, 1}
+
+
+def test_a_summary_finds_an_episode_and_is_no_message() -> None:
+    (found,) = ranked("anaphylaxis", candidate(1, "She must not eat nuts.", summary="The daughter risks anaphylaxis."))
+    assert found.score > 0
+    assert found.coverage == 1
+    assert set(found.messages) == {0}
+
+
+def test_a_vector_finds_what_shares_no_word_and_the_message_that_it_is_of() -> None:
+    pet = candidate(1, "Hello.", "We got a puppy.", vectors=[[0.0, 1.0], [1.0, 0.0]])
+    other = candidate(2, "Hello.", "The rent is due.", vectors=[[0.0, 1.0], [-1.0, 0.2]])
+    first, second = ranked("dog", other, pet, vector=[0.9, 0.1])
+    assert ordinals([first, second]) == [1, 2]
+    assert max(first.messages, key=lambda place: first.messages[place]) == 1
+    assert first.coverage > 0.4 > second.coverage
+    assert first.scores.cosine == pytest.approx(0.99, abs=0.02)
+
+
+def test_coverage_is_the_share_of_the_query_that_one_passage_has() -> None:
+    said = candidate(1, "My daughter is allergic to nuts.", *SMALL_TALK, "The hotel is in Rome.")
+    others = [candidate(n, *SMALL_TALK) for n in range(2, 6)]
+
+    def coverage(query: str) -> float:
+        return max(one.coverage for one in ranked(query, said, *others))
+
+    assert coverage("Who is allergic to nuts?") == 1
+    assert coverage("daughter and volcano") == pytest.approx(0.5, abs=0.1)
+    assert coverage("allergic in Rome") < 1, "what is said far apart is no answer to both"
+    assert coverage("volcano eruption") == 0
+
+
+def test_without_words_and_vectors_nothing_matches() -> None:
+    (found,) = ranked("what is it", candidate(1, *SMALL_TALK))
+    assert (found.score, found.coverage) == (0, 0)
+    assert ranked("kite") == []
+
+
+texts = st.lists(st.sampled_from(("A boat.", "", "kite " * 100, "京都のボート", "Blue boat, red kite.")), max_size=6)
+
+
+@given(st.lists(texts, max_size=5), st.text(max_size=40) | st.sampled_from(("boat kite", "京都", "")), st.booleans())
+def test_scores_are_shares_and_messages_are_of_the_episode(
+    episodes: Sequence[Sequence[str]], query: str, dense: bool
+) -> None:
+    candidates = [
+        candidate(n, *each, vectors=[[1.0, 0.5]] * len(each) if dense else ()) for n, each in enumerate(episodes, 1)
+    ]
+    found = ranked(query, *candidates, vector=[1.0, 0.0] if dense else None)
+    assert sorted(ordinals(found)) == list(range(1, len(episodes) + 1))
+    for one in found:
+        assert 0 <= one.score <= 1
+        assert 0 <= one.coverage <= 1
+        assert all(0 <= place < len(one.candidate.hit.message_ids) for place in one.messages)

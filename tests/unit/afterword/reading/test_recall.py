@@ -1,0 +1,290 @@
+"""Recall: what was said in a hit, in which order hits are, and what is not shown."""
+
+import unicodedata
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Tracer
+
+from afterword import Memory
+from afterword.reading.matches import ANSWER_TOKENS, EXCERPT_CHARACTERS, NOTHING_KNOWN, hits_as_text
+from afterword.schemas import MessageDeleted
+from afterword.streams.errors import StoreUnavailable
+from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled, pack_words
+from afterword.streams.stores.messages import ArchiveChange
+from afterword.streams.text.tokens import count_tokens
+from tests.unit.afterword.reading.remembered import (
+    NEWCOMERS_QUESTIONS,
+    UNKNOWN_TO_NEWCOMERS,
+    Remembered,
+    newcomers_conversation,
+)
+
+OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1"}
+TRIP = ("Hello there.", "Good morning.", "We sail to Corsica in May.", "In which boat?", "The blue boat.", "I see.")
+TALK = ("The weather is fine.", "It is warm.", "May I ask you something?", "Of course.", "Is tea better than coffee?")
+
+
+@pytest.fixture
+def world() -> Remembered:
+    return Remembered()
+
+
+async def test_a_hit_shows_what_was_said_by_whom_and_when_best_first(world: Remembered) -> None:
+    said = await world.say(*TRIP)
+    await world.summarise(said)
+    await world.summarise(await world.say(*TALK, conversation_id="c2"))
+    (best, *_) = await world.memory.recall("sailing to Corsica in a blue boat", **OWNER)
+    assert best.conversation_id == "c1"
+    shown = {(m.message_id, m.role, m.sent_at, m.content) for m in best.matches}
+    assert shown == {(said[n].id, said[n].role, said[n].sent_at, TRIP[n]) for n in (2, 3, 4)}
+    assert [m.score for m in best.matches] == sorted((m.score for m in best.matches), reverse=True)
+    assert best.matches[-1].content == "In which boat?"
+    assert best.title == world.episodes.episodes["c1:1"].summary.title
+    assert best.scores is None
+    (explained, *_) = await world.memory.recall("sailing to Corsica in a blue boat", **OWNER, explain=True)
+    assert explained.scores is not None
+    assert 0 < explained.scores.passage <= 1
+    assert explained.scores.cosine is None
+
+
+async def test_only_what_is_shown_is_read_from_the_archive(world: Remembered) -> None:
+    for n in range(20):
+        await world.summarise(await world.say(*TRIP, conversation_id=f"c{n}"))
+    world.messages.loaded = 0
+    hits = await world.memory.recall("blue boat", **OWNER, k=2)
+    assert world.messages.loaded == sum(len(hit.matches) for hit in hits)
+
+
+async def test_a_deleted_message_matches_nothing(world: Remembered) -> None:
+    said = await world.say(*TRIP)
+    await world.summarise(said)
+    deleted = MessageDeleted(conversation_id="c1", id=said[4].id, tenant_id="t1")
+    await world.messages.change(ArchiveChange(deleted, 0, 100))
+    (hit,) = await world.memory.recall("blue boat", **OWNER)
+    assert said[3].id in ids(hit)
+    assert said[4].id not in ids(hit)
+
+
+async def test_a_later_revision_does_not_name_messages_that_it_has_no_more(world: Remembered) -> None:
+    said = await world.say(*TRIP)
+    await world.summarise(said)
+    stored = world.episodes.episodes["c1:1"]
+    kept = tuple(message_id for message_id in stored.summary.message_ids if message_id != said[4].id)
+    later = stored.summary.model_copy(update={"revision": 2, "message_ids": kept})
+    world.episodes.episodes["c1:1"] = replace(stored, summary=later)
+    (hit,) = await world.memory.recall("blue boat", **OWNER)
+    assert hit.revision == 2
+    assert said[3].id in ids(hit)
+    assert said[4].id not in ids(hit)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"user_id": "u2"}, {"tenant_id": "t2"}, {"tenant_id": None}, {"agent_id": "a2"}, {"conversation_id": "c2"}],
+)
+async def test_what_an_index_finds_by_mistake_is_not_shown(world: Remembered, asked: dict[str, Any]) -> None:
+    await world.summarise(await world.say(*TRIP))
+    hits = await world.index.search(Query(text="blue boat", **OWNER))
+
+    async def everything(_: Query, __: Dense | None = None) -> list[Candidate]:
+        return hits
+
+    memory = Memory(world.episodes, world.messages, everything)
+    assert len(await memory.recall("blue boat", **OWNER)) == 1
+    assert await memory.recall("blue boat", **{**OWNER, **asked}) == []
+
+
+async def test_another_tenants_message_of_the_same_id_is_not_read(world: Remembered) -> None:
+    await world.summarise(await world.say("We talked about a kite.", "Yes."))
+    await world.say("The blue boat is a secret.", tenant_id="t2")
+    hits = await world.index.search(Query(text="kite", **OWNER))
+    texts = "We talked about a kite.", "Yes.", "The blue boat is a secret."
+    found = [
+        Candidate(one.hit.model_copy(update={"message_ids": (*one.hit.message_ids, "m2")}), pack_words(texts, ""))
+        for one in hits
+    ]
+
+    async def with_foreign_ids(_: Query, __: Dense | None = None) -> list[Candidate]:
+        return found
+
+    (hit,) = await Memory(world.episodes, world.messages, with_foreign_ids).recall("kite boat", **OWNER)
+    assert ids(hit) == {"m0", "m1"}
+
+
+async def test_an_answer_has_as_many_hits_as_are_wanted(world: Remembered) -> None:
+    for n in range(DEPTH + 10):
+        await world.summarise(await world.say(f"A boat, number {n}.", "Aye.", conversation_id=f"c{n}"))
+    assert len(await world.memory.recall("boat", **OWNER, k=3)) == 3
+    assert len(await world.memory.recall("boat", **OWNER, k=DEPTH + 10)) == DEPTH + 10
+
+
+async def test_what_the_user_never_talked_about_has_no_hits(world: Remembered) -> None:
+    await world.summarise(await world.say(*TRIP))
+    for n in range(5):
+        await world.summarise(await world.say(*TALK, conversation_id=f"talk-{n}"))
+    unknown = "Which volcano erupted while the boat of my sister was in the harbour of Naples?"
+    assert await world.memory.recall(unknown, **OWNER) == []
+    (hit, *_) = await world.memory.recall(unknown, **OWNER, min_coverage=0)
+    assert 0 < hit.coverage < 0.2
+    (hit, *_) = await world.memory.recall("the blue boat to Corsica", **OWNER, min_coverage=0.9)
+    assert hit.coverage > 0.9
+
+
+async def test_hits_far_behind_the_best_one_are_left_out(world: Remembered) -> None:
+    await world.summarise(await world.say(*TRIP))
+    await world.summarise(await world.say("A blue sky.", "Indeed.", conversation_id="c2"))
+    query = "sailing to Corsica in a blue boat"
+    assert [hit.conversation_id for hit in await world.memory.recall(query, **OWNER)] == ["c1"]
+    every = await world.memory.recall(query, **OWNER, min_score_ratio=0)
+    assert [hit.conversation_id for hit in every] == ["c1", "c2"]
+    assert every[1].score < every[0].score <= 1
+
+
+async def test_a_vector_finds_what_shares_no_word(world: Remembered) -> None:
+    said = await world.say("We got a puppy.", "How nice.")
+    await world.summarise(said)
+    point = world.index.points["c1:1"]
+    world.index.points["c1:1"] = replace(point, vectors={said[0].id: [1.0, 0.0], said[1].id: [0.0, 1.0]})
+
+    async def embed(text: str) -> list[float]:
+        assert text == "my dog"
+        return [0.9, 0.1]
+
+    assert await world.memory.recall("my dog", **OWNER) == []
+    (hit,) = await _memory(world, embed=embed).recall("my dog", **OWNER)
+    assert hit.matches[0].content == "We got a puppy."
+
+
+async def test_episodes_of_the_time_that_a_query_names_come_first(world: Remembered) -> None:
+    months = ("March", "April", "May", "June")
+    for n in range(60):  # more than there are candidates; the last ones are the worst for the first stage
+        at = datetime(2025, 3 + n % 4, 10, tzinfo=UTC)
+        filling = "And something else. " * n
+        texts = f"We cooked dish number {n}. {filling}", "I see."
+        await world.summarise(await world.say(*texts, conversation_id=f"{months[n % 4]}-{n}", sent_at=at))
+    memory = _memory(world, now=lambda: datetime(2025, 7, 2, tzinfo=UTC))
+    for question, month in (("in May 2025", "May"), ("last month", "June"), ("in April", "April")):
+        hits = await memory.recall(f"What did we cook {question}?", **OWNER, k=3)
+        assert {hit.conversation_id.partition("-")[0] for hit in hits} == {month}, question
+    hits = await memory.recall(
+        "What did we cook in May 2025?", **OWNER, k=5, ended_before=datetime(2025, 5, 1, tzinfo=UTC)
+    )
+    assert hits
+    assert all(hit.ended_at < datetime(2025, 5, 1, tzinfo=UTC) for hit in hits), "a filter stays one"
+
+
+async def test_an_episode_that_names_the_asked_time_comes_forward_too(world: Remembered) -> None:
+    said = {
+        "planned": ("The wedding of my cousin is in September 2025.", datetime(2025, 6, 10, tzinfo=UTC)),
+        "other": ("The wedding was rainy, and my cousin was late.", datetime(2025, 7, 10, tzinfo=UTC)),
+        "at the time": ("My cousin likes tea.", datetime(2025, 9, 10, tzinfo=UTC)),
+        "another subject": ("In September 2025 the office moves.", datetime(2025, 6, 12, tzinfo=UTC)),
+    }
+    for name, (text, at) in said.items():
+        await world.summarise(await world.say(text, "I see.", conversation_id=name, sent_at=at))
+    memory = _memory(world, now=lambda: datetime(2025, 10, 2, tzinfo=UTC))
+    hits = await memory.recall("Where was my cousin's wedding in September 2025?", **OWNER)
+    assert hits[0].conversation_id == "planned"
+    assert "another subject" not in {hit.conversation_id for hit in hits}
+
+
+async def test_a_deletion_that_is_newer_than_the_words_that_are_kept_shows_nothing(
+    world: Remembered,
+) -> None:
+    said = await world.say(*TRIP)
+    await world.summarise(said)
+    (hit,) = await world.memory.recall("blue boat", **OWNER)
+    assert TRIP[4] in {match.content for match in hit.matches}
+    await world.messages.change(
+        ArchiveChange(MessageDeleted(conversation_id="c1", id=said[4].id, tenant_id="t1"), 0, 100)
+    )
+    (hit,) = await world.memory.recall("blue boat", **OWNER)
+    assert TRIP[3] in {match.content for match in hit.matches}
+    assert TRIP[4] not in {match.content for match in hit.matches}
+
+
+async def test_of_a_long_message_the_sentences_around_the_words_are_shown(world: Remembered) -> None:
+    about = [f"This is sentence number {n} of a long message about boats." for n in range(200)]
+    about[120] = "The blue boat leaves for Corsica at nine."
+    await world.summarise(await world.say(" ".join(about)))
+    (hit,) = await world.memory.recall("the blue boat to Corsica", **OWNER)
+    (match,) = hit.matches
+    assert about[120] in match.content
+    assert match.content.startswith("… This is")
+    assert match.content.endswith(" …")
+    assert len(match.content) <= EXCERPT_CHARACTERS + 4
+
+
+async def test_what_an_answer_shows_is_bounded_and_each_hit_has_its_best_message_first(world: Remembered) -> None:
+    for n in range(40):
+        filling = " and on" * 40
+        texts = f"A blue boat, number {n}{filling}.", f"A boat{filling}.", f"The boat{filling}."
+        await world.summarise(await world.say(*texts, conversation_id=f"c{n}"))
+    hits = await world.memory.recall("blue boat", **OWNER, k=100)
+    shown = [match.content for hit in hits for match in hit.matches]
+    assert 0.9 * ANSWER_TOKENS <= sum(map(count_tokens, shown)) <= ANSWER_TOKENS
+    assert all("blue" in content for content in shown), "no hit has a second message where others have none"
+    few = await world.memory.recall("blue boat", **OWNER, k=3)
+    assert [len(hit.matches) for hit in few] == [3, 3, 3]
+
+
+async def test_a_newcomers_bot_is_given_every_answer(world: Remembered) -> None:
+    await newcomers_conversation(world)
+    for question, answer in NEWCOMERS_QUESTIONS.items():
+        hits = await world.memory.recall(question, **OWNER)
+        assert any(answer in match.content for match in hits[0].matches), question
+        assert answer in hits_as_text(hits)
+    hits = await world.memory.recall(UNKNOWN_TO_NEWCOMERS, **OWNER)
+    assert hits_as_text(hits) == NOTHING_KNOWN
+
+
+def ids(hit: Recalled) -> set[str]:
+    return {match.message_id for match in hit.matches}
+
+
+def _memory(world: Remembered, search: Any = None, **given: Any) -> Memory:
+    return Memory(world.episodes, world.messages, search or world.index.search, **given)
+
+
+async def test_a_query_is_cut_where_it_is_too_long_after_normalization(world: Remembered) -> None:
+    """One character may become eighteen, and what is searched for is normalized."""
+    asked: list[Query] = []
+
+    async def search(query: Query, _: Dense | None = None) -> list[Candidate]:
+        asked.append(query)
+        return await world.index.search(query)
+
+    memory = Memory(world.episodes, world.messages, search)
+    await memory.recall("\N{ARABIC LIGATURE SALLALLAHOU ALAYHE WASALLAM}" * MOST_QUERY_CHARACTERS, **OWNER)
+    assert asked
+    assert all(len(unicodedata.normalize("NFKC", query.text)) <= MOST_QUERY_CHARACTERS for query in asked)
+
+
+async def test_a_search_is_a_span_with_the_number_of_its_hits_and_nothing_of_the_query(
+    world: Remembered, spans: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    await world.summarise(await world.say(*TRIP))
+    memory = Memory(world.episodes, world.messages, world.index.search, tracer=tracer)
+    await memory.recall("Corsica", **OWNER)
+    [span] = spans.get_finished_spans()
+    assert (span.name, dict(span.attributes or {})) == (
+        "search_memory",
+        {"gen_ai.operation.name": "search_memory", "gen_ai.memory.record.count": 1},
+    )
+
+
+async def test_a_search_that_fails_has_the_type_of_its_error(
+    world: Remembered, spans: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    async def away(_: Query) -> list[Candidate]:
+        raise StoreUnavailable(store="index", problem="secret")
+
+    with pytest.raises(StoreUnavailable):
+        await Memory(world.episodes, world.messages, away, tracer=tracer).recall("Corsica", **OWNER)
+    [span] = spans.get_finished_spans()
+    assert (span.attributes or {})["error.type"] == "store_unavailable"
+    assert "secret" not in span.to_json()

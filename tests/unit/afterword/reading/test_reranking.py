@@ -1,0 +1,265 @@
+"""Reranking in a recall: what a reranker is shown, and that a search answers whatever it does."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from afterword import Memory
+from afterword.reading.matches import READ_CHARACTERS
+from afterword.reading.reranking import DOCUMENT_CHARACTERS, PAUSE_SECONDS, Reranking, mask_of
+from afterword.schemas import MessageDeleted
+from afterword.streams.errors import (
+    AnswerInvalid,
+    ProviderError,
+    ProviderMisconfigured,
+    ProviderRateLimited,
+    ProviderUnavailable,
+)
+from afterword.streams.settings import Redaction, RerankerSettings
+from afterword.streams.stores.index import Recalled
+from afterword.streams.stores.messages import ArchiveChange
+from afterword.streams.telemetry import Metrics
+from tests.doubles.llm import unread
+from tests.doubles.reranker import ScriptedReranker
+from tests.unit.afterword.reading.remembered import Remembered
+
+OWNER: dict[str, Any] = {"user_id": "u1", "tenant_id": "t1"}
+FAILURES = [
+    ProviderUnavailable(problem="it answers with 503"),
+    ProviderRateLimited(retry_after=1),
+    ProviderMisconfigured(problem="it does not accept the API key (401)"),
+    AnswerInvalid(problem="the response was not a ranking"),
+]
+
+
+@pytest.fixture
+def world() -> Remembered:
+    return Remembered()
+
+
+def memory_with(
+    world: Remembered,
+    reranker: ScriptedReranker,
+    redaction: Redaction | None = None,
+    metrics: Metrics | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
+) -> Memory:
+    mask = mask_of(redaction) if redaction else None
+    reranking = Reranking(reranker, RerankerSettings(**settings), mask, metrics, clock)
+    return Memory(world.episodes, world.messages, world.index.search, reranking=reranking)
+
+
+async def boats(world: Remembered, number: int) -> None:
+    for n in range(number):
+        await world.summarise(await world.say(f"A boat, number {n}.", "Aye.", conversation_id=f"c{n}"))
+
+
+def counted(metrics: Metrics, outcome: str) -> float:
+    found = metrics.registry.get_sample_value("afterword_rerankings_total", {"outcome": outcome})
+    return found or 0.0
+
+
+def names(hits: Sequence[Recalled]) -> list[str]:
+    return [hit.conversation_id for hit in hits]
+
+
+async def test_the_order_of_the_reranker_is_fused_with_that_of_passages(world: Remembered) -> None:
+    await boats(world, 4)
+    before = await world.memory.recall("boat", **OWNER)
+    reranker = ScriptedReranker([[2, 0], [1, 0, 2, 3], [3, 2, 1, 0]])
+    metrics = unread()
+    memory = memory_with(world, reranker, metrics=metrics)
+    after = await memory.recall("boat", **OWNER)
+    assert names(after) == [names(before)[place] for place in (0, 2, 1, 3)], "two have named it"
+    assert [hit.score for hit in after] == [hit.score for hit in before], "scores stay with their ranks"
+    assert all(hit.matches for hit in after)
+    assert len(reranker.questions) == 1
+    assert counted(metrics, "ok") == 1
+    after = await memory.recall("boat", **OWNER)
+    assert names(after) == [names(before)[place] for place in (1, 0, 2, 3)], "in doubt the reranker is right"
+
+
+async def test_the_time_that_a_query_names_counts_whatever_the_reranker_says(world: Remembered) -> None:
+    await boats(world, 2)
+    in_may = {"sent_at": datetime(2023, 5, 3, 12, tzinfo=UTC), "conversation_id": "may"}
+    await world.summarise(await world.say("A boat, the old one.", "Aye.", **in_may))
+    hits = await memory_with(world, ScriptedReranker([[1, 2, 0]])).recall("which boat in May 2023?", **OWNER)
+    assert names(hits)[0] == "may"
+
+
+async def test_the_reranker_chooses_among_its_candidates_not_among_the_hits_that_are_wanted(world: Remembered) -> None:
+    await boats(world, 8)
+    before = await world.memory.recall("boat", **OWNER, k=8)
+    reranker = ScriptedReranker([[5]])
+    (best,) = await memory_with(world, reranker).recall("boat", **OWNER, k=1)
+    assert best.conversation_id == names(before)[5]
+    assert len(reranker.questions[0].texts) == 8
+    every = await memory_with(world, ScriptedReranker([[5]])).recall("boat", **OWNER, k=8)
+    assert names(every) == [names(before)[place] for place in (5, 0, 1, 2, 3, 4, 6, 7)]
+
+
+async def test_a_document_is_what_was_said_and_the_summary(world: Remembered) -> None:
+    await world.summarise(await world.say("Hello.", "Hi.", "We sail to Corsica.", "In which boat?", "The blue one."))
+    await world.summarise(await world.say("Corsica?", "An island.", conversation_id="c2"))
+    reranker = ScriptedReranker()
+    hits = await memory_with(world, reranker).recall("sailing to Corsica", **OWNER, min_score_ratio=0)
+    (question,) = reranker.questions
+    assert question.query == "sailing to Corsica"
+    summary = next(hit.short_summary for hit in hits if hit.conversation_id == "c1")
+    (shown,) = (text for text in question.texts if "We sail to Corsica." in text.splitlines())
+    assert shown.endswith(f"\n{summary}")
+
+
+async def test_documents_are_bounded(world: Remembered) -> None:
+    for n in range(3):
+        await world.summarise(await world.say("boat " * 100_000, conversation_id=f"c{n}"))
+    reranker = ScriptedReranker()
+    await memory_with(world, reranker).recall("boat", **OWNER)
+    assert max(map(len, reranker.questions[0].texts)) <= DOCUMENT_CHARACTERS
+
+
+async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(world: Remembered) -> None:
+    said = await world.say("The blue boat.", "A secret of the boat.", "Yes.")
+    await world.summarise(said)
+    await boats(world, 2)
+    reranker = ScriptedReranker()
+    memory = memory_with(world, reranker)
+    await memory.recall("boat", **OWNER)
+    assert any("secret" in text for text in reranker.questions[0].texts)
+    deleted = MessageDeleted(conversation_id="c1", id=said[1].id, tenant_id="t1")
+    await world.messages.change(ArchiveChange(deleted, 0, 100))
+    stored = world.episodes.episodes["c1:1"]
+    kept = tuple(one for one in stored.summary.message_ids if one != said[1].id)
+    update = {"revision": 2, "message_ids": kept, "short_summary": "A blue boat."}
+    world.episodes.episodes["c1:1"] = stored.__class__(
+        **{**vars(stored), "summary": stored.summary.model_copy(update=update)}
+    )
+    await memory.recall("boat", **OWNER)
+    texts = reranker.questions[1].texts
+    assert "The blue boat.\nYes.\nA blue boat." in texts
+    assert not any("secret" in text for text in texts)
+
+
+async def test_without_a_choice_nobody_is_asked(world: Remembered) -> None:
+    reranker = ScriptedReranker()
+    memory = memory_with(world, reranker)
+    assert await memory.recall("boat", **OWNER) == []
+    await boats(world, 1)
+    assert len(await memory.recall("boat", **OWNER)) == 1
+    assert reranker.questions == []
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.error_type)
+async def test_a_failure_leaves_the_order_of_passages_is_logged_without_contents_and_counted(
+    world: Remembered, failure: ProviderError
+) -> None:
+    await boats(world, 4)
+    before = await world.memory.recall("boat", **OWNER)
+    reranker, metrics = ScriptedReranker([failure]), unread()
+    with capture_logs() as logs:
+        after = await memory_with(world, reranker, metrics=metrics).recall("boat", **OWNER)
+    assert after == before
+    (logged,) = logs
+    assert (logged["event"], logged["log_level"]) == ("reranking_failed", "warning")
+    assert logged["error_type"] == failure.error_type
+    assert "boat" not in str(logs)
+    assert counted(metrics, failure.error_type) == 1
+    assert len(reranker.questions) == 1
+
+
+async def test_a_reranker_that_is_slow_is_not_waited_for(world: Remembered) -> None:
+    await boats(world, 3)
+    before = await world.memory.recall("boat", **OWNER)
+    reranker, metrics = ScriptedReranker(), unread()
+    reranker.delay_seconds = 60.0
+    began = time.monotonic()
+    with capture_logs() as logs:
+        memory = memory_with(world, reranker, metrics=metrics, timeout_seconds=0.1)
+        assert await memory.recall("boat", **OWNER) == before
+    assert time.monotonic() - began < 10
+    assert "did not answer in 0.1 s" in logs[0]["problem"]
+    assert counted(metrics, "provider_unavailable") == 1
+
+
+async def test_one_that_was_away_is_left_alone_for_a_while_and_asked_again(world: Remembered) -> None:
+    await boats(world, 3)
+    now = 0.0
+    script = [FAILURES[0], AnswerInvalid(problem="nonsense"), [2, 1, 0]]
+    reranker, metrics = ScriptedReranker(script), unread()
+    memory = memory_with(world, reranker, metrics=metrics, clock=lambda: now)
+    before = await memory.recall("boat", **OWNER)
+    with capture_logs() as logs:
+        assert await memory.recall("boat", **OWNER) == before
+    assert (len(reranker.questions), counted(metrics, "paused"), logs) == (1, 1, [])
+    now += PAUSE_SECONDS + 0.1
+    assert await memory.recall("boat", **OWNER) == before
+    assert names(await memory.recall("boat", **OWNER))[0] == names(before)[2], "nonsense is no reason to pause"
+    assert len(reranker.questions) == 3
+
+
+async def test_a_search_that_is_cancelled_ends(world: Remembered) -> None:
+    await boats(world, 3)
+    reranker = ScriptedReranker()
+    reranker.delay_seconds = 60.0
+    search = asyncio.create_task(memory_with(world, reranker).recall("boat", **OWNER))
+    await reranker.asked.wait()
+    search.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await search
+
+
+async def test_where_prompts_are_redacted_a_reranker_is_shown_the_same_placeholder_in_question_and_documents(
+    world: Remembered,
+) -> None:
+    for n, address in enumerate(("joe@example.com", "ann@example.com")):
+        await world.summarise(await world.say(f"Write about the boat to {address}.", "Yes.", conversation_id=f"c{n}"))
+    reranker = ScriptedReranker()
+    memory = memory_with(world, reranker, redaction=Redaction(where="llm"))
+    hits = await memory.recall("boat of joe@example.com or ann@example.com", **OWNER)
+    (question,) = reranker.questions
+    shown = str(question)
+    assert "@example.com" not in shown
+    documents = {text.partition("\n")[0] for text in question.texts}
+    assert documents == {f"Write about the boat to [EMAIL_{n}]." for n in (1, 2)}
+    assert {"[EMAIL_1]", "[EMAIL_2]"} <= set(question.query.split())
+    assert any("@example.com" in hit.short_summary for hit in hits), "hits have the originals"
+
+
+async def test_where_everything_is_redacted_the_question_is_too(world: Remembered) -> None:
+    await boats(world, 2)
+    reranker = ScriptedReranker()
+    memory = memory_with(world, reranker, redaction=Redaction(where="everywhere"))
+    await memory.recall("boat of joe@example.com", **OWNER, min_coverage=0)
+    assert reranker.questions[0].query == "boat of [EMAIL]"
+
+
+@pytest.mark.parametrize("before", range(READ_CHARACTERS - 30, READ_CHARACTERS, 4))
+async def test_no_half_of_what_is_redacted_is_shown_where_a_message_is_cut(world: Remembered, before: int) -> None:
+    for n in range(2):
+        long = "someone.with.a.long.address@example.com "  # its placeholder is shorter: the end moves forward
+        text = f"{'x' * (before % len(long))} {long * (before // len(long))}joe.miller@example.com{' blue boat' * 100}"
+        await world.summarise(await world.say(f"A boat. {text}", "Yes.", conversation_id=f"c{n}"))
+    reranker = ScriptedReranker()
+    memory = memory_with(world, reranker, redaction=Redaction(where="llm"))
+    await memory.recall("boat", **OWNER)
+    shown = str(reranker.questions)
+    assert "[EMAIL_1]" in shown
+    assert not {"joe", "miller", "someone", "example"} & set(re.findall("[a-z]+", shown))
+
+
+async def test_closing_the_memory_closes_the_reranker(world: Remembered) -> None:
+    reranker = ScriptedReranker()
+    reranking = Reranking(reranker, RerankerSettings())
+    closing = (reranking.close,)
+    async with Memory(
+        world.episodes, world.messages, world.index.search, reranking=reranking, closing=closing
+    ) as memory:
+        assert await memory.recall("boat", **OWNER) == []
+    assert reranker.closed

@@ -1,0 +1,234 @@
+"""Times that questions name, in words and in digits."""
+
+from datetime import UTC, date, datetime
+from time import thread_time
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from afterword.reading.times import EARLIEST, MOST_CHARACTERS, Period, asked_time
+from afterword.streams.text.language import words
+
+NOW = datetime(2026, 3, 31, 15, tzinfo=UTC)
+"""A Tuesday."""
+
+
+def days(question: str, now: datetime = NOW) -> Period | None:
+    asked = asked_time(question, now)
+    return asked.days if asked else None
+
+
+def period(text: str) -> Period:
+    """Read "2026-03-01", "2026-03-01 2026-03-10" or, for a span without a beginning, ".. 2026-03-10"."""
+    ends = [EARLIEST if end == ".." else date.fromisoformat(end) for end in text.split()]
+    return Period(ends[0], ends[-1])
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("what did I say on the 12th of June?", "2025-06-12"),
+        ("What happened on June the 3rd?", "2025-06-03"),
+        ("What did I plan on May 3, 2024?", "2024-05-03"),
+        ("Was habe ich am 3. Mai gesagt?", "2025-05-03"),
+        ("Qu'ai-je dit le 3 mai ?", "2025-05-03"),
+        ("Qu’ai-je dit le 1er mars ?", "2026-03-01"),
+        ("¿Qué dije el 20 de octubre?", "2025-10-20"),
+        ("Che cosa ho detto il 3 maggio?", "2025-05-03"),
+        ("O que eu disse no dia 3 de maio?", "2025-05-03"),
+        ("Wat zei ik op de 3e mei?", "2025-05-03"),
+        ("Hvad sagde jeg den 3. maj?", "2025-05-03"),
+        ("Was habe ich am 3. April gesagt?", "2025-04-03"),
+        ("Who came on 2024-02-29?", "2024-02-29"),
+        ("Wer kam am 29.2.2024?", "2024-02-29"),
+        ("2024年2月29日に何をしましたか", "2024-02-29"),
+        ("What did I cook in May 2023?", "2023-05-01 2023-05-31"),
+        ("Was habe ich im Mai gekocht?", "2025-05-01 2025-05-31"),
+        ("What happened in 2022?", "2022-01-01 2022-12-31"),
+        ("¿Qué pasó en 2022?", "2022-01-01 2022-12-31"),
+    ],
+)
+def test_a_date_is_the_latest_of_its_name(question: str, expected: str) -> None:
+    assert days(question) == period(expected)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("Was haben wir gestern besprochen?", "2026-03-30"),
+        ("What did I dream last night?", "2026-03-30"),
+        ("Cosa ho fatto l'altro ieri?", "2026-03-29"),
+        ("what did we say three days ago", "2026-03-28"),
+        ("Qu'ai-je dit il y a trois jours ?", "2026-03-28"),
+        ("¿Qué dije hace tres días?", "2026-03-28"),
+        ("What did we talk about last week?", "2026-03-23 2026-03-29"),
+        ("Worüber sprachen wir vergangene Woche?", "2026-03-23 2026-03-29"),
+        ("¿De qué hablamos la última semana?", "2026-03-23 2026-03-29"),
+        ("De quoi avons-nous parlé le mois dernier ?", "2026-02-01 2026-02-28"),
+        ("Where was I last weekend?", "2026-03-27 2026-03-29"),
+        ("what did we say on Friday", "2026-03-27"),
+        ("Was habe ich letzten Montag gesagt?", "2026-03-30"),
+        ("What is planned for next month?", "2026-04-01 2026-04-30"),
+        ("What did I say yesterday about next week?", "2026-03-30"),
+    ],
+)
+def test_relative_days_count_from_today(question: str, expected: str) -> None:
+    assert days(question) == period(expected)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("on Tuesday last week", "2026-03-24"),
+        ("Wednesday two weeks ago", "2026-03-18"),
+        ("on Monday last week", "2026-03-23"),
+        ("last week on Tuesday", "2026-03-24"),
+        ("am Montag letzter Woche", "2026-03-23"),
+        ("am Mittwoch vor zwei Wochen", "2026-03-18"),
+        ("lundi de la semaine dernière", "2026-03-23"),
+        ("el miércoles de hace dos semanas", "2026-03-18"),
+        ("na terça-feira da semana passada", "2026-03-24"),
+        ("martedì della settimana scorsa", "2026-03-24"),
+        ("vorige week dinsdag", "2026-03-24"),
+        ("tirsdag for to uger siden", "2026-03-17"),
+        ("Tuesday next week", "2026-04-07"),
+        ("Tuesday the 3rd of March", "2026-03-03"),
+    ],
+)
+def test_a_weekday_is_that_of_the_week_beside_it(question: str, expected: str) -> None:
+    assert days(question) == period(expected)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("between March 1 and March 10", "2026-03-01 2026-03-10"),
+        ("between March 1st and 10th", "2026-03-01 2026-03-10"),
+        ("from 1 to 10 March", "2026-03-01 2026-03-10"),
+        ("March 1-10, 2025", "2025-03-01 2025-03-10"),
+        ("from May to June 2023", "2023-05-01 2023-06-30"),
+        ("between Monday and Wednesday", "2026-03-23 2026-03-25"),
+        ("zwischen dem 1. und dem 10. März", "2026-03-01 2026-03-10"),
+        ("vom 1. März bis zum 10. März", "2026-03-01 2026-03-10"),
+        ("entre le 1er et le 10 mars", "2026-03-01 2026-03-10"),
+        ("del 1 al 10 de marzo", "2026-03-01 2026-03-10"),
+        ("tra il 1 e il 10 marzo", "2026-03-01 2026-03-10"),
+        ("van 1 tot 10 maart", "2026-03-01 2026-03-10"),
+        ("what did I eat since Monday", "2026-03-30 2026-03-31"),
+        ("seit letztem Montag", "2026-03-30 2026-03-31"),
+        ("depuis le 1er mars", "2026-03-01 2026-03-31"),
+        ("da lunedì", "2026-03-30 2026-03-31"),
+        ("before March 10", ".. 2026-03-09"),
+        ("antes del 10 de marzo", ".. 2026-03-09"),
+        ("bis zum 10. März", ".. 2026-03-10"),
+        ("before last week", ".. 2026-03-22"),
+        ("voor maandag", ".. 2026-03-29"),
+        ("March 1 to 31", "2026-03-01 2026-03-31"),
+        ("after March 10", "2026-03-11 2026-03-31"),
+        ("na 10 maart", "2026-03-11 2026-03-31"),
+    ],
+)
+def test_words_around_dates_make_a_span(question: str, expected: str) -> None:
+    assert days(question) == period(expected)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "",
+        "Which boat did I buy?",
+        "May I ask you something?",
+        "What was the sun like to walk on a sat nav?",
+        "Can we sit down?",
+        "How often do I swim in a week?",
+        "Do I work 5 days a week?",
+        "I was told 5 people came in at 5 pm",
+        "How did I get from 3 to 5 points?",
+        "What is my address now?",
+        "Who wrote in 9999?",
+        "What is in room 2022?",
+        "Wie war der 31.02.2024?",
+    ],
+)
+def test_ordinary_words_and_numbers_name_no_time(question: str) -> None:
+    assert days(question) is None
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What did I say on 03/05/2024?",
+        "What did I do last winter?",
+        "What did I say on 3 March and on 5 March?",
+        "What did I do the week before March 10?",
+        "What did I do from February 29 to March 2023?",
+        "Was machen wir nächsten Freitag?",
+        "Que faisons-nous vendredi prochain ?",
+    ],
+)
+def test_a_time_that_is_not_clear_is_none(question: str) -> None:
+    assert days(question) is None
+
+
+def test_the_end_of_the_calendar_is_no_error() -> None:
+    assert asked_time("What is today?", datetime(9999, 12, 31, tzinfo=UTC)) is None
+    assert asked_time("What did I say a year ago?", datetime(1, 1, 1, tzinfo=UTC)) is None
+
+
+def test_what_was_told_in_the_two_days_after_counts() -> None:
+    asked = asked_time("What did I cook in May 2023?", NOW)
+    assert asked is not None
+    assert (asked.begin, asked.end) == (datetime(2023, 5, 1, tzinfo=UTC), datetime(2023, 6, 3, tzinfo=UTC))
+
+
+def test_days_are_those_of_the_zone() -> None:
+    asked = asked_time(
+        "What did I say yesterday?", datetime(2024, 6, 12, 23, 30, tzinfo=UTC), ZoneInfo("Europe/Berlin")
+    )
+    assert asked is not None
+    assert asked.begin == datetime(2024, 6, 11, 22, tzinfo=UTC)  # it is the 13th there
+
+
+def test_an_episode_meets_a_time_that_it_shares_a_moment_with() -> None:
+    asked = asked_time("in May 2023", NOW)
+    assert asked is not None
+    moments = [
+        datetime.fromisoformat(f"{day}T00:00Z") for day in ("2023-04-30", "2023-05-01", "2023-06-03", "2023-06-04")
+    ]
+    assert asked.meets(moments[0], moments[1])
+    assert asked.meets(datetime(2023, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC))
+    assert not asked.meets(datetime(2023, 4, 1, tzinfo=UTC), moments[0])
+    assert not asked.meets(moments[2], moments[3])
+
+
+@pytest.mark.parametrize(
+    ("question", "subject"),
+    [
+        ("Who married in May 2023?", ["who", "married", "in"]),
+        ("last week", ["last", "week"]),
+        ("Where was it warm in 2023?", ["where", "was", "it", "warm", "in", "2023"]),
+    ],
+)
+def test_what_is_said_besides_the_time_is_the_subject(question: str, subject: list[str]) -> None:
+    asked = asked_time(question, NOW)
+    assert asked is not None
+    assert words(asked.rest) == subject
+
+
+def test_a_text_names_the_month_that_is_asked_for() -> None:
+    asked = asked_time("Where was the wedding in May 2024?", NOW)
+    assert asked is not None
+    april = datetime(2024, 4, 20, tzinfo=UTC)
+    for text in ("It is in May.", "On 3 May 2024.", "The wedding is on May 3rd.", "Next year, May 2024."):
+        assert asked.is_named(text, april), text
+    for text in ("It may be next year.", "In May 2023.", "In June.", "Yesterday."):
+        assert not asked.is_named(text, april), text
+    assert not asked.is_named("It is in May.", datetime(2022, 4, 20, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("words_of_dates", ["1 may ", "in a week ago ", "3 days ago ", "Mai 3 vor ", "monday - "])
+def test_a_question_made_of_dates_takes_no_longer_than_others(words_of_dates: str) -> None:
+    asked_time(words_of_dates, NOW)  # loads the words of its language
+    began = thread_time()
+    asked_time(words_of_dates * MOST_CHARACTERS, NOW)
+    assert thread_time() - began < 2  # 0.15 s, where each run of words would take 1 s

@@ -1,0 +1,110 @@
+"""The exported schemas and the code say the same; a validator that is not ours is the judge."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_input, fingerprint
+from afterword.streams.settings import Kafka
+from afterword.writing.contract import EVENTS, EXAMPLES, EventType, event_schemas, example, stale
+from tests.samples import a_closed_episode, a_message, a_summary
+
+GENERATED = Path(__file__).parents[5] / "schemas" / "generated"
+VALIDATORS = {
+    name: Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    for name, schema in event_schemas().items()
+}
+ODD_VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.text(max_size=3),
+    st.just([]),
+    st.just([1]),
+    st.just({}),
+    st.just("x" * 257),
+)
+
+
+def taken(event_type: str, event: dict[str, Any]) -> bool:
+    """Return whether the decoder of `messages` accepts the event."""
+    key = str(event.get("conversation_id")).encode()
+    try:
+        decode_input(key, orjson.dumps(event), [("ce_type", event_type.encode())], 0)
+    except InvalidRecord:
+        return False
+    return True
+
+
+def test_the_files_are_what_the_models_say() -> None:
+    assert stale(GENERATED, Kafka()) == [], "stale: make docs"
+
+
+@pytest.mark.parametrize("event_type", VALIDATORS)
+def test_each_schema_is_one_of_the_dialect_that_it_names(event_type: str) -> None:
+    Draft202012Validator.check_schema(VALIDATORS[event_type].schema)
+    assert VALIDATORS[event_type].schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
+def test_each_example_is_valid_and_loses_nothing(event: EventType) -> None:
+    shown = example(event)
+    VALIDATORS[event.name].validate(shown)
+    assert shown == merged(shown, EXAMPLES[event.name])
+
+
+def merged(whole: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    """`whole` with what `part` says, in nested objects too."""
+    return whole | {key: merged(whole[key], value) if isinstance(value, dict) else value for key, value in part.items()}
+
+
+def test_the_examples_tell_the_truth() -> None:
+    episode = EpisodeClosed.model_validate_json(orjson.dumps(EXAMPLES["episode.closed"]))
+    assert fingerprint(episode.messages) == episode.fingerprint
+    assert episode.message_count == len(episode.messages)
+    assert taken("message.created", EXAMPLES["message.created"])
+    for event in EVENTS:
+        assert event.direction == "output" or taken(event.name, EXAMPLES[event.name])
+
+
+@pytest.mark.parametrize(
+    ("event_type", "written"),
+    [("message.created", a_message()), ("episode.closed", a_closed_episode()), ("summary.created", a_summary())],
+)
+def test_what_we_write_is_valid(event_type: str, written: MessageCreated | EpisodeClosed | SummaryCreated) -> None:
+    VALIDATORS[event_type].validate(orjson.loads(written.to_json()))
+
+
+@given(st.sampled_from([event.name for event in EVENTS if event.direction == "input"]), st.data())
+def test_what_the_schema_allows_is_taken_and_what_it_refuses_is_not(event_type: str, data: st.DataObject) -> None:
+    schema = VALIDATORS[event_type].schema
+    event = copy.deepcopy(EXAMPLES[event_type])
+    field = data.draw(st.sampled_from(sorted({*schema["properties"], "unknown"} - {"type"})))
+    if data.draw(st.booleans()):
+        event[field] = data.draw(ODD_VALUES)
+    else:
+        event.pop(field, None)
+    assert taken(event_type, event) == VALIDATORS[event_type].is_valid(event), event
+
+
+@pytest.mark.parametrize("field", ["conversation_id", "messages", "fingerprint", "started_at"])
+def test_an_event_without_a_required_field_is_not_valid(field: str) -> None:
+    event = {name: value for name, value in EXAMPLES["episode.closed"].items() if name != field}
+    assert not VALIDATORS["episode.closed"].is_valid(event)
+
+
+@pytest.mark.parametrize("event", [e for e in EVENTS if e.direction == "output"], ids=lambda event: event.name)
+def test_what_we_write_has_every_field_always(event: EventType) -> None:
+    schema = VALIDATORS[event.name].schema
+    assert sorted(schema["required"]) == sorted(schema["properties"])
+
+
+def test_fields_carry_what_the_models_say_of_them() -> None:
+    assert "Event time" in VALIDATORS["message.created"].schema["properties"]["sent_at"]["description"]
+    assert isinstance(VALIDATORS["summary.created"].schema["properties"]["title"], dict)

@@ -1,0 +1,34 @@
+"""Small made-up histories in memory."""
+
+import io
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from afterword.schemas import MessageCreated
+from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
+from afterword.writing.importing.run import ImportPlan, read_history
+
+
+def file_of(content: bytes) -> io.BufferedReader:
+    return io.BufferedReader(io.BytesIO(content))
+
+
+def read_all(format_: str, files: dict[str, Any], options: ImportOptions) -> list[ImportOutcome]:
+    """Read files, by name, of bytes or of what is to be JSON."""
+    data = {name: value if isinstance(value, bytes) else json.dumps(value).encode() for name, value in files.items()}
+    opened = iter([(name, file_of(content)) for name, content in data.items()])
+    return list(read_history(ImportPlan(format_, options), opened))
+
+
+def lines(*records: Any) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def messages_of(outcomes: Iterable[ImportOutcome]) -> list[MessageCreated]:
+    return [outcome.message for outcome in outcomes if isinstance(outcome, Found)]
+
+
+def reasons(outcomes: Iterable[ImportOutcome]) -> list[str]:
+    """Reasons of what was left out, and texts of what was rejected."""
+    return [o.reason if isinstance(o, LeftOut) else str(o) for o in outcomes if isinstance(o, LeftOut | Rejected)]

@@ -1,0 +1,251 @@
+"""ChatGPT's export → messages of the current branch."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
+from tests.unit.afterword.writing.importing.histories import messages_of, read_all, reasons
+
+ANN = ImportOptions("ann")
+
+
+def said(role: str, *parts: Any, **changes: Any) -> dict[str, Any]:
+    content = {"content_type": "text", "parts": list(parts)}
+    return {"id": None, "author": {"role": role}, "create_time": None, "content": content, "recipient": "all"} | changes
+
+
+def chain(*messages: dict[str, Any] | None, **changes: Any) -> dict[str, Any]:
+    """A conversation without branches: nodes n0, n1 …"""
+    nodes = {
+        f"n{n}": {"id": f"n{n}", "parent": f"n{n - 1}" if n else None, "children": [], "message": one}
+        for n, one in enumerate(messages)
+    }
+    last = f"n{len(messages) - 1}" if messages else None
+    return {"id": "c", "create_time": 1_700_000_000.5, "mapping": nodes, "current_node": last} | changes
+
+
+def read(*conversations: Any, options: ImportOptions = ANN) -> list[ImportOutcome]:
+    return read_all("chatgpt", {"conversations.json": list(conversations)}, options)
+
+
+def test_a_conversation_is_read_from_its_root_to_its_current_message():
+    conversation = chain(
+        None,
+        said("user", "Which lake is deepest?", id="m1", create_time=1_700_000_001.25),
+        said("assistant", "Baikal.", id="m2", create_time=1_700_000_004),
+    )
+    one, two = messages_of(read(conversation))
+    assert (one.id, one.role, one.content, one.user_id) == ("m1", "user", "Which lake is deepest?", "ann")
+    assert one.sent_at == datetime(2023, 11, 14, 22, 13, 21, 250_000, UTC)
+    assert (two.id, two.role, two.content, two.user_id) == ("m2", "assistant", "Baikal.", "ann")
+    assert one.conversation_id == two.conversation_id == "c"
+
+
+def test_answers_that_were_made_anew_are_left_out():
+    conversation = chain(None, said("user", "Name a lake."), said("assistant", "Como."))
+    conversation["mapping"]["other"] = {"id": "other", "parent": "n1", "message": said("assistant", "Garda.")}
+    assert [m.content for m in messages_of(read(conversation))] == ["Name a lake.", "Como."]
+    assert reasons(read(conversation)) == ["on another branch (regenerated answers and replaced messages)"]
+    conversation["current_node"] = "other"
+    assert [m.content for m in messages_of(read(conversation))] == ["Name a lake.", "Garda."]
+
+
+def test_options_give_tenant_and_prefix_and_the_public_id_is_preferred():
+    conversation = chain(said("user", "a"), conversation_id="public")
+    [message] = messages_of(read(conversation, options=ImportOptions("ann", "acme", "old-")))
+    assert (message.conversation_id, message.tenant_id) == ("old-public", "acme")
+
+
+def test_a_message_without_an_id_or_a_time_has_those_of_its_node_and_of_the_one_before():
+    one, two, three = messages_of(
+        read(chain(said("user", "a"), said("assistant", "b", create_time=1_700_000_009), said("user", "c")))
+    )
+    assert [m.id for m in (one, two, three)] == ["n0", "n1", "n2"]
+    assert one.sent_at == datetime(2023, 11, 14, 22, 13, 20, 500_000, UTC)
+    assert two.sent_at == three.sent_at == datetime(2023, 11, 14, 22, 13, 29, tzinfo=UTC)
+
+
+def test_pictures_and_recordings_leave_a_placeholder_and_transcripts_their_text():
+    parts = [
+        {"content_type": "image_asset_pointer", "asset_pointer": "sediment://file_1"},
+        {"content_type": "audio_transcription", "text": "And this one?"},
+        {"content_type": "of the future"},
+        "What is it?",
+    ]
+    content = {"content_type": "multimodal_text", "parts": parts}
+    [message] = messages_of(read(chain(said("user", content=content))))
+    assert message.content == "[image]\nAnd this one?\n[attachment]\nWhat is it?"
+
+
+def test_a_tool_that_is_called_is_named_and_its_output_is_kept():
+    code = {"content_type": "code", "language": "python", "text": "print(6 * 7)"}
+    output = {"content_type": "execution_output", "text": "42"}
+    call, result = messages_of(
+        read(chain(said("assistant", content=code, recipient="python"), said("tool", content=output)))
+    )
+    assert (call.content, call.tools) == ("print(6 * 7)", ("python",))
+    assert (result.role, result.content, result.tools) == ("tool", "42", ())
+
+
+def test_system_messages_are_archived_and_not_summarized():
+    assert [
+        m.skip_summarization for m in messages_of(read(chain(said("system", "Be brief."), said("user", "Hi"))))
+    ] == [
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        said("user", ""),
+        said("user", " \n"),
+        said("user", content=None),
+        said("assistant", content={"content_type": "thoughts", "thoughts": []}),
+    ],
+)
+def test_a_message_without_any_text_is_left_out(empty):
+    outcomes = read(chain(empty, said("user", "kept")))
+    assert reasons(outcomes) == ["empty"]
+    assert [m.content for m in messages_of(outcomes)] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("unsaid", "role", "content"),
+    [
+        (
+            said("user", "Call me Ann.", metadata={"is_visually_hidden_from_conversation": True}),
+            "system",
+            "Call me Ann.",
+        ),
+        (
+            said(
+                "assistant", content={"content_type": "thoughts", "thoughts": [{"summary": "Lakes", "content": "Hm."}]}
+            ),
+            "assistant",
+            "Lakes\nHm.",
+        ),
+        (said("tool", content={"content_type": "sonic_webpage", "title": "Lakes", "text": "Como"}), "tool", "Como"),
+    ],
+)
+def test_what_nobody_said_is_archived_and_not_summarized(unsaid, role, content):
+    one, two = messages_of(read(chain(unsaid, said("user", "Hi"))))
+    assert (one.role, one.content, one.skip_summarization) == (role, content, True)
+    assert not two.skip_summarization
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("The ferry leaves at 8:15 \ue200cite\ue202turn0search3\ue202turn1news2\ue201.", "The ferry leaves at 8:15."),
+        ("See \ue200url\ue202the timetable\ue202turn0search1\ue201 first.", "See the timetable first."),
+        ('In \ue200entity\ue202["city","Brest"]\ue201 it rains.', "In Brest it rains."),
+        ("\ue203It rains\ue204\ue206 \ue200filecite\ue202turn0file0\ue202L1-L9\ue201.", "It rains."),
+        ("It rains【12†source】.", "It rains."),
+        ("It rains citeturn0search3turn1news2.", "It rains."),
+        ("It rains \ue200cite\ue202turn0search3 and snows.", "It rains and snows."),
+        ("He can cite turn 0 by heart.", "He can cite turn 0 by heart."),
+    ],
+)
+def test_citations_and_links_are_as_people_see_them(written, shown):
+    assert [m.content for m in messages_of(read(chain(said("assistant", written))))] == [shown]
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (chain(said("user", "secret"), current_node="gone"), "current_node is not in its mapping"),
+        (chain(said("user", "secret"), current_node=None), "current_node is not in its mapping"),
+        (chain(said("user", "secret"), mapping=[]), "not a conversation: it has no id or no mapping"),
+        (chain(said("user", "secret"), id=[7]), "not a conversation: it has no id or no mapping"),
+        (["secret"], "not a conversation: it has no id or no mapping"),
+        (chain(said("user", "secret"), create_time="soon"), "its time is neither seconds or milliseconds since 1970"),
+        (chain(said("boss", "secret")), "message 1: its author has no known role"),
+        (chain(said("user", "secret", create_time=1e300)), "message 1: its time is neither seconds or"),
+        (chain(said("user", "secret" * 200_000)), "message 1: too_large: 1200"),
+        (chain(said("user", "secret", id="x" * 257)), "message 1: schema_violation: id"),
+        (chain(said("user", "secret"), id="x" * 257), "message 1: schema_violation: conversation_id"),
+    ],
+)
+def test_what_is_bad_is_named_without_its_content_and_the_rest_is_read(bad, reason):
+    outcomes = read(chain(said("user", "before")), bad, chain(said("user", "after")))
+    assert [m.content for m in messages_of(outcomes)] == ["before", "after"]
+    [rejected] = [o for o in outcomes if isinstance(o, Rejected)]
+    assert str(rejected).startswith(f"conversations.json:2: {reason}")
+    assert "secret" not in str(rejected)
+
+
+def test_a_branch_that_is_a_circle_is_rejected():
+    conversation = chain(said("user", "a"), said("user", "b"))
+    conversation["mapping"]["n0"]["parent"] = "n1"
+    assert reasons(read(conversation)) == ["conversations.json:1: its branch is circular (2 messages)"]
+
+
+def test_messages_before_a_missing_parent_are_named_and_the_others_read():
+    conversation = chain(said("user", "My blood type is AB negative."), said("user", "gone"), said("user", "Noted?"))
+    del conversation["mapping"]["n1"]
+    outcomes = read(conversation)
+    assert [m.content for m in messages_of(outcomes)] == ["Noted?"]
+    assert reasons(outcomes) == ["conversations.json:1: a parent is missing between these messages and the current one"]
+
+
+def test_conversations_of_another_person_are_rejected():
+    outcomes = read(chain(said("user", "a"), user_email="a@x"), chain(said("user", "secret"), id="2", user_email="b@x"))
+    assert [m.content for m in messages_of(outcomes)] == ["a"]
+    assert "another person" in reasons(outcomes)[0]
+
+
+def test_a_large_export_has_several_files():
+    files = {
+        "conversations-000.json": [chain(said("user", "a"), id="1")],
+        "conversations-001.json": [chain(said("user", "b"), id="2")],
+    }
+    assert [m.content for m in messages_of(read_all("chatgpt", files, ANN))] == ["a", "b"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["id", "author", "content", "create_time", "recipient", "metadata"]),
+            json_values
+            | st.fixed_dictionaries({"role": json_values | st.just("user")})
+            | st.fixed_dictionaries({"content_type": json_values, "parts": json_values, "text": json_values}),
+        ),
+        max_size=4,
+    )
+)
+def test_any_message_is_taken_left_out_or_rejected(messages):
+    outcomes = read(chain(*messages))
+    assert len(outcomes) >= len(messages)
+    assert all(isinstance(outcome, Found | LeftOut | Rejected) for outcome in outcomes)
+
+
+@given(st.dictionaries(st.sampled_from(["id", "mapping", "current_node", "create_time"]), json_values) | json_values)
+def test_any_conversation_is_taken_left_out_or_rejected(conversation):
+    assert all(isinstance(o, Found | LeftOut | Rejected) for o in read(conversation))
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.data())
+def test_the_branch_of_any_tree_is_the_way_from_its_root(parents, data):
+    nodes = {
+        f"n{n}": {"parent": f"n{parent % n}" if n else None, "message": said("user", f"text {n}")}
+        for n, parent in enumerate(parents)
+    }
+    last = data.draw(st.sampled_from(sorted(nodes)))
+    way, node = [], last
+    while node:
+        way.insert(0, node)
+        node = nodes[node]["parent"]
+    assert [m.id for m in messages_of(read(chain(mapping=nodes, current_node=last)))] == way

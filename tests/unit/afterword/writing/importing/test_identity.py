@@ -1,0 +1,149 @@
+"""Nobody gets what another user said: who a record names is read, or the record is rejected."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.writing.importing.identity import conversation_of, user_of
+from afterword.writing.importing.outcomes import ImportOptions, Refused
+from tests.unit.afterword.writing.importing.histories import messages_of, read_all, reasons
+
+SAID = [{"role": "user", "content": "My salary will be cut."}]
+TALK = [{"role": "user", "content": "Hello, are you there?"}, {"role": "assistant", "content": "How can I help?"}]
+ADMIN = ImportOptions("admin")
+
+
+def read(*records: Any, options: ImportOptions = ADMIN) -> list:
+    return read_all("messages", {"a.json": list(records)}, options)
+
+
+@pytest.mark.parametrize(
+    ("named", "user"),
+    [
+        ({"user_id": 7}, "7"),
+        ({"user_id": 2**53 + 1}, str(2**53 + 1)),
+        ({"user": "bo"}, "bo"),
+        ({"userId": "cy"}, "cy"),
+        ({"UserID": 0}, "0"),
+        ({"user_id": None, "user": 8}, "8"),
+        ({"user_id": "a", "user": {"name": "Ann"}, "owner": "b"}, "a"),
+        ({"user_id": None, "title": "A", "model": "m", "metadata": {"score": 1}}, None),
+    ],
+)
+def test_the_user_that_a_record_names_is_read(named, user):
+    assert user_of(named) == user
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"user": {"id": "u7", "name": "Bo"}},
+        {"user_id": ["u7"]},
+        {"user_id": True},
+        {"user_id": 7.5},
+        {"actor": {"id": "bo"}},
+        {"user_id": "a", "userId": "b"},
+        {"username": "bo"},
+        {"customer_id": 9},
+        {"ownerEmail": "bo@example.org"},
+        {"created_by": "bo"},
+        {"end-user": "bo"},
+        {"uid": 3},
+        {"metadata": {"user_id": "bo"}},
+        {"config": {"configurable": {"user_id": 7}}},
+    ],
+)
+def test_a_record_whose_user_cannot_be_read_is_rejected_and_not_given_to_the_user_of_the_command_line(named):
+    with pytest.raises(Refused, match="user"):
+        user_of(named)
+    for outcomes in (
+        read({"id": "c", "messages": SAID, **named}),
+        read({"id": "c", "messages": [{**SAID[0], **named}]}),
+    ):
+        assert messages_of(outcomes) == []
+        assert len(reasons(outcomes)) == 1
+    own = {"id": "1", "conversation_id": "c", "role": "user", "content": "x"}
+    assert {m.user_id for m in messages_of(read_all("jsonl", {"a.jsonl": own | named}, ADMIN))} <= {"a"}
+
+
+@given(st.dictionaries(st.sampled_from(["user_id", "user", "userId"]), st.none() | st.integers() | st.text(max_size=3)))
+def test_the_user_of_the_command_line_stands_only_for_nobody(named):
+    ids = {str(value) for value in named.values() if value not in (None, "")}
+    found = {message.user_id for message in messages_of(read({"id": "c", "messages": SAID, **named}))}
+    assert found <= (ids or {"admin"})
+
+
+def test_messages_may_name_their_users_and_one_without_has_that_of_the_others():
+    mine = [{**TALK[0], "user_id": 7}, TALK[1]]
+    assert [m.user_id for m in messages_of(read({"id": "c", "messages": mine}))] == ["7", "7"]
+    both = [*mine, {**TALK[0], "user_id": 8}]
+    assert messages_of(read({"id": "c", "messages": both})) == []
+    assert [m.user_id for m in messages_of(read({"id": "c", "messages": [both[0], both[2]]}))] == ["7", "8"]
+
+
+@pytest.mark.parametrize("name", ["thread_id", "id", "session_id", "conversationId", "uuid"])
+def test_conversations_with_numbers_are_told_apart(name):
+    found = messages_of(
+        read(
+            {name: 41, "user_id": "pat", "messages": TALK},
+            {name: 42, "user_id": "quinn", "messages": TALK},
+        )
+    )
+    assert [(m.conversation_id, m.user_id) for m in found] == [("41", "pat")] * 2 + [("42", "quinn")] * 2
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"thread_id": {"id": 41}},
+        {"conversation": {"id": 41}},
+        {"_id": {"$oid": "41"}},
+        {"dialogue_no": 41},
+        {"config": {"configurable": {"thread_id": 41}}},
+    ],
+)
+def test_a_record_whose_conversation_cannot_be_read_is_rejected(named):
+    with pytest.raises(Refused, match="conversation"):
+        conversation_of(named)
+    assert messages_of(read({**named, "messages": SAID})) == []
+
+
+def test_lines_that_are_messages_are_of_the_conversations_that_they_name():
+    hello = {"role": "user", "content": "Hello"}
+    found = read(
+        {**hello, "thread_id": 1, "user_id": "pat", "id": 1},
+        {**hello, "thread_id": 2, "user_id": "quinn", "created_at": 1718000000},
+        {**hello, "thread_id": 1, "user_id": "pat", "id": 2},
+        {**hello, "thread_id": 1, "user_id": "pat"},
+        {**hello, "thread": {"id": 1}, "user_id": "pat", "id": 3},
+        {**hello, "role": "assistant"},
+    )
+    assert [(m.conversation_id, m.user_id) for m in messages_of(found)[:3]] == [
+        ("1", "pat"),
+        ("2", "quinn"),
+        ("1", "pat"),
+    ]
+    assert [m.user_id for m in messages_of(found)[3:]] == ["admin"]
+    assert [reason.split(":")[-1].strip() for reason in reasons(found)] == [
+        "it has neither id nor time, so it cannot be told apart from another with the same words",
+        "it names its conversation in thread, which is not read; copy the id to conversation_id",
+    ]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"id": "a", "messages": [{**SAID[0], "thread_id": "b"}]},
+        {"messages": [{**SAID[0], "thread_id": "a"}, {**SAID[0], "thread_id": "b"}]},
+        {"messages": [{**SAID[0], "user_id": "a"}, {**SAID[0], "user_id": "b"}]},
+    ],
+)
+def test_a_record_that_names_several_conversations_or_none_for_several_users_is_rejected(record):
+    assert messages_of(read(record)) == []
+
+
+def test_the_same_words_of_two_users_are_two_conversations():
+    found = messages_of(read({"user_id": "pat", "messages": TALK}, {"user_id": "quinn", "messages": TALK}))
+    assert len({m.conversation_id for m in found}) == 2

@@ -1,0 +1,179 @@
+"""Records of a file: one at a time, whatever is between them, and within bounds."""
+
+import io
+import itertools
+import json
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.writing.importing import records
+from afterword.writing.importing.records import BLANK, TOO_LARGE, Malformed
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+class Endless(io.RawIOBase):
+    """A file that repeats what it is made of, for ever or to a size."""
+
+    def __init__(self, start: bytes, repeated: bytes, size: int, end: bytes = b"") -> None:
+        chunk = repeated * (65536 // len(repeated))
+        pieces = itertools.chain([start], itertools.repeat(chunk, size // len(chunk)), [end])
+        self._pieces = iter(pieces)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = piece
+        part, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+
+def read(data: bytes, is_lines: bool = False) -> list[object]:
+    return list(records.records(io.BufferedReader(io.BytesIO(data)), is_lines))
+
+
+def read_file(file: io.RawIOBase) -> Iterator[object]:
+    return records.records(io.BufferedReader(file))
+
+
+@given(st.lists(json_values, max_size=5), st.sampled_from([None, 1]))
+def test_the_elements_of_an_array_are_its_records(values, indent):
+    assert read(json.dumps(values, indent=indent).encode()) == values
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=5), json_values, min_size=1, max_size=3), min_size=1, max_size=5))
+def test_values_that_follow_each_other_are_records_too(values):
+    assert read("\n".join(json.dumps(value, indent=1) for value in values).encode()) == values
+
+
+@given(st.lists(json_values, max_size=5), st.integers(0, 200), st.sampled_from([b"", b"x", b"\xff"]))
+def test_what_is_cut_off_or_damaged_gives_the_records_before_it_and_one_that_is_malformed(values, cut, damage):
+    data = b"[" + b" , ".join(json.dumps(value).encode() for value in values) + b"]"
+    found = read(data[:cut] + damage)
+    whole = [value for value in found if not isinstance(value, Malformed)]
+    assert whole == values[: len(whole)]
+    assert cut >= len(data) or cut == 0 or isinstance(found[-1], Malformed)
+
+
+@given(st.lists(json_values.filter(lambda value: isinstance(value, dict | list)), min_size=1, max_size=5))
+@pytest.mark.parametrize("damage", [b'{"a": secret}', b"[1 2]", b'{"a": tru}', b'["\\x"]'])
+def test_a_record_that_is_not_json_costs_no_other(damage, values):
+    data = [json.dumps(value).encode() for value in values]
+    found = read(b"[" + b",".join([*data, damage, *data]) + b"]")
+    assert found[: len(values)] == found[len(values) + 1 :] == values
+    assert isinstance(found[len(values)], Malformed)
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_any_bytes_are_read_or_malformed(data, is_lines):
+    read(data, is_lines)
+
+
+@given(st.lists(json_values, max_size=4), st.integers(1, 9))
+def test_records_do_not_depend_on_how_the_bytes_arrive(values, size):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "CHUNK_BYTES", size)
+        assert read(json.dumps(values, indent=1).encode()) == values
+
+
+def test_what_is_malformed_is_said_without_the_content():
+    assert "secret" not in str(read(b'[{"a": secret}]')) + str(read(b'{"a": secret', is_lines=True))
+
+
+def test_a_number_of_any_length_stops_nobody_else():
+    found = read(b"[[9223372036854775808, 1e999], [" + b"9" * 5000 + b"], 2]")
+    assert (found[0], type(found[1]), found[2]) == ([2**63, None], Malformed, 2)
+
+
+@pytest.mark.parametrize("levels", [2_000, 200_000])
+def test_a_record_that_is_nested_too_deeply_is_passed_over(levels):
+    for deep in (b"[" * levels + b"]" * levels, b'{"a":' * levels + b"1" + b"}" * levels):
+        one, two, three = read(b"[1, " + deep + b", 2]")
+        assert (one, type(two), three) == (1, Malformed, 2)
+
+
+@pytest.fixture
+def smaller(monkeypatch):
+    monkeypatch.setattr(records, "MAX_WEIGHT", 2**20)
+
+
+@pytest.mark.parametrize("repeated", [b"{},", b'"",', b'{"a": "%s"},' % (b"x" * 1000)])
+def test_a_record_that_is_too_large_is_passed_over(smaller, repeated):
+    file = Endless(b'[1, {"a": [', repeated, 4 * 2**20, b"0]}, 2]")
+    assert list(read_file(file)) == [1, TOO_LARGE, 2]
+
+
+def test_a_text_that_does_not_end_ends_the_file_within_bounds(smaller):
+    one, two = read_file(Endless(b'[{}, "', b"x", 2**34))
+    assert (one, type(two)) == ({}, Malformed)
+
+
+def test_a_long_text_is_looked_through_few_times():
+    class Counted(io.BytesIO):
+        reads = 0
+
+        def readinto(self, buffer):
+            self.reads += 1
+            return super().readinto(buffer)
+
+    data = Counted(b'["' + b"x" * 2**25 + b'"]')
+    assert sum(1 for _ in read_file(data)) == 1
+    assert data.reads < 60
+
+
+def test_memory_does_not_grow_with_the_number_of_records():
+    record = json.dumps({"text": "x" * 1000, "list": [1] * 100}).encode() + b","
+    peaks = []
+    for size in (2**21, 2**23):
+        tracemalloc.start()
+        number = sum(1 for _ in read_file(Endless(b"[", record, size, b"0]")))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert number > size // len(record) // 2
+    assert peaks[1] < peaks[0] * 1.2
+
+
+@given(st.lists(json_values | st.just("blank"), max_size=5))
+def test_each_line_is_a_record_and_blank_ones_count(values):
+    data = b"\n".join(b" " if v == "blank" else json.dumps(v).encode() for v in values)
+    found = read(data + b"\n" if values else b"", is_lines=True)
+    assert found == [BLANK if v == "blank" else v for v in values]
+
+
+def test_a_bad_line_and_one_that_is_too_long_do_not_stop_the_others(smaller):
+    long = b'"' + b"x" * 2**21 + b'"'
+    found = read(b"\n".join([b"1", b"{", long, b"[" + b"{}," * 2**15 + b"0]", b'"' + b"y" * 2**19 + b'"', b"2"]), True)
+    assert [type(one) for one in found] == [int, Malformed, Malformed, Malformed, str, int]
+
+
+@pytest.mark.parametrize(
+    ("data", "is_lines"),
+    [
+        (b'{"a": 1}\n{bad\n{"a": 2}', True),
+        (b'[{"a": 1}]\n{bad\n{"a": 2}', False),
+        (b'\xef\xbb\xbf{"a": 1}\n{bad\n{"a": 2}', True),
+    ],
+)
+def test_lines_are_told_from_a_document_by_the_first(data, is_lines):
+    found = read(data)
+    assert len(found) == (3 if is_lines else 2)
+    assert found[0] == {"a": 1}

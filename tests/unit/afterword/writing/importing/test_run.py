@@ -1,0 +1,213 @@
+"""An import: what is sent and flushed, that every message is accounted for, and that it can be run again."""
+
+import asyncio
+from collections import Counter, deque
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword.schemas import ConversationFlush, MessageCreated
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.writing.importing import run
+from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Rejected
+from afterword.writing.importing.run import Import, ImportCounts, ImportPlan, next_batch
+from tests.doubles.stores import MemoryMessages
+from tests.unit.afterword.writing.importing.histories import read_all
+
+PLAN = ImportPlan("jsonl", ImportOptions())
+Event = MessageCreated | ConversationFlush
+BUFFERED = 2
+
+
+class Killed(Exception):
+    """The process has ended here."""
+
+
+class Log:
+    """A topic behind a client's buffer. `calls_left`: calls until the process is killed, which loses the buffer."""
+
+    def __init__(self) -> None:
+        self.buffer: deque[Event] = deque()
+        self.records: list[Event] = []
+        self.calls_left: int | None = None
+
+    def call(self) -> None:
+        if self.calls_left is not None:
+            self.calls_left -= 1
+            if self.calls_left < 0:
+                raise Killed
+
+    async def enqueue(self, event: Event) -> None:
+        self.call()
+        self.buffer.append(event)
+        if len(self.buffer) > BUFFERED:
+            self.records.append(self.buffer.popleft())
+
+    async def drain(self) -> None:
+        self.call()
+        self.records += self.buffer
+        self.buffer.clear()
+
+    @property
+    def messages(self) -> list[MessageCreated]:
+        return [event for event in self.records if isinstance(event, MessageCreated)]
+
+
+def message(conversation: str, number: int, **changes: Any) -> Found:
+    fields = {"id": str(number), "conversation_id": conversation, "user_id": "u", "role": "user", "content": "x"}
+    return Found(f"f:{number}", MessageCreated(**fields | changes), is_shared=True)
+
+
+def messages(conversations: str) -> list[ImportOutcome]:
+    return [message(name, number) for number, name in enumerate(conversations)]
+
+
+async def archive(log: Log, into: MemoryMessages) -> None:
+    """Do what the archiver does, which decodes messages with their time."""
+    sent = [one.model_copy(update={"sent_at": one.sent_at or datetime.now(UTC)}) for one in log.messages]
+    await into.put_many([ArchivedMessage(one, 0, offset) for offset, one in enumerate(sent)])
+
+
+def whole(
+    log: Log,
+    outcomes: list[ImportOutcome],
+    archived: MemoryMessages | None = None,
+    plan: ImportPlan = PLAN,
+    rejected: list[Rejected] | None = None,
+) -> ImportCounts:
+    report = (rejected if rejected is not None else []).append
+    return asyncio.run(Import(log, archived, plan, report).run(iter(outcomes), lambda _: None))
+
+
+def kinds(log: Log) -> str:
+    """Conversations of the messages in order; of flushes in upper case."""
+    return "".join(
+        e.conversation_id.upper() if isinstance(e, ConversationFlush) else e.conversation_id for e in log.records
+    )
+
+
+def test_each_conversation_is_flushed_once_at_the_end():
+    log = Log()
+    assert whole(log, messages("aabab")) == ImportCounts(sent=5, flushes=2)
+    assert kinds(log) == "aababAB"
+
+
+def test_nothing_is_flushed_when_that_is_not_wanted():
+    log = Log()
+    whole(log, messages("ab"), plan=ImportPlan("jsonl", ImportOptions(), flush=False))
+    assert kinds(log) == "ab"
+
+
+def test_the_conversation_that_was_idle_for_longest_is_flushed_when_many_are_open(monkeypatch):
+    monkeypatch.setattr(run, "OPEN_CONVERSATIONS", 2)
+    monkeypatch.setattr(run, "BATCH", 1)
+    log = Log()
+    whole(log, messages("abacccddd"))
+    assert kinds(log) == "abacBccdAddCD"
+
+
+def test_a_flush_has_the_tenant_of_its_conversation():
+    log = Log()
+    whole(log, [message("a", 1, tenant_id="acme")])
+    assert log.records[-1].tenant_id == "acme"
+
+
+def test_what_is_left_out_and_rejected_is_counted():
+    outcomes = [LeftOut("empty"), message("a", 1), Rejected("f:3", "bad", 4), LeftOut("empty", 2)]
+    rejected: list[Rejected] = []
+    counts = whole(Log(), outcomes, rejected=rejected)
+    assert counts == ImportCounts(sent=1, flushes=1, rejected=4, left_out=Counter(empty=3))
+    assert (counts.read, [str(one) for one in rejected]) == (5, ["f:3: bad (4 messages)"])
+
+
+def test_the_same_message_again_is_a_duplicate_and_another_with_its_id_is_rejected():
+    outcomes = [message("a", 1), message("a", 1), message("a", 1, content="secret"), message("b", 1, content="y")]
+    log, rejected = Log(), list[Rejected]()
+    assert whole(log, outcomes, rejected=rejected) == ImportCounts(sent=2, duplicates=1, rejected=1, flushes=2)
+    assert [str(one) for one in rejected] == ["f:1: another message of its conversation has the same id"]
+
+
+def test_a_message_that_differs_from_the_archived_one_is_rejected():
+    log, archived = Log(), MemoryMessages()
+    whole(log, [message("a", 1), message("b", 1)])
+    asyncio.run(archive(log, archived))
+    again = [message("a", 1), message("b", 1, content="other"), message("b", 1, user_id="v")]
+    rejected: list[Rejected] = []
+    counts = whole(log, again, archived, rejected=rejected)
+    assert (counts.sent, counts.duplicates, counts.rejected) == (0, 1, 2)
+    assert len(log.messages) == 2
+
+
+def test_a_conversation_of_another_user_gets_nothing_from_a_record_of_its_id():
+    def talk(user: str) -> list[ImportOutcome]:
+        said = [{"role": "user", "content": "Hello, are you there?"}]
+        return read_all("messages", {"a.json": [{"id": 1, "user_id": user, "messages": said}]}, ImportOptions())
+
+    log, archived = Log(), MemoryMessages()
+    assert whole(log, [*talk("pat"), *talk("quinn")]).rejected == 1
+    asyncio.run(archive(log, archived))
+    assert whole(log, talk("quinn"), archived).rejected == 1
+    assert whole(log, talk("pat"), archived).duplicates == 1
+    assert [one.user_id for one in log.messages] == ["pat"]
+
+
+def test_what_the_archive_has_is_not_sent_again_and_its_conversation_is_not_flushed():
+    log, archived = Log(), MemoryMessages()
+    whole(log, messages("aab")[:2])
+    asyncio.run(archive(log, archived))
+    log.records.clear()
+    counts = whole(log, messages("aabb"), archived)
+    assert kinds(log) == "bbB"
+    assert (counts.sent, counts.duplicates) == (2, 2)
+
+
+@given(st.text("abcd", max_size=25), st.lists(st.integers(0, 12), max_size=6))
+def test_killed_at_any_calls_and_run_again_each_message_is_sent_once(conversations, kills):
+    outcomes, log, archived = messages(conversations), Log(), MemoryMessages()
+
+    async def runs() -> ImportCounts:
+        for calls in kills:
+            log.calls_left = calls
+            try:
+                await Import(log, archived, PLAN, lambda _: None).run(iter(outcomes), lambda _: None)
+            except Killed:
+                log.buffer.clear()
+            await archive(log, archived)
+        log.calls_left = None
+        return await Import(log, archived, PLAN, lambda _: None).run(iter(outcomes), lambda _: None)
+
+    counts = asyncio.run(runs())
+    assert counts.read == counts.sent + counts.duplicates == len(outcomes)
+    assert sorted(one.id for one in log.messages) == sorted(o.message.id for o in outcomes)
+
+
+records = st.fixed_dictionaries(
+    {"messages": st.lists(st.sampled_from([None, "a", "b"]).map(lambda c: {"role": "user", "content": c}), max_size=4)},
+    optional={
+        "id": st.sampled_from([1, "1", 2, {"x": 1}]),
+        "user_id": st.sampled_from([7, "7", "bo", {"id": 1}]),
+        "created_at": st.sampled_from([1718000000, "soon"]),
+    },
+)
+
+
+@given(st.lists(records, max_size=6))
+def test_every_message_that_is_read_is_sent_or_a_duplicate_or_rejected(listed):
+    log, rejected = Log(), list[Rejected]()
+    outcomes = read_all("messages", {"a.json": listed}, ImportOptions("admin"))
+    counts = whole(log, outcomes, rejected=rejected)
+    without_text = sum(said["content"] is None for record in listed for said in record["messages"])
+    assert counts.read >= sum(len(record["messages"]) for record in listed) - without_text
+    assert counts.sent == len(log.messages)
+    assert counts.rejected == sum(one.messages for one in rejected)
+
+
+def test_a_batch_has_fewer_of_large_messages(monkeypatch):
+    monkeypatch.setattr(run, "BATCH_CHARACTERS", 10)
+    monkeypatch.setattr(run, "BATCH", 5)
+    outcomes = iter([message("a", n, content="x" * 4) for n in range(7)])
+    assert [len(next_batch(outcomes)) for _ in range(4)] == [3, 3, 1, 0]
+    small = iter(messages("a" * 7))
+    assert [len(next_batch(small)) for _ in range(3)] == [5, 2, 0]

@@ -1,0 +1,169 @@
+"""Lines of JSON: how they are read, checked and turned into records."""
+
+import asyncio
+import json
+import os
+import tempfile
+from datetime import UTC, datetime
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from afterword import samples
+from afterword.schemas import ConversationFlush, MessageCreated, decode_input
+from afterword.schemas.records import ProducerRecord
+from afterword.writing import produce
+from afterword.writing.produce import InvalidLine, Produced, flush, is_regular, parse_all, parse_numbered, read_lines
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MESSAGE = {"id": "1", "conversation_id": "c", "user_id": "u", "role": "user", "content": "secret words"}
+
+
+def line(**changes: object) -> bytes:
+    return orjson.dumps(MESSAGE | changes)
+
+
+def one(data: bytes) -> ProducerRecord:
+    [found] = parse_all([data], NOW)
+    assert isinstance(found, ProducerRecord)
+    return found
+
+
+def taken(record: ProducerRecord) -> MessageCreated | ConversationFlush:
+    """Decode a record like a worker."""
+    return decode_input(record.conversation_id.encode(), record.value, record.headers, 0)
+
+
+def test_a_message_travels_as_it_was_written():
+    data = line(from_the_future={"a": 1})
+    assert one(b"  " + data + b" \r").value == data
+
+
+def test_a_message_can_be_taken_and_its_event_id_names_it():
+    record = one(line(sent_at="2025-05-05T10:00:00+02:00"))
+    assert taken(record).id == "1"
+    assert dict(record.headers)["ce_id"] == b"c:1"
+    assert dict(record.headers)["ce_time"] == b"2025-05-05T08:00:00.000Z"
+
+
+def test_a_flush_can_be_written_and_made():
+    assert isinstance(taken(one(b'{"type":"conversation.flush","conversation_id":"c"}')), ConversationFlush)
+    assert isinstance(taken(flush("c", NOW)), ConversationFlush)
+    assert not flush("c", NOW).is_message
+
+
+def test_a_flush_at_the_end_has_the_tenant_of_its_conversation():
+    produced = Produced()
+    for record in parse_all([line(tenant_id="acme"), line(id="2", tenant_id="acme")], NOW):
+        produced.count(record)
+    [(conversation_id, tenant_id)] = produced.conversation_ids.items()
+    assert taken(flush(conversation_id, NOW, tenant_id)).tenant_id == "acme"
+
+
+def test_a_byte_order_mark_before_the_first_line_is_skipped():
+    [found] = parse_all([b"\xef\xbb\xbf" + line()], NOW)
+    assert isinstance(found, ProducerRecord)
+    assert found.value == line()
+
+
+def test_invalid_lines_are_named_by_number_and_blank_ones_count():
+    found = list(parse_all([line(), b"", b"not json", b"[]", line(role="boss"), line()], NOW))
+    assert [f.number for f in found if isinstance(f, InvalidLine)] == [3, 4, 5]
+    assert str(found[3]).startswith("line 5: schema_violation: role")
+
+
+@pytest.mark.parametrize("data", [line(role="boss"), line(sentiment=7), line()[:-1], line(id="")])
+def test_what_is_wrong_is_said_without_the_content(data):
+    found = parse_numbered(1, data, NOW)
+    assert isinstance(found, InvalidLine)
+    assert "secret" not in str(found)
+
+
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_line_is_taken_or_refused(data):
+    parse_numbered(1, data, NOW)
+
+
+@given(st.dictionaries(st.sampled_from([*MESSAGE, "type", "sent_at"]), st.none() | st.text() | st.integers()))
+def test_any_object_is_taken_or_refused(changes):
+    found = parse_numbered(1, json.dumps(MESSAGE | changes).encode(), NOW)
+    if isinstance(found, ProducerRecord):
+        assert taken(found)
+
+
+def test_the_samples_are_twelve_conversations_that_can_be_taken():
+    found = list(parse_all(samples.sample_lines(), NOW))
+    assert not [f for f in found if isinstance(f, InvalidLine)]
+    assert len({f.conversation_id for f in found if isinstance(f, ProducerRecord)}) == 12
+
+
+def order(width: int, conversations: str) -> str:
+    lines = [line(conversation_id=name, id=str(number)) for number, name in enumerate(conversations)]
+    return "".join(json.loads(found)["conversation_id"] for found in samples.interleaved(lines, width))
+
+
+def test_conversations_take_turns_and_a_freed_place_goes_to_the_next():
+    assert order(2, "aaabbbcc") == "abababcc"
+    assert order(2, "abbbbcc") == "abbcbcb"
+
+
+@given(st.text("abcdef", max_size=60), st.integers(1, 8))
+def test_nothing_is_lost_and_each_conversation_keeps_its_order(conversations, width):
+    before = [line(conversation_id=name, id=str(number)) for number, name in enumerate(conversations)]
+    after = samples.interleaved(before, width)
+    assert sorted(after) == sorted(before)
+    for name in set(conversations):
+        mine = [one for one in after if json.loads(one)["conversation_id"] == name]
+        assert mine == [one for one in before if one in mine]
+
+
+async def lines_of_a_pipe(data: bytes, chunk_bytes: int) -> list[bytes]:
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as file:
+        async with asyncio.TaskGroup() as group:
+
+            def write() -> None:
+                with os.fdopen(writing, "wb") as pipe:
+                    pipe.write(data)
+
+            group.create_task(asyncio.to_thread(write))
+            return [line async for line in read_lines(file, chunk_bytes)]
+
+
+async def lines_of_a_file(data: bytes) -> list[bytes]:
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.seek(0)
+        assert is_regular(file)
+        return [line.removesuffix(b"\n") async for line in read_lines(file)]
+
+
+@given(data=st.text("ab\n", max_size=60).map(str.encode), chunk_bytes=st.integers(1, 7))
+async def test_lines_do_not_depend_on_how_they_arrive(data, chunk_bytes):
+    expected = data.removesuffix(b"\n").split(b"\n") if data else []
+    assert await lines_of_a_pipe(data, chunk_bytes) == await lines_of_a_file(data) == expected
+
+
+async def test_a_line_that_is_too_large_is_held_no_further_than_that(monkeypatch):
+    monkeypatch.setattr(produce, "MOST_LINE_BYTES", 1000)
+    data = b"a\n" + b"x" * 100_000 + b"\nb\n" + b"y" * 100_000
+    for found in (await lines_of_a_file(data), await lines_of_a_pipe(data, 64)):
+        assert [len(line) for line in found if len(line) <= 1000] == [1, 1]
+        assert all(len(line) < 1100 for line in found)
+        problems = [parse_numbered(number, line, NOW) for number, line in enumerate(found, 1)]
+        assert [one.number for one in problems if "too_large" in str(one)] == [2, 4]
+
+
+async def test_a_line_of_a_pipe_comes_before_the_next_is_written():
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as file, os.fdopen(writing, "wb", buffering=0) as pipe:
+        assert not is_regular(file)
+        lines = read_lines(file)
+        pipe.write(b"first\nsec")
+        assert await anext(lines) == b"first"
+        pipe.write(b"ond\n")
+        assert await anext(lines) == b"second"
+        pipe.close()
+        assert [line async for line in lines] == []

@@ -1,0 +1,181 @@
+"""Records that a producer makes, and the trace that begins with them and that the segmenter continues."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaTimeoutError
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode, Tracer
+
+from afterword.consumers.subscriber import SummarySubscriber
+from afterword.schemas import ConversationFlush, MessageCreated, decode_input
+from afterword.schemas.records import ProducerRecord, to_record
+from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.segmenter.processor import Segmenter
+from afterword.streams.settings import Settings
+from afterword.writing.produce import flush, parse
+from afterword.writing.producer import Producer, Sender
+from tests.unit.segmenter.chat import DEAD_LETTERS, EPISODES, NOON, Sent, characters, limits
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+TOPIC = "messages"
+SECRET = "hunter2"
+
+
+class Broker:
+    """Acknowledges, or not."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.records: list[Sent] = []
+        self._error = error
+
+    async def send(self, _topic: str, value: bytes, key: bytes, headers: Any) -> asyncio.Future[Any]:
+        delivery = asyncio.get_running_loop().create_future()
+        self.records.append(Sent(key, value, headers=tuple(headers)))
+        if self._error:
+            delivery.set_exception(self._error)
+        else:
+            delivery.set_result(SimpleNamespace(partition=3, offset=len(self.records) - 1))
+        return delivery
+
+    async def flush(self) -> None:
+        await asyncio.sleep(0)
+
+
+def messages(count: int) -> list[ProducerRecord]:
+    line = '{"id": "%d", "conversation_id": "c1", "user_id": "u1", "role": "user", "content": "%s"}'
+    return [parse((line % (n, SECRET)).encode(), NOW) for n in range(count)]
+
+
+async def sent(broker: Any, tracer: Tracer, records: list[ProducerRecord]) -> None:
+    sender = Sender(broker, TOPIC, tracer)
+    for record in records:
+        sender.remember(await sender.send(record))
+    await sender.drain()
+
+
+def named(spans: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
+    return [span for span in spans.get_finished_spans() if span.name == name]
+
+
+async def test_the_segmenters_span_continues_the_last_messages_and_links_the_others(
+    spans: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    broker = Broker()
+    await sent(broker, tracer, [*messages(3), flush("c1", NOW)])
+    segmenter = Segmenter(limits(), EPISODES, DEAD_LETTERS, {}, {}, characters, tracer)
+    segmenter.process(broker.records, NOON)
+    first, second, last, _ = (span.context for span in named(spans, f"send {TOPIC}"))
+    [episode] = named(spans, f"send {EPISODES}")
+    assert episode.parent
+    assert (episode.parent.trace_id, episode.parent.span_id) == (last.trace_id, last.span_id)
+    assert [link.context.span_id for link in episode.links] == [first.span_id, second.span_id]
+
+
+async def test_each_message_is_a_span_of_its_own_with_its_place_and_without_its_content(
+    spans: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    await sent(Broker(), tracer, messages(2))
+    found = named(spans, f"send {TOPIC}")
+    places = [(span.attributes or {})["messaging.kafka.offset"] for span in found]
+    assert places == [0, 1]
+    assert {span.kind for span in found} == {SpanKind.PRODUCER}
+    assert len({span.context.trace_id for span in found}) == 2
+    assert [(span.attributes or {})["messaging.message.id"] for span in found] == ["c1:0", "c1:1"]
+    assert SECRET not in "".join(span.to_json() for span in found)
+
+
+async def test_what_is_not_acknowledged_is_an_error_of_its_span(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+    with pytest.raises(KafkaTimeoutError):
+        await sent(Broker(KafkaTimeoutError(SECRET)), tracer, messages(1))
+    [span] = named(spans, f"send {TOPIC}")
+    assert span.status.status_code is StatusCode.ERROR
+    assert (span.attributes or {})["error.type"] == "KafkaTimeoutError"
+    assert SECRET not in span.to_json()
+
+
+async def test_without_a_tracer_there_is_no_header() -> None:
+    broker = Broker()
+    await sent(broker, NoOpTracer(), messages(1))
+    assert "traceparent" not in dict(broker.records[0].headers)
+
+
+async def test_a_span_is_below_the_callers_own(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+    with tracer.start_as_current_span("request") as request:
+        await sent(Broker(), tracer, messages(1))
+    [span] = named(spans, f"send {TOPIC}")
+    assert span.parent
+    assert span.parent.span_id == request.get_span_context().span_id
+
+
+async def test_a_failure_is_raised_once() -> None:
+    sender = Sender(Broker(KafkaTimeoutError()), TOPIC, NoOpTracer())
+    sender.remember(await sender.send(messages(1)[0]))
+    with pytest.raises(KafkaTimeoutError):
+        await sender.drain()
+    await sender.drain()
+
+
+def test_a_message_becomes_a_record_that_a_worker_takes() -> None:
+    message = MessageCreated(id="1", conversation_id="ü", user_id="u", role="user", content="Hello", sent_at=NOW)
+    record = to_record(message, NOW, "crm")
+    assert decode_input("ü".encode(), record.value, record.headers, 0) == message
+    assert dict(record.headers) == {
+        "ce_specversion": b"1.0",
+        "ce_id": "ü:1".encode(),
+        "ce_type": b"message.created",
+        "ce_source": b"crm",
+        "ce_time": b"2026-03-01T00:00:00.000Z",
+        "content-type": b"application/json",
+    }
+
+
+def test_a_flush_becomes_a_record_that_a_worker_takes() -> None:
+    flushed = ConversationFlush(conversation_id="c", agent_id="a")
+    record = to_record(flushed, NOW)
+    assert decode_input(b"c", record.value, record.headers, 0) == flushed
+    assert dict(record.headers)["ce_type"] == b"conversation.flush"
+
+
+async def test_the_settings_say_where_and_how_to_connect() -> None:
+    away = Settings(kafka={"bootstrap_servers": "127.0.0.1:9", "messages_topic": "chat"})
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
+        async with Producer.from_settings(away):
+            pass
+
+
+@pytest.mark.parametrize("make", [Producer, partial(SummarySubscriber, group_id="g")])
+async def test_a_client_s_own_timeout_holds_for_its_look_at_the_topics_too(make: Callable[..., Any]) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1024):
+            pass
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1")
+    address = "{}:{}".format(*server.sockets[0].getsockname())
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(BrokerUnavailable):
+                await make(bootstrap_servers=address, request_timeout_ms=100).__aenter__()
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+@pytest.mark.parametrize("make", [Producer.from_settings, partial(SummarySubscriber.from_settings, group_id="g")])
+async def test_who_finds_the_settings_itself_says_what_to_do_where_nothing_answers(
+    make: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AFTERWORD_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:9")
+    with pytest.raises(BrokerUnavailable) as failed:
+        async with make():
+            pass
+    assert failed.value.__notes__ == ["its address is from AFTERWORD_KAFKA__BOOTSTRAP_SERVERS"]
