@@ -1,4 +1,4 @@
-"""Speed, size and memory, beside others or beside ourselves at another size: python -m benchmarks [NAME …] [--short]"""
+"""Measures speed, size and memory beside others, or at several sizes: python -m benchmarks [NAME …] [--short]"""
 
 import argparse
 import asyncio
@@ -27,17 +27,17 @@ BENCHMARKS: Mapping[str, Callable[[Form, Path], Coroutine[None, None, None]]] = 
     "sizes": sizes.run,
 }
 FAILURES = (RuntimeError, TimeoutError, KafkaError, PyMongoError, AfterwordError, HTTPError)
-"""Failures of one benchmark, mostly on a machine that is too busy: the others go on."""
+"""Failures of one benchmark, mostly because the machine is too busy; the others continue."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed, size and memory: tables.")
     parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], help="default: all")
     parser.add_argument("--rounds", type=int, default=3, help="of engine and segmenter")
-    parser.add_argument("--short", action="store_true", help="just enough to see that the benchmarks work")
+    parser.add_argument("--short", action="store_true", help="only long enough to see that the benchmarks work")
     parser.add_argument("--load", metavar="RATE", type=float, action="append", default=[], help="messages/s of latency")
     parser.add_argument("--messages", metavar="COUNT", type=int, action="append", default=[], help="of sizes, memory")
-    parser.add_argument("--keep", metavar="DIRECTORY", type=Path, help="where sizes keeps what it fills, for next time")
+    parser.add_argument("--keep", metavar="DIRECTORY", type=Path, help="where sizes keeps deployments for the next run")
     given = parser.parse_args()
     rounds = 1 if given.short else given.rounds
     form = Form(rounds, given.short, tuple(given.load), tuple(given.messages), given.keep)

@@ -17,7 +17,7 @@ from tools.topic_model import Turn, read
 
 DATA = Path(__file__).parent / "data"
 TASK_DIALOGUES = 400
-"""How many of SuperDialseg's dialogues supply texts."""
+"""Number of SuperDialseg's dialogues that supply texts."""
 LEAST_WORDS = 6
 """A shorter message, such as "Yes, please", asks nothing."""
 STARTED_AT = datetime(2025, 1, 1, 12, tzinfo=UTC)
@@ -38,7 +38,7 @@ class Meeting(NamedTuple):
     """A meeting of QMSum: long, with what people wrote about it."""
 
     turns: tuple[str, ...]
-    """Each with its speaker, without marks of transcription."""
+    """The turns, each with its speaker, without transcription marks."""
     summary: str
     queries: tuple[Query, ...]
 
@@ -48,12 +48,12 @@ class Pair:
     """A conversation with a summary, which is faithful or has been spoilt."""
 
     id: str
-    """Id of the conversation; all pairs of one are in the same split."""
+    """Id of the conversation; all pairs of one conversation are in the same split."""
     split: Split
     kind: str
     """`faithful`, or how the summary was spoilt."""
     origin: str
-    """Author of the summary, before it was spoilt: people, us, a template, the extractive method."""
+    """Who or what wrote the summary before it was spoilt: people, us, a template, the extractive method."""
     turns: Sequence[tuple[str, str]]
     """Role and content."""
     title: str
@@ -72,13 +72,13 @@ class Pair:
 
 
 class Fact(NamedTuple):
-    """Something that a summary has to say."""
+    """Something that a summary must say."""
 
     kind: str
     """who, what, when, decision or open."""
     fact: str
     needs: Sequence[Sequence[str]]
-    """The things that have to be said, each with the ways to say it."""
+    """The things that must be said, each with the ways to say it."""
 
 
 def task_dialogues() -> list[tuple[str, tuple[Turn, ...]]]:
@@ -134,7 +134,7 @@ def message_of(message_id: str, role: Any, content: str, sent_at: datetime, user
 
 
 def episode_of(conversation: str, turns: Iterable[tuple[str, str]], user_id: str = USER) -> EpisodeClosed:
-    """Return the only episode of a conversation. `turns`: role and content."""
+    """Return the only episode of a conversation. `turns` are pairs of role and content."""
     messages = [
         message_of(f"{conversation}-{n}", role, content, STARTED_AT + timedelta(seconds=SECONDS_A_TURN * n), user_id)
         for n, (role, content) in enumerate(turns)

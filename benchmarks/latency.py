@@ -1,8 +1,8 @@
-"""Latency through both workers, as users start them, with an LLM that answers at once.
+"""Measures latency through both workers, started as users start them, with an LLM that answers at once.
 
-The clock starts when a message is handed to the producer, and stops when a consumer has the `summary.created` of the
-episode that the message ended. Both are in this process, whose own time to send and to receive is in the figures.
-Edits are timed in the same way, until the next revision. Then the workers start anew with traces, which say what each
+The clock starts when a message is passed to the producer, and stops when a consumer has the `summary.created` of the
+episode that the message ended. Both are in this process, whose own time to send and receive is in the figures. Edits
+are timed in the same way, until the next revision. Then the workers are restarted with traces, which show what each
 step of the path takes.
 """
 
@@ -48,7 +48,7 @@ SLOTS = 8
 WARMING_EPISODES, BACKLOG_EPISODES = 100, 300
 CAPACITY_SECONDS = 15.0
 LEVELS = {0.1: 25.0, 0.5: 20.0, 0.8: 15.0}
-"""Share of the capacity, and seconds at that load."""
+"""Fraction of the capacity, and seconds at that load."""
 GIVEN_SECONDS = 30.0
 PATH_SHARE, PATH_SECONDS = 0.1, 20.0
 EDITS_A_SECOND = 5.0
@@ -69,7 +69,7 @@ REPLY = {
     ),
     "rolling_summary": "The customer of a late order asks for a refund of the delivery fee.",
 }
-"""A summary that is true of every conversation here, so that the quality gate passes it."""
+"""A summary that is true of every conversation here, so that it passes the quality gate."""
 STEPS = (
     "broker has acknowledged the message",
     "segmenter has fetched it",
@@ -88,7 +88,7 @@ STEPS = (
     "summarizer's transaction is committed",
     "summary.created can be read",
 )
-"""The end of each step; the first one begins when the message is handed to the producer."""
+"""The end of each step; the first one begins when the message is passed to the producer."""
 
 
 async def run(form: Form, directory: Path) -> None:
@@ -136,7 +136,7 @@ def show_loads(found: Sequence[tuple[float, Sequence["Trip"], str]], *notes: str
 async def measure_edits(
     talk: "Talk", kafka: Kafka, chance: random.Random, environment: Mapping[str, str], directory: Path
 ) -> None:
-    async with worker("archiver", directory, environment):  # a revision waits for it
+    async with worker("archiver", directory, environment):  # a revision waits for the archiver
         await until_consumed(kafka, kafka.archiver_id, kafka.messages_topic)
         for number in range(CONVERSATIONS):
             await talk.edit(number)
@@ -159,9 +159,9 @@ def show_memory(episodes: int, *running: Running) -> None:
 
 
 async def measured_capacity(talk: "Talk", chance: random.Random, short: bool) -> float:
-    """Return the messages/s that both workers can do when messages come one by one, more of them than can be done.
+    """Return the messages/s that both workers achieve when more messages arrive one by one than they can process.
 
-    A backlog goes faster: there a transaction of the segmenter has thousands of messages, not a few.
+    A backlog is faster, because then a segmenter's transaction has thousands of messages instead of a few.
     """
     backlog = await talk.rate_of_backlog(BACKLOG_EPISODES)
     seconds = 6.0 if short else CAPACITY_SECONDS
@@ -198,18 +198,18 @@ class Trip(NamedTuple):
 
 @dataclass
 class Talk:
-    """Conversations that go on, and the episodes that they have ended."""
+    """Continuing conversations, and the episodes that they have ended."""
 
     producer: AIOKafkaProducer
     topic: str
     said: list[int] = field(default_factory=lambda: [0] * CONVERSATIONS)
-    """Messages of each conversation."""
+    """The number of messages in each conversation."""
     sent: dict[str, float] = field(default_factory=dict)
     acknowledged: dict[str, float] = field(default_factory=dict)
     edited: dict[str, float] = field(default_factory=dict)
-    """Seconds of the monotonic clock, by message id."""
+    """Times on the monotonic clock, by message id."""
     closed: dict[str, float] = field(default_factory=dict)
-    """The same by episode id."""
+    """The same, by episode id."""
     done: list[Trip] = field(default_factory=list)
     revised: list[float] = field(default_factory=list)
     """Seconds from an edit until its revision could be read."""
@@ -233,7 +233,7 @@ class Talk:
         self.acknowledged[message_id] = time.monotonic()
 
     async def edit(self, number: int) -> None:
-        """Edit a message in the middle of the conversation's last episode, where no overlap holds it."""
+        """Edit a message in the middle of the conversation's last episode, where it is in no overlap."""
         name, last = f"account-{number}", self.said[number] // EPISODE_MESSAGES - 1
         message_id = f"{name}-{last * EPISODE_MESSAGES + EPISODE_MESSAGES // 2}"
         event = {"type": "message.edited", "id": message_id, "conversation_id": name, "content": EDITED}
@@ -252,12 +252,12 @@ class Talk:
                 self.revised += [now - self.edited.pop(m) for m in event["message_ids"] if m in self.edited]
             else:
                 last = event["message_ids"][-1]
-                closed = self.closed.get(event["episode_id"], now)  # its own consumer may be a moment behind
+                closed = self.closed.get(event["episode_id"], now)  # that topic's consumer may be a moment behind
                 self.done.append(Trip(last, self.sent[last], closed, now))
             self.arrived.set()
 
     async def until(self, is_reached: Callable[[], bool]) -> None:
-        """Raises: TimeoutError."""
+        """Wait until the condition holds. Raises: TimeoutError."""
         async with asyncio.timeout(SETTLING_SECONDS):
             while not is_reached():
                 self.arrived.clear()
@@ -267,7 +267,7 @@ class Talk:
         await self.until(lambda: len(self.done) >= sum(said // EPISODE_MESSAGES for said in self.said))
 
     async def rate_of_backlog(self, episodes: int) -> float:
-        """Return the messages/s from the first summary to the last, of messages that are all there."""
+        """Return the messages/s from the first summary to the last, for messages that are all available beforehand."""
         before = len(self.done)
         for number in range(CONVERSATIONS):
             await self.say(number, episodes // CONVERSATIONS * EPISODE_MESSAGES)
@@ -277,14 +277,14 @@ class Talk:
         return (len(self.done) - seen) / (time.monotonic() - began) * EPISODE_MESSAGES
 
     async def trips_at(self, rate: float, seconds: float, chance: random.Random) -> list[Trip]:
-        """Return the episodes that end in that time, at so many messages/s."""
+        """Return the episodes that end within this time at this rate of messages."""
         first = len(self.done)
         await self.arrivals(rate, seconds, chance)
         await self.until_summarized()
         return self.done[first:]
 
     async def arrivals(self, rate: float, seconds: float, chance: random.Random) -> None:
-        """Send messages as a Poisson process, which nothing holds back."""
+        """Send messages as a Poisson process that nothing slows down."""
         began, due = time.monotonic(), 0.0
         while due < seconds:
             while due < min(seconds, time.monotonic() - began):
@@ -312,7 +312,7 @@ async def talking(kafka: Kafka) -> AsyncIterator[Talk]:
 
 
 def message(conversation: str, at: int) -> bytes:
-    first = at * 7 % len(MORE)  # each message is another one
+    first = at * 7 % len(MORE)  # so that each message is different
     return orjson.dumps(
         {
             "id": f"{conversation}-{at}",
@@ -326,7 +326,7 @@ def message(conversation: str, at: int) -> bytes:
 
 
 def trace_of(message_id: str) -> str:
-    """Return a trace id, another one for each message, in hexadecimal."""
+    """Return a trace id in hexadecimal, different for each message."""
     _, conversation, number = message_id.split("-")
     return f"{int(conversation) + 1:016x}{int(number) + 1:016x}"
 
@@ -335,7 +335,7 @@ def trace_of(message_id: str) -> str:
 
 
 class Span(NamedTuple):
-    """A span of a worker, in seconds since 1970; or a call of the LLM, in seconds of the monotonic clock."""
+    """A worker's span, in seconds since 1970, or a call of the LLM, in seconds of the monotonic clock."""
 
     began: float
     ended: float
@@ -343,14 +343,14 @@ class Span(NamedTuple):
 
 @dataclass
 class Servers:
-    """What this process serves."""
+    """The LLM and the collector, which this process serves."""
 
     llm: Mapping[str, str]
-    """Variables that send a summarizer to the LLM."""
+    """Variables that point a summarizer to the LLM."""
     traces: Mapping[str, str]
-    """Variables that send a worker's spans to the collector."""
+    """Variables that point a worker to the collector."""
     calls: Mapping[str, list[Span]]
-    """Calls of the LLM by conversation."""
+    """Calls of the LLM, by conversation."""
     exported: list[bytes]
 
 
@@ -383,7 +383,7 @@ async def llm_and_collector() -> AsyncIterator[Servers]:
             "AFTERWORD_LLM__MODEL": MODEL,
             "AFTERWORD_LLM__MAX_CONCURRENCY": str(SLOTS),
         }
-        # little at a time, so that no export makes an outlier of its own
+        # little at a time, so that no export causes an outlier itself
         batches = {"OTEL_BSP_SCHEDULE_DELAY": "500", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "64"}
         yield Servers(llm, {"OTEL_EXPORTER_OTLP_ENDPOINT": url, **batches}, calls, exported)
 
@@ -392,7 +392,7 @@ async def llm_and_collector() -> AsyncIterator[Servers]:
 async def serving(
     handlers: Mapping[str, Callable[[web.Request], Awaitable[web.Response]]],
 ) -> AsyncIterator[str]:
-    """Serve POST requests on a free port of this machine; yields the URL."""
+    """Serve POST requests on a free port of this machine; yield the URL."""
     app = web.Application()
     app.router.add_routes([web.post(path, handler) for path, handler in handlers.items()])
     runner = web.AppRunner(app, access_log=None)
@@ -407,7 +407,7 @@ async def serving(
 # The path of an episode, step by step
 
 Moments = tuple[float, ...]
-"""When a message was handed to the producer, and the end of each step, in seconds since 1970."""
+"""When a message was passed to the producer, and the end of each step, in seconds since 1970."""
 
 
 class SpanNames(NamedTuple):
@@ -427,7 +427,7 @@ class SpanNames(NamedTuple):
 
 
 async def followed(trips: Sequence[Trip], talk: Talk, servers: Servers, names: SpanNames) -> list[Moments]:
-    """Return the moments of these episodes, without those whose spans do not come in time."""
+    """Return these episodes' moments, except those of episodes whose spans do not arrive in time."""
     epoch, end = time.time() - time.monotonic(), time.monotonic() + SPANS_SECONDS
     while True:
         spans = spans_by_trace(servers.exported)
@@ -438,7 +438,7 @@ async def followed(trips: Sequence[Trip], talk: Talk, servers: Servers, names: S
 
 
 def spans_by_trace(exported: Sequence[bytes]) -> dict[str, dict[str, Span]]:
-    """Return the first span of each name by the traces that it belongs to or links."""
+    """Return the first span of each name, by the traces to which it belongs or links."""
     found: dict[str, dict[str, Span]] = defaultdict(dict)
     for name, traces, span in spans_in(exported):
         for trace in traces:
@@ -464,9 +464,9 @@ def moments(
     names: SpanNames,
     epoch: float,
 ) -> Moments | None:
-    """Put the events of an episode in order; None while some of them have not been seen.
+    """Put the events of an episode in order; return None while some of them have not been seen.
 
-    `epoch`: seconds by which the monotonic clock is behind that of the spans.
+    `epoch` is the number of seconds by which the monotonic clock is behind that of the spans.
     """
     chat = f"chat {MODEL}"
     if not {*names, chat, "summarize", "store_episode", "publish"} <= spans.keys():

@@ -1,4 +1,4 @@
-"""What the benchmarks share: processes and what they use, quantiles, topics, and tables."""
+"""What the benchmarks share: processes and their resource use, quantiles, topics, and tables."""
 
 import asyncio
 import os
@@ -34,11 +34,11 @@ class Form(NamedTuple):
 
     rounds: int = 3
     short: bool = False
-    """Just enough to see that the benchmark works."""
+    """Only long enough to see that the benchmark works."""
     loads: tuple[float, ...] = ()
-    """Messages/s of `latency`, to compare two versions at the same load, instead of shares of the capacity."""
+    """Messages/s for `latency`, to compare two versions at the same load, instead of fractions of the capacity."""
     messages: tuple[int, ...] = ()
-    """Sizes of `sizes` and of `memory`, which has one conversation for each message."""
+    """Sizes for `sizes` and for `memory`, which has one conversation per message."""
     keep: Path | None = None
     """Directory in which `sizes` keeps the deployments that it fills, for the next run."""
 
@@ -60,7 +60,7 @@ def show(title: str, rows: Sequence[Mapping[str, str]], *notes: str) -> None:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the smallest of the values that at least this share of them does not exceed; NaN if there are none."""
+    """Return the smallest value that at least this share of the values does not exceed; NaN if there are none."""
     if not values:
         return float("nan")
     rank = -(-len(values) * round(share * 1000) // 1000)  # rounded up
@@ -88,7 +88,7 @@ def ratio(value: float) -> str:
 
 def cpu_seconds(pid: int) -> float:
     """Return the user and system time of all threads of a process."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # its name may contain spaces
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # the process's name may contain spaces
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
 
 
@@ -101,7 +101,7 @@ def family_bytes(pid: int) -> int:
     """Return the memory of a process and all its descendants, with shared pages counted once (PSS)."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # a process may end meanwhile
+        with suppress(OSError):  # a process may end in the meantime
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(stat.parent.name))
     family, total = [pid], 0
@@ -124,7 +124,7 @@ class Running:
         return self.process.pid
 
     async def until_ready(self, path: str = "/readyz") -> None:
-        """Raises: TimeoutError, ProcessExited."""
+        """Wait until the path answers successfully. Raises: TimeoutError, ProcessExited."""
         async with asyncio.timeout(READY_SECONDS), httpx.AsyncClient(trust_env=False) as client:
             while True:
                 self.process.check()
@@ -136,7 +136,7 @@ class Running:
 
 @asynccontextmanager
 async def worker(role: str, directory: Path, environment: Mapping[str, str]) -> AsyncIterator[Running]:
-    """Run `afterword worker ROLE` or `afterword serve`, which is ready when the block begins and drains at its end."""
+    """Run `afterword worker ROLE` or `afterword serve`, ready when the block begins and drained when it ends."""
     (port,) = free_ports(1)
     variable = "AFTERWORD_SERVE__PORT" if role == SERVER else "AFTERWORD_HEALTH__PORT"
     started = Running(start_worker(role, directory, {**environment, variable: str(port)}), port)
@@ -173,7 +173,7 @@ async def create_topics(bootstrap: str, names: Iterable[str], configs: Mapping[s
 
 
 async def fill(bootstrap: str, topic: str, records: Iterable[tuple[bytes, bytes]]) -> None:
-    """Produce keys and values in batches that are built here, three times as fast as record by record."""
+    """Produce keys and values in batches that are built here, which is three times as fast as record by record."""
     numbers, choose = list(range(PARTITIONS)), DefaultPartitioner()
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=BATCH_BYTES) as producer:
         batches: dict[int, Any] = {}

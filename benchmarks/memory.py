@@ -1,7 +1,7 @@
-"""A segmenter with few and with many open conversations: its memory, and how fast it recovers lost state.
+"""Measures a segmenter with few and with many open conversations: its memory, and how fast it recovers lost state.
 
-Each conversation has one message pending, which is three records of the changelogs. The segmenter reads them all, its
-state is deleted, and it starts again. Recovery is compared with a plain consumer that reads the same changelogs and
+Each conversation has one pending message, which makes three changelog records. The segmenter reads all messages, its
+state is deleted, and it starts again. The recovery is compared with a plain consumer that reads the same changelogs and
 drops the records.
 """
 
@@ -81,7 +81,7 @@ async def measured(stack: EmbeddedStack, directory: Path, conversations: int) ->
 
 
 def rate_of_reading(settings: Settings) -> float:
-    """Return the records a second of a consumer in a process of its own."""
+    """Return how many records a second a consumer in its own process reads."""
     topics = [settings.kafka.changelog(table) for table in TABLES]
     command = [sys.executable, "-m", "benchmarks.programs", "read-topics", settings.kafka.bootstrap_servers]
     done = subprocess.run([*command, str(PARTITIONS), *topics], check=True, capture_output=True, text=True)
@@ -90,7 +90,7 @@ def rate_of_reading(settings: Settings) -> float:
 
 
 def rate_of_recovery(log: Path) -> float:
-    """Return the records of all partitions over the seconds of the slowest one, according to the worker's log."""
+    """Return the records of all partitions divided by the slowest one's seconds, from the worker's log."""
     lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
     found = [line for line in lines if line.get("event") == "recovered"]
     if len(found) != PARTITIONS:

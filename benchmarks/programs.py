@@ -1,6 +1,6 @@
-"""The programs that are compared, each a process of its own: python -m benchmarks.programs NAME [ARGUMENT …]
+"""The programs that are compared, each in its own process: python -m benchmarks.programs NAME [ARGUMENT …]
 
-Those that read a topic get it through their environment, and run until they are stopped. Libraries are imported where
+Programs that read a topic find it in their environment, and run until they are stopped. Libraries are imported where
 they are used, because no virtual environment has all of them.
 """
 
@@ -20,14 +20,14 @@ MAX_BATCH = 2000
 TABLES = ("conversations", "messages")
 RECENT_MESSAGES, RECENT_EPISODES = 6, 5
 QUIX_COMMIT_SECONDS = 1.0
-"""The default of 5 seconds gives a round too few commits to be timed by."""
+"""The default of 5 seconds would give a round too few commits to be timed."""
 
 
 class Bench(NamedTuple):
     bootstrap: str
     group: str
     source: str
-    """Topic to read."""
+    """The topic to read."""
     episodes: str
     state: Path
     partitions: int
@@ -46,7 +46,7 @@ def bench() -> Bench:
 
 
 class Record(NamedTuple):
-    """A Kafka record in the form in which the segmenter reads it."""
+    """A Kafka record in the form that the segmenter reads."""
 
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class Record(NamedTuple):
 
 
 def segmenter_of(to: Bench, conversations: Any, messages: Any) -> Any:
-    """Return all rules of the segmenter with their defaults: every program calls the same."""
+    """Return the segmenter with all its default rules, which every program calls."""
     from afterword.streams.segmenter.processor import Segmenter
     from afterword.streams.settings import Episodes
     from afterword.streams.text.tokens import count_tokens
@@ -85,7 +85,7 @@ def added(total: bytes | None, value: bytes) -> bytes:
 
 
 def counter() -> None:
-    """Run a counter for each key on our engine, written as its README shows it."""
+    """Run a counter per key on our engine, written as in its README."""
     from afterword.streams import logs
     from afterword.streams.runtime import App, Batches, Options, Tick
     from afterword.streams.runtime.worker import run
@@ -136,11 +136,11 @@ def ingest() -> None:
     asyncio.run(run_ingest(load_settings(state_dir=to.state, kafka=kafka, health={"port": 0}, ingest={"file": file})))
 
 
-# By hand: aiokafka, rocksdict and a changelog, without transactions, so that a crash repeats work
+# By hand: aiokafka, rocksdict and a changelog, without transactions, so a crash repeats work
 
 
 class Rows:
-    """A table of one partition: the writes of a batch, over RocksDB."""
+    """A table of one partition: a batch's writes on top of RocksDB."""
 
     def __init__(self, path: Path) -> None:
         from rocksdict import Options, Rdict
@@ -177,7 +177,7 @@ class Rows:
 
 
 Handle = Callable[[Sequence[Any]], Iterable[tuple[str, bytes | None, bytes | None, Any]]]
-"""Handles the records of a partition, and returns what is to be sent: topic, key, value and headers."""
+"""Handles the records of a partition, and returns what to send: topic, key, value and headers."""
 
 
 def counter_by_hand() -> None:
@@ -272,7 +272,7 @@ SERIALIZERS = {"key_serializer": "raw", "value_serializer": "raw"}
 
 
 def faust_app() -> tuple[Any, Bench]:
-    """Return Faust with RocksDB, fewer commits, larger buffers and no leader topic; all else is its default."""
+    """Return Faust with RocksDB, fewer commits, larger buffers and no leader topic; everything else is its default."""
     import faust
 
     to = bench()
@@ -331,7 +331,7 @@ def segmenter_quix() -> None:
 
 @dataclass
 class QuixRows:
-    """A table in the state of the message at hand, whose keys have to be text."""
+    """A table in the state of the current message, whose keys must be strings."""
 
     name: str
     state: Any = field(init=False)
@@ -350,7 +350,7 @@ class QuixRows:
 
 
 def quix_app() -> tuple[Any, Bench]:
-    """State is in RocksDB with a changelog, and JSON goes through orjson: both are defaults."""
+    """Return the application. State is in RocksDB with a changelog, and JSON goes through orjson, as by default."""
     from quixstreams import Application
 
     to = bench()
@@ -383,7 +383,7 @@ async def _read_topics(bootstrap: str, partitions: int, topics: Sequence[str]) -
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         fetch_max_wait_ms=50,
-        max_partition_fetch_bytes=1 << 20,  # as recovery fetches
+        max_partition_fetch_bytes=1 << 20,  # like a recovery
     )
     sources = [TopicPartition(topic, number) for topic in topics for number in range(partitions)]
     async with consumer:
@@ -396,7 +396,7 @@ async def _read_topics(bootstrap: str, partitions: int, topics: Sequence[str]) -
 
 
 def serve(port: str) -> None:
-    """Serve the rows that make up a context with FastAPI and apsw, without any check."""
+    """Serve the rows that make up a context with FastAPI and apsw, without any checks."""
     import apsw
     import uvicorn
     from fastapi import FastAPI

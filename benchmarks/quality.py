@@ -1,4 +1,7 @@
-"""Quality on labelled data: python -m benchmarks.quality [gate] [extractive] [golden] [titles] [redaction] [topics]"""
+"""Measures quality on labelled data.
+
+python -m benchmarks.quality [gate] [extractive] [golden] [titles] [redaction] [topics]
+"""
 
 import argparse
 import asyncio
@@ -38,7 +41,7 @@ TWENTY_MESSAGES = range(16, 25)
 ROLLING_TOKENS = 800
 TITLES = 100
 FACT_SENTENCES = 2
-"""Sentences in a row over which one fact may be spread."""
+"""Number of consecutive sentences over which one fact may be spread."""
 KINDS = ("who", "what", "when", "decision", "open")
 HALVES: Mapping[Split, str] = {"dev": "the rules were written on it", "test": "held out"}
 
@@ -61,7 +64,7 @@ class GateResult(NamedTuple):
 
     @property
     def precision(self) -> float:
-        """Share of the refused summaries that had been spoilt."""
+        """Share of the refused summaries that were spoilt."""
         return mean(one.pair.kind != "faithful" for one in self.verdicts if one.reason != PASSED)
 
     @property
@@ -172,19 +175,19 @@ def _f_measure(hits: int, made: int, wanted: int) -> float:
     return 2 * hits / (made + wanted) if hits else 0.0
 
 
-# The golden set: facts that a summary of an episode has to hold
+# The golden set: facts that a summary of an episode must contain
 
 Write = Callable[[SummaryRequest], Awaitable[Summary]]
 
 
 async def beginning(request: SummaryRequest) -> Summary:
-    """Return the first 250 characters of an episode, which are about as many as a short summary has."""
+    """Return the first 250 characters of an episode, about as many as a short summary has."""
     text = cut_at_word("\n".join(message.content for message in request.episode.messages), 250)
     return Summary("-", "-", text, "-", Quality(source="fallback", reason="beginning"), "beginning", Usage())
 
 
 def show_golden() -> None:
-    """Score the configured LLM as well, if there is one (AFTERWORD_LLM__PROVIDER and its other settings)."""
+    """Also score the configured LLM, if there is one (AFTERWORD_LLM__PROVIDER and its other settings)."""
     settings = load_settings()
     rows = [
         asyncio.run(golden_row("first 250 characters", beginning)),
@@ -196,7 +199,7 @@ def show_golden() -> None:
 
 
 async def golden_row_of(settings: Settings) -> dict[str, str]:
-    """Score the summaries made with these settings. A summary that the gate refuses holds no fact."""
+    """Score the summaries made with these settings. A summary that the gate refuses contains no facts."""
     summarizer = make_summarizer(settings, None, Metrics("golden", ""), NoOpTracer())
     try:
         write, at_a_time = summarizer.summarize_without_fallback, settings.llm.max_concurrency
@@ -231,9 +234,9 @@ async def golden_row(name: str, write: Write, at_a_time: int = 1) -> dict[str, s
 
 
 def is_held(fact: Fact, texts: Iterable[str]) -> bool:
-    """Return whether all that the fact needs is said within two sentences in a row of one text.
+    """Return whether two consecutive sentences of one text say everything that the fact needs.
 
-    Words are compared by their stems. Who did it to whom, and a "not" in another place, are not looked at.
+    Words are compared by their stems. Who did it to whom, and a "not" elsewhere, are ignored.
     """
     return any(
         all(any(f" {_stems(way)} " in window for way in ways) for ways in fact.needs)
@@ -261,7 +264,7 @@ def _stem(word: str) -> str:
 
 
 def titles() -> list[str]:
-    """Return the titles of a hundred English conversations, every other one first, so that they are of every kind.
+    """Return the titles of a hundred English conversations, in an order that mixes all kinds.
 
     Meetings are left out, because their turns begin with the speaker.
     """
@@ -289,7 +292,7 @@ class Labelled(NamedTuple):
 def labelled(half: str) -> Iterator[Labelled]:
     """Yield the texts of a file, in which entities are marked as `⟦email|…⟧`.
 
-    `¦` is left out: it keeps scanners from taking example keys for leaked secrets.
+    `¦` is removed: it keeps scanners from taking example keys for leaked secrets.
     """
     for line in (DATA / f"redaction_{half}.txt").read_text(encoding="utf-8").replace("¦", "").splitlines():
         if line.startswith("#"):

@@ -64,12 +64,12 @@ from tools.topic_model import Turn
 DEPTH = 10
 ROLLING_TOKENS = 800
 EPISODE_MESSAGES, EPISODE_TOKENS, TRIGGER_MESSAGES = 20, 4000, 10
-"""Size at which the default settings close an episode."""
+"""The size at which the default settings close an episode."""
 SESSION_DIALOGUES, USER_SESSIONS = 3, 27
 SEED = 15
 AIMS = {"beam": "aim: R@1 .317, R@5 .656 with vectors, .280 and .635 with words alone"}
 SEVERAL = "several"
-"""Category of questions with several answers, all of which are wanted."""
+"""The category of questions with several answers, all of which are wanted."""
 
 BEGAN = datetime(2024, 3, 4, 18, tzinfo=UTC)
 """The first session of a history, on a Monday."""
@@ -81,7 +81,7 @@ HABIT_MONTHS, PLANNED_AHEAD = 5, 8
 class Question(NamedTuple):
     text: str
     answers: frozenset[str]
-    """Ids of the episodes that answer it."""
+    """Ids of the episodes that answer the question."""
     category: str = ""
     user_id: str = USER
     asked_at: datetime = STARTED_AT
@@ -94,18 +94,18 @@ class Corpus(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """Of a question, or means over several."""
+    """The scores of one question, or means over several."""
 
     first: float
     """Share of the answers in first place."""
     five: float
     """Share of the answers among the first five."""
     reciprocal_rank: float
-    """Of the first answer; 0 if none is among the first ten."""
+    """Reciprocal rank of the first answer; 0 if none is among the first ten."""
     known: float
     """Whether there are hits."""
     elsewhere: float
-    """Whether there are any of the same question to another user, who never talked about this."""
+    """Whether the same question has hits for another user, who never talked about this."""
     seconds: float
 
 
@@ -162,7 +162,7 @@ def sessions_corpus() -> Corpus:
 
 
 def beam_corpus(folder: Path) -> Corpus:
-    """Read the chats of BEAM in a folder, cut into episodes as the default settings cut them."""
+    """Read BEAM's chats from a folder, cut into episodes by the default settings."""
     episodes, questions = [], []
     for chat in sorted(path.parent for path in folder.glob("*/chat.json")):
         name, turns = chat.name, json.loads((chat / "chat.json").read_text(encoding="utf-8"))
@@ -195,7 +195,7 @@ def _numbers(found: Any) -> Iterator[int]:
 
 
 def _cut(messages: Sequence[EpisodeMessage]) -> Iterator[list[EpisodeMessage]]:
-    """Cut a conversation as the segmenter does by default without flags and pauses."""
+    """Cut a conversation as the segmenter does by default, without flags and pauses."""
     held, tokens = list[EpisodeMessage](), 0
     for message in messages:
         adds = count_tokens(message.content)
@@ -226,10 +226,10 @@ def histories_corpus(seed: int = SEED) -> Corpus:
 
 
 class History:
-    """A user with a session every few days; a session is an episode.
+    """A user with a session every few days; each session is an episode.
 
-    Each session talks about two or three subjects in phrases that other sessions have as well. Now and then something
-    is told that a question asks for later.
+    Each session talks about two or three subjects in phrases that other sessions also have. Now and then it tells
+    something that a question asks about later.
     """
 
     def __init__(self, user_id: str, random: Random) -> None:
@@ -238,7 +238,7 @@ class History:
         self._starts = [BEGAN + timedelta(days=day, minutes=random.randrange(180)) for day in days]
         self._asked_at = self._starts[-1] + timedelta(days=3)
         self._told: list[list[tuple[str, str]]] = [[] for _ in range(SESSIONS)]
-        """Subject and text of what is told in each session."""
+        """Subject and text of what each session tells."""
         self.questions: list[Question] = []
         self._tell_facts()
         self._tell_updates()
@@ -246,7 +246,7 @@ class History:
             self._tell_habit(habit)
         for plan in self._phrases["plans"]:
             self._tell_plan(plan)
-        # the texts are chosen here, so that calls of `session` may come in any order
+        # the texts are chosen here, so that `session` may be called in any order
         self._texts = [list(self._said(number)) for number in range(SESSIONS)]
 
     def session(self, at: int) -> EpisodeClosed:
@@ -281,7 +281,7 @@ class History:
             self._ask("update", change["question"], place)
 
     def _tell_habit(self, habit: Mapping[str, Any]) -> None:
-        """Tell it once in each of some months, and last week if that is in none of these months."""
+        """Tell it once in each of some months, and last week if that is not in one of these months."""
         of_month = {f"{start:%B %Y}": at for at, start in enumerate(self._starts)}
         last = max(at for at, start in enumerate(self._starts) if _week(start) == _week(self._asked_at) - 1)
         times = {f"in {month}": of_month[month] for month in self._random.sample(sorted(of_month), HABIT_MONTHS)}
@@ -291,7 +291,7 @@ class History:
             self._ask("time", habit["question"].format(when=when), self._tell(at, habit, value))
 
     def _tell_plan(self, plan: Mapping[str, Any]) -> None:
-        """Tell it weeks ahead; a session of the month itself talks about something else."""
+        """Tell it weeks ahead; a session in the month itself talks about something else."""
         at = self._random.randrange(SESSIONS - PLANNED_AHEAD)
         month = f"{self._starts[at + PLANNED_AHEAD]:%B %Y}"
         self._ask("plan", plan["question"].format(month=month), self._tell(at, plan, self._one(plan), month=month))
@@ -311,7 +311,7 @@ class History:
         return f"{self._user}-{at}"
 
     def _said(self, at: int) -> Iterator[str]:
-        """Yield the texts of a session, of the user and of the assistant in turn."""
+        """Yield a session's texts, alternating between user and assistant."""
         told, chatter = self._told[at], self._phrases["chatter"]
         others = [subject for subject in chatter if subject not in {subject for subject, _ in told}]
         subjects = [*dict.fromkeys(subject for subject, _ in told), *self._random.sample(others, OTHER_SUBJECTS)]
@@ -402,7 +402,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED, help="of the histories; the docs have those of 15")
     parser.add_argument("--beam", type=Path, help="a folder of BEAM's chats, such as chats/100K")
     given = parser.parse_args()
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each question to a reranker
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line for each question to a reranker
     corpora = [histories_corpus(given.seed), sessions_corpus(), meetings_corpus(), dialogues_corpus()]
     for corpus in [beam_corpus(given.beam)] if given.beam else corpora:
         with tempfile.TemporaryDirectory() as directory:

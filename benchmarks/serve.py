@@ -1,4 +1,4 @@
-"""`afterword serve` beside running workers: reads at 50 requests a second, writes, and clients that only listen.
+"""Measures `afterword serve` beside running workers: 50 reads a second, writes, and clients that only listen.
 
 Requests begin at fixed times, whether or not earlier ones are answered, and the clock starts at those times. The rival
 reads the same rows by hand, with FastAPI and apsw, in the same run and from the same file.
@@ -92,14 +92,14 @@ async def served_by_hand(directory: Path, environment: dict[str, str]) -> AsyncI
 
 @asynccontextmanager
 async def client_of(server: Running) -> AsyncIterator[httpx.AsyncClient]:
-    unlimited = httpx.Limits(max_connections=None)  # else the client's own queue would be in the figures
+    unlimited = httpx.Limits(max_connections=None)  # otherwise the client's own queue would be in the figures
     url = f"http://{HOST}:{server.port}"
     async with httpx.AsyncClient(base_url=url, timeout=ANSWER_SECONDS, limits=unlimited, trust_env=False) as client:
         yield client
 
 
 async def until(client: httpx.AsyncClient, path: str, is_reached: Callable[[httpx.Response], bool]) -> None:
-    """Raises: TimeoutError."""
+    """Wait until the answer satisfies `is_reached`. Raises: TimeoutError."""
     async with asyncio.timeout(READY_SECONDS):
         while not is_reached(await client.get(path)):  # noqa: ASYNC110 – the server has no event for it
             await asyncio.sleep(0.1)
@@ -130,9 +130,9 @@ async def fill(client: httpx.AsyncClient) -> None:
 
 
 async def timed(seconds: float, ask: Callable[[int], Awaitable[httpx.Response]]) -> list[float]:
-    """Return the seconds of each request from the moment at which it was due; infinite if it was not answered.
+    """Return each request's seconds from the moment it was due; infinite if it was not answered.
 
-    Raises: HTTPStatusError, if the first one fails.
+    Raises: HTTPStatusError if the first one fails.
     """
     (await ask(0)).raise_for_status()
     began = time.monotonic()
@@ -152,7 +152,7 @@ async def timed(seconds: float, ask: Callable[[int], Awaitable[httpx.Response]])
 
 
 async def written(client: httpx.AsyncClient, seconds: float) -> float:
-    """Return the messages acknowledged a second, in batches."""
+    """Return how many messages a second are acknowledged, in batches."""
     numbers, ends = count(), time.monotonic() + seconds
 
     async def write(name: str) -> int:
@@ -169,7 +169,7 @@ async def written(client: httpx.AsyncClient, seconds: float) -> float:
 
 
 async def bytes_of_clients(client: httpx.AsyncClient, server: Running) -> int:
-    """Return the memory that clients of the event stream take which only listen."""
+    """Return the memory that idle clients of the event stream take."""
     before = memory_bytes(server.pid)
     writers = []
     try:

@@ -1,8 +1,8 @@
-"""The embedded default with more and more messages: what an operation costs, and its cost at the smallest size.
+"""Measures the embedded default with more and more messages: the cost of operations, relative to the smallest size.
 
-Conversations of twenty messages, two episodes each, all of one user: turns of real dialogues in random order. The
-workers put them through the whole path, without an LLM, each size in a directory of its own, which `--keep` keeps for
-the next time. Then `afterword dev` starts on it, more conversations are archived and summarized, and this process reads
+Conversations have twenty messages in two episodes, all of one user, made of real dialogues' turns in random order. The
+workers put them through the whole path, without an LLM, each size in its own directory, which `--keep` keeps for the
+next run. Then `afterword dev` starts on it, more conversations are archived and summarized, and this process reads
 alone.
 """
 
@@ -42,9 +42,9 @@ from benchmarks.measuring import (
 SIZES, SHORT_SIZES = (5_000, 50_000), (500, 1_000)
 CONVERSATION_MESSAGES, EPISODE_MESSAGES = 20, 10
 AT_A_TIME = 100
-"""Conversations that go on side by side."""
+"""Number of interleaved conversations."""
 SENT_AT_A_TIME = 1_000
-"""Conversations after which it is noted that they are sent."""
+"""After this many conversations, their number is recorded as sent."""
 MORE_CONVERSATIONS, SHORT_MORE = 250, 20
 CALLS, WARMING_CALLS = 200, 10
 USER = "u1"
@@ -57,18 +57,18 @@ HEALTH = re.compile(r'"port": (\d+), "event": "health_server_started"')
 
 @dataclass(frozen=True)
 class Cost:
-    """What an operation cost in a deployment with so many messages."""
+    """What an operation cost in a deployment of this size."""
 
     operation: str
     messages: int
     seconds: Sequence[float]
-    """Of each call."""
+    """Seconds of each call."""
     things: int = 1
-    """What a call is done for, such as messages."""
+    """Number of things that a call handles, such as messages."""
 
     @property
     def each(self) -> float:
-        """Seconds of one thing, in the median."""
+        """Median seconds per thing."""
         return quantile(self.seconds, 0.5) / self.things
 
 
@@ -107,12 +107,12 @@ def row(cost: Cost, smallest: Cost) -> dict[str, str]:
 
 @dataclass
 class Filled:
-    """What a directory holds, noted in a file in it."""
+    """What a directory contains, recorded in a file in it."""
 
     conversations: int = 0
-    """Numbered from 0."""
+    """Number of conversations, numbered from 0."""
     is_done: bool = False
-    """All of them are summarized and archived."""
+    """True if all of them are summarized and archived."""
 
     def keep(self, directory: Path) -> None:
         (directory / NOTE).write_text(json.dumps(vars(self)))
@@ -122,7 +122,7 @@ class Deployment:
     """A directory of the embedded default."""
 
     def __init__(self, directory: Path, more: int) -> None:
-        """`more`: conversations to add, once for each measurement."""
+        """`more` is the number of conversations to add, once for each measurement."""
         directory.mkdir(parents=True, exist_ok=True)
         note = directory / NOTE
         self._directory, self._more = directory, more
@@ -151,7 +151,7 @@ class Deployment:
             )
 
     async def _fill(self, size: int) -> list[Cost]:
-        """Put that many messages through the whole path, unless they are there; an interrupted run goes on."""
+        """Put this many messages through the whole path, unless they are there; an interrupted run is continued."""
         if self._filled.is_done:
             return []
         is_new, conversations = not self._filled.conversations, size // CONVERSATION_MESSAGES
@@ -169,7 +169,7 @@ class Deployment:
         return [Cost("whole path", size, [seconds], size)] if is_new else []
 
     async def _send(self, settings: Settings, count: int) -> None:
-        """Send the next conversations, and note them."""
+        """Send the next conversations, and record them."""
         first = self._filled.conversations
         async with Producer.from_settings(settings) as producer:
             for message in messages(range(first, first + count)):
@@ -209,7 +209,7 @@ class Deployment:
         await until_done(settings, ROLES)
 
     async def _add(self, stack: EmbeddedStack, settings: Settings, size: int) -> list[Cost]:
-        """Add conversations: archive them, and then summarize them, each with its own worker alone."""
+        """Add conversations: archive them, then summarize them, each with only its own worker running."""
         count, environment = self._more * CONVERSATION_MESSAGES, stack.environment()
         async with worker("archiver", self._directory, environment) as archiver:
             before = cpu_seconds(archiver.pid)
@@ -227,7 +227,7 @@ class Deployment:
         ]
 
     async def _audit(self, settings: Settings, size: int) -> Cost:
-        """Raises: RuntimeError unless it is clean and everything is there."""
+        """Audit the directory. Raises: RuntimeError unless it is clean and complete."""
         began, there = time.monotonic(), self._filled.conversations * CONVERSATION_MESSAGES
         report = await audit.run(settings)
         seconds = time.monotonic() - began
@@ -236,7 +236,7 @@ class Deployment:
         return Cost("audit, a message", size, [seconds], there)
 
     async def _read(self, settings: Settings, size: int) -> list[Cost]:
-        """Read conversations at random, and ask what has been said."""
+        """Read random conversations, and ask what was said."""
         chance = Random(SEED)
         count = CALLS + WARMING_CALLS
         names = [name_of(chance.randrange(size // CONVERSATION_MESSAGES)) for _ in range(count)]
@@ -255,9 +255,9 @@ class Deployment:
 
 
 async def timed(ask: Callable[[str], Awaitable[object]], what: Iterable[str]) -> list[float]:
-    """Return the seconds of each call but the first ones.
+    """Return the seconds of each call except the first ones.
 
-    Raises: RuntimeError when nothing is found, which would be fast.
+    Raises: RuntimeError if nothing is found, which would be fast.
     """
     seconds = []
     for one in what:
@@ -281,7 +281,7 @@ async def until_done(settings: Settings, roles: Iterable[str]) -> None:
 
 
 async def until_told(process: Process, log: Path, what: str | re.Pattern[str]) -> str:
-    """Wait until a log has it, and return it, or its first group. Raises: TimeoutError, ProcessExited."""
+    """Wait until a log matches, and return the match or its first group. Raises: TimeoutError, ProcessExited."""
     pattern = re.compile(what)
     async with asyncio.timeout(START_SECONDS):
         while not (found := pattern.search(text_of(log))):
@@ -295,7 +295,7 @@ def text_of(log: Path) -> str:
 
 
 async def most_bytes(pid: int, work: Awaitable[None]) -> int:
-    """Return the most memory that a process and its descendants have until the work is done."""
+    """Return the most memory that a process and its descendants use until the work is done."""
     working, most = asyncio.ensure_future(work), 0
     while not working.done():
         most = max(most, await asyncio.to_thread(family_bytes, pid))

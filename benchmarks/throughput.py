@@ -1,7 +1,7 @@
-"""Throughput beside others: programs take turns on one full topic, and a ratio is the median of the rounds' ratios.
+"""Measures throughput beside others: programs take turns on one full topic, and a ratio is the median over the rounds.
 
-The clock runs between two commits of the consumer group that were seen on the broker. What drifts on the machine drifts
-for all programs of a round.
+The clock runs between two commits of the consumer group that were seen on the broker. Any drift of the machine affects
+all programs of a round alike.
 """
 
 import asyncio
@@ -38,9 +38,10 @@ KEYS = 100_000
 MESSAGE_BYTES = 300
 CONVERSATION_MESSAGES = 60
 TAIL = 1.25
-"""The topic has more messages than are timed, so that a program that commits once a second does not run out of them."""
+"""The topic has this many times the timed messages, so that a program that commits once a second does not run out of
+them."""
 WARM = 0.3
-"""The share of the messages before the clock starts: Java compiles meanwhile, and no conversation is new any more."""
+"""Fraction of the messages before the clock starts, in which Java compiles and all conversations become known."""
 POLL_SECONDS = 0.05
 TIMEOUT_SECONDS, STOP_SECONDS = 600.0, 20.0
 QUIX = Path("build/bench-venv/bin/python")
@@ -54,23 +55,23 @@ class Program:
     name: str
     command: Sequence[str]
     share: float = 1.0
-    """The share of the messages that it takes, because a round of a slow program would last minutes."""
+    """Fraction of the messages that it processes, because a round of a slow program would last minutes."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class Course(NamedTuple):
     topic: str
     messages: int
-    """Messages that the fastest takes."""
+    """Number of messages for the fastest program."""
     tables: Sequence[str]
-    """Tables whose changelogs, `{group}-{table}-changelog`, are made beforehand."""
+    """Tables whose changelogs, `{group}-{table}-changelog`, are created beforehand."""
 
 
 class Round(NamedTuple):
     rate: float
-    """Messages a second."""
+    """Messages per second."""
     cpu_microseconds: float
-    """CPU time of a message, without the broker's."""
+    """CPU time per message, without the broker's."""
 
 
 def python(program: str, interpreter: str = sys.executable) -> Sequence[str]:
@@ -78,7 +79,7 @@ def python(program: str, interpreter: str = sys.executable) -> Sequence[str]:
 
 
 async def engine(form: Form, directory: Path) -> None:
-    """The engine alone: a total for each key, with state, changelog and exactly-once on."""
+    """Measure the engine alone: a total per key, with state, changelog and exactly-once on."""
     course = Course("amounts", 30_000 if form.short else 200_000, ["totals"])
     programs = [
         Program("engine", python("counter")),
@@ -97,7 +98,7 @@ async def engine(form: Form, directory: Path) -> None:
 
 
 async def segmenter(form: Form, directory: Path) -> None:
-    """All rules of the segmenter on real dialogues; the other programs call the same rules."""
+    """Measure all rules of the segmenter on real dialogues; the other programs call the same rules."""
     course = Course("dialogues", 30_000 if form.short else 60_000, TABLES)
     programs = [
         Program("segmenter", python("segmenter")),
@@ -169,7 +170,7 @@ def nested(number: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def rows(rounds: Mapping[str, Sequence[Round]]) -> list[dict[str, str]]:
-    """Return a row for each program; the first one is ours, to whose rate and CPU time the others are compared."""
+    """Return a row for each program; the others' rate and CPU time are compared with the first one, which is ours."""
     ours, *_ = rounds.values()
     found = []
     for name, theirs in rounds.items():
@@ -189,7 +190,7 @@ def rows(rounds: Mapping[str, Sequence[Round]]) -> list[dict[str, str]]:
 async def compete(
     stack: EmbeddedStack, course: Course, programs: Sequence[Program], form: Form
 ) -> dict[str, list[Round]]:
-    """Run each program once a round, with a group, topics and state of its own."""
+    """Run each program once per round, with its own group, topics and state."""
     rounds: dict[str, list[Round]] = {program.name: [] for program in programs}
     for number in range(form.rounds):
         for program in programs:
@@ -244,7 +245,7 @@ async def watch(process: Process, admin: AIOKafkaAdminClient, group: str, total:
 async def committed(admin: AIOKafkaAdminClient, group: str) -> int:
     try:
         found = await admin.list_consumer_group_offsets(group)
-    except GroupCoordinatorNotAvailableError:  # the first group of a cluster: its topic is being made
+    except GroupCoordinatorNotAvailableError:  # a cluster's first group, whose offsets topic is being created
         return 0
     return sum(max(0, position.offset) for position in found.values())
 
@@ -255,7 +256,7 @@ async def fill_topic(stack: EmbeddedStack, topic: str, records: Iterator[tuple[b
 
 
 def quixstreams(program: str) -> list[Program]:
-    """Return the program if there is a virtual environment for it, which wants an older pydantic than ours."""
+    """Return the program if its virtual environment exists, which needs an older pydantic than ours."""
     if not QUIX.exists():
         print(f"quixstreams is left out: {QUIX} is missing; `make bench` makes it\n")
         return []
@@ -263,7 +264,7 @@ def quixstreams(program: str) -> list[Program]:
 
 
 def kafka_streams(directory: Path) -> Sequence[str]:
-    """Fetch the jars that are missing and compile the program. Raises: JarsUnavailable, CompilationFailed."""
+    """Fetch missing jars and compile the program. Raises: JarsUnavailable, CompilationFailed."""
     jars = JarCache(cache_directory(), parse_lock((HERE / "kafka-streams.lock").read_text()))
     jars.ensure()
     classes, source = directory / "classes", HERE / f"{KAFKA_STREAMS}.java"
@@ -285,7 +286,7 @@ def amounts(number: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def dialogues(number: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keys and messages of many conversations that go on at once, each with one real dialogue after the other."""
+    """Yield keys and messages of many interleaved conversations, each made of one real dialogue after the other."""
     told = [turns for _, turns in task_dialogues()]
     chance, conversations = random.Random(1), max(1, number // CONVERSATION_MESSAGES)
     turns = [chain.from_iterable(told[at % len(told)] for at in count(first)) for first in range(conversations)]

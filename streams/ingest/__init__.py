@@ -1,1 +1,1 @@
-"""`afterword worker ingest`: records of other applications' topics → `messages`, exactly once."""
+"""`afterword worker ingest` turns records of other applications' topics into `messages`, exactly once."""

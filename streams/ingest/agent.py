@@ -1,7 +1,7 @@
-"""Ingest: records of other applications' topics → `messages`, in the transaction that commits their offsets.
+"""Ingest turns records of other applications' topics into `messages`, in the transaction that commits their offsets.
 
-A record that cannot be mapped is a dead letter of its own topic. While a schema registry is away, or while a bulk
-source has to wait for the segmenter, the agent takes no records: nothing is rejected for it.
+A record that cannot be mapped becomes a dead letter of its own topic. While a schema registry is unavailable, or a bulk
+source has to wait for the segmenter, the agent takes no records, so nothing is rejected for that reason.
 """
 
 import asyncio
@@ -44,23 +44,23 @@ STAGE = "ingest"
 REGISTRY = "registry"
 """Readiness condition: the schema registry answers."""
 WAIT_SECONDS = 0.5
-"""Pause before records that had to wait are looked at again; short, so that a partition is released soon."""
+"""Pause before waiting records are tried again; short, so that a partition is released soon."""
 PIECE = 100
-"""Records that are mapped without a pause."""
+"""Number of records that are mapped without a pause."""
 ALL_FAIL = 100
-"""Records of a source of which none is good: then the mapping is to blame, and not the records."""
+"""If this many of a source's records fail and none succeeds, the mapping is to blame, not the records."""
 LOOK_SECONDS = 60.0
-"""Interval at which new topics are looked for that a pattern matches."""
+"""Interval at which new topics that match a pattern are looked for."""
 MAPPED, SKIPPED, REJECTED = OUTCOMES = ("mapped", "skipped", "rejected")
 
 
 class MappingFails(AfterwordError):
-    """source {number} cannot be mapped: of its first {count} records none is good, the last one because of
-    {problem}. Look at them with: afterword source try --source {number}"""
+    """source {number} cannot be mapped: all of its first {count} records failed, the last one because of {problem}.
+    Look at them with: afterword source try --source {number}"""
 
 
 class TopicsChanged(AfterwordError):
-    """topic {topic} matches a pattern of source {number} now: the worker has to start again to read it"""
+    """topic {topic} now matches a pattern of source {number}: the worker must restart to read it"""
 
 
 async def run_ingest(settings: Settings) -> None:
@@ -86,13 +86,13 @@ async def run_ingest(settings: Settings) -> None:
         try:
             await run(app, readiness)
         except AgentFailed as failed:
-            if isinstance(failed.cause, AfterwordError):  # it says by itself what to do
+            if isinstance(failed.cause, AfterwordError):  # its own message says what to do
                 raise failed.cause from None
             raise
 
 
 def require_registry(settings: Settings, sources: Sequence[Source]) -> None:
-    """Raises: ConfigurationError if a source needs a registry and there is none."""
+    """Require a registry if a source needs one. Raises: ConfigurationError."""
     if settings.registry.url is None and any(source.format == "avro" for source in sources):
         raise ConfigurationError(setting=variable(("registry", "url")), problem="a source in Avro needs it")
 
@@ -107,9 +107,9 @@ def ingest_app(
     metrics: Metrics,
     tracer: Tracer,
 ) -> App:
-    """Make the app: one agent for each source, so that none waits for another.
+    """Make the app, with one agent per source, so that no source waits for another.
 
-    `topics`: those that are read, with the indexes of their sources.
+    `topics` are those that are read, each with the index of its source.
     """
     group = settings.kafka.ingest_id
     app = faust_app(settings, group, metrics.engine, role="ingest", tracer=tracer, sources_may_grow=True)
@@ -146,7 +146,7 @@ class Ingester:
         readiness: Readiness,
         metrics: Metrics,
     ) -> None:
-        """`number`: of the source in its file, from 1."""
+        """`number` is the source's position in its file, from 1."""
         self.number = number
         self._app = app
         self._kafka = settings.kafka
@@ -160,7 +160,7 @@ class Ingester:
         self._counters = {outcome: metrics.ingested.labels(str(number), outcome) for outcome in OUTCOMES}
 
     async def handle(self, records: Sequence[KafkaRecord], batch: Batch) -> None:
-        """Map records as far as they fit into a transaction; none while the source has to wait."""
+        """Map the records that fit into one transaction, or none while the source has to wait."""
         room = await self._gate.room() if self._source.bulk else len(records)
         if not room:
             await self._wait(batch)
@@ -209,7 +209,10 @@ class Ingester:
         return [Output(topic, one.conversation_id.encode(), one.value, None, None, one.headers) for one in mapped]
 
     def reject(self, record: Any, error: Exception) -> Output:
-        """Make the dead letter of a record that failed alone: with type and place of the error, which may quote it."""
+        """Make the dead letter of a record that failed alone.
+
+        It has the error's type and place but not its text, which may quote the record.
+        """
         return self._dead_letter(record, UNFORESEEN, place_of(error), self._app.engine.agent_retries + 1)
 
     def _dead_letter(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> Output:
@@ -229,14 +232,14 @@ class Ingester:
 async def crash_on_new_topics(
     app: App, sources: Sequence[Source], topics: dict[str, int], admin: Any, kafka: Kafka
 ) -> None:
-    """Look for topics that a pattern matches since the start: the supervisor starts the worker again with them."""
+    """Look for topics that match a pattern since the start; the supervisor then restarts the worker to read them."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         try:
             found = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
         except KafkaError:
             continue
-        except ConfigurationError as error:  # a topic was deleted, or is one of two sources now
+        except ConfigurationError as error:  # a topic was deleted, or now belongs to two sources
             await app.crash(error)
             return
         if new := sorted(found.keys() - topics.keys()):

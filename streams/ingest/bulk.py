@@ -1,4 +1,4 @@
-"""Bulk sources give way: their records go on only while segmenter and summarizer are hardly behind."""
+"""Makes bulk sources yield: their records are read only while segmenter and summarizer are hardly behind."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from afterword.streams.log_reader import Log, TopicStalled
 from afterword.streams.settings import Settings
 
 LOOK_SECONDS = 10.0
-"""Time for a look at what the groups have left; longer counts as behind."""
+"""Time for checking the groups' lag; if it takes longer, they count as behind."""
 EPISODES = 0.1
-"""Episodes, as a share of messages, that the summarizer may be behind."""
+"""How many episodes the summarizer may be behind, as a fraction of the messages."""
 
 
 class BulkGate:
-    """Says how many records of bulk sources may go on now."""
+    """Says how many records of bulk sources may be read now."""
 
     def __init__(self, log: Log, settings: Settings) -> None:
         kafka, most = settings.kafka, settings.ingest.bulk_lag
@@ -29,7 +29,7 @@ class BulkGate:
         self._before: dict[str, Mapping[TopicPartition, int]] = {}
 
     async def room(self) -> int:
-        """Return how many records may go on; 0 while a group is behind, or Kafka does not say."""
+        """Return how many records may be read; 0 while a group is behind, or Kafka does not answer."""
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 behind = [await self._is_behind(*watched) for watched in self._watched]
@@ -38,10 +38,10 @@ class BulkGate:
         return 0 if any(behind) else self._most
 
     async def _is_behind(self, group: str, topic: str, most: int) -> bool:
-        """Return whether a group has more than `most` records of a topic to do.
+        """Return whether a group has more than `most` records of a topic left to process.
 
-        Marks and aborted records of transactions count as lag, although nobody will read them: where the lag stands
-        still, the records are counted.
+        Transaction markers and aborted records count as lag although nobody will read them. So where the lag does not
+        change, the records are counted.
         """
         ends = await self._log.ends(topic)
         lags = await self._log.lags(group, topic, ends)

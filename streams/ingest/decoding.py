@@ -1,6 +1,6 @@
-"""Values of foreign records: JSON, or Avro and JSON Schema in the wire format of schema registries.
+"""Decodes values of foreign records: JSON, or Avro and JSON Schema in the wire format of schema registries.
 
-In that format a zero byte and the schema's id in four bytes precede the value. JSON needs no schema to be read.
+In that format, a zero byte and the schema's id in four bytes precede the value. JSON can be read without its schema.
 """
 
 import io
@@ -16,23 +16,23 @@ from afterword.streams.ingest.sources import Format
 
 MAGIC, PREFIX_BYTES = 0, 5
 MAX_VALUES = 1_000_000
-"""Values that the bytes of an Avro record may turn into: some 100 MB of memory."""
+"""Most values that an Avro record's bytes may turn into, which take some 100 MB of memory."""
 MAX_SCHEMA_DEPTH = 64
 BYTES_OF_PRIMITIVE = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
 UNREADABLE = (EOFError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
-"""Errors of fastavro on bytes that are not of the schema."""
+"""Errors that fastavro raises for bytes that do not match the schema."""
 
 Decode = Callable[[bytes | None], Awaitable[Any]]
 
 
 class SchemaRefused(ValueError):
-    """A schema that cannot be used; its text is the reason."""
+    """A schema that cannot be used; the error's text is the reason."""
 
 
 class Expansion(NamedTuple):
-    """Bounds of the values that a type's bytes turn into: at most `base` and `rate` for each byte.
+    """Limits for the values that a type's bytes turn into: at most `base`, and `rate` per byte.
 
-    `least`: bytes that it has at least.
+    `least` is the smallest number of bytes that the type has.
     """
 
     least: int
@@ -41,10 +41,10 @@ class Expansion(NamedTuple):
 
 
 class AvroSchema:
-    """A schema whose records can be read within bounds: fastavro knows none, and its recursion ends the process."""
+    """A schema whose records can be read within limits. fastavro has none, and its recursion would end the process."""
 
     def __init__(self, schema: object, references: Sequence[object] = ()) -> None:
-        """`references`: schemas of types that it names, each after those that it names itself.
+        """`references` are schemas of the types that it names, each after those that it names itself.
 
         Raises: SchemaRefused.
         """
@@ -66,7 +66,7 @@ class AvroSchema:
         stream = io.BytesIO(data)
         try:
             value = fastavro.schemaless_reader(stream, self._schema, None)
-        except UNREADABLE as error:  # its text quotes bytes
+        except UNREADABLE as error:  # its text quotes the bytes
             raise InvalidRecord("invalid_avro", f"not of its schema: {type(error).__name__}") from None
         if stream.tell() != len(data):
             raise InvalidRecord("invalid_avro", f"not of its schema: {len(data) - stream.tell()} bytes are left over")
@@ -74,7 +74,7 @@ class AvroSchema:
 
 
 def _plain(schema: Any, depth: int = 0) -> Any:
-    """Leave out logical types: a timestamp is then a number, and no decimal of a million digits is made.
+    """Remove logical types, so that a timestamp is a number and no decimal with a million digits is made.
 
     Raises: SchemaRefused.
     """
@@ -86,7 +86,7 @@ def _plain(schema: Any, depth: int = 0) -> Any:
 
 
 class _Bounds:
-    """Bounds of the types of a parsed schema; those of a named type are computed once, however often it is named."""
+    """The limits of a parsed schema's types; those of a named type are computed once, however often it is named."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
@@ -147,7 +147,7 @@ async def read_json(data: bytes | None) -> Any:
 
 
 def decoder(form: Format, schema_of: Callable[[int], Awaitable[AvroSchema]]) -> Decode:
-    """Return what reads values of this format. `schema_of` looks a schema up by its id."""
+    """Return a decoder for this format. `schema_of` looks up a schema by its id."""
 
     async def read_framed_json(data: bytes | None) -> Any:
         return await read_json(None if data is None else unframed(data)[1])

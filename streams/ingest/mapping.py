@@ -1,4 +1,4 @@
-"""Mapping of a record to messages, edits and deletions: pure, by the expressions of its source."""
+"""Maps a record to messages, edits and deletions, with the expressions of its source. Pure functions."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,20 +16,20 @@ from afterword.streams.ingest.sources import UNMAPPED, Expression, RoleOf, Sourc
 from afterword.streams.text.content import ROLES, ContentUnreadable, Kind, Piece, flatten_message, said
 
 SOURCE = "afterword/ingest"
-"""The CloudEvents source of what is written."""
+"""The CloudEvents source of the records that are written."""
 TRACE = ("traceparent", "tracestate")
-"""Headers that are handed on, so that a trace goes on through the segmenter."""
+"""Headers that are passed on, so that a trace continues through the segmenter."""
 MOST_MESSAGES = 100
-"""Messages that one record may become: what tools answered are messages of their own."""
+"""Most messages that one record may become; a tool's answers are messages of their own."""
 SECONDS: Mapping[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 YEARS = range(1990, 2100)
-"""A time in another year has another unit."""
+"""A time outside these years must be in a different unit."""
 AS_THEY_ARE = ("is_continuation", "sentiment", "flows", "metadata")
-"""Fields whose values are checked by the schema alone."""
+"""Fields whose values only the schema checks."""
 
 
 def map_record(source: Source, record: KafkaRecord, value: Any) -> list[ProducerRecord]:
-    """Return what a record of the source with this value becomes: nothing, if it is skipped. Raises: InvalidRecord."""
+    """Return what a record becomes, given its value: nothing if it is skipped. Raises: InvalidRecord."""
     about = context(record, value)
     if source.skip is not None and source.skip.find(about):
         return []
@@ -49,14 +49,14 @@ def map_record(source: Source, record: KafkaRecord, value: Any) -> list[Producer
 
 
 def _edit(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an edit replaces: what the record does not say stays as it is."""
+    """Return the fields that an edit replaces; fields that the record does not mention stay as they are."""
     kept = {"id", "conversation_id", "tenant_id", *EDITABLE}
     given = {name: value for name, value in message.items() if name in kept and value not in ((), False)}
     return given | {"edited_at": message["sent_at"]}
 
 
 def context(record: KafkaRecord, value: Any) -> dict[str, Any]:
-    """Return what expressions see of a record: of several headers with a name, the first."""
+    """Return what expressions see of a record; of several headers with one name, they see the first."""
     return {
         "key": None if record.key is None else record.key.decode(errors="replace"),
         "value": value,
@@ -100,7 +100,7 @@ def _record(record: KafkaRecord, model: type[Model], fields: Mapping[str, Any]) 
 
 
 def _id(expression: Expression, about: Mapping[str, Any], field: str) -> str:
-    """Return a text, or a whole number as one. Raises: InvalidRecord."""
+    """Return a string, or an integer as a string. Raises: InvalidRecord."""
     found = expression.find(about)
     if isinstance(found, str):
         return found
@@ -138,7 +138,7 @@ def _time(wanted: TimeOf | None, about: Mapping[str, Any]) -> str:
 
 
 def moment_of(found: object, unit: Unit) -> datetime | None:
-    """Read a time of this unit, without an offset in UTC; None if it is none in `YEARS`."""
+    """Read a time in this unit, in UTC unless it has an offset; None if it is not within `YEARS`."""
     try:
         if unit != "iso":
             if not isinstance(found, int | float | str) or isinstance(found, bool):

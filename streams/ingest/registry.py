@@ -1,4 +1,4 @@
-"""Client of a schema registry, by the routes that Confluent's, Karapace, Redpanda's and Apicurio's `ccompat` share."""
+"""A client of schema registries, using the routes that Confluent's, Karapace, Redpanda's and Apicurio's share."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ from afterword.streams.tls import trusting
 UNKNOWN_SCHEMA = "unknown_schema"
 MOST_KEPT = 1000
 UNKNOWN_SECONDS = 30.0
-"""Time for which a schema that is unknown or refused is not asked for again."""
+"""How long a schema that is unknown or refused is not requested again."""
 MOST_REFERENCES = 100
 
 
@@ -30,7 +30,7 @@ class RegistryUnavailable(AfterwordError):
 
 @asynccontextmanager
 async def open_registry(settings: RegistrySettings) -> AsyncIterator["SchemaRegistry"]:
-    """Open a client; nothing is asked before a schema is needed. Raises: ConfigurationError."""
+    """Open a client, which asks nothing until a schema is needed. Raises: ConfigurationError."""
     auth = None
     if settings.username is not None and settings.password is not None:
         auth = httpx.BasicAuth(settings.username, settings.password.get_secret_value())
@@ -41,7 +41,7 @@ async def open_registry(settings: RegistrySettings) -> AsyncIterator["SchemaRegi
 
 
 class SchemaRegistry:
-    """Schemas by their ids. An id never changes its schema, so each is asked for once."""
+    """Schemas by id. An id's schema never changes, so each is requested once."""
 
     def __init__(self, client: httpx.AsyncClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class SchemaRegistry:
         return found
 
     async def check(self) -> None:
-        """Raises: RegistryUnavailable, ConfigurationError."""
+        """Check that the registry answers. Raises: RegistryUnavailable, ConfigurationError."""
         await self._get("/schemas/types")
 
     async def _fetched(self, path: str) -> AvroSchema:
@@ -78,13 +78,13 @@ class SchemaRegistry:
         return AvroSchema(_schema_in(answer), list(references.values()))
 
     async def _add_references(self, answer: dict[str, Any], found: dict[str, Any]) -> None:
-        """Add the schemas that one refers to, those first that they refer to. Raises: SchemaRefused."""
+        """Add the schemas to which one refers, each after those to which it refers itself. Raises: SchemaRefused."""
         for path in _references_in(answer):
             if path in found:
                 continue
             if len(found) == MOST_REFERENCES:
                 raise SchemaRefused(f"it has more than {MOST_REFERENCES} references")
-            found[path] = None  # one that refers to itself is not followed again
+            found[path] = None  # a schema that refers to itself is not followed again
             referred = await self._ask(path)
             await self._add_references(referred, found)
             del found[path]
@@ -121,7 +121,7 @@ class SchemaRegistry:
 
 
 def _references_in(answer: dict[str, Any]) -> list[str]:
-    """Return the routes of the schemas that one refers to. Raises: SchemaRefused."""
+    """Return the routes of the schemas to which one refers. Raises: SchemaRefused."""
     try:
         return [
             f"/subjects/{quote(one['subject'], safe='')}/versions/{int(one['version'])}"

@@ -1,4 +1,4 @@
-"""Sources: topics of other applications, and how their records become messages. Read from a TOML file."""
+"""Sources: topics of other applications, and how their records become messages, read from a TOML file."""
 
 import re
 import tomllib
@@ -16,12 +16,12 @@ from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Kafka, Section, Settings, variable
 
 UNMAPPED = "unmapped"
-"""Error type of a record in which an expression finds nothing, or something that the field cannot be."""
+"""Error type of a record in which an expression finds nothing, or something that does not fit the field."""
 FILE = variable(("ingest", "file"))
 INTERPRETER = TreeInterpreter()
-"""`search` makes a new one each time, which takes more than half of its time."""
+"""Shared, because `search` makes a new one each time, which takes more than half of its time."""
 TOPIC_NAME = re.compile(r"[\w.-]+", re.ASCII)
-"""Any name that Kafka allows; what else stands in `topics` is a pattern."""
+"""Any name that Kafka allows; everything else in `topics` is a pattern."""
 
 DEAD_LETTERS = ".dlq"
 
@@ -46,7 +46,7 @@ class Expression:
         return self.text
 
     def find(self, about: Mapping[str, Any]) -> Any:
-        """Return what it finds in a record; None if that is nothing. Raises: InvalidRecord."""
+        """Return what the expression finds in a record, or None. Raises: InvalidRecord."""
         try:
             return INTERPRETER.visit(self._parsed, about)
         except (JMESPathError, RecursionError, OverflowError) as error:  # its text quotes values of the record
@@ -75,7 +75,7 @@ class TimeOf(Table):
 
 
 class Fields(Table):
-    """`[sources.map]`: the fields of a message, each with the place where it is found."""
+    """`[sources.map]`: the fields of a message, each with the expression that finds it."""
 
     id: Found
     conversation_id: Found
@@ -94,7 +94,7 @@ class Fields(Table):
 
 
 class Changes(Table):
-    """`[sources.edits]`, `[sources.deletions]`: the records that edit or delete the message with their id."""
+    """`[sources.edits]` and `[sources.deletions]`: the records that edit or delete the message with their id."""
 
     when: Found
 
@@ -111,12 +111,12 @@ class Source(Table):
     deletions: Changes | None = None
 
     def takes(self, topic: str) -> bool:
-        """Return whether the topic is named, or matches a pattern."""
+        """Return whether the topic is named or matches a pattern."""
         return any(topic == one if TOPIC_NAME.fullmatch(one) else re.fullmatch(one, topic) for one in self.topics)
 
     @property
     def named(self) -> Sequence[str]:
-        """Topics that are named, without the patterns."""
+        """The topics that are named, without the patterns."""
         return [topic for topic in self.topics if TOPIC_NAME.fullmatch(topic)]
 
 
@@ -133,7 +133,7 @@ def load_sources(settings: Settings) -> tuple[Source, ...]:
 
 
 def parse_sources(text: str, file: str) -> tuple[Source, ...]:
-    """Parse TOML. Tables beside `[[sources]]` are the settings' own. Raises: ConfigurationError."""
+    """Parse TOML. Tables other than `[[sources]]` are the settings' own. Raises: ConfigurationError."""
     try:
         given = tomllib.loads(text).get("sources", [])
     except tomllib.TOMLDecodeError as error:
@@ -158,7 +158,7 @@ def _source(table: object, where: str) -> Source:
 
 
 def require_sources(settings: Settings) -> tuple[Source, ...]:
-    """Read the sources of somebody who cannot do without. Raises: ConfigurationError."""
+    """Read the sources, of which there must be some. Raises: ConfigurationError."""
     sources = load_sources(settings)
     if not sources:
         problem = f"{settings.ingest.file} has no [[sources]]; make one with: afterword init"
@@ -167,9 +167,9 @@ def require_sources(settings: Settings) -> tuple[Source, ...]:
 
 
 def source_topics(sources: Sequence[Source], existing: Collection[str], ours: Collection[str]) -> list[str]:
-    """Return the topics that are named, existing or not, and those that a pattern matches.
+    """Return the topics that are named, existing or not, and those that match a pattern.
 
-    `ours`: topics that Afterword writes, which no pattern matches, and it matches no dead-letter queue either.
+    `ours` are topics that Afterword writes. Patterns match neither these nor dead-letter queues.
     """
     named = {topic for source in sources for topic in source.named}
     foreign = {topic for topic in existing if topic not in ours and not topic.endswith(DEAD_LETTERS)}
@@ -177,9 +177,9 @@ def source_topics(sources: Sequence[Source], existing: Collection[str], ours: Co
 
 
 def match_topics(sources: Sequence[Source], existing: Collection[str], ours: Collection[str]) -> dict[str, int]:
-    """Return the topics that are read, each with the index of its source. `ours`: as of `source_topics`.
+    """Return the topics that are read, each with the index of its source. `ours` is as in `source_topics`.
 
-    Raises: ConfigurationError for a topic of two sources, of our own, or one that is named and does not exist.
+    Raises: ConfigurationError for a topic of two sources, one of our own, or a named one that does not exist.
     """
     found: dict[str, int] = {}
     for topic in source_topics(sources, existing, ours):
@@ -197,5 +197,5 @@ def match_topics(sources: Sequence[Source], existing: Collection[str], ours: Col
 
 
 def our_topics(kafka: Kafka) -> set[str]:
-    """Return the topics that a source would read in a circle."""
+    """Return the topics that a source would read in a loop."""
     return {getattr(kafka, name) for name in type(kafka).model_fields if name.endswith("_topic")}

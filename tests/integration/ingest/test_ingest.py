@@ -152,7 +152,7 @@ async def test_a_mapping_that_fails_for_every_record_ends_the_worker_with_one_li
     await until(lambda: true(not worker.running))
     worker.kill()  # reaps it
     last = worker.log.read_text().splitlines()[-1]
-    assert last.startswith("afterword: source 1 cannot be mapped: of its first 100 records none is good, the last one")
+    assert last.startswith("afterword: source 1 cannot be mapped: all of its first 100 records failed, the last one")
     assert "map.content = value.text: finds nothing" in last
     assert worker.returncode == 1
     assert await messages(settings) == []
