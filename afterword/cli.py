@@ -91,6 +91,7 @@ for command in (
     memory.context,
     memory.episodes,
     memory.recall,
+    memory.profile,
     export.export,
     usage.usage,
     deployment.audit,

@@ -1,4 +1,4 @@
-"""Commands that read the memory: context, episodes and recall."""
+"""Commands that read the memory: context, episodes, recall and profile."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ from afterword.streams.text.visible import printable, shown, shown_lines
 
 if TYPE_CHECKING:
     from afterword.reading.context import Owner
-    from afterword.reading.memory import Context, EpisodePage, StoredEpisode
+    from afterword.reading.memory import Context, EpisodePage, Profile, StoredEpisode
+    from afterword.reading.profile import KnownFact
     from afterword.streams.stores.index import Recalled
 
 ConversationId = Annotated[str, typer.Argument(help="Id of the conversation.")]
@@ -60,6 +61,10 @@ MinScoreRatio = Annotated[
     float, typer.Option(min=0, max=1, help="Leave out hits that score less than this share of the best one.")
 ]
 
+Person = Annotated[str, typer.Argument(callback=not_empty, help="Id of the user.")]
+MaxProfileTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum number of tokens of the facts.")]
+
+FACT_COLUMNS = ("kind", "said", "fact", "says so", "until")
 HIT_COLUMNS = ("score", "episode", "ended", "messages that match", "title and short summary")
 EPISODE_COLUMNS = ("no.", "ended", "messages", "tokens", "saved", "made by", "title", "short summary")
 
@@ -218,3 +223,37 @@ def _hit_row(hit: "Recalled") -> tuple[str, ...]:
     fallback = " (without the LLM)" if hit.source == "fallback" else ""
     ended = f"{hit.ended_at:%Y-%m-%d %H:%M}"
     return f"{hit.score:.2f}", hit.episode_id, ended, said, f"{shown(hit.title)}: {hit.short_summary}{fallback}"
+
+
+def profile(
+    user: Person,
+    tenant: Tenant = None,
+    no_tenant: NoTenant = False,
+    max_tokens: MaxProfileTokens = 1000,
+    as_json: Json = False,
+) -> None:
+    """Show what is known of a user, and what was; either --tenant or --no-tenant is required."""
+    if (tenant is None) != no_tenant:
+        raise typer.BadParameter("give either --tenant or --no-tenant")
+    found = asyncio.run(_read_profile(user, tenant, max_tokens))
+    if as_json:
+        print_json(found.as_dict())
+        return
+    rows = [_fact_row(fact) for fact in (*found.facts, *found.superseded)]
+    print_table(FACT_COLUMNS, rows, below=2, none="nothing is known of this user")
+    if found.omitted:
+        typer.echo(f"{found.omitted} more: raise --max-tokens", err=True)
+
+
+async def _read_profile(user: str, tenant: str | None, max_tokens: int) -> "Profile":
+    from afterword.reading.memory import Memory
+
+    async with Memory.from_settings(start_command()) as memory:
+        return await memory.profile(user, tenant, max_tokens)
+
+
+def _fact_row(fact: "KnownFact") -> tuple[str, ...]:
+    newest = fact.sources[0]
+    until = f"{fact.superseded_at:%Y-%m-%d}" if fact.superseded_at else ""
+    said_in = f"{shown(newest.conversation_id)}: {', '.join(map(shown, newest.message_ids))}"
+    return fact.kind, f"{newest.ended_at:%Y-%m-%d}", fact.as_line(printable), said_in, until

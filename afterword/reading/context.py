@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
+from afterword.reading.profile import KNOWN, Profile
 from afterword.schemas import MessageCreated
 from afterword.schemas.ids import scope_id
 from afterword.streams.settings import MOST_PENDING_EPISODES
@@ -103,6 +104,8 @@ class Context:
     """Number of messages in the conversation."""
     verbatim: bool = False
     """Whether it holds the conversation's messages instead of its summaries, which would take more tokens."""
+    profile: Profile | None = None
+    """What is known of its user, if that was requested. It comes first, and no count above includes it."""
 
     @property
     def compression(self) -> float:
@@ -117,17 +120,21 @@ class Context:
     def as_dict(self) -> dict[str, Any]:
         messages = [message.model_dump(mode="json") for message in self.messages]
         ratios = {"compression": self.compression, "events_compression": self.events_compression}
-        return {**vars(self), "messages": messages, **ratios}
+        profile = self.profile and self.profile.as_dict()
+        return {**vars(self), "messages": messages, "profile": profile, **ratios}
 
     def as_messages(self) -> list[dict[str, str]]:
         """Return messages in the format of OpenAI's chat API.
 
-        If there are summaries, the first is a system message with them. A tool's result becomes a user message, because
-        `role: tool` requires the id of its call, which is unknown.
+        The first ones are system messages with the profile and with the summaries, if there are any. The profile comes
+        first because it changes least. A tool's result becomes a user message, because `role: tool` requires the id of
+        its call, which is unknown.
         """
         known = "\n".join(self.summary_lines(without_hidden))
         summary = [{"role": "system", "content": quotation(known, SUMMARY)}] if known else []
-        return summary + [_as_turn(message) for message in self.messages]
+        known_of_user = self.profile.as_text() if self.profile else ""
+        first = [{"role": "system", "content": known_of_user}] if known_of_user else []
+        return first + summary + [_as_turn(message) for message in self.messages]
 
     def as_text(self, clean: Callable[[str], str] = without_hidden) -> str:
         """Return the context as one text for a prompt: labelled summary and messages, one speaker per line, no ids.
@@ -138,7 +145,8 @@ class Context:
         known = "\n".join(self.summary_lines(clean))
         turns = "\n".join(_as_line(message, clean) for message in self.messages)
         left_out = f" ({self.omitted} earlier ones left out)" if self.omitted else ""
-        parts = ((SUMMARY, known), (f"Last messages{left_out}", turns))
+        of_user = "\n".join(self.profile.lines(clean)) if self.profile else ""
+        parts = ((KNOWN, of_user), (SUMMARY, known), (f"Last messages{left_out}", turns))
         return "\n".join(f"{label}:\n{text}" for label, text in parts if text)
 
     def summary_lines(self, clean: Callable[[str], str] = str) -> list[str]:

@@ -16,7 +16,8 @@ from opentelemetry.trace import NoOpTracer, Status, StatusCode, Tracer
 from pydantic import ConfigDict
 
 from afterword.reading.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
-from afterword.reading.profile import PROFILE_TOKENS, Profile, profile
+from afterword.reading.profile import PROFILE_TOKENS, Profile
+from afterword.reading.profile import profile as merged_profile
 from afterword.reading.reranking import Reranking, open_reranking
 from afterword.reading.search import EpisodeSearch, Search, utc_now
 from afterword.schemas import MessageCreated
@@ -30,6 +31,7 @@ from afterword.streams.stores.episodes import (
     Conversation,
     EpisodeQueries,
     StoredEpisode,
+    UserTotals,
     find_conversation,
     find_episode,
     scope_of,
@@ -76,6 +78,7 @@ PAGE_EPISODES = 20
 MOST_PAGE_EPISODES = 1000
 PAGE_CONVERSATIONS = 50
 MOST_PAGE_CONVERSATIONS = 200
+PAGE_USERS, MOST_PAGE_USERS = 50, 200
 NEIGHBOURS, MOST_NEIGHBOURS = 2, 20
 FOLLOWING_OFFSETS = (100, 1_000, 10_000, 100_000, None)
 """How many offsets ahead the messages after another one are searched for; None means to the end."""
@@ -85,6 +88,8 @@ MOST_FOUND_MESSAGES = 1000
 SEARCH = "search_memory"
 """Name of the operation in OpenTelemetry's GenAI conventions."""
 
+PROFILE_SHARE = 4
+"""A context's profile takes at most 1 / PROFILE_SHARE of the tokens."""
 MOST_PROFILE_EPISODES = 2000
 """A profile is built from at most this many of the newest episodes with facts."""
 
@@ -137,6 +142,17 @@ class ConversationPage:
     conversations: tuple[ConversationEntry, ...]
     next_after: str | None
     """`after` for the next page; None if this is the last page."""
+
+
+@dataclass(frozen=True)
+class UserPage:
+    """Users, in the order of their ids."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    users: tuple[UserTotals, ...]
+    next_after: str | None
+    """`after` of the next page; None when this is the last one."""
 
 
 @dataclass(frozen=True)
@@ -453,13 +469,15 @@ class Memory:
         *,
         user_id: str | Anyone = ANYONE,
         tenant_id: str | Anyone | None = ANYONE,
+        profile: bool = False,
     ) -> Context | None:
         """Return a conversation's summary and last messages within `max_tokens`; None if the conversation is unknown.
 
         It includes the last `keep_recent` messages and all that are not yet summarized, and a tool's call always with
         its results. `agent_id` selects one agent's part, if episodes are kept per agent. If `user_id` or `tenant_id`
-        differ from those the conversation began with, it counts as unknown; by default they are not compared. Raises:
-        OwnerMissing for a user of None or "".
+        differ from those the conversation began with, it counts as unknown; by default they are not compared. With
+        `profile`, it begins with what is known of the user who began the conversation, in at most a quarter of the
+        tokens. Raises: OwnerMissing for a user of None or "".
         """
         owner = _owner(user_id, tenant_id)
         require(str, conversation_id=conversation_id)
@@ -469,9 +487,17 @@ class Memory:
         recent = self._keep_recent if keep_recent is None else keep_recent
         require_within(0, keep_recent=recent)
         require_within(1, max_tokens=max_tokens)
-        return await read_context(
+        known: Profile | None = None
+        if profile:
+            begun = await self.owner(conversation_id)
+            if begun is None or not begun[0] or not owner.has(*begun):
+                return None
+            known = await self.profile(*begun, max_tokens // PROFILE_SHARE)
+            max_tokens -= known.tokens
+        found = await read_context(
             self._episodes, self._messages, ContextRequest(conversation_id, agent_id, recent, max_tokens, owner)
         )
+        return replace(found, profile=known) if found and known else found
 
     async def episodes(
         self,
@@ -513,7 +539,23 @@ class Memory:
         require(int, max_tokens=max_tokens)
         require_within(0, max_tokens=max_tokens)
         found = await self._episodes.facts_of(user_id, tenant_id, MOST_PROFILE_EPISODES)
-        return profile(user_id, tenant_id, found, max_tokens)
+        return merged_profile(user_id, tenant_id, found, max_tokens)
+
+    async def users(
+        self, *, tenant_id: str | None, limit: int = PAGE_USERS, after: str | None = None, prefix: str = ""
+    ) -> UserPage:
+        """A page of the users who take part in a tenant's episodes, in the order of their ids.
+
+        `limit`: 1 to 200. `after`: `next_after` of the page before. `prefix`: only ids that begin with it.
+        `tenant_id`: None means episodes without a tenant.
+        """
+        _check_tenant(tenant_id)
+        require(int, limit=limit)
+        require_within(1, MOST_PAGE_USERS, limit=limit)
+        require(str | None, after=after)
+        require(str, prefix=prefix)
+        found = await self._episodes.users(tenant_id, prefix, after, limit + 1)
+        return UserPage(tuple(found[:limit]), found[limit - 1].user_id if len(found) > limit else None)
 
     async def recall(
         self,

@@ -4,14 +4,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, TypeAdapter
 
 from afterword.schemas import Fact, FactKind
 from afterword.schemas.base import Time
 from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import EpisodeFacts
+from afterword.streams.text.fences import INDENTATION, quotation
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import without_hidden
 
@@ -19,6 +20,9 @@ KINDS: tuple[FactKind, ...] = ("identity", "relation", "constraint", "preference
 """Order of the facts in a profile: the longest-lived kinds come first."""
 PROFILE_TOKENS = 1000
 """Default limit for a profile, in tokens."""
+FRAME_TOKENS = 30
+"""Tokens of the lines around a quotation."""
+KNOWN = "Known of the user"
 MOST_SOURCES = 10
 """Maximum number of sources named for a fact, newest first."""
 MOST_SUPERSEDED = 100
@@ -78,14 +82,25 @@ class Profile:
     omitted: int
     """Number of current facts that did not fit into the token limit."""
     tokens: int
-    """Number of tokens in `as_text`."""
+    """Upper bound on the number of tokens in `as_text`."""
 
-    def as_text(self, clean: Callable[[str], str] = without_hidden) -> str:
-        """Return the current facts as one text for a prompt, one per line; "" if nothing is known.
+    def as_text(self) -> str:
+        """Return the current facts as one text for a prompt, quoted as data; "" if nothing is known.
 
-        `clean` is applied to each foreign text. Whoever puts the text into a prompt must quote it as data.
+        The same facts make the same text, so that a model's server can cache it as a prefix.
         """
-        return "\n".join(fact.as_line(clean) for fact in self.facts)
+        return quotation("\n".join(self.lines()), KNOWN) if self.facts else ""
+
+    def as_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = PROFILE.dump_python(self, mode="json")
+        return found
+
+    def lines(self, clean: Callable[[str], str] = without_hidden) -> list[str]:
+        """The facts that hold, an indented line each. `clean` is applied to each foreign text."""
+        return [INDENTATION.lstrip("\n") + fact.as_line(clean) for fact in self.facts]
+
+
+PROFILE: TypeAdapter[Profile] = TypeAdapter(Profile)
 
 
 class Said(NamedTuple):
@@ -114,7 +129,8 @@ def profile(
     holding, superseded = merged([said for episode in in_order for said in _said(episode)])
     holding.sort(key=lambda fact: fact.sources[0].ended_at, reverse=True)
     holding.sort(key=lambda fact: KINDS.index(fact.kind))
-    kept, tokens = fitting(holding, max_tokens)
+    kept, tokens = fitting(holding, max_tokens - FRAME_TOKENS)
+    tokens += FRAME_TOKENS * bool(kept)
     superseded.sort(key=lambda fact: (fact.superseded_at, fact.sources[0].ended_at), reverse=True)
     return Profile(user_id, tenant_id, kept, tuple(superseded[:MOST_SUPERSEDED]), len(holding) - len(kept), tokens)
 
@@ -123,7 +139,7 @@ def fitting(facts: Sequence[KnownFact], max_tokens: int) -> tuple[tuple[KnownFac
     """Return the first facts that fit, and their tokens."""
     tokens = 0
     for number, fact in enumerate(facts):
-        cost = count_tokens(fact.as_line() + "\n")
+        cost = count_tokens(f"{INDENTATION}{fact.as_line()}\n")
         if tokens + cost > max_tokens:
             return tuple(facts[:number]), tokens
         tokens += cost

@@ -165,6 +165,7 @@ def requiring(*scopes: Permission) -> Any:
 MayRead = Annotated[Principal, requiring("read")]
 MayWrite = Annotated[Principal, requiring("write")]
 MayErase = Annotated[Principal, requiring("erase")]
+MayAdminister = Annotated[Principal, requiring("admin")]
 MayReadOrWrite = Annotated[Principal, requiring("read", "write")]
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from afterword.reading.context import Context
+from afterword.reading.context import ANYONE, Context
 from afterword.reading.matches import hits_as_text
 from afterword.reading.memory import (
     MAX_TOKENS,
@@ -13,21 +13,33 @@ from afterword.reading.memory import (
     MOST_PAGE_CONVERSATIONS,
     MOST_PAGE_EPISODES,
     MOST_PAGE_MESSAGES,
+    MOST_PAGE_USERS,
     NEIGHBOURS,
     PAGE_CONVERSATIONS,
     PAGE_EPISODES,
     PAGE_MESSAGES,
+    PAGE_USERS,
     ConversationDetails,
     ConversationPage,
     EpisodePage,
     MessageInContext,
     MessagePage,
+    UserPage,
 )
+from afterword.reading.profile import PROFILE_TOKENS, KnownFact, Profile
 from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
 from afterword.schemas.base import Model, PartyId, Time
-from afterword.serving.principal import MayRead, Principal
-from afterword.serving.problems import NotFound
-from afterword.serving.requests import SMALL_BYTES, ConversationId, EpisodeId, MessageId, body_of, described_body
+from afterword.serving.principal import MayAdminister, MayRead, Principal
+from afterword.serving.problems import NotFound, NotPermitted
+from afterword.serving.requests import (
+    SMALL_BYTES,
+    ConversationId,
+    EpisodeId,
+    MessageId,
+    UserId,
+    body_of,
+    described_body,
+)
 from afterword.serving.services import Services
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
 from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
@@ -59,6 +71,47 @@ class ConversationsQuery(OwnedParameters):
     """`next_after` of the page before."""
 
 
+class UsersQuery(Parameters):
+    tenant_id: PartyId | None = None
+    """Only users of this tenant; that of the key, where it is bound to one. Absent: those without a tenant."""
+    limit: int = Field(PAGE_USERS, ge=1, le=MOST_PAGE_USERS)
+    """Users on the page."""
+    after: PartyId | None = None
+    """`next_after` of the page before."""
+    prefix: PartyId = ""
+    """Only users whose ids begin like this."""
+
+
+class ProfileQuery(Parameters):
+    tenant_id: PartyId | None = None
+    """Only what this tenant has; that of the key, where it is bound to one. Absent: what has no tenant."""
+    max_tokens: int = Field(PROFILE_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
+    """Most tokens of `as_text`."""
+
+
+class ProfileAnswer(Model):
+    """What is known of a user, by kind, the newest of each kind first."""
+
+    user_id: str
+    """The user."""
+    tenant_id: str | None
+    """The tenant; null: none."""
+    facts: tuple[KnownFact, ...]
+    """Facts that hold."""
+    superseded: tuple[KnownFact, ...]
+    """Facts whose place a later one took, those that ended last first; at most 100."""
+    omitted: int
+    """Facts that hold and did not fit into the tokens."""
+    tokens: int
+    """Tokens of `as_text` at most."""
+    as_text: str
+    """The facts that hold as one text for a prompt, quoted as data; empty if nothing is known."""
+
+    @classmethod
+    def of(cls, profile: Profile) -> Self:
+        return cls(**vars(profile), as_text=profile.as_text())
+
+
 class ByAgent(Parameters):
     agent_id: PartyId | None = None
     """Only this agent's part, if episodes are kept per agent."""
@@ -85,6 +138,8 @@ class ContextQuery(ByAgent, ByOwner):
     """Number of last messages to include; defaults to the trigger preset's."""
     form: Literal["messages", "text"] | None = None
     """Adds a form for prompts: `messages` fills `as_messages`, `text` fills `as_text`."""
+    profile: bool = False
+    """What is known of the user comes first, in a quarter of the tokens at most."""
 
 
 class EpisodesQuery(ByAgent, ByOwner):
@@ -213,6 +268,8 @@ class ContextAnswer(Model):
     verbatim: bool
     """Whether the conversation's messages are returned instead of summaries, because the summaries would take more
     tokens."""
+    profile: ProfileAnswer | None = None
+    """What is known of the user, with `profile=true`."""
     as_messages: tuple[dict[str, str], ...] | None = None
     """With `form=messages`: everything in the format of OpenAI's chat API. The first message holds the summaries,
     fenced."""
@@ -222,7 +279,10 @@ class ContextAnswer(Model):
     @classmethod
     def of(cls, context: Context, form: Literal["messages", "text"] | None = None) -> Self:
         return cls(
-            **{name: getattr(context, name) for name in cls.model_fields if name not in ("as_messages", "as_text")},
+            **{
+                name: getattr(context, name) for name in cls.model_fields.keys() - {"as_messages", "as_text", "profile"}
+            },
+            profile=ProfileAnswer.of(context.profile) if context.profile else None,
             as_messages=tuple(context.as_messages()) if form == "messages" else None,
             as_text=context.as_text() if form == "text" else None,
         )
@@ -255,6 +315,30 @@ async def list_conversations(
     return page
 
 
+@router.get("/users")
+async def list_users(request: Request, principal: MayAdminister, wanted: Annotated[UsersQuery, Query()]) -> UserPage:
+    """List the users who take part in a tenant's episodes, in the order of their ids; for a key with `admin`."""
+    if principal.user_id is not ANYONE:
+        raise NotPermitted(problem="the key is of one user")
+    page = await _services(request).memory.users(
+        tenant_id=principal.tenant(wanted.tenant_id), limit=wanted.limit, after=wanted.after, prefix=wanted.prefix
+    )
+    _count(request, len(page.users))
+    return page
+
+
+@router.get("/users/{user_id}/profile")
+async def get_profile(
+    request: Request, principal: MayRead, user_id: UserId, wanted: Annotated[ProfileQuery, Query()]
+) -> ProfileAnswer:
+    """Show what is known of a user, each fact with the messages that say it, and what was superseded."""
+    found = await _services(request).memory.profile(
+        principal.user(user_id), principal.tenant(wanted.tenant_id), wanted.max_tokens
+    )
+    _count(request, len(found.facts))
+    return ProfileAnswer.of(found)
+
+
 @router.get("/conversations/{conversation_id}")
 async def get_conversation(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ConversationQuery, Query()]
@@ -273,7 +357,12 @@ async def get_context(
 ) -> ContextAnswer:
     """Return what an agent needs to continue: title, rolling summary and last messages, within `max_tokens`."""
     found = await _services(request).memory.context(
-        conversation_id, wanted.keep_recent, wanted.max_tokens, wanted.agent_id, **wanted.owner(principal)
+        conversation_id,
+        wanted.keep_recent,
+        wanted.max_tokens,
+        wanted.agent_id,
+        profile=wanted.profile,
+        **wanted.owner(principal),
     )
     if found is None:
         raise NotFound(what="conversation")

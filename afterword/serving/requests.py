@@ -141,6 +141,7 @@ def _id_in_path(most: int, description: str) -> object:
 
 
 ConversationId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_CHARACTERS, "Id of the conversation")]
+UserId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_CHARACTERS, "Id of the user")]
 MessageId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_CHARACTERS, "Id of the message")]
 ErasureId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_CHARACTERS, "Id of the erasure")]
 EpisodeId = Annotated[str, BeforeValidator(decoded), _id_in_path(MOST_EPISODE_ID_CHARACTERS, "Id of the episode")]

@@ -28,6 +28,7 @@ from afterword.reading.memory import (
     Memory,
     MessageInContext,
 )
+from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import ConversationFlush, MessageDeleted
 from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role
@@ -38,6 +39,7 @@ from afterword.serving.reading import (
     ContextAnswer,
     EpisodeDocument,
     Parameters,
+    ProfileAnswer,
     RecallAnswer,
 )
 from afterword.serving.requests import MOST_CHARACTERS, MOST_EPISODE_ID_CHARACTERS
@@ -78,6 +80,11 @@ class ContextArguments(Parameters):
     conversation_id: ConversationName
     max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
     """Upper limit for the text of the whole answer, in tokens."""
+
+
+class ProfileArguments(Parameters):
+    max_tokens: int = Field(PROFILE_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
+    """Most tokens of the facts."""
 
 
 class ConversationsArguments(Parameters):
@@ -185,6 +192,15 @@ class Toolbox:
             min_coverage=given.min_coverage,
         )
         return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(chain.from_iterable(map(_hit_lines, hits))), len(hits))
+
+    async def get_profile(self, given: ProfileArguments) -> ToolAnswer:
+        """Show what is known of this user: who they are, what they must not have, what they like and plan.
+
+        Use it at the beginning of a conversation. The structured answer has the messages that say each fact.
+        """
+        user_id, tenant_id = self.principal.user(None), self.principal.tenant(None)
+        found = await self.memory.profile(user_id, tenant_id, given.max_tokens)
+        return ToolAnswer(ProfileAnswer.of(found), quoted(found.lines(_visible)), len(found.facts))
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
         """Load a conversation to continue it: its summary and its last messages, within `max_tokens` tokens."""
@@ -306,6 +322,7 @@ class AgentTool(Generic[G]):
 
 TOOLS: tuple[AgentTool[Any], ...] = (
     AgentTool("Search the memory", Toolbox.recall, RecallArguments, TypeAdapter(RecallAnswer)),
+    AgentTool("Show what is known of the user", Toolbox.get_profile, ProfileArguments, TypeAdapter(ProfileAnswer)),
     AgentTool("Load a conversation", Toolbox.get_context, ContextArguments, TypeAdapter(ContextAnswer)),
     AgentTool("Read a message", Toolbox.get_message, MessageArguments, TypeAdapter(MessageInContext)),
     AgentTool("List conversations", Toolbox.list_conversations, ConversationsArguments, TypeAdapter(ConversationPage)),

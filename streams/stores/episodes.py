@@ -220,6 +220,24 @@ class UsageTotals(NamedTuple):
     seconds: float
 
 
+@dataclass(frozen=True)
+class UserTotals:
+    """A user, and sums over the stored episodes that they take part in."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    user_id: str
+    conversations: int
+    episodes: int
+    last_at: Time
+    """Time of the last message of these episodes."""
+    tokens: int
+    """Tokens of their messages."""
+    prompt_tokens: int
+    """Tokens of the prompts for their summaries as they are stored."""
+    completion_tokens: int
+
+
 class EpisodeVersion(NamedTuple):
     """The stored revision of an episode."""
 
@@ -340,6 +358,13 @@ class EpisodeQueries(EpisodeStore, Protocol):
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
         """Add up what the LLM used, in the order of the groups. Reads every episode."""
+        ...
+
+    async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
+        """A page of the users of this very tenant whose ids begin with `prefix`, by id, from the first after `after`.
+
+        Reads all of their episodes.
+        """
         ...
 
     async def users_of(self, conversation_id: str) -> set[str]:

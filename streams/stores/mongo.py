@@ -64,6 +64,7 @@ from afterword.streams.stores.episodes import (
     Totals,
     UsageBy,
     UsageTotals,
+    UserTotals,
     id_prefix,
 )
 from afterword.streams.stores.messages import (
@@ -94,6 +95,7 @@ reply at 16 MB."""
 SCAN_SIZE = 1000
 """The same when a whole collection is read in its own order, where both MongoDB and the embedded server split
 replies."""
+LAST_CHARACTER = "\U0010ffff"
 DUPLICATE_KEY = 11000
 NEWEST_FIRST = [("source.offset", -1)]
 
@@ -345,6 +347,35 @@ class MongoEpisodes:
             found = await self._episodes.aggregate([{"$match": {"deleted": {"$ne": True}}}, group]).to_list(None)
         totals = [UsageTotals(one["_id"], *(one[name] for name in UsageTotals._fields[1:])) for one in found]
         return sorted(totals, key=lambda one: one.group or "")
+
+    async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
+        require(str | None, tenant_id=tenant_id, after=after)
+        require(str, prefix=prefix)
+        require(int, limit=limit)
+        require_within(1, limit=limit)
+        own = {"participants": {"$gt": after or "", "$gte": prefix, "$lt": prefix + LAST_CHARACTER}}
+        sums = {
+            "conversations": {"$addToSet": "$conversation_id"},
+            "episodes": {"$sum": 1},
+            "last_at": {"$max": "$ended_at"},
+            "tokens": {"$sum": "$compression.tokens_before"},
+            "prompt_tokens": {"$sum": "$usage.prompt_tokens"},
+            "completion_tokens": {"$sum": "$usage.completion_tokens"},
+        }
+        stages = [
+            {"$match": {"tenant_id": {"$eq": tenant_id}}},
+            {"$unwind": "$participants"},
+            {"$match": own},
+            {"$group": {"_id": "$participants", **sums}},
+            {"$sort": {"_id": 1}},
+            {"$limit": limit},
+        ]
+        with mongo_errors():
+            found = await self._episodes.aggregate(stages).to_list(limit)
+        return [
+            UserTotals(**{"user_id": one.pop("_id"), **one, "conversations": len(one["conversations"])})
+            for one in found
+        ]
 
     async def users_of(self, conversation_id: str) -> set[str]:
         require(str, conversation_id=conversation_id)

@@ -42,6 +42,7 @@ from afterword.streams.stores.episodes import (
     Totals,
     UsageBy,
     UsageTotals,
+    UserTotals,
     id_prefix,
     scope_of,
 )
@@ -245,6 +246,22 @@ class SqliteEpisodes:
         select = f"""SELECT {f"substr({key}, 1, 10)" if by == "day" else key} AS grouped, count(*), {sums}
             FROM episodes WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""  # noqa: S608 – of ours
         return [UsageTotals(*found) for found in await self._file.select(select)]
+
+    async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
+        require(str | None, tenant_id=tenant_id, after=after)
+        require(str, prefix=prefix)
+        _require_limit(limit)
+        usage = "document ->> '$.summary.usage"
+        select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at), sum(token_count),
+            sum({usage}.prompt_tokens'), sum({usage}.completion_tokens')
+            FROM participants AS p JOIN episodes ON id = episode_id
+            WHERE tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ifnull(?3, '')
+            GROUP BY user_id ORDER BY user_id LIMIT ?4"""  # noqa: S608 – of ours
+        found = await self._file.select(select, tenant_id, prefix, after, limit)
+        return [
+            UserTotals(user, conversations, episodes, _moment(last), *tokens)
+            for user, conversations, episodes, last, *tokens in found
+        ]
 
     async def users_of(self, conversation_id: str) -> set[str]:
         require(str, conversation_id=conversation_id)

@@ -17,6 +17,7 @@ from afterword.streams.stores.episodes import (
     StoredEpisode,
     Totals,
     UsageTotals,
+    UserTotals,
     find_conversation,
     find_episode,
 )
@@ -84,6 +85,26 @@ async def test_of_many_episodes_with_facts_those_that_ended_last_are_read(episod
         await stored(episodes, ordinal, facts=(a_fact(),), ended_at=NOON - timedelta(days=ordinal))
     await stored(episodes, 6, facts=(), ended_at=NOON)
     assert sorted(one.ordinal for one in await episodes.facts_of("u1", "t1", 3)) == [1, 2, 3]
+
+
+async def test_users_are_listed_with_what_they_took_part_in(episodes: EpisodeQueries) -> None:
+    later = {"ended_at": NOON + timedelta(days=1), "usage": Usage(prompt_tokens=7, completion_tokens=1)}
+    await stored(episodes, 1, participants=("u1", "u2"))
+    await stored(episodes, 2, participants=("u1",), **later)
+    await stored(episodes, 1, conversation_id="c2", participants=("u1", "é"))
+    await stored(episodes, 1, conversation_id="c3", participants=("u4",), user_id="u4", tenant_id=None)
+    assert await episodes.put(a_tombstone(9, 1), None)
+    found = await episodes.users("t1", "", None, 10)
+    assert found == [
+        UserTotals("u1", 2, 3, NOON + timedelta(days=1), 300, 27, 11),
+        UserTotals("u2", 1, 1, NOON + timedelta(minutes=2), 100, 10, 5),
+        UserTotals("é", 1, 1, NOON + timedelta(minutes=2), 100, 10, 5),
+    ]
+    assert await episodes.users("t1", "", None, 2) == found[:2]
+    assert await episodes.users("t1", "", "u1", 10) == found[1:]
+    assert await episodes.users("t1", "u", "u1", 10) == found[1:2]
+    assert [one.user_id for one in await episodes.users(None, "", None, 10)] == ["u4"]
+    assert await episodes.users("t2", "", None, 10) == []
 
 
 async def test_a_tombstone_comes_back_equal_in_every_field(episodes: EpisodeQueries) -> None:

@@ -9,6 +9,7 @@ import httpx
 from fastapi import FastAPI
 
 from afterword.operating.erasing.requests import ErasureRunner
+from afterword.reading.memory import Memory
 from afterword.schemas.records import ProducerRecord
 from afterword.serving.app import make_app
 from afterword.serving.feed import Feed
@@ -65,7 +66,9 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(authenticator: Authenticator | None = None, **settings: Any) -> AsyncIterator[Served]:
+async def serving(
+    authenticator: Authenticator | None = None, memory: Memory | None = None, **settings: Any
+) -> AsyncIterator[Served]:
     remembered, database, broker = Remembered(), Database(), Broker()
     episodes, llm = settings.pop("episodes", Episodes()), settings.pop("llm", Llm())
     serve, metrics = Serve(**settings), Metrics("server", "any")
@@ -75,7 +78,7 @@ async def serving(authenticator: Authenticator | None = None, **settings: Any) -
         settings=Settings(serve=serve, episodes=episodes, llm=llm),
         ping_database=database.ping,
         usage=remembered.episodes.usage,
-        memory=remembered.memory,
+        memory=memory or remembered.memory,
         authenticator=authenticator or Nobody(),
         rates=Rates(serve.requests_per_minute),
         streams=Streams(1),

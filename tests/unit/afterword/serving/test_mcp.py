@@ -23,7 +23,7 @@ from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder, a_conversation
 from tests.unit.afterword.serving.test_writing import sent
 
-READS = ["recall", "get_context", "get_message", "list_conversations", "list_episodes", "get_episode"]
+READS = ["recall", "get_profile", "get_context", "get_message", "list_conversations", "list_episodes", "get_episode"]
 WRITES = ["remember", "flush", "forget_message"]
 MODES = ["auto", "legacy"]
 """The protocol of 2026, which has no handshake, and the ones before."""
@@ -41,6 +41,7 @@ ACCEPT = {"accept": "application/json, text/event-stream"}
 MINE: dict[str, Any] = {"tenant_id": "t1", "user_id": "u1"}
 CALLS: dict[str, dict[str, Any]] = {
     "recall": {"query": "flight Rome"},
+    "get_profile": {},
     "get_context": {"conversation_id": "c1"},
     "get_message": {"conversation_id": "c1", "message_id": "m1"},
     "list_conversations": {},

@@ -1,0 +1,274 @@
+"""What is known of one person, over six conversations and some weeks: on each store, in Python, over REST and MCP."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest_asyncio
+
+from afterword.operating.export import Export
+from afterword.reading.memory import Memory, Profile
+from afterword.schemas import (
+    ConversationDeleted,
+    EpisodeAmended,
+    EpisodeClosed,
+    EpisodeRedo,
+    Fact,
+    MessageDeleted,
+    MessageEdited,
+    Quality,
+    Source,
+    fingerprint,
+)
+from afterword.serving.principal import Principal
+from afterword.serving.tools import ProfileArguments, Toolbox
+from afterword.streams.settings import Retention, Retry
+from afterword.streams.stores.episodes import EpisodeQueries
+from afterword.streams.stores.messages import ArchiveChange, MessageArchive
+from afterword.streams.summarizer.conversations import Conversations
+from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.reconciler import Reconciler
+from afterword.streams.summarizer.retention import RetentionSweep
+from afterword.streams.summarizer.rolling import SummaryRules
+from afterword.streams.summarizer.summarizer import Summarizer
+from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from tests.doubles.index import MemoryIndex
+from tests.samples import NOON, a_cause, a_closed_episode, a_fact, an_episode_message
+from tests.summarizer_world import METRICS, TODAY, Topic, a_step_runner
+from tests.unit.afterword.serving.served import Served, serving
+
+ADA, BOB = "ada", "bob"
+Changed = MessageEdited | MessageDeleted | ConversationDeleted
+
+
+class Llm(ExtractiveProvider):
+    """Says what users say of themselves, or the facts that it is given."""
+
+    facts: tuple[Fact, ...] | None = None
+
+    async def summarize(self, request: SummaryRequest) -> Summary:
+        made = await super().summarize(request)
+        facts = made.facts if self.facts is None else self.facts
+        return replace(made, quality=Quality(source="llm"), model=TODAY.model, facts=facts)
+
+
+@dataclass
+class Story:
+    """Conversations as they reach the summarizer, and a server over what it stores."""
+
+    served: Served
+    episodes: EpisodeQueries
+    messages: MessageArchive
+    reconciler: Reconciler
+    memory: Memory
+    llm: "Llm"
+    next_offset: int = 0
+
+    async def tell(self, conversation_id: str, day: int, *said: tuple[str, str]) -> None:
+        """An episode: who said what. The assistant's lines are the user's conversation, as on the topic."""
+        first = self.next_offset
+        messages = tuple(
+            an_episode_message(
+                f"{conversation_id}-{n}",
+                content=text,
+                role="assistant" if who == "assistant" else "user",
+                user_id=ADA if who == "assistant" else who,
+                offset=first + n,
+            ).model_copy(update={"sent_at": NOON + timedelta(days=day, minutes=n)})
+            for n, (who, text) in enumerate(said)
+        )
+        self.next_offset += len(said)
+        ends = {"started_at": messages[0].sent_at, "ended_at": messages[-1].sent_at, "closed_at": messages[-1].sent_at}
+        source = Source(topic="messages", partition=0, first_offset=first, last_offset=first + len(said) - 1)
+        shape: dict[str, Any] = {"user_id": messages[0].user_id, "message_count": len(said), "source": source, **ends}
+        closed: EpisodeClosed = a_closed_episode(
+            1, conversation_id, messages=messages, overlap=(), fingerprint=fingerprint(messages), **shape
+        )
+        await self.reconciler.closed(closed, a_cause(first))
+
+    async def change(self, event: Changed) -> None:
+        offset = self.next_offset
+        self.next_offset += 1
+        await self.messages.change(ArchiveChange(event, 0, offset))
+        amended = EpisodeAmended(
+            conversation_id=event.conversation_id,
+            tenant_id="t1",
+            message_id=None if isinstance(event, ConversationDeleted) else event.id,
+            change="edited" if isinstance(event, MessageEdited) else "deleted",
+            fields=event.changes if isinstance(event, MessageEdited) else {},
+            partition=0,
+            offset=offset,
+            amended_at=NOON,
+        )
+        await self.reconciler.amended(amended, a_cause(offset))
+
+    async def delete(self, message_id: str) -> None:
+        conversation_id = message_id.partition("-")[0]
+        await self.change(MessageDeleted(id=message_id, conversation_id=conversation_id, tenant_id="t1"))
+
+    async def known(self, user: str = ADA) -> list[str]:
+        """What is known of a user, the same by every door, and each fact with a living message that says it."""
+        found = await self.memory.profile(user, "t1")
+        await self._check_sources(found)
+        answer = (await self.served.client.get(f"/v1/users/{user}/profile", params={"tenant_id": "t1"})).json()
+        holder = Principal("k", {"read"}, tenant_id="t1", user_id=user)
+        tool = await Toolbox(self.memory, self.served.broker, holder).get_profile(ProfileArguments())
+        lines = [fact.statement for fact in found.facts]
+        assert [fact["statement"] for fact in answer["facts"]] == lines
+        assert answer["superseded"] == found.as_dict()["superseded"]
+        assert all(line in answer["as_text"] and line in tool.text for line in lines)
+        return lines
+
+    async def _check_sources(self, found: Profile) -> None:
+        for fact in (*found.facts, *found.superseded):
+            for source in fact.sources:
+                told = await self.memory.find_messages(source.conversation_id, source.message_ids)
+                assert len(told) == len(source.message_ids), "a fact without a living message"
+                assert any(fact.statement.rstrip(".") in message.content for message in told)
+
+    async def was(self, user: str = ADA) -> list[tuple[str, int]]:
+        """What was superseded, with the day."""
+        found = await self.memory.profile(user, "t1")
+        return [(fact.statement, (fact.superseded_at - NOON).days) for fact in found.superseded if fact.superseded_at]
+
+
+@pytest_asyncio.fixture
+async def story(episodes: EpisodeQueries, messages: MessageArchive) -> AsyncIterator[Story]:
+    index = MemoryIndex()
+    memory, llm = Memory(episodes, messages, index.search), Llm()
+    reconciler = Reconciler(
+        episodes=episodes,
+        messages=messages,
+        index=index,
+        summarizer=Summarizer(llm),
+        embedder=None,
+        publish=Topic().publish,
+        steps=a_step_runner(),
+        rules=SummaryRules(200),
+        maker=TODAY,
+        retry=Retry(),
+        clock=lambda: NOON + timedelta(days=60),
+    )
+    async with serving(memory=memory) as served:
+        yield Story(served, episodes, messages, reconciler, memory, llm)
+
+
+async def tell_it_all(story: Story) -> None:
+    await story.tell("c1", 0, (ADA, "Hi! My name is Jon and I need help."), (ADA, "I live in Leeds."))
+    await story.tell("c2", 7, (ADA, "It's John, not Jon."), ("assistant", "Sorry!"), (ADA, "I am allergic to nuts."))
+    await story.tell("c3", 14, (ADA, "I'm planning a trip to Rome in May."), ("assistant", "I live in a server."))
+    await story.tell("c4", 21, (ADA, "I've moved from Leeds to Porto."))
+    await story.tell("c5", 28, (BOB, "I live in Oslo."), (ADA, "Hello Bob, I work for a bank."))
+    await story.tell("c6", 35, (ADA, "I have cancelled the trip to Rome. My phone number is 555-0101."))
+
+
+async def test_the_profile_is_right_after_each_conversation(story: Story) -> None:
+    await story.tell("c1", 0, (ADA, "Hi! My name is Jon."), (ADA, "I live in Leeds."))
+    assert await story.known() == ["My name is Jon.", "I live in Leeds."]
+    await story.tell("c2", 7, (ADA, "It's John, not Jon."), ("assistant", "Sorry!"), (ADA, "I am allergic to nuts."))
+    assert await story.known() == ["It's John, not Jon.", "I live in Leeds.", "I am allergic to nuts."]
+    assert await story.was() == [("My name is Jon.", 7)]
+    await story.tell("c3", 14, (ADA, "I'm planning a trip to Rome in May."), ("assistant", "I live in a server."))
+    assert (await story.known())[-1] == "I'm planning a trip to Rome in May."
+    await story.tell("c4", 21, (ADA, "I've moved from Leeds to Porto."))
+    assert (await story.known())[0] == "I've moved from Leeds to Porto."
+    assert (await story.was())[0] == ("I live in Leeds.", 21)
+    await story.tell("c5", 28, (BOB, "I live in Oslo."), (ADA, "Hello Bob, I work for a bank."))
+    await story.tell("c6", 35, (ADA, "I have cancelled the trip to Rome. My phone number is 555-0101."))
+    assert await story.known() == [
+        "My phone number is 555-0101.",
+        "I've moved from Leeds to Porto.",
+        "It's John, not Jon.",
+        "I am allergic to nuts.",
+        "I have cancelled the trip to Rome.",
+    ]
+    assert (await story.was())[0] == ("I'm planning a trip to Rome in May.", 35)
+    assert await story.known(BOB) == ["I live in Oslo."]
+
+
+async def test_what_is_edited_or_deleted_changes_what_is_known(story: Story) -> None:
+    await tell_it_all(story)
+    await story.change(
+        MessageEdited(id="c2-2", conversation_id="c2", tenant_id="t1", content="I am allergic to shellfish.")
+    )
+    known = await story.known()
+    assert "I am allergic to shellfish." in known
+    assert "I am allergic to nuts." not in known
+    await story.delete("c4-0")
+    assert "I live in Leeds." in await story.known()
+    assert [statement for statement, _ in await story.was() if "Leeds" in statement] == []
+    await story.delete("c6-0")
+    assert "I'm planning a trip to Rome in May." in await story.known()
+    await story.change(
+        MessageEdited(id="c3-0", conversation_id="c3", tenant_id="t1", skip_summarization=True, content="Never mind.")
+    )
+    assert not [statement for statement in await story.known() if "Rome" in statement]
+
+
+async def test_a_summary_that_is_made_anew_brings_its_own_facts(story: Story) -> None:
+    await tell_it_all(story)
+    story.llm.facts = (a_fact("name is John", attribute="name", user_id=ADA, message_ids=("c2-0",)),)
+    redo = {"revision": 1, "model": TODAY.model, "prompt_version": TODAY.prompt_version, "requested_at": NOON}
+    await story.reconciler.redo(
+        EpisodeRedo(conversation_id="c2", tenant_id="t1", episode_id="c2:1", attempt=0, **redo), a_cause(500)
+    )
+    found = await story.memory.profile(ADA, "t1")
+    assert "name is John" in [fact.statement for fact in found.facts]
+    assert "I am allergic to nuts." not in [fact.statement for fact in found.facts]
+
+
+async def test_what_has_expired_is_not_known_any_more(story: Story) -> None:
+    await tell_it_all(story)
+    steps, rules = a_step_runner(), SummaryRules(200)
+    sweep = RetentionSweep(
+        Retention(episodes_days=20),
+        episodes=story.episodes,
+        messages=story.messages,
+        index=MemoryIndex(),
+        conversations=Conversations(story.episodes, Summarizer(story.llm), steps, rules),
+        metrics=METRICS,
+        clock=lambda: NOON + timedelta(days=40),
+    )
+    await sweep.sweep()
+    assert await story.known() == [
+        "My phone number is 555-0101.",
+        "I've moved from Leeds to Porto.",
+        "I have cancelled the trip to Rome.",
+    ]
+    assert await story.was() == []
+
+
+async def test_whose_data_is_erased_is_not_known_any_more_and_others_are(story: Story) -> None:
+    await tell_it_all(story)
+    for name in ("c1", "c2", "c3", "c4", "c6"):
+        await story.change(ConversationDeleted(conversation_id=name, tenant_id="t1"))
+    await story.delete("c5-1")
+    assert await story.known() == await story.was() == []
+    assert await story.known(BOB) == ["I live in Oslo."]
+    assert [one.user_id for one in (await story.memory.users(tenant_id="t1")).users] == [BOB]
+
+
+async def test_an_export_has_the_facts(story: Story) -> None:
+    await tell_it_all(story)
+    lines = [line async for line in Export(story.episodes, story.messages, ADA, "t1").lines()]
+    facts = [fact["statement"] for line in lines if line["type"] == "episode" for fact in line["facts"]]
+    assert "I've moved from Leeds to Porto." in facts
+
+
+async def test_a_context_begins_with_what_is_known(story: Story) -> None:
+    await tell_it_all(story)
+    found = await story.memory.context("c3", user_id=ADA, tenant_id="t1", profile=True, max_tokens=1000)
+    assert found is not None
+    first, *_ = found.as_messages()
+    assert "I am allergic to nuts." in first["content"]
+    assert found.as_text().startswith("Known of the user:\n    My phone number is 555-0101.\n")
+    without = await story.memory.context("c3", user_id=ADA, tenant_id="t1", max_tokens=1000)
+    assert without is not None
+    assert without.profile is None
+    assert found.as_messages()[1:] == without.as_messages()
+    assert await story.memory.context("c3", user_id=BOB, tenant_id="t1", profile=True) is None
+    params = {"tenant_id": "t1", "profile": "true", "form": "text"}
+    answer = (await story.served.client.get("/v1/conversations/c3/context", params=params)).json()
+    assert answer["as_text"] == (await story.memory.context("c3", profile=True) or found).as_text()
+    assert answer["profile"]["facts"]
