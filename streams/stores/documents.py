@@ -39,7 +39,7 @@ DELETED_FIELDS = (
     "last_offset",
     "ended_at",
 )
-EPISODE_SCAN_FIELDS = tuple(sorted({*EPISODE_REF_FIELDS, *DELETED_FIELDS}))
+EPISODE_SCAN_FIELDS = tuple(sorted({*EPISODE_REF_FIELDS, *DELETED_FIELDS, "facts.message_ids"}))
 """Fields of an `EpisodeRef`, and those that remain of a deleted episode."""
 FACT_FIELDS = ("episode_id", "conversation_id", "ordinal", "ended_at", "facts")
 EPISODE_VERSION_FIELDS = ("revision", "deleted", "reason")
@@ -127,7 +127,9 @@ def facts_from(document: StoredDocument, user_id: str) -> EpisodeFacts:
 
 def episode_ref_from(document: StoredDocument) -> EpisodeRef:
     fields = {name: document[name] for name in EPISODE_REF_FIELDS}
-    return EpisodeRef(**fields | {"message_ids": tuple(document["message_ids"]), "inputs": _inputs_from(document)})
+    named = tuple(dict.fromkeys(one for fact in document["facts"] for one in fact["message_ids"]))
+    ids = {"message_ids": tuple(document["message_ids"]), "fact_message_ids": named}
+    return EpisodeRef(**fields | ids | {"inputs": _inputs_from(document)})
 
 
 def _inputs_from(document: StoredDocument) -> tuple[tuple[str, int], ...]:

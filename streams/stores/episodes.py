@@ -260,6 +260,8 @@ class EpisodeRef:
     tenant_id: str | None = None
     agent_id: str | None = None
     """Its agent, if each agent has its own episodes."""
+    fact_message_ids: tuple[str, ...] = ()
+    """Messages that its facts name, each once."""
 
 
 class EpisodeStore(Protocol):
@@ -394,6 +396,11 @@ async def find_conversation(episodes: EpisodeStore, scope: str) -> Conversation 
     """Find a conversation of which something is left. Raises: StoreUnavailable."""
     known = await episodes.conversation(scope)
     return known if known is not None and known.episode_count else None
+
+
+def fact_message_ids(facts: Iterable[Fact]) -> tuple[str, ...]:
+    """Messages that facts name, each once."""
+    return tuple(dict.fromkeys(one for fact in facts for one in fact.message_ids))
 
 
 def living(episodes: Iterable[Episode]) -> dict[str, StoredEpisode]:

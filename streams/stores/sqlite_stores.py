@@ -43,6 +43,7 @@ from afterword.streams.stores.episodes import (
     UsageBy,
     UsageTotals,
     UserTotals,
+    fact_message_ids,
     id_prefix,
     scope_of,
 )
@@ -351,6 +352,7 @@ def _ref(episode: StoredEpisode) -> EpisodeRef:
         inputs=episode.inputs,
         tenant_id=summary.tenant_id,
         agent_id=summary.agent_id,
+        fact_message_ids=fact_message_ids(summary.facts),
     )
 
 

@@ -219,6 +219,13 @@ class StoredMessage(NamedTuple):
     message: bytes
 
 
+class StoredFact(NamedTuple):
+    """A message that a fact of a stored episode names."""
+
+    episode_id: str
+    message: bytes
+
+
 class StoredChange(NamedTuple):
     """A message that a stored episode's summary was made from, and the offset of the message's last change."""
 
@@ -281,6 +288,7 @@ TABLES: Final[Mapping[type[tuple[Any, ...]], tuple[str, ...]]] = {
     Unreadable: (),
     StoredEpisode: ("episode_id",),
     StoredMessage: ("episode_id, message",),
+    StoredFact: ("episode_id, message",),
     StoredChange: ("episode_id, message",),
     DeletedEpisode: ("episode_id",),
     Document: ("message",),

@@ -291,6 +291,17 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
             """,
         ),
     ),
+    "fact_without_source": FindingKind(
+        "a fact is stored, but not a message that it names as its source",
+        (
+            """
+            SELECT DISTINCT episode_id FROM stored_fact AS f
+            WHERE NOT EXISTS (
+                SELECT 1 FROM stored_message AS m WHERE m.episode_id = f.episode_id AND m.message = f.message
+            )
+            """,
+        ),
+    ),
     "stale": FindingKind(
         "stored without its latest edit",
         (

@@ -8,6 +8,7 @@ from afterword.operating.audit.evidence import (
     Document,
     Evidence,
     StoredChange,
+    StoredFact,
     StoredMessage,
     digest,
     digest_of_message,
@@ -42,6 +43,8 @@ def take_stored(evidence: Evidence, episode: EpisodeRef | DeletedEpisode) -> Non
     evidence.add(rows.StoredEpisode(name, episode.fingerprint))
     for message_id in episode.message_ids:
         evidence.add(StoredMessage(name, digest_of_message(whose[0], message_id, whose[1])))
+    for message_id in episode.fact_message_ids:
+        evidence.add(StoredFact(name, digest_of_message(whose[0], message_id, whose[1])))
     for message_id, offset in episode.inputs:
         evidence.add(StoredChange(name, digest_of_message(whose[0], message_id, whose[1]), offset))
 

@@ -180,11 +180,11 @@ async def test_an_agents_part_and_a_conversation_of_that_name_share_nothing(epis
 
 async def test_the_audit_sees_what_every_episode_was_made_from(episodes: EpisodeQueries) -> None:
     await stored(episodes, 1, inputs=(("m0", 7),))
-    await stored(episodes, 2, revision=4)
+    await stored(episodes, 2, revision=4, facts=(a_fact(message_ids=("m3", "m4")), a_fact(message_ids=("m4",))))
     refs = sorted([ref async for ref in episodes.all_episodes()], key=lambda ref: ref.ordinal)
     assert refs == [
         EpisodeRef("c1:1", 1, "c1", 1, "f1", ("m0", "m1", "m2"), inputs=(("m0", 7),), tenant_id="t1"),
-        EpisodeRef("c1:2", 4, "c1", 2, "f1", ("m3", "m4", "m5"), tenant_id="t1"),
+        EpisodeRef("c1:2", 4, "c1", 2, "f1", ("m3", "m4", "m5"), tenant_id="t1", fact_message_ids=("m3", "m4")),
     ]
     assert await episodes.count() == 2
 

@@ -111,11 +111,14 @@ class Stored(NamedTuple):
     fingerprint: str
     messages: frozenset[bytes] = frozenset()
     changes: tuple[tuple[bytes, int], ...] = ()
+    sources: frozenset[bytes] = frozenset()
+    """Messages that its facts name."""
 
     def rows(self, name: str) -> Iterator[tuple[Any, ...]]:
         yield evidence.StoredEpisode(name, self.fingerprint)
         yield from (evidence.StoredMessage(name, message) for message in self.messages)
         yield from (evidence.StoredChange(name, *change) for change in self.changes)
+        yield from (evidence.StoredFact(name, message) for message in self.sources)
 
 
 class Archived(NamedTuple):

@@ -359,12 +359,19 @@ def keep_a_deleted_conversation_current(snapshot: Snapshot) -> None:
     snapshot.current.append(Current(CONVERSATION, 0, 30, False))
 
 
+def keep_a_fact_of_a_deleted_message(snapshot: Snapshot) -> None:
+    known = snapshot.stored[f"{CONVERSATION}:1"]
+    snapshot.stored[f"{CONVERSATION}:1"] = known._replace(sources=frozenset({message(1), message(2)}))
+    amend(snapshot, change(1, 30))
+
+
 BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
     (lose, "lost"),
     (lose_a_bad_record, "lost"),
     (keep_a_deleted_message_in_the_archive, "resurrected"),
     (keep_a_deleted_message_in_its_episode, "resurrected"),
     (keep_a_deleted_episode_in_the_index, "resurrected"),
+    (keep_a_fact_of_a_deleted_message, "fact_without_source"),
     (archive_an_old_content, "stale"),
     (summarise_an_old_content, "stale"),
     (place_twice, "duplicated"),
