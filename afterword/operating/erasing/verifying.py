@@ -91,8 +91,13 @@ async def verify(
                 if date.topic not in existing or not records.may_be_on(date.topic):
                     continue
                 number = 0
+                last: dict[bytes | None, bool] = {}
                 async for record in log.records(date.topic):
-                    number += record.offset < date.ends.get(record.partition, 0) and records.are_theirs(record)
+                    is_theirs = record.offset < date.ends.get(record.partition, 0) and records.are_theirs(record)
+                    number += is_theirs
+                    if records.is_current_of_shared(record):
+                        last[record.key] = is_theirs
+                number -= sum(last.values())
                 if isinstance(date.gone_by, datetime):
                     found.append(Remains(date.topic, number, date.gone_by))
                 elif number:
@@ -188,6 +193,16 @@ class Records(NamedTuple):
             is_edit = edited_id(record.value, record.headers, self.person) is not None
             return is_summary or is_edit or holds(record.value, self.person)
         return conversation in self.receipt.deleted_conversations or holds(record.value, self.person)
+
+    def is_current_of_shared(self, record: ConsumerRecord) -> bool:
+        """Return whether the record says what is current of a shared conversation, unless a later one replaces it.
+
+        The last one was made without the person's words, and stays.
+        """
+        if record.topic not in self._current:
+            return False
+        key = (record.key or b"").decode(errors="replace")
+        return self._conversation_of(record.topic, key) in self.receipt.shared_conversations
 
     def _conversation_of(self, topic: str, key: str) -> str:
         is_episode = topic == self.kafka.current_episodes_topic
