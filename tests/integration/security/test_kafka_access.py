@@ -8,7 +8,7 @@ import pytest
 
 from afterword import Producer, SummarySubscriber
 from afterword.streams.errors import BrokerRefuses, ConfigurationError, TopicMissing
-from afterword.streams.kafka import admin_client, running_consumer, running_producer
+from afterword.streams.kafka import admin_client, running_consumer, running_producer, security
 from afterword.streams.settings import Kafka, Settings
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
 from tests.integration.security.conftest import MUTUAL, PASSWORD, SecureStack
@@ -63,6 +63,14 @@ async def test_a_token_from_the_endpoint_is_accepted_and_used_by_many_clients(
     kafka = secured(kafka=with_token(tokens, oauth_scope="kafka")).kafka
     assert await brokers_seen(kafka) == 1
     assert tokens.asked == [{"grant_type": "client_credentials", "scope": "kafka"}]
+
+
+async def test_a_token_from_a_file_is_accepted(secured: MakeSettings, tokens: TokenEndpoint, tmp_path: Path) -> None:
+    provider = security(secured(kafka=with_token(tokens)).kafka)["sasl_oauth_token_provider"]
+    (tmp_path / "token").write_text(await provider.token())
+    given = dict.fromkeys(("username", "password", "oauth_token_endpoint", "oauth_client_id", "oauth_client_secret"))
+    kafka = secured(kafka={**given, "sasl_mechanism": "OAUTHBEARER", "oauth_token_file": tmp_path / "token"}).kafka
+    assert await brokers_seen(kafka) == 1
 
 
 @pytest.mark.nightly
