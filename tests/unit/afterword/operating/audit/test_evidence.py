@@ -46,7 +46,7 @@ def test_a_file_that_cannot_grow_is_named() -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
-        with pytest.raises(NoRoom, match="TMPDIR names another"), open_evidence() as evidence:
+        with pytest.raises(NoRoom, match="set TMPDIR to another"), open_evidence() as evidence:
             fill(evidence)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
