@@ -33,7 +33,7 @@ def _checked_out(root: Path) -> str:
         return UNKNOWN
     command = ["git", "rev-parse", "HEAD"]
     try:
-        done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)  # noqa: S603 – constant
+        done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)  # noqa: S603 – a constant command
     except (OSError, subprocess.CalledProcessError):
         return UNKNOWN
     return done.stdout.strip()

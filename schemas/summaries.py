@@ -69,23 +69,24 @@ class Compression(Model):
 
 
 class Fact(Model):
-    """A short statement about a person, and the messages that say it."""
+    """A short statement about a person, and the messages that state it."""
 
     statement: str
     """The statement, in the language of the conversation; its subject may be left out."""
     kind: FactKind
-    """What it is about: who somebody is, whom they know, what they must or cannot do, what they like, what they plan,
-    what happened."""
+    """What kind of fact it is: who somebody is, whom they know, what they must or cannot do, what they like, what they
+    plan, or what happened."""
     attribute: str | None = None
-    """Name of the value that it gives, such as `home_city`: a later fact with the same name replaces it; null: none."""
+    """Name of the value that it gives, such as `home_city`; null for none. A later fact with the same name replaces
+    it."""
     about: str | None = None
-    """Name of the person that it is about; null: the user in `user_id`."""
+    """Name of the person it is about; null for the user in `user_id`."""
     user_id: PartyId
-    """User of the messages that say it."""
+    """User of the messages that state it."""
     said_by: Role
-    """Role of those messages; `user` only if the user's own words say it."""
+    """Role of those messages; `user` only if the user's own words state it."""
     message_ids: tuple[str, ...] = Field(min_length=1)
-    """Core messages that say it, in order."""
+    """Ids of the core messages that state it, in order."""
 
 
 class SummaryCreated(Model):

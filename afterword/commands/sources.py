@@ -1,4 +1,4 @@
-"""`afterword init` and `afterword source`: topics of other applications."""
+"""`afterword init` and `afterword source`: read topics of other applications."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from afterword.writing.sources import Start, Tried
 
 SHOWN_CHARACTERS = 600
-"""Characters of a record that are printed."""
+"""How much of a record is printed."""
 SHOWN_CONVERSATIONS = 10
 SHOWN_TEXT = 70
 FAILS_SHOWN = 3
@@ -27,7 +27,7 @@ app = typer.Typer(help="Try the sources of `afterword worker ingest`.", no_args_
 
 
 class Format(StrEnum):
-    """Names of the formats, as in `streams.ingest.sources`, which is imported only when a command runs."""
+    """Names of the formats in `streams.ingest.sources`, which is only imported when a command runs."""
 
     json = "json"
     avro = "avro"
@@ -35,7 +35,7 @@ class Format(StrEnum):
 
 
 Number = Annotated[int, typer.Option("--source", min=1, help="Number of the source in its file.")]
-Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="Records to read, the last ones of the topics.")]
+Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="How many of the topics' last records to read.")]
 Brokers = Annotated[str | None, typer.Option(help="Brokers as host:port; default: the settings', or asked for.")]
 Topic = Annotated[str | None, typer.Option(help="Topic with chat messages; default: asked for.")]
 HowWritten = Annotated[Format | None, typer.Option("--format", help="How values are written; default: guessed.")]
@@ -49,7 +49,7 @@ def source() -> None:
 
 @app.command("try")
 def try_source(number: Number = 1, last: Last = 20, as_json: Json = False) -> None:
-    """Show what the last records of a source would become, and write nothing. Exit 1 if one would be a dead letter."""
+    """Show what the last records of a source would become, without writing. Exit 1 if any would be a dead letter."""
     from afterword.writing.sources import try_source as run
 
     found = asyncio.run(run(start_command(), number, last))
@@ -70,9 +70,9 @@ def init(
     out: Out = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Look at a topic, guess how its records become messages, and write that to afterword.toml.
+    """Read a topic, guess how its records become messages, and write the mapping to afterword.toml.
 
-    Shows what it found, and conversations as they would be cut into episodes. Exit 1 if records do not fit the mapping.
+    It prints what it found, with conversations cut into episodes. Exit 1 if records do not fit the mapping.
     """
     from afterword.writing.sources import start_with
 
@@ -98,7 +98,7 @@ def _with_brokers(settings: "Settings", brokers: str | None) -> "Settings":
 
 def _asked(what: str, option: str) -> str:
     if not sys.stdin.isatty():
-        raise typer.BadParameter("is needed where no terminal asks for it", param_hint=option)
+        raise typer.BadParameter("is required without a terminal", param_hint=option)
     return str(typer.prompt(what))
 
 

@@ -1,4 +1,4 @@
-"""The command `usage`: what the LLM used for the episodes that are stored."""
+"""`afterword usage`: add up what the LLM used for the stored episodes."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from afterword.streams.stores.episodes import UsageBy, UsageTotals
 
 By = Annotated[
-    Literal["tenant", "user", "model", "day"], typer.Option("--by", help="What is added up by; days are those of UTC.")
+    Literal["tenant", "user", "model", "day"], typer.Option("--by", help="What to group by. Days are in UTC.")
 ]
 COLUMNS = ("episodes", "prompt tokens", "cached", "answer tokens", "seconds")
 
@@ -20,7 +20,7 @@ COLUMNS = ("episodes", "prompt tokens", "cached", "answer tokens", "seconds")
 def usage(by: By = "model", as_json: Json = False) -> None:
     """Add up the tokens, seconds and cost of the last revision of every stored episode.
 
-    The cost is that of today's AFTERWORD_LLM__PROMPT_PRICE, __CACHED_PRICE and __ANSWER_PRICE.
+    The cost uses the current AFTERWORD_LLM__PROMPT_PRICE, __CACHED_PRICE and __ANSWER_PRICE.
     """
     settings = start_command()
     found = asyncio.run(_read(settings, by))

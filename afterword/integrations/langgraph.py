@@ -122,7 +122,7 @@ class AfterwordStore(BaseStore):
 
     # The framework's own methods reject labels with a full stop, which e-mail addresses contain.
 
-    async def aget(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:  # noqa: ARG002 – nothing expires by being read
+    async def aget(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:  # noqa: ARG002 – reading does not extend any lifetime
         return await self._get(GetOp(namespace, key))
 
     async def asearch(

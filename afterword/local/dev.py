@@ -127,7 +127,7 @@ async def _end_of(start: Callable[[], Process]) -> str:
         process = start()
     except (OSError, EmbeddedError) as error:  # for example a full disk, which may have space again later
         return f"cannot be started: {error}"
-    while process.running:  # noqa: ASYNC110 – a process has no event to wait for
+    while process.running:  # noqa: ASYNC110 – there is no event for the end of a process
         await asyncio.sleep(LOOK_SECONDS)
     process.kill()  # reaps the process
     return f"exited with code {process.returncode}; {_reason(process.log)}"

@@ -294,7 +294,7 @@ class Redo:
     async def _look(self) -> None:
         handled = await self._requests.handled_to()  # read before the stores, because what was handled by now is stored
         for request in list(self._waiting.values()):
-            assert request.sent is not None  # noqa: S101 – it waits because it was sent
+            assert request.sent is not None  # noqa: S101 – it is waiting because it was sent
             stored = await find_episode(self._episodes, request.episode_id)
             if stored is not None and made_by(stored.summary) != self._today:
                 if request.sent.offset >= handled.get(request.sent.partition, 0):

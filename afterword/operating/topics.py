@@ -388,7 +388,7 @@ async def _compare_all(
 
 
 async def read_configs(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Read the configuration of topics in effect; those that do not exist are left out.
+    """Read the effective configuration of topics, skipping those that do not exist.
 
     Raises: BrokerUnavailable, StoreUnavailable.
     """

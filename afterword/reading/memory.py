@@ -201,7 +201,7 @@ class MessageInContext:
     after: tuple[MessageCreated, ...]
 
 
-async def by_words(text: str) -> Dense | None:  # noqa: ARG001 – an Embed
+async def by_words(text: str) -> Dense | None:  # noqa: ARG001 – the signature of an Embed
     """Return no vector, so that a search compares words alone."""
     return None
 

@@ -182,7 +182,7 @@ _TO_COME = {
     "nl": "volgende komende aanstaande deze elke",
     "da": "næste kommende denne hver",
 }
-"""A weekday or a month beside one of these words may be one to come, so it names no time."""
+"""Next to one of these words, a weekday or a month may mean the next one, so it names no time."""
 _LAST = {
     "en": "last past previous",
     "de": "letzt vorig vergang",
@@ -193,7 +193,7 @@ _LAST = {
     "nl": "voor afloop laatst",
     "da": "sidst for",
 }
-"""Stems of the adjectives for what is just past. The library's phrases have the first of them."""
+"""Stems of the adjectives for "last". The library's phrases use the first of them."""
 _EVENINGS = {"last night": "yesterday"} | dict.fromkeys(
     ("tonight", "this morning", "this afternoon", "this evening"), "today"
 )

@@ -212,7 +212,7 @@ class AccessMiddleware:
 
         try:
             await self._app(scope, receive, answer)
-        except Exception as error:  # noqa: BLE001 – the wrapper around every route: uvicorn would log the error's text
+        except Exception as error:  # noqa: BLE001 – the wrapper around every route, because uvicorn would log the error's text
             log.error("request_failed", stage="serve", error_type=type(error).__name__)
             if status is None:
                 await fault_response()(scope, receive, answer)

@@ -272,6 +272,6 @@ def _protocol_error(error: AfterwordError) -> MCPError:
 
 
 def _count(context: RequestContext, number: int) -> None:
-    """Tell the access log how much is shown."""
+    """Report the number of items shown to the access log."""
     if context.request is not None:
         context.request.state.count = number

@@ -85,7 +85,7 @@ class Principal:
             return asked
         if asked not in (None, self.user_id):
             raise NotPermitted(problem="the key belongs to another user")
-        assert isinstance(self.user_id, str)  # noqa: S101 – ANYONE was handled
+        assert isinstance(self.user_id, str)  # noqa: S101 – ANYONE was handled above
         return self.user_id
 
     def tenant(self, asked: str | None) -> str | None:
@@ -94,7 +94,7 @@ class Principal:
             return asked
         if asked not in (None, self.tenant_id):
             raise NotPermitted(problem="the key belongs to another tenant")
-        assert not isinstance(self.tenant_id, Anyone)  # noqa: S101 – ANYONE was handled
+        assert not isinstance(self.tenant_id, Anyone)  # noqa: S101 – ANYONE was handled above
         return self.tenant_id
 
 
@@ -109,7 +109,7 @@ class Authenticator(Protocol):
 class Nobody:
     """No authentication: anyone who can reach the loopback address may do everything."""
 
-    async def principal(self, token: str | None) -> Principal:  # noqa: ARG002 – the signature is the protocol's
+    async def principal(self, token: str | None) -> Principal:  # noqa: ARG002 – required by the protocol
         return Principal("local", SCOPES)
 
 

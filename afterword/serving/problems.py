@@ -160,7 +160,7 @@ def problems_of(error: ValidationError | RequestValidationError, place: str = ""
 
 async def show_error(_: Request, error: Exception) -> Response:
     """Answer one of our errors."""
-    assert isinstance(error, AfterwordError)  # noqa: S101 – registered for this class
+    assert isinstance(error, AfterwordError)  # noqa: S101 – the handler is registered for this class
     status, detail = explained(error)
     headers: dict[str, str] = {}
     if status == 503 or isinstance(error, TooManyStreams):
@@ -187,14 +187,14 @@ def explained(error: AfterwordError) -> tuple[int, str]:
 
 async def show_invalid_request(request: Request, error: Exception) -> Response:
     """Answer parameters that are of a wrong type, out of bounds, unknown or missing."""
-    assert isinstance(error, RequestValidationError)  # noqa: S101 – registered for this class
+    assert isinstance(error, RequestValidationError)  # noqa: S101 – the handler is registered for this class
     invalid = RequestInvalid(problems=problems_of(error))
     return await show_error(request, invalid)
 
 
 async def show_refusal(_: Request, error: Exception) -> Response:
     """Answer what the framework refuses: an unknown path, a wrong method, or a body that is too large."""
-    assert isinstance(error, HTTPException)  # noqa: S101 – registered for this class
+    assert isinstance(error, HTTPException)  # noqa: S101 – the handler is registered for this class
     phrase = TITLES.get(error.status_code, "Error")
     error_type = phrase.lower().replace(" ", "_").replace("-", "_")
     return problem_response(error.status_code, error_type, phrase.lower(), headers=error.headers)

@@ -61,7 +61,7 @@ class OwnedParameters(Parameters):
     tenant_id: PartyId | None = None
     """The tenant. Defaults to the key's tenant if it is bound to one; otherwise absent means data without a tenant."""
     user_id: PartyId | None = None
-    """The user; that of the key, where it is bound to one."""
+    """The user. Defaults to the key's user if it is bound to one."""
 
 
 class ConversationsQuery(OwnedParameters):
@@ -169,7 +169,7 @@ class RecallBody(Model):
     query: Annotated[str, Field(min_length=1, max_length=10 * MOST_QUERY_CHARACTERS)]
     """Text to search for, in any words. Only the first 2,000 characters are used."""
     user_id: PartyId | None = None
-    """The user; that of the key, where it is bound to one."""
+    """The user. Defaults to the key's user if it is bound to one."""
     tenant_id: PartyId | None = None
     """The tenant. Defaults to the key's tenant if it is bound to one; otherwise null means episodes without a
     tenant."""
@@ -294,7 +294,7 @@ def _services(request: Request) -> Services:
 
 
 def _count(request: Request, number: int) -> None:
-    """Tell the access log how much is shown."""
+    """Report the number of items shown to the access log."""
     request.state.count = number
 
 

@@ -93,14 +93,14 @@ class FlushBody(Model):
     agent_id: PartyId | None = None
     """If episodes are kept per agent, the agent whose pending messages to close; null for all agents."""
     tenant_id: PartyId | None = None
-    """Tenant of the conversation; that of the key, where it is bound to one."""
+    """Tenant of the conversation. Defaults to the key's tenant if it is bound to one."""
     reason: Annotated[str, Field(max_length=REASON_CHARACTERS)] | None = None
     """Reason for people to read."""
 
 
 class DeletionQuery(Parameters):
     tenant_id: PartyId | None = None
-    """Tenant of the conversation; that of the key, where it is bound to one."""
+    """Tenant of the conversation. Defaults to the key's tenant if it is bound to one."""
     reason: str | None = Field(None, max_length=REASON_CHARACTERS)
     """Reason for people to read."""
 

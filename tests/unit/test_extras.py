@@ -84,9 +84,7 @@ except ConfigurationError as error:
 
 
 def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted() -> None:
-    needed = (
-        "AFTERWORD_REDACTION__WHERE: redaction for a reranker needs: pip install '.[worker]' in a checkout"
-    )
+    needed = "AFTERWORD_REDACTION__WHERE: redaction for a reranker needs: pip install '.[worker]' in a checkout"
     without = run_with("memory", RERANKING)
     assert without.stdout.splitlines() == [needed], said(without)
     assert run_with("worker", RERANKING).stdout.splitlines() == ["made"]

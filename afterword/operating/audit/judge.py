@@ -37,7 +37,7 @@ def judge(evidence: Evidence, circumstances: Circumstances) -> Report:
 
 
 def _find(evidence: Evidence, report: Report, name: str, query: str, values: Mapping[str, object]) -> None:
-    limited = f"SELECT *, COUNT(*) OVER () FROM ({query}) ORDER BY 1 LIMIT {EXAMPLES_NAMED}"  # noqa: S608 – of FINDINGS
+    limited = f"SELECT *, COUNT(*) OVER () FROM ({query}) ORDER BY 1 LIMIT {EXAMPLES_NAMED}"  # noqa: S608 – the query is one of FINDINGS
     rows = list(evidence.rows(limited, values))
     if rows:
         finding = report.findings.setdefault(name, Finding())

@@ -319,7 +319,7 @@ class Eraser:
             while page := await self._stores.episodes.page(after, PAGE, name):
                 gone += [one.event.episode_id for one in page if isinstance(one, DeletedEpisode)]
                 after = page[-1].event.episode_id
-            await run.until_none("episodes in the index", lambda: self._indexed(gone))  # noqa: B023 – awaited here
+            await run.until_none("episodes in the index", lambda: self._indexed(gone))  # noqa: B023 – it is awaited before the loop continues
 
     async def _indexed(self, episode_ids: Sequence[str]) -> int:
         return len(await self._stores.index.revisions(episode_ids)) if episode_ids else 0

@@ -95,7 +95,7 @@ class ErasureRunner:
         known = await self._erasures.find(erasure.erasure_id)
         if known is None or known.receipt is not None:  # another server finished it first
             return
-        assert erasure.user_id is not None  # noqa: S101 – it is under way
+        assert erasure.user_id is not None  # noqa: S101 – it is in progress
         person = Person(erasure.user_id, erasure.tenant_id, erasure.conversation_id)
 
         async def report(progress: ErasureProgress) -> None:

@@ -133,7 +133,7 @@ async def show_conversation(
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     thread = await _thread(request, principal, details, wanted)
     budget = {"least": LEAST_BUDGET, "most": MOST_BUDGET, "chosen": MAX_TOKENS}
-    given: dict[str, Any] = {"details": details, "thread": Markup(thread), "wanted": wanted, "budget": budget}  # noqa: S704 – rendered
+    given: dict[str, Any] = {"details": details, "thread": Markup(thread), "wanted": wanted, "budget": budget}  # noqa: S704 – rendered by a template
     return html_page(request, "conversation.html", principal, version=_version(thread), **given)
 
 
@@ -147,7 +147,7 @@ async def show_thread(
     version = _version(thread)
     if version == wanted.version:
         return Response(status_code=204)
-    given: dict[str, Any] = {"details": details, "thread": Markup(thread), "wanted": wanted}  # noqa: S704 – rendered
+    given: dict[str, Any] = {"details": details, "thread": Markup(thread), "wanted": wanted}  # noqa: S704 – rendered by a template
     return html_page(request, "conversation_thread.html", principal, version=version, **given)
 
 

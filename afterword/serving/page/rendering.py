@@ -117,7 +117,7 @@ def rendered(text: str) -> Markup:
 
 @lru_cache(maxsize=1024)
 def _rendered(text: str) -> Markup:
-    return Markup(nh3.clean(_markdown().render(text), tags=TAGS, attributes=ATTRIBUTES, url_schemes=SCHEMES))  # noqa: S704 – it is sanitised
+    return Markup(nh3.clean(_markdown().render(text), tags=TAGS, attributes=ATTRIBUTES, url_schemes=SCHEMES))  # noqa: S704 – it is sanitized
 
 
 @cache
