@@ -241,7 +241,7 @@ def test_prometheus_asks_every_worker_and_reads_the_alerts_of_the_chart(services
     configuration = yaml.safe_load((ROOT / "compose" / "prometheus.yml").read_text())
     [job] = configuration["scrape_configs"]
     [source] = job["dns_sd_configs"]
-    assert set(source["names"]) == {*ROLES, WEBHOOKS, SERVER}
+    assert set(source["names"]) == {*ROLES, INGEST, WEBHOOKS, SERVER}
     assert {source["port"]} == {service["environment"]["AFTERWORD_HEALTH__PORT"] for service in ours_of(services)}
     assert "./helm/afterword/rules:/etc/prometheus/rules:ro" in services["prometheus"]["volumes"]
     assert configuration["rule_files"] == ["rules/*.yaml"]
