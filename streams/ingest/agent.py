@@ -230,11 +230,11 @@ class Ingester:
 
 
 async def crash_on_new_topics(
-    app: App, sources: Sequence[Source], topics: dict[str, int], admin: Any, kafka: Kafka
+    app: App, sources: Sequence[Source], topics: dict[str, int], admin: Any, kafka: Kafka, seconds: float = LOOK_SECONDS
 ) -> None:
     """Look for topics that match a pattern since the start; the supervisor then restarts the worker to read them."""
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(seconds)
         try:
             found = match_topics(sources, set(await admin.list_topics()), our_topics(kafka))
         except KafkaError:

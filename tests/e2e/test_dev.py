@@ -63,3 +63,14 @@ async def test_a_demo_that_is_told_to_end_by_a_signal_leaves_nothing(tmp_path: P
         process.kill()
     assert not list((tmp_path / "tmp").glob("afterword-demo-*"))
     assert not servers(tmp_path / "tmp")
+
+
+async def test_where_there_is_a_file_of_sources_it_makes_their_topics_and_reads_them(tmp_path: Path) -> None:
+    fields = ("id", "conversation_id", "user_id", "role", "content")
+    mapping = "\n".join(f'{name} = "value.{name}"' for name in fields)
+    (tmp_path / "afterword.toml").write_text(f'[[sources]]\ntopics = ["our.chat"]\n[sources.map]\n{mapping}\n')
+    async with development(tmp_path) as process:
+        await shell(tmp_path, "until afterword check | grep 'OK *sources *our.chat'; do sleep 1; done")
+        log = tmp_path / ".afterword" / "logs" / "ingest.log"
+        await in_time(lambda: log.exists() and "health_server_started" in log.read_text())
+        assert "ingest exited" not in process.log.read_text()
