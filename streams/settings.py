@@ -895,7 +895,7 @@ class Ingest(Section):
         Path("afterword.toml"), description="TOML file with the [[sources]]; see docs/how-to/connect-a-topic.md"
     )
     bulk_lag: int = Field(
-        500,
+        100,
         ge=1,
         description="messages that the segmenter may be behind while records of bulk sources go on; the summarizer may "
         "be behind by a tenth as many episodes",
