@@ -1,4 +1,4 @@
-"""Bulk sources give way: their records go on only as far as segmenter and summarizer are hardly behind."""
+"""Makes bulk sources yield: their records are read only while segmenter and summarizer are hardly behind."""
 
 import asyncio
 import time
@@ -13,11 +13,11 @@ from afterword.streams.log_reader import TopicStalled
 from afterword.streams.settings import Settings
 
 LOOK_SECONDS = 10.0
-"""Time for a look at what the groups have left; longer counts as behind."""
+"""Time for checking the groups' lag; if it takes longer, they count as behind."""
 SEEN_SECONDS = 0.25
-"""Time until records that went on count as lag: they are in a transaction first."""
+"""Time until mapped records show as lag: their transaction has to be committed first."""
 EPISODE_MESSAGES = 10
-"""Messages for which an episode of lag counts: the default trigger."""
+"""How many messages an episode of lag counts for: the default trigger."""
 
 
 class Lags(Protocol):
@@ -48,7 +48,7 @@ class BulkGate:
         self._clock = clock
         self._before: dict[str, Mapping[TopicPartition, int]] = {}
         self._gone: list[tuple[float, int]] = []
-        """Records that went on lately, each time with the moment."""
+        """When records were let through lately, and how many."""
 
     async def room(self) -> int:
         """Return how many records may be read; 0 while a group is behind, or Kafka does not answer."""
@@ -64,10 +64,10 @@ class BulkGate:
         return room
 
     async def _left(self, group: str, topic: str) -> int:
-        """Count what a group has left to do, up to the most that matters.
+        """Return how many records a group has left to read; above `_most` the number may be too low.
 
-        Marks and aborted records of transactions are lag, too, although nobody will read them. So records are counted
-        where the lag is small, or stands still.
+        The lag includes transaction markers and aborted records, which nobody will read. So the records themselves are
+        counted when the lag is small or does not change.
         """
         ends = await self._log.ends(topic)
         lags = await self._log.lags(group, topic, ends)
