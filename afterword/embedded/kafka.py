@@ -24,8 +24,8 @@ from afterword.streams.private import private_directory, write_private
 Properties = Mapping[str, str | int]
 
 CLEANER_BYTES = 16 << 20
-"""Memory for log compaction. By default it is a third of our heap, and twice that while a second compaction runs: the
-broker ran out of memory and stopped compacting."""
+"""Memory for log compaction. The default is a third of our heap, and twice that if the broker compacts more often; with
+that the broker ran out of memory and stopped compacting."""
 REQUEST_MILLISECONDS = 5_000
 RECORDING_SECONDS = 120.0
 """Time limit for writing an archive of classes, which takes 4 s on an idle machine."""

@@ -342,7 +342,7 @@ def today_of(settings: Settings) -> Maker:
 
 
 async def plan(settings: Settings, wanted: Wanted) -> RedoPlan:
-    """Count what the settings' stores have to redo. Raises: ConfigurationError, StoreUnavailable."""
+    """Count the summaries to redo in the stores of these settings. Raises: ConfigurationError, StoreUnavailable."""
     async with open_stores(settings) as stores:
         return await planned(stores.episodes, wanted, today_of(settings))
 

@@ -93,7 +93,7 @@ class Reranking:
         if self._clock() < self._paused_until:
             self._count("paused")
             return []
-        # in a thread, because it computes
+        # in a thread, because it is CPU-bound
         question, texts = await asyncio.to_thread(self._question, query, documents, words)
         began = self._clock()
         try:

@@ -73,7 +73,7 @@ class EpisodeSearch:
 
     async def hits(self, query: Query) -> list[Recalled]:
         """Return up to `k` episodes, best first, with the messages that match. Raises: StoreUnavailable."""
-        # in a thread, because it computes
+        # in a thread, because it is CPU-bound
         asked = await asyncio.to_thread(asked_time, query.text, self._now(), self._zone)
         vector = await self._embed(query.text)
         # the words that name the time are not what a passage is about
@@ -91,7 +91,7 @@ class EpisodeSearch:
             shown = await self._reranked(self._reranking, query, shown, words)
         shown = _near_the_best(query, shown)
         texts = await self._said_in(query, shown)
-        # in a thread, because it computes
+        # in a thread, because it is CPU-bound
         return await asyncio.to_thread(_with_matches, shown, texts, words)
 
     async def _candidates(self, query: Query, vector: Dense | None, asked: AskedTime | None) -> list[Candidate]:
@@ -114,7 +114,7 @@ class EpisodeSearch:
         def names_it(name: str) -> bool:
             return any(asked.is_named(text.content, hits[name].ended_at) for text in texts[name].values())
 
-        # in a thread, because it computes
+        # in a thread, because it is CPU-bound
         return found | await asyncio.to_thread(lambda: set(filter(names_it, texts)))
 
     async def _as_stored(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:

@@ -299,7 +299,7 @@ class Feed:
     async def hand_out(self, records: Sequence[ConsumerRecord]) -> None:
         """Queue the events in a partition's next records for the clients they are meant for.
 
-        A client that connects meanwhile reads these records itself, because its offsets are still before them.
+        A client that connects meanwhile reads these records itself, because the shared offsets are already past them.
         """
         clients, at = tuple(self._clients), self.offsets
         self._offsets[TopicPartition(records[-1].topic, records[-1].partition)] = records[-1].offset + 1
