@@ -151,10 +151,10 @@ async def fits(page: Page) -> bool:
 
 async def settled(page: Page) -> None:
     """Wait until everything that a screen loads by itself is there."""
-    await expect(page.get_by_text("Reading…")).to_have_count(0)
+    await expect(page.get_by_text("Loading…")).to_have_count(0)
     await expect(page.get_by_text("Connecting…")).to_have_count(0)
-    await expect(page.get_by_text("Asking…")).to_have_count(0)
-    await expect(page.get_by_text("Reading the workers' lag")).to_have_count(0)
+    await expect(page.get_by_text("Checking…")).to_have_count(0)
+    await expect(page.get_by_text("Loading the workers' lag")).to_have_count(0)
 
 
 # before others write what is no sight
@@ -207,7 +207,7 @@ async def test_a_first_message_is_on_the_page_before_any_summary(world: World) -
 async def test_without_an_llm_nothing_warns_of_it(world: World) -> None:
     async with world.page() as page:
         await page.goto("/")
-        await expect(page.locator("#tiles")).to_contain_text("summaries are sentences of the messages")
+        await expect(page.locator("#tiles")).to_contain_text("summaries are made of sentences from the messages")
         await expect(page.locator("#tiles .tile-warn")).to_have_count(0)
         await expect(page.locator("#tiles .number").nth(1)).not_to_have_text("0")
 
@@ -458,7 +458,7 @@ async def test_search_marks_words_and_a_deletion_disappears_everywhere(world: Wo
         await search(page, "flights to rome", "u-gone")
         await expect(page.get_by_text("Nothing is known")).to_be_visible()
         await page.goto(address("/conversations", user_id="u-gone"))
-        await expect(page.get_by_text("None has a summary yet")).to_be_visible()
+        await expect(page.get_by_text("No conversation has a summary yet")).to_be_visible()
         await page.goto(address("/conversation", id="gone"))
         await expect(page.get_by_role("heading", name="Not Found")).to_be_visible()
 
@@ -614,11 +614,11 @@ async def test_a_page_says_that_a_store_is_away_and_comes_back_by_itself(world: 
         await expect(page.locator(".message")).to_have_count(6)
         served.remembered.episodes.conversation = away  # type: ignore[method-assign, assignment]  # once more
         banner = page.locator("#connection")
-        await expect(banner).to_contain_text("is away")
+        await expect(banner).to_contain_text("is unavailable")
         await served.remembered.say("Said meanwhile.")
         served.remembered.episodes.conversation = find  # type: ignore[method-assign]  # it is back
         await expect(page.locator(".message")).to_have_count(7)
-        await expect(banner).not_to_contain_text("is away")
+        await expect(banner).not_to_contain_text("is unavailable")
 
 
 async def away(*_: Any, **__: Any) -> None:

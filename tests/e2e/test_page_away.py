@@ -93,9 +93,9 @@ async def test_mongodb_goes_and_comes_back(world: World, database: MongoServer) 
         tile = health.locator(".tile", has_text="Stores")
         await expect(tile).to_contain_text("ready")
         await asyncio.to_thread(database.kill)
-        await expect(page.locator("#connection")).to_contain_text("is away")
+        await expect(page.locator("#connection")).to_contain_text("is unavailable")
         await expect(page.locator(".message")).to_have_count(4)  # what was there can still be read
-        await expect(tile).to_contain_text("away")
+        await expect(tile).to_contain_text("unavailable")
         answer, *_ = await asyncio.gather(
             other.goto(address("/conversation", id="trip")),
             refused(world, "GET", "/v1/conversations/trip"),
@@ -124,9 +124,9 @@ async def test_kafka_goes_and_comes_back(world: World, own_stack: EmbeddedStack)
         await settled(page)  # a reading of the lag that the kill interrupts would go on for its ten seconds
         await asyncio.to_thread(own_stack.kafka.kill)
         refusing = asyncio.create_task(refused(world, "POST", "/v1/messages", messages("lost", 1)))
-        await expect(page.locator("#connection")).to_contain_text("is away")
+        await expect(page.locator("#connection")).to_contain_text("is unavailable")
         await expect(page.locator("#tiles")).to_contain_text("Kafka cannot be reached")
-        await expect(tile).to_contain_text("away")
+        await expect(tile).to_contain_text("unavailable")
         answer = await other.goto("/dead-letters")
         assert answer is not None
         assert (answer.status, answer.headers["retry-after"]) == (503, str(RETRY_SECONDS))

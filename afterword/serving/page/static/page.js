@@ -15,7 +15,7 @@
 
   document.addEventListener("htmx:responseError", (event) => {
     const status = event.detail.xhr.status;
-    if (status === 503) say("A server that this page needs is away. Trying again.");
+    if (status === 503) say("A server that this page needs is unavailable. Retrying…");
     else if (status === 429) say("Too many requests. Waiting a moment.");
     else if (status === 404) leave(event.detail.target);
     else if (status !== 401) say("The server answered with an error (" + status + ").");
@@ -28,8 +28,8 @@
       byId("main").replaceChildren(Object.assign(document.createElement("p"), { className: "notice", textContent: gone }));
     } else say(gone);
   }
-  document.addEventListener("htmx:sendError", () => say("The server cannot be reached. Trying again."));
-  document.addEventListener("htmx:sseError", () => waking || say("Live updates are interrupted. Trying again."));
+  document.addEventListener("htmx:sendError", () => say("The server cannot be reached. Retrying…"));
+  document.addEventListener("htmx:sseError", () => waking || say("Live updates are interrupted. Reconnecting…"));
   document.addEventListener("htmx:sseOpen", () => {
     waking = false;
     say("");

@@ -495,7 +495,7 @@ def test_live_counts_what_the_llm_took() -> None:
         view.take(summarized(ordinal, usage))
     view.take(summarized(3, Usage(prompt_tokens=500, completion_tokens=50, seconds=3.5)))
     shown = fragment("live_tiles.html", tiles=view.tiles(), view=view, away=True)
-    for text in (">2.5 s<", "5 s in all", ">1,600<", "1,500 read, 100 written", "Kafka cannot be reached"):
+    for text in (">2.5 s<", "5 s in total", ">1,600<", "1,500 read, 100 written", "Kafka cannot be reached"):
         assert text in shown, text
 
 
@@ -509,7 +509,7 @@ def summarized(ordinal: int, usage: Usage, revision: int = 1) -> Published:
 async def test_health_says_what_is_away(served_away: Served) -> None:
     state = await served_away.client.get("/health/state")
     assert state.status_code == 200
-    assert state.text.count("away") == 2
+    assert state.text.count("unavailable") == 2
 
 
 @pytest_asyncio.fixture
