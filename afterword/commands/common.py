@@ -123,7 +123,6 @@ def _address_of(error: AfterwordError) -> str | None:
 
 
 def _shown_address(variable: str) -> str:
-    """Return the address if the error itself does not include it."""
     from afterword.streams.settings import ADDRESSES, load_settings, without_credentials
 
     if variable != ADDRESSES[1]:

@@ -207,7 +207,6 @@ def copy_stores(file: SqliteFile, as_json: Json = False) -> None:
 
 
 def _show_progress(show: Counting, done: "IndexCounts") -> None:
-    """Update the progress bar on a terminal, or print a line for each page elsewhere."""
     text = shown(f"{done.seen} of {done.total} episodes, up to {done.last}")
     if sys.stderr.isatty():
         show("episodes", done.seen, done.total)

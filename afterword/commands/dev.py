@@ -77,7 +77,6 @@ def end_as_by_ctrl_c() -> None:
 
 
 def _is_watched() -> bool:
-    """Return whether somebody is there who can press Ctrl-C."""
     return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
 
 
@@ -206,8 +205,6 @@ def _print_end(screen: Screen, done: "Shown") -> None:
 
 
 def _downloads(screen: Screen) -> "DownloadProgress":
-    """Show the downloads of the first start, if any."""
-
     def report(name: str, done: int, total: int) -> None:
         if done < total:
             screen.doing(f"fetching {name}, {done / MILLION:.0f} of {total / MILLION:.0f} MB", live=True)

@@ -218,7 +218,6 @@ def _cells(found: "DeadLetter") -> tuple[str, ...]:
 
 
 def _row(found: "DeadLetter") -> dict[str, Any]:
-    """Return everything but the content."""
     return {
         "address": found.address,
         "failed_at": found.failed_at.isoformat(),

@@ -114,7 +114,6 @@ def verify(
 
 
 def _person(user: str | None, tenant: str | None, no_tenant: bool) -> tuple[str, str | None]:
-    """Raises: typer.BadParameter."""
     if user is None:
         raise typer.BadParameter("name the user with --user")
     if (tenant is None) != no_tenant:

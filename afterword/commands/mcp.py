@@ -63,7 +63,6 @@ def mcp(
 
 
 def _arguments(user: str | None, tenant: str | None, write: bool) -> list[str]:
-    """Return this command's own arguments."""
     given = ("--user", user), ("--tenant", tenant)
     return ["-m", "afterword", "mcp", *(part for name, value in given if value for part in (name, value))] + (
         ["--write"] if write else []

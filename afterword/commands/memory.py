@@ -103,7 +103,6 @@ async def _read_context(
 
 
 def _owner(user: str | None, tenant: str | None, no_tenant: bool) -> "Owner":
-    """Raises: typer.BadParameter."""
     from afterword.reading.context import ANYONE, Owner
 
     if tenant is not None and no_tenant:

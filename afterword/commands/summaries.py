@@ -79,7 +79,6 @@ def redo(
 
 
 def _wanted(since: datetime | None, conversation: str | None, where: list[str]) -> "Wanted":
-    """Raises: typer.BadParameter."""
     from afterword.operating.redo import Wanted, parse_condition
 
     try:
@@ -110,7 +109,6 @@ def _line(done: "RedoCounts") -> str:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[["RedoCounts"], None]]:
-    """Show a progress bar on a terminal, or elsewhere a line whenever the work pauses."""
     if not sys.stderr.isatty():
         yield _paused_lines()
         return

@@ -128,7 +128,6 @@ class EmbeddedStack:
 
 
 async def _all(*steps: Awaitable[None]) -> None:
-    """Run every step to completion, then raise the first error."""
     for result in await asyncio.gather(*steps, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

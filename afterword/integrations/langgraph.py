@@ -227,7 +227,6 @@ class AfterwordStore(BaseStore):
     async def _scopes(
         self, user_id: str, conversation_id: str | None, agent_id: str | None
     ) -> AsyncGenerator[tuple[str, str | None], None]:
-        """Yield the conversation and agent of each scope."""
         if conversation_id is not None:
             yield conversation_id, agent_id
             return
@@ -246,7 +245,6 @@ class AfterwordStore(BaseStore):
                 return
 
     async def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
-        """Return the namespaces of the one user named by the prefix condition."""
         user_id = _only_user(op)
         found: dict[Namespace, None] = {}
         if op.limit < 1:
@@ -276,7 +274,6 @@ def _only_user(op: ListNamespacesOp) -> str:
 
 
 def _filters(wanted: dict[str, Any] | None) -> tuple[str | None, str | None]:
-    """Return the agent and the conversation to filter by."""
     given = wanted or {}
     if given.keys() - {"agent_id", "conversation_id"} or not all(isinstance(value, str) for value in given.values()):
         raise FilterUnknown

@@ -224,7 +224,6 @@ class AfterwordSession:
 
 
 def _records(messages: list[MessageCreated]) -> list[ProducerRecord]:
-    """Build the records. Raises: ItemTooLarge."""
     records = [to_record(message, datetime.now(UTC)) for message in messages]
     for number, record in enumerate(records, 1):
         if len(record.value) > MAX_INPUT_BYTES:

@@ -218,7 +218,6 @@ def _each(said: Sequence[MessageCreated], show: Callable[[MessageCreated], None]
 
 
 async def _context(memory: Memory, messages: int) -> Context:
-    """Return the context once all messages are archived."""
     while True:
         found = await memory.context(STORY, max_tokens=CONTEXT_TOKENS)
         if found and found.messages and found.events_full >= messages:

@@ -122,7 +122,6 @@ async def keep(name: str, start: Callable[[], Process], ended: Ended) -> NoRetur
 
 
 async def _end_of(start: Callable[[], Process]) -> str:
-    """Start a process, wait for its end, and say what happened."""
     try:
         process = start()
     except (OSError, EmbeddedError) as error:  # for example a full disk, which may have space again later

@@ -94,7 +94,6 @@ class StoreCopy:
             self._count(episodes=len(page))
 
     async def _assign(self, episode: Episode) -> None:
-        """Label an episode's core messages with its id."""
         if isinstance(episode, StoredEpisode):
             summary = episode.summary
             keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in episode.core_ids]

@@ -239,7 +239,6 @@ class DeadLetterQueue:
 
 
 def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
-    """Count a dead letter, and return whether the action is possible."""
     counts.found += 1
     counts.by_type[found.error_type] += 1
     if action == "replayed" and found.origin is None:

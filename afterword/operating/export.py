@@ -60,7 +60,6 @@ class Export:
         yield {"type": "end", **asdict(self._counts)}
 
     async def _conversations(self) -> AsyncIterator[str]:
-        """Yield the id of each conversation in which the user wrote or took part in an episode, once."""
         after: str | None = None
         while True:
             asked = self._user_id, self._tenant_id, after, PAGE
@@ -74,7 +73,6 @@ class Export:
             after = page[-1]
 
     async def _messages_of(self, conversation: str) -> AsyncGenerator[ExportLine, None]:
-        """Yield the user's own messages, newest first, but not other people's."""
         selection = Selection(conversation, self._tenant_id, user_id=self._user_id)
         async with aclosing(self._messages.newest(selection)) as found:
             async for archived in found:

@@ -82,7 +82,6 @@ class IndexRebuild:
                 await self._index.remove(name, episode.deletion.revision)
 
     async def _write(self, stored: StoredEpisode) -> bool:
-        """Index an episode, and return whether all of its messages are archived."""
         summary = stored.summary
         keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in summary.message_ids]
         found = await self._messages.get_many(keys)

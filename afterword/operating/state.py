@@ -207,7 +207,6 @@ def partitioner(partitions: int) -> Callable[[str], int]:
 
 
 async def _place(found: LastEpisodes, archive: MessageArchive, partition_of: Callable[[str], int]) -> None:
-    """Find the partitions of conversations whose records have expired. Raises: StoreUnavailable."""
     homeless = list(found.homeless().items())
     for start in range(0, len(homeless), ASKED_AT_ONCE):
         page = homeless[start : start + ASKED_AT_ONCE]
@@ -311,7 +310,6 @@ async def owned(kafka: Kafka, partition: int) -> AsyncIterator[TransactionalProd
 
 @asynccontextmanager
 async def _log(kafka: Kafka) -> AsyncIterator[Log]:
-    """Open the log. Raises: BrokerUnavailable, TopicMissing."""
     changelogs = [kafka.changelog(table) for table in TABLES]
     await require_topics(kafka, kafka.messages_topic, kafka.dead_letters(kafka.messages_topic), *changelogs)
     try:

@@ -344,7 +344,6 @@ def _found(metadata: Mapping[str, Any]) -> FoundTopic:
 
 
 async def _create_missing(admin: AIOKafkaAdminClient, topics: Sequence[Topic], seconds: float) -> dict[str, str]:
-    """Create missing topics and wait until they are visible. Returns the reason of each refusal."""
     existing = await _existing(admin)
     missing = [topic for topic in topics if topic.name not in existing]
     refused = await _create(admin, missing) if missing else {}
@@ -364,7 +363,6 @@ async def _create(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> dict[s
 
 
 async def _until_visible(admin: AIOKafkaAdminClient, names: set[str], seconds: float) -> dict[str, FoundTopic]:
-    """Wait until the brokers know the topics that the controller has created."""
     deadline = time.monotonic() + seconds
     while missing := names - set(existing := await _existing(admin)):
         if time.monotonic() > deadline:
@@ -398,7 +396,6 @@ async def read_configs(settings: Settings, names: Sequence[str]) -> dict[str, di
 
 
 async def _topic_configs(admin: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Read the configuration of existing topics, waiting until the broker knows them. Raises: StoreUnavailable."""
     deadline = time.monotonic() + CONFIGS_SECONDS
     found: dict[str, dict[str, str]] = {}
     while missing := [name for name in names if name not in found]:

@@ -321,7 +321,6 @@ def composed(rows: Sequence[str], max_tokens: int) -> tuple[str, ...]:
 async def _window(
     archive: MessageArchive, request: ContextRequest, uncovered: Selection, counted: Counted, max_tokens: int
 ) -> tuple[ContextWindow, int]:
-    """Return the messages to show, and the number of those that did not fit."""
     recent = min(request.keep_recent, MOST_MESSAGES)
     loaded = await _until_full(archive.newest(uncovered), max_tokens, recent)
     pending = {a.message.id: a for a in loaded if not (uncovered.unsummarised and a.message.skip_summarization)}

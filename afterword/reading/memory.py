@@ -658,12 +658,10 @@ class QueryEmbedder:
 
 
 async def _search(stores: Stores, query: Query, dense: Dense | None = None) -> list[Candidate]:
-    """Query the index, which is opened by the first search. Raises: StoreUnavailable, ConfigurationError."""
     return await stores.index.search(query, dense)
 
 
 def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:
-    """Raises: OwnerMissing."""
     if user_id is not ANYONE:
         _check_user(user_id)
     if tenant_id is not ANYONE:
@@ -675,7 +673,6 @@ P = TypeVar("P", str, int)
 
 
 def _cursor(moment: datetime, place: str | int) -> str:
-    """Encode the position of a page's last row as an opaque string."""
     milliseconds = (moment - EPOCH) // timedelta(milliseconds=1)
     return base64.urlsafe_b64encode(orjson.dumps([milliseconds, place])).decode().rstrip("=")
 
@@ -714,12 +711,10 @@ def _cut(query: str) -> str:
 
 
 def _check_user(user_id: object) -> None:
-    """Raises: OwnerMissing."""
     if not isinstance(user_id, str) or not user_id:
         raise OwnerMissing(field="user_id")
 
 
 def _check_tenant(tenant_id: object) -> None:
-    """Raises: OwnerMissing."""
     if tenant_id is not None and not isinstance(tenant_id, str):
         raise OwnerMissing(field="tenant_id")

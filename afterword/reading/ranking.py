@@ -213,7 +213,6 @@ def _cosines(vector: Dense | None, candidates: Sequence[Candidate], messages: Nu
 
 
 def _best(owners: Numbers, values: Scores, count: int) -> Scores:
-    """Return the greatest value of each owner, at least 0."""
     best = np.zeros(count)
     np.maximum.at(best, owners, values)
     return best

@@ -177,7 +177,6 @@ class EpisodeSearch:
 
 
 def _named(ranked: Ranked) -> dict[str, float]:
-    """Return the scores of the best messages by message id."""
     return {ranked.candidate.hit.message_ids[place]: score for place, score in ranked.messages.items()}
 
 

@@ -108,7 +108,6 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
 def _best_reading(
     text: str, today: date, languages: Sequence[str]
 ) -> tuple["_Reader", Sequence["_Date"], Period | None]:
-    """Read the text in the language in which most of its words belong to dates."""
     tokens = list(_TOKEN.finditer(text))
     with _ONE_AT_A_TIME:
         readings = [(reader, reader.dates()) for language in languages for reader in [_Reader(tokens, language, today)]]
@@ -339,7 +338,6 @@ class _Reader:
         return self._relative(begin, end)
 
     def _one_word(self, place: int) -> _Date | None:
-        """Read a date in digits, a year, or a weekday."""
         if day := _numeric(self._tokens[place]):
             return _Date(place, place + 1, "day", Period(day, day))
         word = self._words[place]
@@ -431,7 +429,6 @@ class _Reader:
         return len(between) <= MOST_SKIPPED and all(re.fullmatch(_SKIPPED, word) for word in between)
 
     def _around(self, dates: Sequence[_Date]) -> str:
-        """Return the question with "@" in place of each date."""
         said = list(self._said)
         for one in reversed(dates):
             said[one.begin : one.end] = ["@"]

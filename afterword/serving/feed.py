@@ -289,7 +289,6 @@ class Feed:
                     heard_at = time.monotonic()
 
     async def _begin(self, consumer: AIOKafkaConsumer) -> None:
-        """Resume where the last consumer was, or start at the end of the topics."""
         if not self._offsets:
             await consumer.seek_to_end()
             self._offsets = {tp: await consumer.position(tp) for tp in consumer.assignment()}
@@ -337,14 +336,12 @@ class Feed:
         return found
 
     async def _still_there(self, events: Sequence[Published]) -> list[Published]:
-        """Drop events whose episode was deleted or replaced. Raises: StoreUnavailable."""
         if not events:
             return []
         versions = await self._versions(list({event.episode_id for event in events}))
         return [event for event in events if event.is_still_there(versions.get(event.episode_id))]
 
     def _decoded(self, record: ConsumerRecord, at: Mapping[TopicPartition, int]) -> Published | None:
-        """Decode a record; None if it is not streamed."""
         try:
             event = self._event(record)
         except InvalidRecord as error:

@@ -200,7 +200,6 @@ def _tool_error(error: AfterwordError) -> CallToolResult:
 
 
 def _problem(error: AfterwordError) -> tuple[int, str]:
-    """Return an error's status, and a text that begins with its type."""
     status, detail = explained(error)
     if isinstance(error, RequestInvalid):
         detail = "; ".join(f"{name}: {problem}" for name, problem in error.problems)
@@ -257,7 +256,6 @@ def _require_reader(toolbox: Toolbox) -> None:
 
 
 def _conversation_of(uri: str) -> str:
-    """Return the conversation id in a URI. Raises: NotFound."""
     if not uri.startswith(CONVERSATION_URI):
         raise NotFound(what="resource")
     try:
@@ -272,6 +270,5 @@ def _protocol_error(error: AfterwordError) -> MCPError:
 
 
 def _count(context: RequestContext, number: int) -> None:
-    """Report the number of items shown to the access log."""
     if context.request is not None:
         context.request.state.count = number

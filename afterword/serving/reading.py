@@ -294,7 +294,6 @@ def _services(request: Request) -> Services:
 
 
 def _count(request: Request, number: int) -> None:
-    """Report the number of items shown to the access log."""
     request.state.count = number
 
 

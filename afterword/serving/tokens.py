@@ -83,7 +83,6 @@ class IssuerKeys:
 
 
 async def _content(client: httpx.AsyncClient, url: str) -> bytes:
-    """Fetch the key set. Raises: HTTPError; TimeoutError; ValueError for an answer that is too large."""
     content = bytearray()
     async with asyncio.timeout(TIMEOUT_SECONDS), client.stream("GET", url) as answer:
         answer.raise_for_status()
@@ -125,7 +124,6 @@ class TokenHolders:
             raise Unauthenticated from error
 
     def _verified(self, token: str, described: Mapping[str, Any], algorithm: Any) -> dict[str, Any]:
-        """Verify a token and return its claims. Raises: PyJWTError, Unauthenticated."""
         allowed = ALGORITHMS[described["kty"]]
         if algorithm not in allowed or described.get("alg") not in (None, algorithm):
             raise Unauthenticated

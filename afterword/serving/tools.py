@@ -398,7 +398,6 @@ def _episode_line(episode_id: str, started_at: datetime, ended_at: datetime, *te
 
 
 def _hit_lines(hit: Recalled) -> Iterator[str]:
-    """Format a hit as for every model, plus the ids that other tools accept."""
     yield from hit_lines(hit, _visible)
     ids = [f"episode {id_shown(hit.episode_id)}", *(f"message {id_shown(match.message_id)}" for match in hit.matches)]
     yield f"  ids: {', '.join(ids)}"

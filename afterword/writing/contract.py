@@ -514,7 +514,6 @@ def _dead_letter() -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Schema]:
-    """Return the schema of every model by name, with references inside the document."""
     found: dict[str, Schema] = {}
     for event in EVENTS:
         schema = event_schema(event, COMPONENTS)

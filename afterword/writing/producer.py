@@ -254,7 +254,6 @@ class Sender:
 
 
 def _trace_headers(span: Span) -> Headers:
-    """Build the W3C Trace Context headers; none without a tracer."""
     carrier: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
     return [(name, value.encode()) for name, value in carrier.items()]

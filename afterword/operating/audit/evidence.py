@@ -391,7 +391,6 @@ def open_evidence() -> Iterator[Evidence]:
 
 
 def _table(row: type[tuple[Any, ...]]) -> str:
-    """Convert a class name to a table name: `StoredEpisode` → `stored_episode`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", row.__name__).lower()
 
 

@@ -213,7 +213,6 @@ class Talk:
 
 
 def _is_nobodys(evidence: Evidence, sent: Sent) -> bool:
-    """Return whether a message is pending without an agent, or in an episode without one."""
     return bool(evidence.count(_NOBODYS, {**sent._asdict(), "scope": scope_name(sent.conversation)}))
 
 

@@ -97,7 +97,6 @@ class _Reading:
         return self._circumstances
 
     async def _state_of_work(self) -> list[object]:
-        """Return the offsets that change when something is consumed or closed."""
         kafka = self._kafka
         outputs = [kafka.episodes_topic, kafka.changelog(MESSAGES), kafka.changelog(CONVERSATIONS)]
         consumed = await self._log.committed(kafka.segmenter_id, kafka.messages_topic)

@@ -207,7 +207,6 @@ class Eraser:
     # Finding
 
     async def _pages(self, person: Person) -> AsyncIterator[list[ErasedConversation]]:
-        """Yield the conversations that have data of the person, page by page."""
         if person.conversation_id is not None:
             yield await self._look([person.conversation_id], person)
             return
@@ -312,7 +311,6 @@ class Eraser:
     # Data that deletions do not reach
 
     async def _until_unindexed(self, run: Run) -> None:
-        """Wait until the index has nothing of the deleted episodes."""
         for name in run.found:
             gone: list[str] = []
             after: str | None = None

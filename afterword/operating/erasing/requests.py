@@ -74,7 +74,6 @@ class ErasureRunner:
                 return
 
     async def _carry_out(self, erasure: Erasure) -> None:
-        """Retry an erasure until it is done."""
         while True:
             async with self._turns:
                 log.info("erasure_taken", stage="serve", erasure_id=erasure.erasure_id)

@@ -117,7 +117,6 @@ async def _messages(stores: Stores, receipt: Receipt, person: Person, kafka: Kaf
 
 
 async def _episodes(stores: Stores, receipt: Receipt, person: Person) -> int:
-    """Count the person's episodes that ended before the receipt."""
     number = 0
     async for conversation in _conversations(stores.episodes.conversations_of, person):
         after: str | None = None
@@ -143,7 +142,6 @@ async def _conversations(pages: Pages, person: Person) -> AsyncIterator[str]:
 
 
 async def _indexed(stores: Stores, receipt: Receipt) -> int:
-    """Count deleted episodes of the receipt's conversations that are still in the index."""
     number = 0
     for conversation in receipt.conversations:
         after: str | None = None

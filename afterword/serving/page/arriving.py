@@ -77,7 +77,6 @@ class RecentMessages:
             return ids
 
     async def _read(self, records: int) -> list[str]:
-        """Find the conversations in the last records of each partition."""
         last: dict[str, int] = {}
         async with (
             open_log(self._kafka) as reading,

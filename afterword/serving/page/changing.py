@@ -115,7 +115,6 @@ async def ask_for_erasure(request: Request, principal: ErasingVisitor, fields: S
 
 
 def _given(fields: FormFields, name: str) -> str | None:
-    """Return the value of a field; None if it is empty or missing from the form."""
     return (field(fields, name) if name in fields else "") or None
 
 

@@ -158,7 +158,6 @@ def _version(thread: str) -> str:
 async def _thread(
     request: Request, principal: Principal, details: ConversationDetails, wanted: ConversationQuery
 ) -> str:
-    """Render the page's messages and the episodes they belong to."""
     memory, owner = _services(request).memory, principal.owner._asdict()
     messages = await memory.messages(wanted.id, MESSAGES_ON_PAGE, wanted.before, wanted.agent_id, **owner)
     if messages is None:

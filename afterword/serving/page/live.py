@@ -184,7 +184,6 @@ def happened_at(event: dict[str, Any]) -> str:
 
 
 def _entries(events: Sequence[Published]) -> str:
-    """Render events, newest first."""
     shown = [{"kind": event.kind, **orjson.loads(event.data)} for event in reversed(events)]
     return fragment("live_entries.html", events=[{**event, "at": happened_at(event)} for event in shown])
 
@@ -245,7 +244,6 @@ class LagReader:
             )
 
     async def _dead_letters(self, reading: Log) -> int | None:
-        """Count dead letters again if there are new records."""
         topics = queue_topics(self._kafka)
         async with reading.reader(*topics, isolation_level="read_committed") as consumer:
             assigned = list(consumer.assignment())

@@ -89,7 +89,6 @@ async def submitted_key(request: Request) -> FormFields:
 
 
 async def _form(request: Request, most: int | None = None) -> FormFields:
-    """Read a form. Raises: NotPermitted if another site sent it, RequestInvalid."""
     if not from_our_page(request):
         raise NotPermitted(problem="the form was sent by another site")
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:

@@ -99,7 +99,6 @@ def _beside(where: str, nodes: Mapping[str, Any], branch: list[str], messages: s
 
 
 def _fields(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return the fields of the messages that one becomes, none if it is empty. Raises: Refused, ContentUnreadable."""
     role, content = mapping(message.get("author")).get("role"), message.get("content")
     if role not in ROLES:
         raise Refused("its author has no known role")

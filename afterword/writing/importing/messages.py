@@ -159,7 +159,6 @@ def _fields(message: Any, context: list[Any], repeats: Counter[str]) -> list[dic
 
 
 def _inner(message: Any) -> Mapping[str, Any]:
-    """Return a message's fields, which LangChain may nest in `data` or `kwargs`."""
     known = mapping(message)
     return mapping(known.get("data")) or mapping(known.get("kwargs")) or known
 
@@ -183,7 +182,6 @@ def _time(fields: Mapping[str, Any]) -> str | None:
 
 
 def _digest(value: Any) -> str:
-    """Return a hexadecimal digest of a JSON value. Raises: Refused."""
     try:
         data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:

@@ -84,7 +84,6 @@ def _lines(file: BinaryIO) -> Iterator[Any | Malformed]:
 
 
 def _elements(file: BinaryIO) -> Iterator[Any | Malformed]:
-    """Split a document into records by counting brackets, and parse each separately."""
     document = _Document(file)
     depth, in_array = 0, False
     while sign := document.next_bracket():

@@ -192,7 +192,6 @@ class Import:
         return self.counts
 
     async def _take(self, batch: Sequence[ImportOutcome]) -> None:
-        """Send a batch's new messages. Raises: BrokerUnavailable, StoreUnavailable."""
         found: list[Found] = []
         for outcome in batch:
             if isinstance(outcome, LeftOut):
@@ -229,7 +228,6 @@ class Import:
         return False
 
     def _is_first(self, found: Found) -> bool:
-        """Return whether this is the first message with its id in this history's conversation."""
         message = found.message
         key, said = f"message {_key(message)}", _digest(f"{message.user_id!r} {message.role} {message.content}")
         known = self._seen.get(key)
