@@ -7,6 +7,7 @@ from afterword.operating.topics import wanted_topics
 from afterword.streams.settings import Settings
 from afterword.writing.contract import (
     CLOUD_EVENT,
+    CURRENT,
     DEAD_LETTER,
     EVENTS,
     Channel,
@@ -102,7 +103,8 @@ def _topics(settings: Settings) -> str:
 
 
 def _types(channel: Channel) -> str:
-    return ", ".join(f"[`{name}`](#{_anchor(name)})" for name in channel.events) or "[dead letters](#dead-letters)"
+    names = [CURRENT[name][0] if name in CURRENT else name for name in channel.events]
+    return ", ".join(f"[`{name}`](#{_anchor(name)})" for name in names) or "[dead letters](#dead-letters)"
 
 
 def _anchor(heading: str) -> str:
