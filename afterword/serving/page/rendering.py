@@ -140,6 +140,11 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.0%}"
 
 
+def fewer(share: float) -> str:
+    """Say by how much something shrank, or grew if the share is negative."""
+    return f"{share:.0%} fewer" if share >= 0 else f"{-share:.0%} more"
+
+
 def revised(summary: SummaryCreated | Revision) -> str:
     """Say why an episode has this revision."""
     return "first summary" if summary.revision == 1 else REASONS[summary.reason]
@@ -170,7 +175,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(line=shown, cut=cut_off, markdown=rendered, time=short_time, rfc3339=rfc3339)
-    made.filters.update(percent=percent, many=many, revised=revised, revisions=revisions_until)
+    made.filters.update(percent=percent, fewer=fewer, many=many, revised=revised, revisions=revisions_until)
     made.filters.update(closed=CLOSED.__getitem__, words=words)
     made.globals.update(
         link=link,
