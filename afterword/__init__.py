@@ -1,8 +1,8 @@
 """Long-term memory for chat assistants, built from the Kafka topic that carries their messages.
 
 This module names what a service needs. Each name is imported when it is first used, so that a subscriber does not load
-the stores' clients. `Memory` needs the extra `memory`, `Eraser` the extra `worker`, and everything else only the base
-install.
+the stores' clients. `Memory` and `hits_as_text` need the extra `memory`, `Eraser` the extra `worker`, and everything
+else only the base install.
 """
 
 from importlib import import_module
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from afterword.consumers.subscriber import RevisionSubscriber, SummarySubscriber
     from afterword.extras import ExtraMissing
     from afterword.operating.erasing.eraser import Eraser
+    from afterword.reading.matches import hits_as_text
     from afterword.reading.memory import Memory
     from afterword.schemas import (
         ConversationDeleted,
@@ -64,6 +65,7 @@ __all__ = [
     "SummarySubscriber",
     "TopicMissing",
     "TopicReplaced",
+    "hits_as_text",
     "load_settings",
 ]
 
@@ -72,6 +74,7 @@ _MODULES = {
     "ExtraMissing": "afterword.extras",
     "Memory": "afterword.reading.memory",
     "Producer": "afterword.writing.producer",
+    "hits_as_text": "afterword.reading.matches",
     **dict.fromkeys(("RevisionSubscriber", "SummarySubscriber"), "afterword.consumers.subscriber"),
     **dict.fromkeys(
         (

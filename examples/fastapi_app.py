@@ -11,8 +11,7 @@ from uuid import uuid4
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel
 
-from afterword import Memory, MessageCreated, Producer
-from afterword.reading.matches import hits_as_text
+from afterword import Memory, MessageCreated, Producer, hits_as_text
 
 
 class Said(BaseModel):

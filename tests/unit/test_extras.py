@@ -6,9 +6,11 @@ import pytest
 
 from tests.extras import BASE, forbidden_without, installed_by, run_with
 
-SUBSCRIBERS = (
-    "import afterword; [getattr(afterword, name) for name in afterword.__all__ if name not in ('Eraser', 'Memory')]"
-)
+SUBSCRIBERS = """
+import afterword
+for name in set(afterword.__all__) - {"Eraser", "Memory", "hits_as_text"}:
+    getattr(afterword, name)
+"""
 AGENTS = """
 import afterword.reading.memory, afterword.streams.summarizer.embedders
 import afterword.streams.stores.qdrant, afterword.streams.stores.sqlite_index

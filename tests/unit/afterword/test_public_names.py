@@ -36,6 +36,7 @@ NAMES = {
     "SummarySubscriber": "afterword.consumers.subscriber",
     "TopicMissing": "afterword.streams.errors",
     "TopicReplaced": "afterword.streams.errors",
+    "hits_as_text": "afterword.reading.matches",
     "load_settings": "afterword.streams.settings",
 }
 MEMORY_MISSING = """
