@@ -297,7 +297,7 @@ def decode_kept(record: ConsumerRecord) -> SummaryCreated | None:
 
 
 def decode_current(record: ConsumerRecord) -> SummaryCreated | SummaryDeleted | None:
-    """Decode a record of the compacted topic; None for a tombstone that is not ours. Raises: InvalidRecord."""
+    """Decode a record of the compacted topic; None for a tombstone that we did not write. Raises: InvalidRecord."""
     if record.value is not None:
         return _of_episode(SummaryCreated, record, record.value)
     deletion = header(record.headers, DELETION)

@@ -28,7 +28,7 @@ class EpisodeMessage(Model):
     role: Role
     """Author's role."""
     author: PartyId | None = None
-    """Name of the author, as people see it."""
+    """Display name of the author."""
     content: str
     """The text; may be empty."""
     sent_at: Time

@@ -24,7 +24,7 @@ OWNER = "afterword_owner"
 """Header of every event that we produce: a JSON array of its tenant and user. Readers can use it to skip other people's
 events without decoding them."""
 DELETION = "afterword_deletion"
-"""Header of an episode's tombstone on the compacted topic: the `summary.deleted` that ended the episode."""
+"""Header of an episode's tombstone on the compacted topic, which holds the `summary.deleted` that ended the episode."""
 REPLACED = RESERVED_PREFIX + "replaced"
 """Header of a record that stands in for one that a consumer could not pass on; JSON, see `replacements.py`."""
 

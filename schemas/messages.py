@@ -62,7 +62,7 @@ class MessageCreated(Model):
     role: Role
     """Author's role."""
     author: PartyId | None = None
-    """Name of the author, as people see it: useful where several people talk."""
+    """Display name of the author, useful if several people take part."""
     content: str
     """The text; may be empty."""
     sent_at: Time | None = None

@@ -1,4 +1,4 @@
-"""Records of `messages` as Afterword writes them: key, JSON and CloudEvents headers of an event."""
+"""Builds records of `messages` as Afterword writes them: key, JSON and CloudEvents headers of an event."""
 
 from datetime import datetime
 from typing import NamedTuple

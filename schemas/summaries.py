@@ -38,7 +38,7 @@ class Usage(Model):
     prompt_tokens: int = 0
     """Total tokens in the prompts."""
     cached_tokens: int = 0
-    """How many of them the server had in its cache."""
+    """How many of the prompt tokens the server had in its cache."""
     completion_tokens: int = 0
     """Total tokens in the answers."""
     seconds: float = Field(0.0, ge=0)
@@ -72,7 +72,7 @@ class Fact(Model):
     """A short statement about a person, and the messages that state it."""
 
     statement: str
-    """The statement, in the language of the conversation; its subject may be left out."""
+    """The statement, in the language of the conversation. Its subject may be left out."""
     kind: FactKind
     """What kind of fact it is: who somebody is, whom they know, what they must or cannot do, what they like, what they
     plan, or what happened."""
@@ -211,8 +211,8 @@ class ConversationUpdated(Model):
     title: str
     """Title of the last episode; empty if no episode is left."""
     rolling: tuple[RollingSummary, ...]
-    """The rows that changed. Other rows are as last announced. On the compacted topic: all rows, or the last ones with
-    500 kB of text."""
+    """The rows that changed. Other rows are as last announced. On the compacted topic it has all rows, or the last ones
+    with up to 500 kB of text."""
     episode_count: int
     """Number of summarized episodes."""
     message_count: int

@@ -41,7 +41,7 @@ def mcp(
 ) -> None:
     """Serve one user's memory to an agent over the Model Context Protocol, on standard input and output.
 
-    The agent's program starts it. `afterword serve` has the same at /mcp, over HTTP.
+    The agent's program starts this command. `afterword serve` offers the same over HTTP at /mcp.
     """
     from afterword.extras import extra_required
     from afterword.reading.context import ANYONE

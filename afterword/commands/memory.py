@@ -231,7 +231,7 @@ def profile(
     max_tokens: MaxProfileTokens = 1000,
     as_json: Json = False,
 ) -> None:
-    """Show what is known of a user, and what was; either --tenant or --no-tenant is required."""
+    """Show what is known about a user, and what was known before. Either --tenant or --no-tenant is required."""
     if (tenant is None) != no_tenant:
         raise typer.BadParameter("give either --tenant or --no-tenant")
     found = asyncio.run(_read_profile(user, tenant, max_tokens))

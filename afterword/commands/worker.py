@@ -52,7 +52,7 @@ def archiver() -> None:
 
 @app.command()
 def ingest() -> None:
-    """Topics of other applications → messages, as the [[sources]] of a file map them."""
+    """Read topics of other applications: their topics → messages, as mapped by the [[sources]] of a file."""
     with loading():
         from afterword.streams.ingest.agent import run_ingest
 

@@ -96,7 +96,7 @@ def _question(state: Mapping[str, Any]) -> str:
 def _loaded(hits: list[Recalled], context: Context | None) -> list[AnyMessage]:
     # a human message, because some models accept system messages only at the beginning
     recalled: list[AnyMessage] = [HumanMessage(hits_as_text(hits))] if hits else []
-    return [*convert_to_messages(context.as_messages() if context else []), *recalled]  # type: ignore[list-item]  # of known roles
+    return [*convert_to_messages(context.as_messages() if context else []), *recalled]  # type: ignore[list-item]  # with known roles
 
 
 class AfterwordStore(BaseStore):

@@ -1,1 +1,1 @@
-"""A whole deployment on one machine, and a demo of it."""
+"""Runs a whole deployment on one machine, and a demo of it."""

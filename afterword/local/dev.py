@@ -34,7 +34,7 @@ from afterword.streams.text.visible import many
 CONFIG_FILE = "afterword.toml"
 ROLES = ("segmenter", "summarizer", "archiver")
 INGEST = "ingest"
-"""Role that runs where there are sources: topics of other applications."""
+"""The role that runs if there are sources, that is, topics of other applications."""
 SERVER = "server"
 LOOK_SECONDS = 0.5
 FIRST_WAIT_SECONDS = 1.0

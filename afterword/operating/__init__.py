@@ -1,1 +1,1 @@
-"""Operating: what an operator runs on a deployment, from its topics to the erasure of a person."""
+"""Operating: what an operator runs on a deployment, from creating topics to erasing a person."""

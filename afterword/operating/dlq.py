@@ -131,7 +131,7 @@ class DeadLetterQueue:
         self._sources = sources
 
     async def topics(self) -> list[str]:
-        """Return the topics that hold dead letters: ours, and those of the sources that exist."""
+        """Return the topics that hold dead letters: our own, and those that exist for the sources."""
         existing = await self._log.topics() if self._sources else set()
         read = source_topics(self._sources, existing, our_topics(self._kafka))
         return queue_topics(self._kafka) + [one for one in map(self._kafka.dead_letters, read) if one in existing]

@@ -230,7 +230,7 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
 
 
 async def create_sources(settings: Settings, sources: Sequence[Source]) -> None:
-    """Create the topics that sources name and that do not exist: for a Kafka of one's own, on one's own machine.
+    """Create missing topics named by sources, for a private Kafka on one's own machine.
 
     Raises: BrokerUnavailable, StoreUnavailable.
     """

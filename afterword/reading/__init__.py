@@ -1,1 +1,1 @@
-"""Reading: what an agent loads of its conversations, and what it finds in them."""
+"""Reading: what an agent loads of its conversations and finds in them."""

@@ -105,7 +105,7 @@ class Context:
     verbatim: bool = False
     """Whether it holds the conversation's messages instead of its summaries, which would take more tokens."""
     profile: Profile | None = None
-    """What is known of its user, if that was requested. It comes first, and no count above includes it."""
+    """What is known about its user, if requested. It comes first, and no count above includes it."""
 
     @property
     def compression(self) -> float:

@@ -146,13 +146,13 @@ class ConversationPage:
 
 @dataclass(frozen=True)
 class UserPage:
-    """Users, in the order of their ids."""
+    """A page of users, in the order of their ids."""
 
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     users: tuple[UserTotals, ...]
     next_after: str | None
-    """`after` of the next page; None when this is the last one."""
+    """`after` for the next page; None if this is the last page."""
 
 
 @dataclass(frozen=True)
@@ -544,10 +544,10 @@ class Memory:
     async def users(
         self, *, tenant_id: str | None, limit: int = PAGE_USERS, after: str | None = None, prefix: str = ""
     ) -> UserPage:
-        """A page of the users who take part in a tenant's episodes, in the order of their ids.
+        """Return a page of the users who take part in a tenant's episodes, in the order of their ids.
 
-        `limit`: 1 to 200. `after`: `next_after` of the page before. `prefix`: only ids that begin with it.
-        `tenant_id`: None means episodes without a tenant.
+        `limit` is 1 to 200. `after` is the previous page's `next_after`. `prefix` selects ids that begin with it. A
+        `tenant_id` of None means episodes without a tenant.
         """
         _check_tenant(tenant_id)
         require(int, limit=limit)

@@ -21,7 +21,7 @@ KINDS: tuple[FactKind, ...] = ("identity", "relation", "constraint", "preference
 PROFILE_TOKENS = 1000
 """Default limit for a profile, in tokens."""
 FRAME_TOKENS = 30
-"""Tokens of the lines around a quotation."""
+"""Number of tokens in the lines around a quotation."""
 KNOWN = "Known of the user"
 MOST_SOURCES = 10
 """Maximum number of sources named for a fact, newest first."""
@@ -87,7 +87,7 @@ class Profile:
     def as_text(self) -> str:
         """Return the current facts as one text for a prompt, quoted as data; "" if nothing is known.
 
-        The same facts make the same text, so that a model's server can cache it as a prefix.
+        Equal facts give equal texts, so that a model's server can cache the text as a prefix.
         """
         return quotation("\n".join(self.lines()), KNOWN) if self.facts else ""
 
@@ -96,7 +96,7 @@ class Profile:
         return found
 
     def lines(self, clean: Callable[[str], str] = without_hidden) -> list[str]:
-        """The facts that hold, an indented line each. `clean` is applied to each foreign text."""
+        """Format the current facts, one indented line each. `clean` is applied to each foreign text."""
         return [INDENTATION.lstrip("\n") + fact.as_line(clean) for fact in self.facts]
 
 

@@ -1,4 +1,4 @@
-"""The composition root of `afterword serve`: opens what the routes use and warms it up, and puts the app together."""
+"""The composition root of `afterword serve`: opens and warms up the services, and builds the app."""
 
 import asyncio
 import os

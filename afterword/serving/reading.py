@@ -73,39 +73,39 @@ class ConversationsQuery(OwnedParameters):
 
 class UsersQuery(Parameters):
     tenant_id: PartyId | None = None
-    """Only users of this tenant; that of the key, where it is bound to one. Absent: those without a tenant."""
+    """The tenant of the users. Defaults to the key's tenant if it is bound to one; otherwise absent means no tenant."""
     limit: int = Field(PAGE_USERS, ge=1, le=MOST_PAGE_USERS)
-    """Users on the page."""
+    """Maximum number of users on the page."""
     after: PartyId | None = None
     """`next_after` of the page before."""
     prefix: PartyId = ""
-    """Only users whose ids begin like this."""
+    """Only users whose ids begin with this."""
 
 
 class ProfileQuery(Parameters):
     tenant_id: PartyId | None = None
-    """Only what this tenant has; that of the key, where it is bound to one. Absent: what has no tenant."""
+    """The tenant. Defaults to the key's tenant if it is bound to one; otherwise absent means data without a tenant."""
     max_tokens: int = Field(PROFILE_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
-    """Most tokens of `as_text`."""
+    """Upper limit for `as_text`, in tokens."""
 
 
 class ProfileAnswer(Model):
-    """What is known of a user, by kind, the newest of each kind first."""
+    """What is known about a user, by kind, newest first within each kind."""
 
     user_id: str
     """The user."""
     tenant_id: str | None
-    """The tenant; null: none."""
+    """The tenant; null for none."""
     facts: tuple[KnownFact, ...]
-    """Facts that hold."""
+    """Current facts."""
     superseded: tuple[KnownFact, ...]
-    """Facts whose place a later one took, those that ended last first; at most 100."""
+    """Facts that later ones replaced, most recently replaced first, at most 100."""
     omitted: int
-    """Facts that hold and did not fit into the tokens."""
+    """Number of current facts that did not fit into the token limit."""
     tokens: int
-    """Tokens of `as_text` at most."""
+    """Upper bound on the number of tokens in `as_text`."""
     as_text: str
-    """The facts that hold as one text for a prompt, quoted as data; empty if nothing is known."""
+    """The current facts as one text for a prompt, quoted as data; empty if nothing is known."""
 
     @classmethod
     def of(cls, profile: Profile) -> Self:
@@ -139,7 +139,7 @@ class ContextQuery(ByAgent, ByOwner):
     form: Literal["messages", "text"] | None = None
     """Adds a form for prompts: `messages` fills `as_messages`, `text` fills `as_text`."""
     profile: bool = False
-    """What is known of the user comes first, in a quarter of the tokens at most."""
+    """Put what is known about the user first, in at most a quarter of the tokens."""
 
 
 class EpisodesQuery(ByAgent, ByOwner):
@@ -269,7 +269,7 @@ class ContextAnswer(Model):
     """Whether the conversation's messages are returned instead of summaries, because the summaries would take more
     tokens."""
     profile: ProfileAnswer | None = None
-    """What is known of the user, with `profile=true`."""
+    """What is known about the user, with `profile=true`."""
     as_messages: tuple[dict[str, str], ...] | None = None
     """With `form=messages`: everything in the format of OpenAI's chat API. The first message holds the summaries,
     fenced."""
@@ -316,9 +316,9 @@ async def list_conversations(
 
 @router.get("/users")
 async def list_users(request: Request, principal: MayAdminister, wanted: Annotated[UsersQuery, Query()]) -> UserPage:
-    """List the users who take part in a tenant's episodes, in the order of their ids; for a key with `admin`."""
+    """List the users who take part in a tenant's episodes, in the order of their ids. Needs a key with `admin`."""
     if principal.user_id is not ANYONE:
-        raise NotPermitted(problem="the key is of one user")
+        raise NotPermitted(problem="the key is bound to one user")
     page = await _services(request).memory.users(
         tenant_id=principal.tenant(wanted.tenant_id), limit=wanted.limit, after=wanted.after, prefix=wanted.prefix
     )
@@ -330,7 +330,7 @@ async def list_users(request: Request, principal: MayAdminister, wanted: Annotat
 async def get_profile(
     request: Request, principal: MayRead, user_id: UserId, wanted: Annotated[ProfileQuery, Query()]
 ) -> ProfileAnswer:
-    """Show what is known of a user, each fact with the messages that say it, and what was superseded."""
+    """Show what is known about a user, each fact with the messages that state it, and what was superseded."""
     found = await _services(request).memory.profile(
         principal.user(user_id), principal.tenant(wanted.tenant_id), wanted.max_tokens
     )

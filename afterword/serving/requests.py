@@ -1,4 +1,4 @@
-"""Requests: ids in paths, and bodies of JSON, validated by their bytes as strictly as records of the topics."""
+"""Parses requests: ids in paths, and JSON bodies, which are validated as strictly as records of the topics."""
 
 import asyncio
 import re

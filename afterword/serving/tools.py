@@ -84,7 +84,7 @@ class ContextArguments(Parameters):
 
 class ProfileArguments(Parameters):
     max_tokens: int = Field(PROFILE_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
-    """Most tokens of the facts."""
+    """Upper limit for the facts, in tokens."""
 
 
 class ConversationsArguments(Parameters):
@@ -194,9 +194,9 @@ class Toolbox:
         return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(chain.from_iterable(map(_hit_lines, hits))), len(hits))
 
     async def get_profile(self, given: ProfileArguments) -> ToolAnswer:
-        """Show what is known of this user: who they are, what they must not have, what they like and plan.
+        """Show what is known about this user: who they are, what they must avoid, what they like and plan.
 
-        Use it at the beginning of a conversation. The structured answer has the messages that say each fact.
+        Use it at the beginning of a conversation. The structured answer includes the messages that state each fact.
         """
         user_id, tenant_id = self.principal.user(None), self.principal.tenant(None)
         found = await self.memory.profile(user_id, tenant_id, given.max_tokens)

@@ -1,1 +1,1 @@
-"""Writing: messages on their way to the topic `messages`, from services, files and histories of elsewhere."""
+"""Writing: sends messages to the topic `messages`, from services, files and other products' histories."""

@@ -220,7 +220,7 @@ class StoredMessage(NamedTuple):
 
 
 class StoredFact(NamedTuple):
-    """A message that a fact of a stored episode names."""
+    """A message named by a fact of a stored episode."""
 
     episode_id: str
     message: bytes

@@ -193,9 +193,9 @@ class Records(NamedTuple):
         return conversation in self.receipt.deleted_conversations or holds(record.value, self.person)
 
     def is_current_of_shared(self, record: ConsumerRecord) -> bool:
-        """Return whether the record says what is current of a shared conversation, unless a later one replaces it.
+        """Return whether the record is on a compacted topic and about a shared conversation.
 
-        The last one was made without the person's words, and stays.
+        The last record of such a key was made without the person's words, so it stays.
         """
         if record.topic not in self._current:
             return False

@@ -65,7 +65,7 @@ CLOSED: Mapping[CloseReason, str] = {
     "idle": "ended after a pause",
     "flush": "ended on request",
 }
-"""Words for the reason why an episode was closed."""
+"""Reasons for the end of an episode, in words."""
 MESSAGES = {
     403: "Your key does not allow this.",
     404: "This does not exist, or your key gives no access to it.",
