@@ -10,17 +10,16 @@ HEADING = """\
 
 Made by `make docs` from `afterword/operating/audit/findings.py`; do not edit it by hand.
 
-`afterword audit` reads topics, stores and state, and counts what breaks the [promise](../specs/delivery.md), by these
-names. It prints ids and positions of ten of each kind, the first in sorted order, never contents. The exit code is 1
-if there is any finding; with `--json`, `findings` has `count` and `examples` of each.
+`afterword audit` reads topics, stores and state, and counts violations of the [promise](../specs/delivery.md). It prints
+the ids and positions of ten of each kind, never contents, and exits with 1 if it finds anything. With `--json`,
+`findings` has `count` and `examples` of each kind.
 
-With `--wait` the audit first waits until segmenter and archiver have consumed all messages, and every closed episode is
-summarized. If that takes longer, the report says how many messages and episodes had not arrived, with ten episode ids;
-with `--json`, in `missing`. Then it is not clean, and without a finding the exit code is 2.
+With `--wait`, the audit first waits until segmenter and archiver have consumed all messages and every closed episode is
+summarized. If that takes longer, the report says what had not arrived (`missing` in JSON), and the exit code is 2 unless
+there is a finding.
 
-What is read is put into the tables of a temporary SQLite database, and each finding is a query. Ids, positions and
-digests are kept, no contents, some 1,200 bytes a message. What does not fit into 64 MiB is in a private file without a
-name, which is gone when the process ends, however it ends. `TMPDIR` names its directory: choose one that is on a disk.
+The audit keeps ids, positions and digests in a temporary SQLite database, about 1,200 bytes a message. Beyond 64 MiB it
+uses an unnamed private file in `TMPDIR`, which should be on a disk.
 
 """
 
