@@ -52,7 +52,7 @@ def dev(data_dir: Directory = Path(".afterword")) -> None:
 def demo() -> None:
     """Run everything in a temporary directory, and follow a sample conversation from its messages to recall.
 
-    Then replay the other sample conversations. On a terminal, the server then keeps running until Ctrl-C.
+    Then replay the other sample conversations. On a terminal, it ends with a chat on the page, served until Ctrl-C.
     """
     from afterword.samples import sample_lines
 
@@ -179,6 +179,8 @@ class Story:
         self._screen.doing("")
         _print_end(self._screen, done)
         if self.keep_serving:
+            self._step("Now you: say something about yourself, and see what is remembered in the next conversation")
+            self._screen.row("chat", f"{done.address}/chat", "bold")
             self._screen.line()
             self._screen.line(f"See everything at {done.address}/", "bold")
             self._screen.doing("serving until Ctrl-C")

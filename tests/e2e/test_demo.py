@@ -93,7 +93,7 @@ async def test_the_demo_tells_one_story_and_serves_what_it_did_until_ctrl_c() ->
         await terminal.until("starting", FIRST_LINE_SECONDS)
         shown = await terminal.until("serving until Ctrl-C", SECONDS)
         steps = re.findall(r"^(\d)\. ", shown, re.M)
-        assert steps == ["1", "2", "3", "4", "5", "6"]
+        assert steps == ["1", "2", "3", "4", "5", "6", "7"]
         told = " ".join(re.sub(r"[^ -~]", " ", shown).split())
         assert f"afterword context {STORY}" in told
         asked = told.index(QUESTION)
@@ -105,6 +105,8 @@ async def test_the_demo_tells_one_story_and_serves_what_it_did_until_ctrl_c() ->
         [address] = re.findall(r"See everything at (\S+)", shown)
         async with httpx.AsyncClient(follow_redirects=True) as client:
             page = await client.get(address)
+            [chat] = re.findall(rf"chat +({re.escape(address)}chat)", shown)
+            assert (await client.get(chat)).status_code == 200
             listed = await client.get(f"{address}v1/conversations?user_id=lee")
         assert page.headers["content-type"].startswith("text/html")
         assert STORY in {entry["conversation_id"] for entry in listed.json()["conversations"]}

@@ -45,6 +45,9 @@ SCREENS = {
     "conversations": "/conversations?user_id=u1",
     "conversation": "/conversation?id=trip",
     "edit": "/conversation/edit?id=trip&message_id=m1",
+    "people": "/people",
+    "person": "/person?user_id=u1",
+    "chat": "/chat?id=nothing-said",
     "search": "/search",
     "dead-letters": "/dead-letters",
     "erasures": "/erasures",
@@ -471,6 +474,62 @@ async def search(page: Page, query: str, user_id: str) -> None:
     assert query.split()[0] not in page.url
 
 
+async def test_what_a_person_said_leads_to_its_message_and_is_forgotten(world: World) -> None:
+    for n, text in enumerate(("I live in Leeds.", "I live in Porto now.", "I am allergic to nuts.")):
+        await world.send(f"mia-{n}", 1, user_id="mia", content=text)
+        await world.server.until(lambda answer: answer.status_code == 200, f"/v1/episodes/mia-{n}:1")
+    async with world.page() as page:
+        await page.goto("/people")
+        await page.get_by_label("User, or how the id begins").fill("mi")
+        await page.get_by_role("button", name="Show").click()
+        card = page.locator(".card", has_text="mia")
+        await expect(card).to_contain_text("3 conversations")
+        await card.get_by_role("link").click()
+        await expect(page.get_by_role("heading", name="mia")).to_be_visible()
+        await expect(page.locator("main")).to_contain_text("home city: I live in Leeds. → I live in Porto now.")
+        await expect(page.locator("#context")).to_contain_text("allergic to nuts")
+        await expect(page.locator("#context")).not_to_contain_text("Leeds")
+        assert (await Axe().run(page)).violations_count == 0
+        await page.get_by_role("link", name="I am allergic to nuts.", exact=True).click()
+        await expect(page.locator(".panel .text")).to_have_text("I am allergic to nuts.")
+        await page.go_back()
+        await page.get_by_role("link", name="Forget this fact: I am allergic to nuts.").click()
+        await expect(page.locator(".letter")).to_contain_text("I am allergic to nuts.")
+        await expect(page.locator(".letter")).to_have_count(1)
+        assert (await Axe().run(page)).violations_count == 0
+        await page.get_by_role("button", name="Delete the selected messages").click()
+        await expect(page.get_by_role("status").filter(has_text="are being deleted")).to_be_visible()
+        await world.server.until(lambda answer: answer.status_code == 404, "/v1/episodes/mia-2:1")
+        await page.reload()
+        await expect(page.locator("#context")).to_contain_text("Porto")
+        await expect(page.locator("main")).not_to_contain_text("nuts")
+        await page.get_by_role("link", name="Erase this user").click()
+        await expect(page.get_by_label("User", exact=True)).to_have_value("mia")
+
+
+async def test_a_chat_knows_in_its_second_conversation_what_was_said_in_the_first(world: World) -> None:
+    async with world.page() as page:
+        remembering = page.get_by_role("region", name="With memory")
+        forgetful = page.get_by_role("region", name="Without memory")
+        await page.goto("/chat")
+        await page.get_by_label("Your message").fill("I live in Porto.")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".message")).to_contain_text("I live in Porto.")
+        await expect(forgetful).to_contain_text("I live in Porto.")
+        await page.get_by_role("button", name="Close the episode").click()
+        await expect(page.locator(".episode-card[data-episode] .known")).to_contain_text("I live in Porto.")
+        await page.get_by_role("button", name="Start another conversation").click()
+        await expect(page.locator(".message")).to_have_count(0)
+        await page.get_by_label("Your message").fill("Where is home?")
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".message")).to_contain_text("Where is home?")
+        await expect(remembering).to_contain_text("I live in Porto.")
+        await expect(forgetful).to_contain_text("Where is home?")
+        await expect(forgetful).not_to_contain_text("Porto")
+        await expect(remembering.locator(".sums")).to_have_text(re.compile(r"\d+ tokens"))
+        assert (await Axe().run(page)).violations_count == 0
+
+
 async def test_dead_letters_are_shown_and_replayed_and_discarded(world: World) -> None:
     await reject(world.deployment, b"<script>alert(1)</script>\x1b[31m", "bad-letter")
     async with world.page() as page:
@@ -643,6 +702,7 @@ PREPARED: dict[str, Callable[[Page], Awaitable[object]]] = {
     "conversations": screen("/conversations"),
     "conversation": screen("/conversation?id=superseg_validation_2"),
     "edit": screen("/conversation/edit?id=trip&message_id=m1"),
+    "person": screen("/person?user_id=dana"),
     "search": searched_screen,
     "dead-letters": screen("/dead-letters"),
     "erasures": screen("/erasures"),

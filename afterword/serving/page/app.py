@@ -6,10 +6,20 @@ from fastapi import APIRouter
 from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 
-from afterword.serving.page import arriving, changing, conversation, finding, live, operating, visitor
+from afterword.serving.page import (
+    arriving,
+    changing,
+    chat,
+    conversation,
+    finding,
+    live,
+    operating,
+    people,
+    visitor,
+)
 from afterword.serving.page.rendering import STATIC, PageRoute, static_version
 
-SCREENS = (visitor, live, arriving, conversation, changing, finding, operating)
+SCREENS = (visitor, live, arriving, conversation, changing, people, chat, finding, operating)
 ONE_YEAR = "public, max-age=31536000, immutable"
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain"}
 

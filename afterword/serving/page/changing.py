@@ -1,6 +1,6 @@
 """Edits, deletions and erasures on the page: forms that call the API's own functions."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, ValidationError
@@ -9,10 +9,10 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from afterword.schemas.base import Id
 from afterword.serving.erasures import ErasureAnswer, ErasureBody, request_erasure, show_erasure
 from afterword.serving.page.conversation import MessageQuery, choices, seen_conversation, seen_message
-from afterword.serving.page.rendering import PageRoute, html_page, link
+from afterword.serving.page.rendering import PageRoute, address, html_page
 from afterword.serving.page.visitor import ErasingVisitor, FormFields, Submitted, WritingVisitor, field
 from afterword.serving.problems import NotFound, RequestInvalid, problems_of
-from afterword.serving.reading import ByAgent, Parameters
+from afterword.serving.reading import ByAgent, OwnedParameters, Parameters
 from afterword.serving.requests import MOST_CHARACTERS
 from afterword.serving.writing import (
     ChangeBody,
@@ -86,9 +86,7 @@ async def remove_conversation(
 
 
 def _back(conversation_id: str, agent_id: str | None) -> RedirectResponse:
-    return RedirectResponse(
-        str(link("/conversation", id=conversation_id, agent_id=agent_id, sent="1")).replace("&amp;", "&"), 303
-    )
+    return RedirectResponse(address("/conversation", id=conversation_id, agent_id=agent_id, sent="1"), 303)
 
 
 class ErasureQuery(Parameters):
@@ -96,10 +94,11 @@ class ErasureQuery(Parameters):
 
 
 @router.get("/erasures")
-async def show_erasure_form(request: Request, principal: ErasingVisitor) -> HTMLResponse:
+async def show_erasure_form(
+    request: Request, principal: ErasingVisitor, wanted: Annotated[OwnedParameters, Query()]
+) -> HTMLResponse:
     """Show two forms: one for a new erasure, one to look up another by its id."""
-    given: dict[str, Any] = {"user_id": "", "tenant_id": ""}
-    return html_page(request, "erasures.html", principal, **given, **choices(principal))
+    return html_page(request, "erasures.html", principal, **wanted.model_dump(), **choices(principal))
 
 
 @router.post("/erasures")

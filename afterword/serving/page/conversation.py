@@ -131,10 +131,10 @@ async def show_conversation(
 ) -> HTMLResponse:
     """Show a conversation."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
-    thread = await _thread(request, principal, details, wanted)
+    thread = await thread_of(request, principal, details, wanted)
     budget = {"least": LEAST_BUDGET, "most": MOST_BUDGET, "chosen": MAX_TOKENS}
     given: dict[str, Any] = {"details": details, "thread": Markup(thread), "wanted": wanted, "budget": budget}  # noqa: S704 – rendered by a template
-    return html_page(request, "conversation.html", principal, version=_version(thread), **given)
+    return html_page(request, "conversation.html", principal, version=version_of(thread), **given)
 
 
 @router.get("/conversation/thread")
@@ -143,21 +143,26 @@ async def show_thread(
 ) -> Response:
     """Show messages and episodes, or answer 204 if the page already shows them."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
-    thread = await _thread(request, principal, details, wanted)
-    version = _version(thread)
+    thread = await thread_of(request, principal, details, wanted)
+    version = version_of(thread)
     if version == wanted.version:
         return Response(status_code=204)
     given: dict[str, Any] = {"details": details, "thread": Markup(thread), "wanted": wanted}  # noqa: S704 – rendered by a template
     return html_page(request, "conversation_thread.html", principal, version=version, **given)
 
 
-def _version(thread: str) -> str:
+def version_of(thread: str) -> str:
     return hashlib.blake2b(thread.encode(), digest_size=8).hexdigest()
 
 
-async def _thread(
-    request: Request, principal: Principal, details: ConversationDetails, wanted: ConversationQuery
+async def thread_of(
+    request: Request,
+    principal: Principal,
+    details: ConversationDetails,
+    wanted: ConversationQuery,
+    may_write: bool = True,
 ) -> str:
+    """Render the page's messages and the episodes they belong to."""
     memory, owner = _services(request).memory, principal.owner._asdict()
     messages = await memory.messages(wanted.id, MESSAGES_ON_PAGE, wanted.before, wanted.agent_id, **owner)
     if messages is None:
@@ -173,7 +178,7 @@ async def _thread(
         details=details,
         next_before=messages.next_before,
         next_episodes=min(ordinals) + 1 if ordinals else wanted.episodes_before,
-        may_write=principal.may("write"),
+        may_write=may_write and principal.may("write"),
     )
 
 

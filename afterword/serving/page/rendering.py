@@ -95,10 +95,15 @@ def visible_text(value: object) -> object:
     return printable(value.replace("\r\n", "\n"))
 
 
-def link(path: str, **ids: object) -> Markup:
+def address(path: str, **ids: object) -> str:
     """Build an address of the page, without ids that are None. Ids are parameters because a path cannot hold `..`."""
     given: dict[str, Any] = {name: value for name, value in ids.items() if value is not None}
-    return Markup.escape(f"{path}?{urlencode(given, errors='replace')}" if given else path)
+    return f"{path}?{urlencode(given, errors='replace')}" if given else path
+
+
+def link(path: str, **ids: object) -> Markup:
+    """Build an address for a template."""
+    return Markup.escape(address(path, **ids))
 
 
 def cut_off(text: str, most: int = SHOWN_CHARACTERS) -> str:
@@ -202,6 +207,7 @@ def html_page(
         "operator": principal is not None and is_operator(principal),
         "path": request.scope["path"],
         "signed_in": services.settings.serve.auth != "none" and principal is not None,
+        "local": services.settings.serve.auth == "none",
     }
     return HTMLResponse(fragment(template, **given, **values), status, HEADERS)
 

@@ -1,0 +1,189 @@
+"""A chat to try the memory with, on a server of this machine: what an assistant is sent, with memory and without."""
+
+import secrets
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from markupsafe import Markup
+from opentelemetry.trace import NoOpTracer
+from pydantic import Field
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from afterword.reading.matches import hits_as_text
+from afterword.reading.memory import MAX_TOKENS, Memory
+from afterword.schemas import MessageCreated
+from afterword.schemas.base import Id
+from afterword.schemas.messages import Role
+from afterword.serving.page.conversation import ConversationQuery, seen_conversation, thread_of, version_of
+from afterword.serving.page.rendering import PageRoute, address, fragment, html_page
+from afterword.serving.page.visitor import Submitted, WritingVisitor, field
+from afterword.serving.principal import Principal
+from afterword.serving.problems import NotFound
+from afterword.serving.reading import Parameters
+from afterword.serving.services import Services
+from afterword.serving.writing import FlushBody, flush_conversation, write_events
+from afterword.streams.errors import ProviderError
+from afterword.streams.summarizer.llm.chat import ChatRequest
+from afterword.streams.summarizer.llm.client import Asking, make_client
+from afterword.streams.summarizer.llm.retrying import Deadline, RetryBudget
+from afterword.streams.text.tokens import count_tokens
+
+USER: dict[str, Any] = {"user_id": "you", "tenant_id": None}
+INSTRUCTION = {"role": "system", "content": "You are a helpful assistant. Answer in a few sentences."}
+HITS = 3
+"""Most episodes of earlier conversations that the assistant is sent."""
+MOST_MESSAGES = 200
+MOST_CHARACTERS = 4000
+ANSWER_TOKENS = 500
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+async def on_this_machine(request: Request, principal: WritingVisitor) -> Principal:
+    """Admit visitors of a server without authentication, which only this machine reaches. Raises: NotFound."""
+    if _services(request).settings.serve.auth != "none":
+        raise NotFound(what="page")
+    return principal
+
+
+LocalVisitor = Annotated[Principal, Depends(on_this_machine)]
+
+
+class ChatQuery(Parameters):
+    id: Id | None = None
+    """Absent: a new conversation."""
+    problem: str | None = Field(None, max_length=64)
+    """Type of the error for which the LLM did not answer."""
+    version: str | None = Field(None, max_length=64)
+    """Version of the part that the page shows."""
+
+
+class TypedQuery(Parameters):
+    id: Id
+
+
+class Prompt(NamedTuple):
+    """What an assistant is sent, in the form of chat APIs."""
+
+    messages: list[dict[str, str]]
+
+    @property
+    def tokens(self) -> int:
+        return sum(count_tokens(message["content"]) for message in self.messages)
+
+
+@router.get("/chat", response_model=None)
+async def show_chat(
+    request: Request, principal: LocalVisitor, wanted: Annotated[ChatQuery, Query()]
+) -> HTMLResponse | RedirectResponse:
+    """Show the box and what has become of what was typed; the latter renews itself."""
+    if wanted.id is None:
+        return RedirectResponse(address("/chat", id=_new_id()), 303)
+    part = await _part(request, principal, wanted.id)
+    given: dict[str, Any] = {"id": wanted.id, "most": MOST_CHARACTERS, "problem": wanted.problem}
+    return html_page(request, "chat.html", principal, part=Markup(part), version=version_of(part), **given)  # noqa: S704 – rendered by a template
+
+
+@router.get("/chat/part")
+async def show_part(request: Request, principal: LocalVisitor, wanted: Annotated[ChatQuery, Query()]) -> Response:
+    """Show messages, episodes and prompts; 204, which leaves the page as it is, if nothing has changed."""
+    if wanted.id is None:
+        raise NotFound(what="conversation")
+    part = await _part(request, principal, wanted.id)
+    version = version_of(part)
+    if version == wanted.version:
+        return Response(status_code=204)
+    return html_page(request, "chat_part.html", principal, id=wanted.id, part=Markup(part), version=version)  # noqa: S704 – rendered by a template
+
+
+@router.post("/chat")
+async def say(
+    request: Request, _: LocalVisitor, wanted: Annotated[TypedQuery, Query()], fields: Submitted
+) -> RedirectResponse:
+    """Send a message, and the LLM's answer if there is an LLM."""
+    services, content = _services(request), field(fields, "content", MOST_CHARACTERS).strip()
+    problem = None
+    if content:
+        await _send(services, wanted.id, "user", content)
+        if services.settings.llm.provider != "extractive":
+            try:
+                await _send(services, wanted.id, "assistant", await _answer(services, wanted.id, content))
+            except ProviderError as error:
+                problem = error.error_type
+    return RedirectResponse(address("/chat", id=wanted.id, problem=problem), 303)
+
+
+@router.post("/chat/close")
+async def close(
+    request: Request, principal: LocalVisitor, wanted: Annotated[TypedQuery, Query()], fields: Submitted
+) -> RedirectResponse:
+    """Close the episode, and begin another conversation if that is wanted."""
+    await flush_conversation(request, principal, wanted.id, FlushBody())
+    is_over = field(fields, "then") == "new"
+    return RedirectResponse(address("/chat", id=_new_id() if is_over else wanted.id), 303)
+
+
+async def _part(request: Request, principal: Principal, conversation_id: str) -> str:
+    services = _services(request)
+    said = await _messages(services.memory, conversation_id)
+    thread = ""
+    if said:
+        details = await seen_conversation(request, principal, conversation_id)
+        thread = await thread_of(request, principal, details, ConversationQuery(id=conversation_id), may_write=False)
+    question = next((message.content for message in reversed(said) if message.role == "user"), "")
+    prompts = {
+        "With memory": await with_memory(services.memory, conversation_id, question),
+        "Without memory": Prompt([INSTRUCTION, *({"role": one.role, "content": one.content} for one in said)]),
+    }
+    given: dict[str, Any] = {"prompts": prompts, "answers": services.settings.llm.provider != "extractive"}
+    return fragment("chat_thread.html", thread=Markup(thread), **given)  # noqa: S704 – rendered by a template
+
+
+async def with_memory(memory: Memory, conversation_id: str, question: str) -> Prompt:
+    """What is known of the user, what they said about the question in other conversations, and this conversation."""
+    known = await memory.profile(**USER)
+    hits = await memory.recall(question, k=HITS + 1, **USER) if question else []
+    elsewhere = [hit for hit in hits if hit.conversation_id != conversation_id][:HITS]
+    context = await memory.context(conversation_id, max_tokens=MAX_TOKENS)
+    quoted = [known.as_text(), hits_as_text(elsewhere) if elsewhere else ""]
+    remembered = [{"role": "system", "content": text} for text in quoted if text]
+    return Prompt([INSTRUCTION, *remembered, *(context.as_messages() if context else [])])
+
+
+async def _messages(memory: Memory, conversation_id: str) -> Sequence[MessageCreated]:
+    """Messages of the conversation as far as the archive has them, oldest first."""
+    page = await memory.messages(conversation_id, MOST_MESSAGES)
+    return page.messages[::-1] if page else ()
+
+
+async def _answer(services: Services, conversation_id: str, content: str) -> str:
+    """Ask the LLM. Raises: ProviderError."""
+    asked = (await with_memory(services.memory, conversation_id, content)).messages
+    question = {"role": "user", "content": content}
+    if asked[-1] != question:  # it is not archived yet
+        asked.append(question)
+    llm = services.settings.llm
+    client, deadline = make_client(llm, services.metrics, NoOpTracer()), Deadline(llm.timeout_seconds)
+    try:
+        asking = Asking(client, RetryBudget(llm.timeout_seconds, deadline))
+        with deadline.running():
+            return await asking.until_usable(lambda _: ChatRequest(asked, ANSWER_TOKENS), str)
+    finally:
+        await client.close()
+
+
+async def _send(services: Services, conversation_id: str, role: Role, content: str) -> None:
+    message = MessageCreated(
+        id=secrets.token_hex(8), conversation_id=conversation_id, role=role, content=content, **USER
+    )
+    await write_events(services.outbox, [message])
+
+
+def _new_id() -> str:
+    return f"chat-{secrets.token_hex(4)}"
+
+
+def _services(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found

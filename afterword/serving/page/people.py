@@ -1,0 +1,202 @@
+"""People: the list of users; and one person: what is known of them, which messages say it, and how to forget it."""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field, TypeAdapter, ValidationError
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from afterword.reading.context import ANYONE
+from afterword.reading.memory import Memory, Profile
+from afterword.reading.profile import PROFILE_TOKENS, KnownFact
+from afterword.schemas import FactKind, MessageCreated
+from afterword.schemas.base import Id, PartyId
+from afterword.serving.page.conversation import LEAST_BUDGET, MOST_BUDGET, choices, seen_conversation
+from afterword.serving.page.rendering import PageRoute, address, html_page
+from afterword.serving.page.visitor import ReadingVisitor, Submitted, WritingVisitor
+from afterword.serving.principal import Principal
+from afterword.serving.problems import NotFound, RequestInvalid
+from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, Parameters
+from afterword.serving.services import Services
+from afterword.serving.writing import DeletionQuery, delete_message
+
+KNOWN_TOKENS = 10_000
+"""Tokens of the facts that a person's screen lists."""
+CONVERSATIONS = 10
+"""Conversations that a person's screen lists."""
+KINDS: dict[FactKind, str] = {
+    "identity": "Who they are",
+    "relation": "People around them",
+    "constraint": "What they must have or avoid",
+    "preference": "What they like",
+    "plan": "What they plan",
+    "event": "What happened",
+}
+MESSAGE_CHOICE = TypeAdapter(tuple[Id, Id])
+"""Value of a checkbox: the ids of a conversation and of a message in it, as JSON."""
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+class PeopleQuery(Parameters):
+    tenant_id: PartyId | None = None
+    prefix: PartyId = ""
+    after: PartyId | None = None
+
+
+class PersonQuery(OwnedParameters):
+    sent: bool = False
+    """A change was sent a moment ago."""
+
+
+class LoadedQuery(OwnedParameters):
+    max_tokens: int = Field(PROFILE_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
+
+
+class FactQuery(OwnedParameters):
+    fact: str = Field(max_length=64)
+    """Digest of the fact: addresses hold no text of a conversation."""
+
+
+class Change(NamedTuple):
+    """A fact that no longer holds, and the one that took its place, if the profile names it."""
+
+    before: KnownFact
+    after: KnownFact | None
+
+
+@router.get("/people", response_model=None)
+async def show_people(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[PeopleQuery, Query()]
+) -> HTMLResponse | RedirectResponse:
+    """List a tenant's users for an admin; anybody else names a user, or is led to the only one of their key."""
+    tenant_id = principal.tenant(wanted.tenant_id or None)
+    if principal.user_id is not ANYONE:
+        return _to_person(principal.user(None), tenant_id)
+    services = _services(request)
+    page = None
+    if principal.may("admin"):
+        page = await services.memory.users(tenant_id=tenant_id, after=wanted.after, prefix=wanted.prefix)
+        request.state.count = len(page.users)
+    given: dict[str, Any] = {"page": page, "tenant_id": tenant_id, "prefix": wanted.prefix, "user_id": ""}
+    return html_page(request, "people.html", principal, cost=services.settings.llm.cost, **given, **choices(principal))
+
+
+@router.get("/person")
+async def show_person(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[PersonQuery, Query()]
+) -> HTMLResponse:
+    """Show what is known of a user, what has changed, and their conversations."""
+    user_id, tenant_id = _person(principal, wanted)
+    memory = _services(request).memory
+    profile, page = await asyncio.gather(
+        memory.profile(user_id, tenant_id, KNOWN_TOKENS),
+        memory.conversations(user_id=user_id, tenant_id=tenant_id, limit=CONVERSATIONS),
+    )
+    request.state.count = len(profile.facts)
+    given: dict[str, Any] = {
+        "profile": profile,
+        "known": [(KINDS[kind], list(facts)) for kind, facts in groupby(profile.facts, lambda fact: fact.kind)],
+        "changes": changes_of(profile),
+        "page": page,
+        "sent": wanted.sent,
+        "budget": {"least": LEAST_BUDGET, "most": MOST_BUDGET, "chosen": PROFILE_TOKENS},
+        "digest": digest_of,
+    }
+    return html_page(request, "person.html", principal, **given)
+
+
+@router.get("/person/context")
+async def show_loaded(
+    request: Request, principal: ReadingVisitor, wanted: Annotated[LoadedQuery, Query()]
+) -> HTMLResponse:
+    """Show what an agent would load of a person with this many tokens."""
+    profile = await _services(request).memory.profile(*_person(principal, wanted), wanted.max_tokens)
+    return html_page(request, "person_context.html", principal, profile=profile, max_tokens=wanted.max_tokens)
+
+
+@router.get("/person/forget")
+async def show_sources(
+    request: Request, principal: WritingVisitor, wanted: Annotated[FactQuery, Query()]
+) -> HTMLResponse:
+    """Show the messages that say a fact, which the form deletes."""
+    memory = _services(request).memory
+    profile = await memory.profile(*_person(principal, wanted), KNOWN_TOKENS)
+    facts = (fact for fact in (*profile.facts, *profile.superseded) if digest_of(fact) == wanted.fact)
+    fact = next(facts, None)
+    if fact is None:
+        raise NotFound(what="fact")
+    messages = await _sources(memory, principal, fact)
+    hidden = sum(len(source.message_ids) for source in fact.sources) - len(messages)
+    given: dict[str, Any] = {"fact": fact, "profile": profile, "messages": messages, "hidden": hidden}
+    return html_page(request, "person_forget.html", principal, choice=_choice, **given)
+
+
+@router.post("/person/forget")
+async def forget(
+    request: Request, principal: WritingVisitor, wanted: Annotated[OwnedParameters, Query()], fields: Submitted
+) -> RedirectResponse:
+    """Delete the messages that were shown and chosen."""
+    user_id, tenant_id = _person(principal, wanted)
+    try:
+        chosen = [MESSAGE_CHOICE.validate_json(value) for value in fields.get("message", ())]
+    except ValidationError:
+        raise RequestInvalid(problems=[("message", "must be the ids of a conversation and a message")]) from None
+    for conversation_id, message_id in chosen:
+        details = await seen_conversation(request, principal, conversation_id)
+        deletion = DeletionQuery(tenant_id=details.tenant_id, reason=None)
+        await delete_message(request, principal, conversation_id, message_id, deletion)
+    return _to_person(user_id, tenant_id, sent="1" if chosen else None)
+
+
+def changes_of(profile: Profile) -> list[Change]:
+    """Pair each superseded fact with the one that took its place, the latest change first."""
+    return [Change(fact, _successor(fact, (*profile.superseded, *profile.facts))) for fact in profile.superseded]
+
+
+def _successor(before: KnownFact, facts: Sequence[KnownFact]) -> KnownFact | None:
+    """Find the fact of the same value that was in force right after `before`: of the later ones, what ended first."""
+    later = [
+        fact
+        for fact in facts
+        if (fact.about, fact.attribute) == (before.about, before.attribute)
+        and fact.said_by in ("user", before.said_by)
+        and (fact.superseded_at is None or (before.superseded_at and fact.superseded_at > before.superseded_at))
+    ]
+    return min(later, key=lambda fact: (fact.superseded_at is None, fact.superseded_at), default=None)
+
+
+def digest_of(fact: KnownFact) -> str:
+    named = (fact.about, fact.attribute, fact.statement, fact.superseded_at)
+    return hashlib.blake2b(repr(named).encode(errors="replace"), digest_size=16).hexdigest()
+
+
+async def _sources(memory: Memory, principal: Principal, fact: KnownFact) -> list[MessageCreated]:
+    """Find the messages that say a fact, as far as the visitor may see them."""
+    owner = principal.owner._asdict()
+    found = await asyncio.gather(
+        *[memory.find_messages(source.conversation_id, source.message_ids, **owner) for source in fact.sources]
+    )
+    return [message for messages in found for message in messages]
+
+
+def _choice(message: MessageCreated) -> str:
+    return MESSAGE_CHOICE.dump_json((message.conversation_id, message.id)).decode()
+
+
+def _person(principal: Principal, wanted: OwnedParameters) -> tuple[str, str | None]:
+    """User and tenant that are meant. Raises: NotPermitted for another than the key's, RequestInvalid for none."""
+    return principal.user(wanted.user_id), principal.tenant(wanted.tenant_id or None)
+
+
+def _to_person(user_id: str, tenant_id: str | None, **more: str | None) -> RedirectResponse:
+    return RedirectResponse(address("/person", user_id=user_id, tenant_id=tenant_id, **more), 303)
+
+
+def _services(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found

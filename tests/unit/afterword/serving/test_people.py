@@ -1,0 +1,174 @@
+"""What is known of a user is shown with its messages to those who may see it, and forgotten by deleting them."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from afterword.reading.profile import profile
+from afterword.schemas import Fact
+from afterword.serving.page.people import changes_of
+from afterword.streams.settings import Llm
+from afterword.streams.stores.episodes import EpisodeFacts
+from tests.samples import NOON, a_fact, a_stored_episode
+from tests.unit.afterword.serving.served import Served, serving
+from tests.unit.afterword.serving.test_page import HOSTILE, OURS
+from tests.unit.afterword.serving.test_reading import Holder
+
+OWNER = {"user_id": "u1", "tenant_id": "t1"}
+WRITER = frozenset({"read", "write"})
+
+
+async def say(served: Served, text: str, *, day: int, conversation_id: str = "c1", **fields: Any) -> str:
+    """Archive a message that is an episode of its own, and the fact it says. Returns the message's id."""
+    user_id = fields.pop("user_id", "u1")
+    [said] = await served.remembered.say(text, conversation_id=conversation_id, user_id=user_id)
+    await served.remembered.episodes.put(
+        a_stored_episode(
+            day,
+            conversation_id=conversation_id,
+            user_id=user_id,
+            participants=(user_id,),
+            message_ids=(said.id,),
+            ended_at=NOON + timedelta(days=day),
+            facts=(a_fact(text, user_id=user_id, message_ids=(said.id,), **fields),),
+        ),
+        None,
+    )
+    return said.id
+
+
+def city(text: str, **fields: Any) -> dict[str, Any]:
+    return {"text": text, "attribute": "home_city", **fields}
+
+
+async def forget_links(served: Served) -> list[str]:
+    page = (await served.client.get("/person", params=OWNER)).text
+    return [found.replace("&amp;", "&") for found in re.findall(r'href="(/person/forget[^"]+)"', page)]
+
+
+async def test_a_person_is_shown_by_kind_with_the_messages_that_say_it_and_what_changed() -> None:
+    async with serving() as served:
+        await say(served, **city("lives in Leeds"), day=1)
+        moved = await say(served, **city("lives in Porto"), day=2)
+        await say(served, "no nuts", day=3, kind="constraint", said_by="assistant")
+        page = (await served.client.get("/person", params=OWNER)).text
+        assert page.index("Who they are") < page.index("lives in Porto") < page.index("What they must have or avoid")
+        assert f'href="/conversation/message?id=c1&amp;message_id={moved}"' in page
+        assert "said by the assistant, not the user" in page
+        assert "home city: <del>lives in Leeds</del> → lives in Porto" in page
+        loaded = (await served.client.get("/person/context", params={**OWNER, "max_tokens": 500})).text
+        assert "lives in Porto" in loaded
+        assert "Leeds" not in loaded
+
+
+async def test_forgetting_shows_all_messages_that_say_it_and_deletes_those_that_are_chosen() -> None:
+    async with serving() as served:
+        said = [await say(served, "likes tea", day=day, conversation_id=f"c{day}") for day in (1, 2)]
+        [link] = await forget_links(served)
+        page = (await served.client.get(link)).text
+        choices = [orjson.loads(found.replace("&#34;", '"')) for found in re.findall(r'value="(\[.*?\])"', page)]
+        assert choices == [["c2", said[1]], ["c1", said[0]]]
+        chosen = {"message": orjson.dumps(choices[1]).decode()}
+        answer = await served.client.post("/person/forget", params=OWNER, data=chosen, headers=OURS)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/person?user_id=u1&tenant_id=t1&sent=1")
+        [record] = served.broker.records
+        assert (record.conversation_id, record.tenant_id) == ("c1", "t1")
+        deleted = orjson.loads(record.value)
+        assert deleted["id"] == said[0]
+
+
+@pytest.mark.parametrize("chosen", ["c1", '["c1"]', '["c1", 5]', '["", "m0"]', "\x00"])
+async def test_only_ids_that_the_form_could_have_had_are_taken(chosen: str) -> None:
+    async with serving() as served:
+        answer = await served.client.post("/person/forget", params=OWNER, data={"message": chosen}, headers=OURS)
+        assert answer.status_code == 422
+        assert served.broker.records == []
+
+
+async def test_a_key_shows_its_own_user_and_deletes_in_its_own_conversations_only() -> None:
+    async with serving(Holder(scopes=WRITER, tenant_id="t1", user_id="u1")) as served:
+        await say(served, "likes tea", day=1)
+        theirs = await say(served, "likes wine", day=2, conversation_id="c2", user_id="u2")
+        led = await served.client.get("/people")
+        assert (led.status_code, led.headers["location"]) == (303, "/person?user_id=u1&tenant_id=t1")
+        assert "likes tea" in (await served.client.get(led.headers["location"])).text
+        for path in ("/person?", "/person/context?", "/person/forget?fact=x&"):
+            assert (await served.client.get(f"{path}user_id=u2")).status_code == 403, path
+        chosen = {"message": orjson.dumps(["c2", theirs]).decode()}
+        answer = await served.client.post("/person/forget", params=OWNER, data=chosen, headers=OURS)
+        assert answer.status_code == 404
+        assert served.broker.records == []
+
+
+async def test_a_reader_forgets_nothing_and_of_another_tenant_nothing_is_known() -> None:
+    holder = Holder(tenant_id="t1")
+    async with serving(holder) as served:
+        await say(served, "likes tea", day=1)
+        assert await forget_links(served) == []
+        assert (await served.client.post("/person/forget", params=OWNER, headers=OURS)).status_code == 403
+        holder.become(tenant_id="t2", scopes=WRITER)
+        page = await served.client.get("/person", params={"user_id": "u1"})
+        assert (page.status_code, "likes tea" in page.text) == (200, False)
+
+
+async def test_what_a_user_said_and_is_called_is_escaped() -> None:
+    async with serving() as served:
+        await say(served, **city(HOSTILE), day=1, conversation_id=HOSTILE, user_id=HOSTILE, about=HOSTILE)
+        await say(served, **city(f"{HOSTILE}!?"), day=2, conversation_id=HOSTILE, user_id=HOSTILE, about=HOSTILE)
+        owner = {"user_id": HOSTILE, "tenant_id": "t1"}
+        person = (await served.client.get("/person", params=owner)).text
+        links = [found.replace("&amp;", "&") for found in re.findall(r'href="(/person/forget[^"]+)"', person)]
+        pages = [person, *[(await served.client.get(link)).text for link in links]]
+        pages += [(await served.client.get("/people", params={"tenant_id": "t1"})).text]
+        pages += [(await served.client.get("/person/context", params=owner)).text]
+        assert len(pages) == 5
+        for page in pages:
+            assert "&lt;script&gt;alert(1)" in page
+            assert "<script>alert" not in page
+            assert "49" not in re.sub(r'"[^"]*"', "", page)
+            assert not set("\u202e\x1b\x00") & set(re.sub(r'value="[^"]*"', "", page))  # a form keeps an id
+            assert "onx=1" not in re.sub(r">[^<]*<", "><", re.sub(r'"[^"]*"', '""', page))
+
+
+async def test_users_are_listed_with_sums_searched_and_paged_for_an_admin() -> None:
+    async with serving(llm=Llm(prompt_price=100_000.0, answer_price=200_000.0)) as served:
+        for n in range(52):
+            await say(served, "likes tea", day=1, conversation_id=f"of-{n}", user_id=f"user-{n:02}")
+        await say(served, "likes wine", day=2, conversation_id="of-7", user_id="user-07")
+        first = (await served.client.get("/people", params={"tenant_id": "t1"})).text
+        listed = re.findall(r"<bdi>(user-\d\d)</bdi>", first)
+        assert listed == [f"user-{n:02}" for n in range(50)]
+        [more] = re.findall(r'class="button" href="([^"]+)"', first)
+        assert "user-51" in (await served.client.get(more.replace("&amp;", "&"))).text
+        found = (await served.client.get("/people", params={"tenant_id": "t1", "prefix": "user-07"})).text
+        assert re.findall(r"<bdi>(user-\d\d)</bdi>", found) == ["user-07"]
+        for said in ("1 conversation<", "2 episodes", "200 tokens of messages", "30 tokens of the LLM", "cost 4.00"):
+            assert said in found
+        assert "user-" not in (await served.client.get("/people")).text  # no tenant
+
+
+async def test_whoever_is_no_admin_names_the_user() -> None:
+    async with serving(Holder(tenant_id="t1")) as served:
+        await say(served, "likes tea", day=1)
+        page = (await served.client.get("/people")).text
+        assert 'name="user_id"' in page
+        assert "u1" not in page
+
+
+def test_each_value_is_followed_by_the_one_that_took_its_place() -> None:
+    def said(day: int, statement: str, **fields: Any) -> EpisodeFacts:
+        fact: Fact = a_fact(statement, attribute="home_city", **fields)
+        return EpisodeFacts("c1", f"c1:{day}", day, NOON + timedelta(days=day), (fact,))
+
+    episodes = [said(1, "Leeds"), said(2, "Rome"), said(3, "Leeds"), said(4, "Oslo", about="Ann"), said(5, "Porto")]
+    found = changes_of(profile("u1", "t1", episodes))
+    assert [(change.before.statement, change.after and change.after.statement) for change in found] == [
+        ("Leeds", "Porto"),
+        ("Rome", "Leeds"),
+        ("Leeds", "Rome"),
+    ]
+    cut = changes_of(profile("u1", "t1", episodes, max_tokens=1))
+    assert [change.after and change.after.statement for change in cut] == [None, "Leeds", "Rome"]
