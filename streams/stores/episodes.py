@@ -235,6 +235,8 @@ class UserTotals:
     """Tokens of their messages."""
     prompt_tokens: int
     """Tokens of the prompts for their summaries as they are stored."""
+    cached_tokens: int
+    """Those of the prompts that came from the server's cache."""
     completion_tokens: int
 
 

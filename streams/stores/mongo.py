@@ -360,6 +360,7 @@ class MongoEpisodes:
             "last_at": {"$max": "$ended_at"},
             "tokens": {"$sum": "$compression.tokens_before"},
             "prompt_tokens": {"$sum": "$usage.prompt_tokens"},
+            "cached_tokens": {"$sum": "$usage.cached_tokens"},
             "completion_tokens": {"$sum": "$usage.completion_tokens"},
         }
         stages = [

@@ -254,7 +254,7 @@ class SqliteEpisodes:
         _require_limit(limit)
         usage = "document ->> '$.summary.usage"
         select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at), sum(token_count),
-            sum({usage}.prompt_tokens'), sum({usage}.completion_tokens')
+            sum({usage}.prompt_tokens'), sum({usage}.cached_tokens'), sum({usage}.completion_tokens')
             FROM participants AS p JOIN episodes ON id = episode_id
             WHERE tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ifnull(?3, '')
             GROUP BY user_id ORDER BY user_id LIMIT ?4"""  # noqa: S608 – of ours

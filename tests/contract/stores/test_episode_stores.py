@@ -96,9 +96,9 @@ async def test_users_are_listed_with_what_they_took_part_in(episodes: EpisodeQue
     assert await episodes.put(a_tombstone(9, 1), None)
     found = await episodes.users("t1", "", None, 10)
     assert found == [
-        UserTotals("u1", 2, 3, NOON + timedelta(days=1), 300, 27, 11),
-        UserTotals("u2", 1, 1, NOON + timedelta(minutes=2), 100, 10, 5),
-        UserTotals("é", 1, 1, NOON + timedelta(minutes=2), 100, 10, 5),
+        UserTotals("u1", 2, 3, NOON + timedelta(days=1), 300, 27, 0, 11),
+        UserTotals("u2", 1, 1, NOON + timedelta(minutes=2), 100, 10, 0, 5),
+        UserTotals("é", 1, 1, NOON + timedelta(minutes=2), 100, 10, 0, 5),
     ]
     assert await episodes.users("t1", "", None, 2) == found[:2]
     assert await episodes.users("t1", "", "u1", 10) == found[1:]
