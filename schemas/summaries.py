@@ -112,7 +112,7 @@ class SummaryCreated(Model):
     ordinal: int = Field(ge=1)
     """Position of the episode in its conversation, starting with 1."""
     title: str
-    """Subject of the episode. The latest episode's title is the conversation's title."""
+    """Subject of the episode. The first episode's title is the conversation's title."""
     short_summary: str
     """Summary of the episode in one or two sentences."""
     long_summary: str
@@ -209,7 +209,7 @@ class ConversationUpdated(Model):
     tenant_id: PartyId | None = None
     """Tenant of the conversation."""
     title: str
-    """Title of the last episode; empty if no episode is left."""
+    """Title of the first episode; empty if no episode is left."""
     rolling: tuple[RollingSummary, ...]
     """The rows that changed. Other rows are as last announced. On the compacted topic it has all rows, or the last ones
     with up to 500 kB of text."""
