@@ -62,7 +62,7 @@ def faust_app(
 ) -> App:
     """Make a Faust app on the engine, without agents.
 
-    `role`: in the names of its clients. For `handling_seconds`, `tracer` and `sources_may_grow` see `Options`.
+    `role` is part of its clients' names. For `handling_seconds`, `tracer` and `sources_may_grow` see `Options`.
     Raises: ConfigurationError.
     """
     kafka = settings.kafka

@@ -423,7 +423,7 @@ class TokenUnavailable(AfterwordError, KafkaError):  # type: ignore[misc]  # aio
 
 
 class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
-    """The token in a file, which somebody else renews. It is read anew for each connection."""
+    """The token in a file that something else renews. The file is read again for each connection."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -435,18 +435,18 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not
         except OSError as error:
             raise TokenUnavailable(address=self._path, problem=error.strerror) from None
         except UnicodeDecodeError:  # the error's own text quotes the bytes
-            raise TokenUnavailable(address=self._path, problem="it is no text") from None
+            raise TokenUnavailable(address=self._path, problem="it is not text") from None
         if not TOKEN.fullmatch(token):
-            raise TokenUnavailable(address=self._path, problem="it holds no token")
+            raise TokenUnavailable(address=self._path, problem="it contains no token")
         return token
 
 
 Sign = Callable[[], tuple[str, float]]
-"""Makes a token and says when it expires, in milliseconds since 1970; may block. Raises: NoToken."""
+"""Makes a token and returns when it expires, in milliseconds since 1970; may block. Raises: NoToken."""
 
 
 class SignedTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
-    """Tokens that are signed here, with the credentials of the process; each is used for most of its life."""
+    """Tokens that are signed here, with the process's credentials; each is used for most of its life."""
 
     def __init__(self, sign: Sign, clock: Callable[[], float] = time.time) -> None:
         self._sign = sign
@@ -469,7 +469,10 @@ class SignedTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is 
 
 
 def aws_signer(region: str) -> Sign:
-    """Sign for Amazon MSK's IAM access control, with AWS's own package. Raises: ConfigurationError without it."""
+    """Return a signer for Amazon MSK's IAM access control.
+
+    Raises: ConfigurationError if AWS's package is not installed.
+    """
     try:
         from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
         from botocore.exceptions import BotoCoreError, ClientError

@@ -140,11 +140,10 @@ class Batch:
             self.outputs.append(output)
 
     def take_first(self, number: int) -> None:
-        """Note that the agent took only the first `number` records or keys of the event; the others come with the next
-        event.
+        """Note that the agent took only the first `number` records or keys; the others come with the next event.
 
-        An agent that waits for something takes 0 after a pause. It is given the same records again, or its partition is
-        released meanwhile. The watchdog does not count that as a stall.
+        An agent that waits for something should pause and take 0. It then gets the same records again, unless its
+        partition is released. The watchdog does not count that as a stall.
         """
         self.taken = number
 

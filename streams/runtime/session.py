@@ -224,7 +224,7 @@ class Delivery:
         self.stopping = False
         """True once failures are no longer retried."""
         self.declined = False
-        """True if the agent has taken none of the records that it was given last; it is given them again."""
+        """True if the agent took none of the last records that it was given, and will be given them again."""
         self._in_hand_ms: int | None = None
         self._last_ms: int | None = None
 

@@ -79,9 +79,8 @@ class ServerStores(Stores):
 
     async def _check_index(self) -> str:
         await self._ping_index()
-        check = await asyncio.to_thread(
-            self._index_check
-        )  # its client takes a while to import: others answer meanwhile
+        # in a thread, because its client takes a while to import
+        check = await asyncio.to_thread(self._index_check)
         return await check()
 
     def _index_check(self) -> Callable[[], Awaitable[str]]:

@@ -155,7 +155,7 @@ def rows(
 def insert(connection: apsw.Connection, table: str, row: Mapping[str, Any]) -> int:
     """Insert a row, given by its columns; return its rowid."""
     values = ", ".join(f":{name}" for name in row)
-    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})", row)  # noqa: S608 – names of ours
+    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})", row)  # noqa: S608 – only our own names are inserted
     return connection.last_insert_rowid()
 
 

@@ -152,7 +152,7 @@ def _kept(connection: apsw.Connection, episode_id: str) -> Kept | None:
 
 def _delete(connection: apsw.Connection, row: int) -> None:
     for table in ("words", "vectors", "points"):
-        connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))  # noqa: S608 – names of ours
+        connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))  # noqa: S608 – only our own names are inserted
 
 
 def _search(connection: apsw.Connection, query: Query, dense: Dense | None, model: str | None) -> list[Candidate]:
@@ -163,7 +163,7 @@ def _search(connection: apsw.Connection, query: Query, dense: Dense | None, mode
     # the owner is compared again: whatever was found, no other user's episode is returned
     select = f"""SELECT points.id, payload, points.packed, coalesce(vectors.packed, x'')
         FROM points LEFT JOIN vectors USING (id)
-        WHERE points.id IN (SELECT value FROM json_each(:ids)) AND {allowed.condition}"""  # noqa: S608 – of ours
+        WHERE points.id IN (SELECT value FROM json_each(:ids)) AND {allowed.condition}"""  # noqa: S608 – only our own names are inserted
     values = {**allowed.values, "ids": orjson.dumps(list(found)).decode()}
     kept = {row: packed for row, *packed in rows(connection, select, values)}
     candidates = (kept[row] for row in found if row in kept)
@@ -177,15 +177,15 @@ def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> li
         return []
     match = " OR ".join(dict.fromkeys(_tokens(asked, _digest(query.user_id, query.tenant_id))))
     # The unary plus keeps SQLite from running the whole match once for each of these rows, which takes seconds.
-    only = "" if allowed.is_every else f"AND +rowid IN (SELECT id FROM points WHERE {allowed.condition})"  # noqa: S608 – of ours
-    select = f"SELECT rowid FROM words WHERE words MATCH :match {only} ORDER BY bm25(words), rowid LIMIT :most"  # noqa: S608 – of ours
+    only = "" if allowed.is_every else f"AND +rowid IN (SELECT id FROM points WHERE {allowed.condition})"  # noqa: S608 – only our own names are inserted
+    select = f"SELECT rowid FROM words WHERE words MATCH :match {only} ORDER BY bm25(words), rowid LIMIT :most"  # noqa: S608 – only our own names are inserted
     return [row for (row,) in rows(connection, select, {**allowed.values, "match": match, "most": max(DEPTH, query.k)})]
 
 
 def _by_vector(connection: apsw.Connection, model: str | None, dense: Dense, allowed: Allowed) -> list[int]:
     """Order the newest allowed episodes by the best cosine of a message."""
     select = f"""SELECT id, size, vectors.packed FROM points JOIN vectors USING (id)
-        WHERE {allowed.condition} AND model IS :model ORDER BY started_at DESC LIMIT :most"""  # noqa: S608 – of ours
+        WHERE {allowed.condition} AND model IS :model ORDER BY started_at DESC LIMIT :most"""  # noqa: S608 – only our own names are inserted
     found = rows(connection, select, {**allowed.values, "model": model, "most": SCANNED})
     if not found:
         return []

@@ -195,7 +195,7 @@ class SqliteEpisodes:
     async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
         require_texts(episode_ids=episode_ids)
         select = f"""SELECT id, revision, iif(deleted, document ->> '$.deletion.reason', NULL) FROM episodes
-            WHERE id IN {LISTED}"""  # noqa: S608 – of ours
+            WHERE id IN {LISTED}"""  # noqa: S608 – only our own names are inserted
         found = await self._file.select(select, _json(episode_ids))
         return {name: EpisodeVersion(revision, ended) for name, revision, ended in found}
 
@@ -213,7 +213,7 @@ class SqliteEpisodes:
             require(str, before=scope)
             earlier, values = "AND (updated_at, scope) < (?, ?)", [*values, _milliseconds(updated_at), scope]
         select = f"""SELECT document FROM conversations WHERE tenant_id IS ? AND user_id = ? AND episode_count > 0
-            {earlier} ORDER BY updated_at DESC, scope DESC LIMIT ?"""  # noqa: S608 – of ours
+            {earlier} ORDER BY updated_at DESC, scope DESC LIMIT ?"""  # noqa: S608 – only our own names are inserted
         return [CONVERSATION.validate_json(found) for (found,) in await self._file.select(select, *values, limit)]
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
@@ -225,7 +225,7 @@ class SqliteEpisodes:
         _require_owner(user_id, tenant_id)
         require_texts(conversation_ids=conversation_ids)
         select = f"""SELECT conversation_id, count(*) FROM participants
-            WHERE tenant_id IS ? AND user_id = ? AND conversation_id IN {LISTED} GROUP BY conversation_id"""  # noqa: S608
+            WHERE tenant_id IS ? AND user_id = ? AND conversation_id IN {LISTED} GROUP BY conversation_id"""  # noqa: S608 – only our own names are inserted
         return dict(await self._file.select(select, tenant_id, user_id, _json(conversation_ids)))
 
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
@@ -245,7 +245,7 @@ class SqliteEpisodes:
         key = f"document ->> '$.summary.{field}'"
         sums = ", ".join(f"sum(document ->> '$.summary.usage.{name}')" for name in UsageTotals._fields[2:])
         select = f"""SELECT {f"substr({key}, 1, 10)" if by == "day" else key} AS grouped, count(*), {sums}
-            FROM episodes WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""  # noqa: S608 – of ours
+            FROM episodes WHERE NOT deleted GROUP BY grouped ORDER BY grouped"""  # noqa: S608 – only our own names are inserted
         return [UsageTotals(*found) for found in await self._file.select(select)]
 
     async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
@@ -282,7 +282,7 @@ class SqliteEpisodes:
             last = page[-1].event.episode_id
 
     async def _episodes(self, wanted: str, *values: Any) -> list[Episode]:
-        select = f"SELECT deleted, document FROM episodes WHERE {wanted}"  # noqa: S608 – of ours
+        select = f"SELECT deleted, document FROM episodes WHERE {wanted}"  # noqa: S608 – only our own names are inserted
         return [
             (DELETED if deleted else STORED).validate_json(document)
             for deleted, document in await self._file.select(select, *values)
@@ -397,7 +397,7 @@ class SqliteMessages:
 
     async def count(self, selection: Selection) -> Counted:
         wanted, values = _selected(selection)
-        select = f"SELECT count(*), ifnull(sum(tokens), 0), ifnull(sum(skipped), 0) FROM messages WHERE {wanted}"  # noqa: S608
+        select = f"SELECT count(*), ifnull(sum(tokens), 0), ifnull(sum(skipped), 0) FROM messages WHERE {wanted}"  # noqa: S608 – only our own names are inserted
         [found] = await self._file.select(select, *values)
         return Counted(*found)
 
@@ -408,7 +408,7 @@ class SqliteMessages:
         _require_owner(user_id, tenant_id)
         require_texts(conversation_ids=conversation_ids)
         select = f"""SELECT conversation_id, sum(user_id = ?), sum(user_id <> ?) FROM messages
-            WHERE tenant_id IS ? AND conversation_id IN {LISTED} GROUP BY conversation_id"""  # noqa: S608
+            WHERE tenant_id IS ? AND conversation_id IN {LISTED} GROUP BY conversation_id"""  # noqa: S608 – only our own names are inserted
         found = await self._file.select(select, user_id, user_id, tenant_id, _json(conversation_ids))
         return {name: Authors(own, others) for name, own, others in found}
 
@@ -425,7 +425,7 @@ class SqliteMessages:
         require_texts(keys=keys)
         select = f"""SELECT key, content, role, sent_at,
             CASE role WHEN 'user' THEN user_id WHEN 'assistant' THEN agent_id END
-            FROM messages WHERE key IN {LISTED} AND NOT deleted"""  # noqa: S608 – of ours
+            FROM messages WHERE key IN {LISTED} AND NOT deleted"""  # noqa: S608 – only our own names are inserted
         found = await self._file.select(select, _json(keys))
         return {
             key: MessageText(content[:characters], role, _moment(sent_at), speaker)
@@ -451,7 +451,7 @@ class SqliteMessages:
 
         def delete(connection: apsw.Connection) -> int:
             values = (_milliseconds(before), limit)
-            return len(rows(connection, f"DELETE FROM messages WHERE rowid IN ({older}) RETURNING 1", values))  # noqa: S608
+            return len(rows(connection, f"DELETE FROM messages WHERE rowid IN ({older}) RETURNING 1", values))  # noqa: S608 – only our own names are inserted
 
         if found := await self._file.write(delete):
             await self._file.empty_log()
@@ -463,7 +463,7 @@ class SqliteMessages:
 
     async def all_messages(self) -> AsyncIterator[MessageRef]:
         select = f"""SELECT rowid, key, episode_id, skipped, partition, offset, content, deleted, changed FROM messages
-            WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"""  # noqa: S608
+            WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"""  # noqa: S608 – only our own names are inserted
         last = 0
         while page := await self._file.select(select, last):
             for _, key, episode_id, skipped, partition, offset, content, deleted, changed in page:
@@ -476,7 +476,7 @@ class SqliteMessages:
         return list((await self._where(f"{wanted} {order}", *values)).values())  # type: ignore[arg-type]
 
     async def _where(self, wanted: str, *values: Any) -> dict[str, ArchivedMessage | DeletedMessage]:
-        select = f"SELECT {COLUMNS} FROM messages WHERE {wanted}"  # noqa: S608
+        select = f"SELECT {COLUMNS} FROM messages WHERE {wanted}"  # noqa: S608 – only our own names are inserted
         return {found[0]: _message(found) for found in await self._file.select(select, *values)}
 
 
@@ -515,7 +515,7 @@ class Known(NamedTuple):
 
 
 def _known(connection: apsw.Connection, key: str) -> Known | None:
-    select = f"SELECT {COLUMNS}, is_whole, metadata_offset FROM messages WHERE key = ?"  # noqa: S608 – of ours
+    select = f"SELECT {COLUMNS}, is_whole, metadata_offset FROM messages WHERE key = ?"  # noqa: S608 – only our own names are inserted
     found = rows(connection, select, (key,))
     return Known(_message(found[0]), bool(found[0][-2]), found[0][-1]) if found else None
 
@@ -573,7 +573,7 @@ def _delete(connection: apsw.Connection, key: str, offset: int) -> None:
 
 def _forget(connection: apsw.Connection, key: str) -> None:
     for table in ("messages", "message_scopes"):
-        connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 – names of ours
+        connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 – only our own names are inserted
 
 
 def _edit(
@@ -597,7 +597,7 @@ def _with(archived: ArchivedMessage, names: Iterable[str], other: MessageCreated
 
 def _update(connection: apsw.Connection, key: str, row: Mapping[str, Any]) -> None:
     changed = ", ".join(f"{name} = :{name}" for name in row)
-    connection.execute(f"UPDATE messages SET {changed} WHERE key = :key", {**row, "key": key})  # noqa: S608 – of ours
+    connection.execute(f"UPDATE messages SET {changed} WHERE key = :key", {**row, "key": key})  # noqa: S608 – only our own names are inserted
 
 
 def _key(archived: ArchivedMessage) -> str:
@@ -727,9 +727,9 @@ class SqliteErasures:
         own = "key = ? AND id = ?", (erasure.key, erasure.erasure_id)
 
         def write(connection: apsw.Connection) -> None:
-            for (found,) in rows(connection, f"SELECT document FROM erasures WHERE {own[0]}", own[1]):  # noqa: S608
+            for (found,) in rows(connection, f"SELECT document FROM erasures WHERE {own[0]}", own[1]):  # noqa: S608 – only our own names are inserted
                 document = ERASURE.dump_json(revised(ERASURE.validate_json(found))).decode()
-                rows(connection, f"UPDATE erasures SET document = ? WHERE {own[0]}", (document, *own[1]))  # noqa: S608
+                rows(connection, f"UPDATE erasures SET document = ? WHERE {own[0]}", (document, *own[1]))  # noqa: S608 – only our own names are inserted
 
         await self._file.write(write)
 
@@ -745,12 +745,12 @@ def _replaced(
     own = " AND ".join(f"{name} = :was_{name}" for name in (*key, *(version or ())))
     was = {f"was_{name}": value for name, value in {**key, **(version or {})}.items()}
     if version is None:
-        if rows(connection, f"SELECT 1 FROM {table} WHERE {own}", was):  # noqa: S608 – names of ours
+        if rows(connection, f"SELECT 1 FROM {table} WHERE {own}", was):  # noqa: S608 – only our own names are inserted
             return False
         insert(connection, table, row)
         return True
     changed = ", ".join(f"{name} = :{name}" for name in row)
-    return bool(rows(connection, f"UPDATE {table} SET {changed} WHERE {own} RETURNING 1", {**row, **was}))  # noqa: S608
+    return bool(rows(connection, f"UPDATE {table} SET {changed} WHERE {own} RETURNING 1", {**row, **was}))  # noqa: S608 – only our own names are inserted
 
 
 async def _conversations(
@@ -761,7 +761,7 @@ async def _conversations(
     require(str | None, after=after)
     _require_limit(limit)
     select = f"""SELECT DISTINCT conversation_id FROM {table} WHERE tenant_id IS ? AND user_id = ?
-        AND conversation_id > ? ORDER BY conversation_id LIMIT ?"""  # noqa: S608 – names of ours
+        AND conversation_id > ? ORDER BY conversation_id LIMIT ?"""  # noqa: S608 – only our own names are inserted
     return [name for (name,) in await file.select(select, tenant_id, user_id, after or "", limit)]
 
 

@@ -48,14 +48,14 @@ log = structlog.get_logger()
 
 
 def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler") -> Lanes[LaneKey]:
-    """Register the agent. Returns its lanes, to be drained when the app has stopped."""
+    """Register the agent; return its lanes, which must be drained when the app has stopped."""
     crashes: set[asyncio.Task[None]] = set()
 
     def crash(_: LaneKey, error: BaseException) -> None:
         log.error("summarizer_failed", stage=STAGE, error_type=type(error).__name__)
         crashes.add(asyncio.ensure_future(app.crash(error)))
 
-    lanes = Lanes[LaneKey](crash)  # the engine bounds the records in flight for each partition
+    lanes = Lanes[LaneKey](crash)  # the engine limits the records in flight per partition
     episodes = AtLeastOnce(order=lane_of)
 
     @app.agent(app.topic(kafka.episodes_topic, schema=episodes), name="summarizer")  # type: ignore[untyped-decorator]
@@ -65,7 +65,7 @@ def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler") -> Lanes
 
     @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
     async def cancel(*_: Any, **__: Any) -> None:
-        # the engine has waited as long as it may: the next owner handles the rest
+        # the engine has waited as long as it may; the next owner handles the rest
         await lanes.cancel(lambda _: True)
 
     return lanes
@@ -76,7 +76,7 @@ def lane_of(record: KafkaRecord) -> LaneKey:
 
 
 class Outputs:
-    """Kafka topics that the summarizer writes. What is sent is committed together with the record's offset."""
+    """The Kafka topics that the summarizer writes. What is sent is committed together with the record's offset."""
 
     def __init__(self, app: App, kafka: Kafka, metrics: Metrics) -> None:
         self._kafka = kafka
@@ -98,7 +98,7 @@ class Outputs:
         await topic.send(key=event.conversation_id.encode(), value=event.to_json(), headers=headers_of(event))
 
     async def keep(self, event: Event) -> None:
-        """Put what is current into its compacted topic, or a tombstone if nothing is left of it."""
+        """Write what is current to its compacted topic, or a tombstone if nothing of it is left."""
         batch = current_batch()
         assert batch is not None  # noqa: S101 – the agent's handlers have one
         batch.send(current_output(self._kafka, event))
@@ -120,7 +120,7 @@ def headers_of(event: Event) -> Headers:
 
 
 def current_output(kafka: Kafka, event: Event) -> Output:
-    """The record of an event on its compacted topic, in the partition of its conversation."""
+    """Return an event's record on its compacted topic, in the partition of its conversation."""
     topic, key, value, headers = kafka.current_episodes_topic, "", None, headers_of(event)
     if isinstance(event, ConversationUpdated):
         topic, key = kafka.current_conversations_topic, scope_id(event.conversation_id, event.agent_id)
@@ -152,7 +152,7 @@ class RecordHandler:
         group: str,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        """`group`: the consumer group, for spans."""
+        """`group` is the consumer group, for spans."""
         self._reconciler = reconciler
         self._outputs = outputs
         self._attempts = attempts
@@ -162,7 +162,7 @@ class RecordHandler:
         self._clock_ms = clock_ms
 
     async def handle(self, event: Any) -> None:
-        """Acknowledge the record when all that it changes is stored and sent, or its dead letter.
+        """Acknowledge the record once everything that it changes is stored and sent, or its dead letter is sent.
 
         A record that is rejected, or fails again and again, goes to the dead-letter queue.
         """

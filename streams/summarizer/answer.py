@@ -1,7 +1,7 @@
-"""Reading an LLM's answer: texts that can be stored, or an error that says what was wrong with it.
+"""Reads an LLM's answer: texts that can be stored, or an error that says what was wrong with it.
 
-Models think aloud, wrap their answer, and write JSON that is none, each in a way of its own. So this reads by rules: a
-block with any name before the answer is a thought, and a JSON object is recognized by the fields that were asked for.
+Models think aloud, wrap their answers, and write almost-JSON, each in its own way. So this goes by rules: a block with
+any name before the answer is a thought, and a JSON object is recognized by the requested fields.
 """
 
 import json
@@ -23,7 +23,7 @@ SHORT_CHARACTERS = 400
 LONG_CHARACTERS = 1000
 MOST_FACTS = 12
 STATEMENT_CHARACTERS = 200
-"""A longer statement is no short one, and left out."""
+"""A longer statement is left out."""
 NAME_CHARACTERS = 60
 """Longest name of an attribute or of a person."""
 KINDS = get_args(FactKind)
@@ -34,22 +34,22 @@ _BLOCK = re.compile(
     r"(?:\s[^<>\[\]]{0,200})?(?P<close>[|｜]?[>\]▷])",
     re.IGNORECASE,
 )
-"""`<think>`, `[THINK]`, `◁think▷`, `<|START_THINKING|>`, `<|begin_of_thought|>` and their like, with any name."""
+"""Matches `<think>`, `[THINK]`, `◁think▷`, `<|START_THINKING|>`, `<|begin_of_thought|>` and the like, with any name."""
 _MARKUP = re.compile(r"(?:a|b|blockquote|code|del|div|em|h\d|i|li|mark|ol|p|pre|q|s|small|span|strong|su[bp]|u|ul)")
-"""HTML that formats a text."""
+"""HTML elements that format text."""
 _IS_THOUGHT = re.compile(_THOUGHT, re.IGNORECASE)
 _IS_ANSWER = re.compile(r".*(?:answer|final|output|response|result|solution|summary|text|title)", re.IGNORECASE)
 _END_OF_THOUGHT = re.compile(
     rf"\A(?s:.*)(?:\A|[\n.!?…。])[ \t]*(?:[<\[◁]/|<[|｜](?:/|end_(?:of_)?))(?:{_THOUGHT})[|｜]?[>\]▷]", re.IGNORECASE
 )
-"""Of a thought whose beginning the chat template wrote, as that of DeepSeek R1 does: at the end of a sentence, because
-a summary may mention the tag."""
+"""Ends a thought whose beginning the chat template wrote, as with DeepSeek R1. It must be at the end of a sentence,
+because a summary may mention the tag."""
 _CHANNEL = re.compile(r"\A(?s:.*)(?:<[|｜]message[|｜]>|assistantfinal)")
-"""Before the last channel of the harmony format, also where the server left its tokens out."""
+"""Everything before the last channel of the harmony format, even if the server removed its tokens."""
 _FENCE = re.compile(r"\s*(?P<fence>`{3,}+|~{3,}+|'{3})[^\n]*\n(?P<inside>.*?)(?:\n[ \t]*+(?P=fence)|\Z)", re.DOTALL)
 MOST_WRAPPINGS = 6
 MOST_OBJECTS = 100
-"""JSON objects that are looked at, from the end of an answer."""
+"""Most JSON objects that are examined, from the end of an answer."""
 _REFUSAL = re.compile(
     r"\W*+(?:(?:i(?:'|’)?m|i am|we are|we(?:'|’)re)?\s*(?:very |so |really )?(?:sorry|afraid|apologi[sz]e)\b.{0,30}\b"
     r"(?:can(?:'|’)?t|cannot|can not|unable|not able|won(?:'|’)?t)\b"
@@ -82,22 +82,22 @@ class StatedFact(NamedTuple):
     kind: FactKind
     attribute: str | None
     about: str
-    """As the LLM names that person: a role, or a name."""
+    """The person as the LLM names them: a role, or a name."""
     numbers: tuple[int, ...]
     """Numbers of the messages that say it, from 1."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Cleaned: no control tokens, single spaces, within the lengths of a Summary."""
+    """Cleaned texts: without control tokens, with single spaces, and within the lengths of a Summary."""
 
     title: str
     short_summary: str
     long_summary: str
     rolling_summary: str = ""
-    """Empty where it was not asked for."""
+    """Empty if it was not requested."""
     facts: tuple[StatedFact, ...] | None = None
-    """None if the answer has no list of them."""
+    """None if the answer has no list of facts."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ class Limits:
     long_characters: int = LONG_CHARACTERS
 
     def cut(self, field: str, text: str) -> str:
-        """Cut the text of a field to its limit, with `…`, and put all but the rolling summary on one line."""
+        """Cut a field's text to its limit, with `…`, and put all fields but the rolling summary on one line."""
         if field == "rolling_summary":
-            return condense(text, self.rolling_tokens)  # not cut at its end, which is where the newest facts are
+            return condense(text, self.rolling_tokens)  # not cut at its end, where the newest facts are
         single = " ".join(text.split())
         if field == "title":
             return cut_at_word(single.strip("\"'“”*# "), TITLE_CHARACTERS)
@@ -119,9 +119,9 @@ class Limits:
 
 
 def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> Answer:
-    """Read the JSON object with these fields, wherever in the text it is.
+    """Read the JSON object with these fields, wherever it is in the text.
 
-    Raises: AnswerInvalid with a problem that can be sent to the LLM; it never repeats what the answer said.
+    Raises: AnswerInvalid with a problem that may be sent to the LLM; it never repeats what the answer said.
     """
     found = _object_in(text, fields)
     for field in fields:
@@ -132,7 +132,7 @@ def read_answer(text: str, limits: Limits, fields: Sequence[str] = FIELDS) -> An
 
 
 def read_facts(found: object) -> tuple[StatedFact, ...] | None:
-    """Read the list of facts; None for what is none. One that cannot be used is left out: it spoils no summary."""
+    """Read the list of facts; None if it is not a list. Unusable facts are left out: they must not spoil a summary."""
     if not isinstance(found, list):
         return None
     stated = (_stated(one) for one in found[: 2 * MOST_FACTS] if isinstance(one, dict))
@@ -158,9 +158,9 @@ def _line(found: object) -> str:
 
 
 def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None = None) -> str:
-    """Read the text of a field; leave out what the model says around it, and the turns that it makes up after it.
+    """Read the text of a field, without what the model says around it and the turns that it invents after it.
 
-    Raises: AnswerInvalid with a problem that can be sent to the LLM; it never repeats what the answer said.
+    Raises: AnswerInvalid with a problem that may be sent to the LLM; it never repeats what the answer said.
     """
     said = own_turn(without_thinking(text))
     for _ in range(MOST_WRAPPINGS):
@@ -174,7 +174,7 @@ def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None 
 
 
 def _unwrapped(text: str, field: str) -> str:
-    """Take one label, preface, fence, pair of tags, or layer of JSON off."""
+    """Remove one label, preface, fence, pair of tags, or layer of JSON."""
     for around in (_PREFACE, _LABEL):
         text = around.sub("", text, count=1)
     text = text.strip()
@@ -191,18 +191,18 @@ def _unwrapped(text: str, field: str) -> str:
 
 
 def own_turn(text: str) -> str:
-    """Cut the text where the model ended its turn, or opened somebody else's."""
+    """Cut the text where the model ended its turn, or began someone else's."""
     own = _OPENED_TURN.sub("", text, count=1) if _OPENED_TURN.match(text) else text
     return _NEXT_TURN.split(own, maxsplit=1)[0]
 
 
 def is_refusal(text: str) -> bool:
-    """Tell whether the text begins as models begin when they decline."""
+    """Return whether the text begins the way models begin when they decline."""
     return bool(_REFUSAL.match(text))
 
 
 def without_thinking(text: str) -> str:
-    """Leave out what a model thought aloud, and the tags around its answer. Linear in the text."""
+    """Remove what a model thought aloud, and the tags around its answer. Linear in the text."""
     text = _CHANNEL.sub("", text, count=1)
     for _ in range(MOST_WRAPPINGS):
         begun = _BLOCK.match(text)
@@ -225,7 +225,7 @@ def _end_of_block(begun: re.Match[str]) -> re.Pattern[str]:
 
 
 def checked(text: str, name: str) -> str:
-    """Return the text if it says something and does not decline. Raises: AnswerInvalid about the text of that name."""
+    """Return the text if it says something and does not decline. Raises: AnswerInvalid, which names the text."""
     if not any(c.isalnum() for c in text):
         raise AnswerInvalid(problem=f"{name} was empty")
     if is_refusal(text):
@@ -234,21 +234,21 @@ def checked(text: str, name: str) -> str:
 
 
 _DECODER = json.JSONDecoder(strict=False)
-"""Takes line breaks inside of texts."""
+"""Accepts line breaks inside strings."""
 _ESCAPED = re.compile(r'\\.|"', re.DOTALL)
 _LIST_OF_FACTS = re.compile(rf"""(?<=["'”])\s*+,?\s*+["'“]?{FACTS}["'”]?\s*+:\s*+\[.*""", re.DOTALL)
-"""The end of an answer, where it may have been cut off."""
+"""The end of an answer, which may have been cut off."""
 _CLOSING = {'"': '"', "'": "'", "“": "”"}
 
 
 def _object_in(text: str, fields: Sequence[str]) -> dict[str, Any]:
-    """Return the last object that has all the fields, else one of which the caller can say what it lacks."""
+    """Return the last object that has all the fields, or else one that lets the caller say what is missing."""
     spoken = without_thinking(text)
     if not spoken.strip():
         raise AnswerInvalid(problem="it was empty")
     if is_refusal(spoken):
         raise AnswerInvalid(problem="it was a refusal")
-    text = _unwrapped(text, "") if text.lstrip()[:1] == '"' else text  # an object as a JSON string
+    text = _unwrapped(text, "") if text.lstrip()[:1] == '"' else text  # an object inside a JSON string
     texts = _LIST_OF_FACTS.sub("}", text)
     start, end = texts.find("{"), texts.rfind("}") + 1
     if not 0 <= start < end:
@@ -262,7 +262,7 @@ def _object_in(text: str, fields: Sequence[str]) -> dict[str, Any]:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a text that are JSON, those inside of others too."""
+    """Yield the JSON objects in a text, including nested ones."""
     end = 0
     for begun in list(re.finditer(r'\{\s*+"', text))[-MOST_OBJECTS:]:
         if begun.start() < end:
@@ -280,10 +280,10 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _loose_object(text: str, fields: Sequence[str]) -> dict[str, Any]:
-    """Read the fields of what is not quite JSON. Linear in the text.
+    """Read the fields of something that is not quite JSON. Linear in the text.
 
-    A text goes from the quotation mark after its field's name to the last one before the next field, or to the first
-    one before a closing bracket, so that it may have quotation marks inside, comments after it, and no comma.
+    A text extends from the quotation mark after its field's name to the last one before the next field, or to the first
+    one before a closing bracket. So it may contain quotation marks, be followed by comments, and lack a comma.
     """
     names = re.compile(rf"""(?<=[{{,\s/])["'“]?({"|".join(fields)})["'”]?\s*+:\s*+(?=["'“])""")
     found = list(names.finditer(text))

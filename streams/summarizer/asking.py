@@ -1,4 +1,4 @@
-"""Questions for the texts of one summary: as one JSON object, or each text by itself as plain text."""
+"""Questions for the texts of one summary: all as one JSON object, or each as plain text."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,17 +19,18 @@ from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.text.sentences import cut_at_word
 
 JSON_TOKENS = 250
-"""Tokens of a JSON answer beside its long texts: title, short summary, names of the fields, quotation marks."""
+"""Tokens of a JSON answer besides its long texts: title, short summary, field names, quotation marks."""
 FACTS_TOKENS = 400
 """Tokens of its facts, about as many as it may have."""
 CHARACTERS_PER_TOKEN = 4
-"""Average of English. Other languages use the margin of the rolling summary, whose words are bounded more tightly."""
+"""The average in English. Other languages use the margin of the rolling summary, whose words are limited more
+tightly."""
 PLAIN_TOKENS = 500
-"""Tokens of a plain-text answer, unless the settings say otherwise."""
+"""Most tokens of a plain-text answer, unless the settings say otherwise."""
 SHORT_SENTENCES = 2
 
 Prompt = Callable[[str | None], Messages]
-"""Makes a prompt, given what was wrong with the answer before."""
+"""Makes a prompt, given what was wrong with the previous answer."""
 
 log = structlog.get_logger()
 
@@ -38,21 +39,21 @@ class Questions(Protocol):
     """A way to ask for the texts of a summary."""
 
     version: str
-    """Version of all that is asked."""
+    """Version of everything that is asked."""
     schema: dict[str, Any] | None
-    """JSON schema of the answers with all texts; None: they are plain text."""
+    """JSON schema of answers with all texts; None if they are plain text."""
 
     async def ask(self, request: SummaryRequest, asking: Asking) -> Answer:
         """Ask for all texts. Raises: ProviderError."""
         ...
 
     def longest(self, request: SummaryRequest) -> list[ChatRequest]:
-        """Questions that show the episode's messages."""
+        """Return the questions that contain the episode's messages."""
         ...
 
 
 class StructuredQuestions:
-    """One question, answered as a JSON object; another for the title where there is a model for titles."""
+    """One question, answered as a JSON object, and another for the title if there is a model for titles."""
 
     schema: dict[str, Any] | None = schema_of(FIELDS)
 
@@ -61,7 +62,7 @@ class StructuredQuestions:
         self._template = template
         self._llm = llm
         self._measured: tuple[SummaryRequest, ChatRequest] | None = None
-        """The question that was measured last: most likely the next one to be asked."""
+        """The question that was measured last, which is probably the next one to be asked."""
 
     async def ask(self, request: SummaryRequest, asking: Asking) -> Answer:
         fields = _fields(request)
@@ -96,9 +97,9 @@ class StructuredQuestions:
 
 
 class PlainQuestions:
-    """One question for each text, answered in plain text: for models that cannot write JSON.
+    """One question per text, answered in plain text, for models that cannot write JSON.
 
-    Sentences past the limit are left out: such models cannot count them.
+    Sentences beyond the limit are left out, because such models cannot count them.
     """
 
     schema: dict[str, Any] | None = None
@@ -142,7 +143,7 @@ class PlainQuestions:
 
 
 async def ask_for_title(request: SummaryRequest, answer: Answer, asking: Asking, llm: Llm) -> str:
-    """Ask for a title of the answer's long summary; keep the answer's own where no usable one comes.
+    """Ask for a title for the answer's long summary; keep the answer's own title if no usable one comes.
 
     A missing title is no reason to fall back.
     """
@@ -161,7 +162,7 @@ async def ask_for_title(request: SummaryRequest, answer: Answer, asking: Asking,
 
 
 def json_tokens(request: SummaryRequest) -> int:
-    """Tokens that a JSON answer may need."""
+    """Return the number of tokens that a JSON answer may need."""
     rolling = request.rolling_tokens * 5 // 4 if request.wants_rolling else 0
     return JSON_TOKENS + FACTS_TOKENS + request.max_summary_length // CHARACTERS_PER_TOKEN + rolling
 

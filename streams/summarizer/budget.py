@@ -1,4 +1,4 @@
-"""Budget of the tokens that an LLM may use in an hour."""
+"""The budget of tokens that an LLM may use in an hour."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,29 +17,29 @@ from afterword.streams.text.tokens import count_tokens
 
 STAGE = "budget"
 PROMPT_TOKENS = 600
-"""Tokens of the instructions, about."""
+"""Approximate tokens of the instructions."""
 ANSWER_TOKENS = 800
-"""Tokens of an answer, about, without its rolling summary."""
+"""Approximate tokens of an answer, without its rolling summary."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
 class Counter:
-    """Counter of one hour: of all tenants, or of one."""
+    """The counter of one hour, for all tenants or for one."""
 
     key: str
     hour: datetime
     limit: int
     budget: str
-    """Label of the metrics: `tenant` or `all`."""
+    """Label in the metrics: `tenant` or `all`."""
     whose: str
     """The same in words."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Tokens taken from the counters for a summary that is under way."""
+    """Tokens that were taken from the counters for a summary under way."""
 
     counters: tuple[Counter, ...]
     amount: int
@@ -48,9 +48,9 @@ class Estimate:
 class TokenBudget:
     """The hour's budgets, which all workers share.
 
-    An estimate is taken before the LLM is asked, so that summaries under way count, and settled afterwards. One that is
-    cancelled leaves its estimate. While the counters cannot be reached nothing is limited: a budget is no reason to
-    stop, and without the database no more is summarized than may be in hand.
+    An estimate is taken before the LLM is asked, so that summaries under way count, and is corrected afterwards. A
+    cancelled summary leaves its estimate. While the counters cannot be reached nothing is limited: a budget is no
+    reason to stop, and without the database no more is summarized than may be in hand.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class TokenBudget:
         self._clock = clock
 
     async def take(self, request: SummaryRequest) -> Estimate:
-        """Take the estimate of a summary. Raises: BudgetExhausted when nothing is left."""
+        """Take a summary's estimate. Raises: BudgetExhausted if nothing is left."""
         if not self._budget.limited:
             return Estimate((), 0)
         amount, tenant_id = estimate(request), request.episode.tenant_id
@@ -97,7 +97,10 @@ class TokenBudget:
             _not_counted(error)
 
     def _counters(self, hour: datetime, tenant_id: str | None) -> list[Counter]:
-        """List the tenant's counter first: a tenant that has used up its own takes nothing from all."""
+        """Return the counters, the tenant's first.
+
+        A tenant that has used up its own budget then takes nothing from the common one.
+        """
         limits = (
             (budget_key(hour, tenant_id, of_tenant=True), self._budget.tenant_tokens_per_hour, "tenant", "a tenant"),
             (budget_key(hour), self._budget.tokens_per_hour, "all", "all tenants"),
@@ -106,7 +109,7 @@ class TokenBudget:
 
 
 def estimate(request: SummaryRequest) -> int:
-    """Estimate the tokens of a summary whose first answer can be used."""
+    """Estimate the tokens of a summary whose first answer is usable."""
     episode = request.episode
     read = episode.token_count + sum(count_tokens(message.content) for message in episode.overlap)
     before = count_tokens(request.previous_rolling)

@@ -1,4 +1,4 @@
-"""Checks of a summary against its source before it is used."""
+"""Checks a summary against its source before it is used."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ from afterword.streams.text.sentences import first_sentences
 STAGE = "check"
 DECIMALS = 4
 MOST_AHEAD = 16
-"""Sources that are read before their summaries are there: what is found in one takes twenty times its size."""
+"""Most sources that are read before their summaries are there; what is found in one takes twenty times its size."""
 
 Checked = tuple[Summary, Sequence[Problem]]
 """A summary with its measures, and the faults for which it is refused, worst first."""
@@ -36,13 +36,13 @@ log = structlog.get_logger()
 
 
 class SummaryCheck:
-    """Measures every summary, and finds the faults for which one of an LLM is refused.
+    """Measures every summary, and finds the faults for which an LLM's summary is refused.
 
-    What no LLM wrote is measured only: it is the last resort.
+    A summary without an LLM is only measured, because it is the last resort.
     """
 
     def __init__(self, quality: QualitySettings, metrics: Metrics, instructions: str = "") -> None:
-        """`instructions`: all instructions that prompts contain, none of which a summary should repeat."""
+        """`instructions` are all instructions that prompts contain, which a summary must not repeat."""
         self._enabled = quality.enabled
         self._rules = QualityRules(quality.min_grounding, quality.strict_figures)
         self._metrics = metrics
@@ -55,10 +55,10 @@ class SummaryCheck:
         return RequestCheck(self, request, source_of(request, self._instructions))
 
     async def check(self, request: SummaryRequest, source: SourceTexts, made: Summary) -> Checked:
-        """Measure a summary. Returns no problems where none is to be refused."""
+        """Measure a summary. Returns no problems if it must not be refused."""
         summary = trimmed(made)
         texts = texts_of(request, summary)
-        # in a thread: the first one loads models, and a huge source takes its time, in which other lanes go on
+        # in a thread: the first call loads models, and a huge source takes time, in which other lanes continue
         found = await asyncio.to_thread(assess, source, texts, self._rules)
         said = [(message.role, message.content) for message in request.episode.messages]
         paired = await asyncio.to_thread(share_of_pairs, (texts.short, texts.long), said)
@@ -82,9 +82,9 @@ class RequestCheck:
         self._source = source
 
     async def read_source(self) -> None:
-        """Read the source ahead, while the summary is being written: that is most of the work.
+        """Read the source while the summary is being written, which is most of the work.
 
-        Where many wait for the LLM it is left to the verdict: it would be kept for each of them meanwhile.
+        If many summaries wait for the LLM, this is left to the verdict, because it would be kept for each of them.
         """
         if len(self._check.ahead) >= MOST_AHEAD:
             return
@@ -96,7 +96,7 @@ class RequestCheck:
 
 
 class Unchecked:
-    """Finds no fault."""
+    """Finds no faults."""
 
     async def read_source(self) -> None: ...
 
@@ -108,7 +108,7 @@ Assess = RequestCheck | Unchecked
 
 
 def trimmed(summary: Summary) -> Summary:
-    """Cut an LLM's texts to the sentences that they should have at most: to cut is better than to refuse."""
+    """Cut an LLM's texts to their highest number of sentences, because cutting is better than refusing."""
     if summary.quality.source != "llm":
         return summary
     return replace(
@@ -119,7 +119,7 @@ def trimmed(summary: Summary) -> Summary:
 
 
 def source_of(request: SummaryRequest, instructions: str) -> SourceTexts:
-    """Collect all that the provider was shown. The previous rolling summary was checked when it was made."""
+    """Collect everything that the provider was shown. The previous rolling summary was checked when it was made."""
     messages = request.episode.messages
     roles = dict.fromkeys(message.role for message in messages)
     return SourceTexts(

@@ -1,4 +1,4 @@
-"""Rolling rows, title and counts of a conversation, which follow its episodes."""
+"""A conversation's rolling rows, title and counts, which follow its episodes."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -35,11 +35,11 @@ from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.text.tokens import count_tokens
 
 MAX_ROLLING_BYTES = 500_000
-"""Texts of the rows in one record. Escaped in JSON they may be somewhat longer, and a record may have 2 MiB."""
+"""Most bytes of row texts in one record. JSON escapes may make them somewhat longer, and a record may have 2 MiB."""
 
 
 class Scope(NamedTuple):
-    """A conversation, or an agent's part of one where episodes are kept by agent."""
+    """A conversation, or an agent's part of it if each agent has its own episodes."""
 
     conversation_id: str
     agent_id: str | None
@@ -62,11 +62,11 @@ class RowText(NamedTuple):
 
     text: str
     before: tuple[tuple[int, int], ...]
-    """The other episodes of the row, as in RollingRow."""
+    """The row's other episodes, as in RollingRow."""
 
 
 class Conversations:
-    """Keeps rows, title and counts as the stored episodes want them. Every call may be repeated."""
+    """Keeps rows, title and counts consistent with the stored episodes. Every call may be repeated."""
 
     def __init__(self, episodes: EpisodeStore, summarizer: Summarizer, steps: StepRunner, rules: SummaryRules) -> None:
         self._episodes = episodes
@@ -77,9 +77,9 @@ class Conversations:
     async def grow(
         self, scope: Scope, summary: SummaryCreated, written: RowText | None, history: History, cause: Cause
     ) -> list[RollingRow]:
-        """Put a new episode into a row if it is due, and return that row.
+        """Put a new episode into a row if one is due, and return that row.
 
-        `history`: of before it; `written`: what the LLM has made of both, if it was asked for that.
+        `history` is from before the episode. `written` is what the LLM made of both, if it was asked to.
         """
         text = written.text if written else None
         while not history.is_covered:
@@ -104,10 +104,11 @@ class Conversations:
         renewed: Collection[int] = (),
         asks: bool = True,
     ) -> list[RollingRow]:
-        """Let the rows that have these episodes say what their long summaries say now, and return those rows.
+        """Update the rows that contain these episodes to what their long summaries say now, and return those rows.
 
-        `texts`: what the LLM wrote for the row, where it was asked for that with the row's last episode; otherwise it
-        is asked for each row, if it `asks`. `cause`: the record, if any. `renewed`: episodes with the texts of before.
+        `texts` has what the LLM wrote for a row, if it was asked for that with the row's last episode; otherwise, if
+        `asks`, it is asked for each row. `cause` is the record, if any. The texts of `renewed` episodes have not
+        changed.
         """
         rows = await self._retry_until_success("find", lambda: self._episodes.rows(scope.id, min(texts)))
         held = [row for row in rows if any(row.first_ordinal <= one <= row.last_ordinal for one in texts)]
@@ -177,7 +178,7 @@ class Conversations:
         return "\n".join(one.summary.long_summary for one in episodes if one.summary.long_summary)
 
     async def count(self, scope: Scope, summary: SummaryCreated, cause: Cause, history: History) -> Conversation:
-        """Count a new episode; the title of the first one is the conversation's. `history`: of before it."""
+        """Count a new episode; the first one's title is the conversation's. `history` is from before the episode."""
         known = history.conversation
         while known is None or known.last_ordinal < summary.ordinal:
             counted = counted_in(known, scope, summary, cause)
@@ -187,7 +188,10 @@ class Conversations:
         return await self.recount(scope, cause) or known
 
     async def recount(self, scope: Scope, cause: Cause | None = None) -> Conversation | None:
-        """Set title and counts from the stored episodes; None if there never were any. `cause`: the record, if any."""
+        """Set title and counts from the stored episodes; return None if there never were any.
+
+        `cause` is the record that caused this, if any.
+        """
         while known := await self._known(scope):
             counted = await self._retry_until_success("store_conversation", lambda: self._counted(scope, known))
             latest = cause if cause is not None and known.cause.is_before(cause) else known.cause
@@ -233,9 +237,9 @@ class Conversations:
         return await self._retry_until_success("store_rolling", lambda: self._episodes.put_row(row, before))
 
     async def now(self, scope: Scope, cause: Cause) -> ConversationUpdated | None:
-        """The conversation with all of its rows, or the last ones that fit into a record; None if there never was one.
+        """Return the conversation with all its rows, or the last ones that fit into a record; None if it never existed.
 
-        `cause`: the record that the event is named after.
+        The event is named after the record `cause`.
         """
         known = await self._known(scope)
         if known is None:
@@ -267,7 +271,7 @@ async def episodes_between(episodes: EpisodeStore, scope: Scope, first: int, las
 
 
 def counted_in(known: Conversation | None, scope: Scope, summary: SummaryCreated, cause: Cause) -> Conversation:
-    """The conversation with one more episode, its last."""
+    """Return the conversation with one more episode, its last."""
     begun = known if known is not None and known.episode_count else None
     return Conversation(
         conversation_id=scope.id,
@@ -287,7 +291,7 @@ def counted_in(known: Conversation | None, scope: Scope, summary: SummaryCreated
 def updated(
     scope: Scope, conversation: Conversation, rows: Sequence[RollingRow], cause: Cause
 ) -> ConversationUpdated | None:
-    """The event of what this record has changed of a conversation, and of these rows; None if that is nothing."""
+    """Return the event for what this record changed in a conversation and in these rows; None if it changed nothing."""
     mine = [row for row in rows if row.cause == cause]
     if not mine and conversation.cause != cause:
         return None
@@ -295,7 +299,7 @@ def updated(
 
 
 def last_rows(rows: Sequence[RollingRow]) -> list[RollingRow]:
-    """The last rows whose texts have at most `MAX_ROLLING_BYTES` together."""
+    """Return the last rows whose texts have at most `MAX_ROLLING_BYTES` together."""
     sizes = accumulate(len(row.content.encode()) for row in reversed(rows))
     number = sum(1 for size in sizes if size <= MAX_ROLLING_BYTES)
     return list(rows[len(rows) - number :])

@@ -1,6 +1,6 @@
-"""An episode as its messages are now. Pure.
+"""An episode as its messages are now. Pure functions.
 
-A message that was deleted, or is not to be summarized any more, is left out; an edited one is as it was last.
+A message that was deleted, or must no longer be summarized, is left out; an edited one is as it was last.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ from afterword.streams.text.tokens import count_tokens
 MessageState = ArchivedMessage | DeletedMessage
 
 MAX_NAMES_BYTES = 700_000
-"""JSON of an episode's message ids, and twice that of its flows and tools.
+"""Most bytes of JSON of an episode's message ids, and twice that of its flows and tools.
 
-An episode that closes has no more, unless edits have made it larger, and a summary that has it all fits into a record
-of a megabyte.
+A newly closed episode has no more unless edits have made it larger, and a summary with all of it fits into a record of
+one megabyte.
 """
 
 
@@ -34,11 +34,11 @@ class Current:
     inputs: Inputs = ()
     """These messages, each with the offset of its last change; if no core message is left, those that were deleted."""
     changes: frozenset[int] = frozenset()
-    """Offsets of the last changes of all messages, deleted ones included."""
+    """Offsets of the last changes of all messages, including deleted ones."""
     deleted: frozenset[str] = frozenset()
-    """Messages that were deleted."""
+    """Ids of the messages that were deleted."""
     expired: frozenset[str] = frozenset()
-    """Core messages of which nothing is known any more."""
+    """Ids of the core messages of which nothing is left."""
 
     @property
     def contents(self) -> dict[str, str]:
@@ -51,7 +51,7 @@ def current(
     known: Mapping[str, EpisodeMessage],
     states: Mapping[str, MessageState],
 ) -> Current:
-    """The messages as they are in `known`, or in `states` if they were changed there later."""
+    """Return the messages as they are in `known`, or in `states` if they were changed there later."""
     core, overlap = (_living(ids, known, states) for ids in (core_ids, overlap_ids))
     changed = {name: state.changed for name, state in states.items() if state.changed != NEVER}
     living = (*core, *overlap) if core else ()
@@ -87,14 +87,14 @@ def _newest(known: EpisodeMessage | None, state: MessageState | None) -> Episode
 
 
 def of_event(episode: EpisodeClosed, now: Current) -> EpisodeClosed:
-    """The episode of an event with the messages that are left."""
+    """Return an event's episode with the messages that are left."""
     if (now.core, now.overlap) == (episode.messages, episode.overlap):
         return episode
     return _with(episode, now.core, now.overlap)
 
 
 def of_stored(stored: StoredEpisode, now: Current) -> EpisodeClosed:
-    """A stored episode with the messages that are left."""
+    """Return a stored episode with the messages that are left."""
     summary = stored.summary
     copied = EpisodeClosed.model_fields.keys() & SummaryCreated.model_fields.keys()
     event = EpisodeClosed(
@@ -112,7 +112,7 @@ def of_stored(stored: StoredEpisode, now: Current) -> EpisodeClosed:
 def _with(
     episode: EpisodeClosed, core: tuple[EpisodeMessage, ...], overlap: tuple[EpisodeMessage, ...]
 ) -> EpisodeClosed:
-    """The episode with these messages; its fingerprint stays that of the event."""
+    """Return the episode with these messages; its fingerprint stays that of the event."""
     return episode.model_copy(
         update={
             "user_id": user_of(core),
@@ -129,7 +129,7 @@ def _with(
 
 
 def bounded_metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
-    """Metrics of the messages; of more flows and tools than edits may give a summary, the first ones."""
+    """Return the messages' metrics; if there are more flows and tools than fit into a summary, only the first ones."""
     found = metrics(core)
     room = (MAX_NAMES_BYTES - _size([message.id for message in core])) // 2
     flows = _first(found.flows_activated, room)
@@ -138,7 +138,7 @@ def bounded_metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
 
 
 def _first(names: Sequence[str], room: int) -> tuple[str, ...]:
-    """The first of the names whose JSON is not longer than `room` bytes."""
+    """Return the first names whose JSON has at most `room` bytes."""
     ends = accumulate(_size([name]) for name in names)
     return tuple(name for name, end in zip(names, ends, strict=True) if end <= room)
 

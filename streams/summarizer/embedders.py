@@ -35,11 +35,11 @@ OPENAI_URL = "https://api.openai.com/v1"
 OLLAMA_URL = "http://127.0.0.1:11434"
 ATTEMPTS = 4
 RETRY_BUDGET_SECONDS = 60.0
-"""Time for the retries of one call; after that its step is retried, with backoff."""
+"""Time for the retries of one call; after that, its step is retried with backoff."""
 VECTOR_CHARACTERS = 1000
-"""Characters of a message whose vector is made: people say what matters first."""
+"""Most characters of a message that go into its vector: people say what matters first."""
 LARGEST_COORDINATE = 3.4e38
-"""Largest 32-bit float, as vector stores keep coordinates."""
+"""Largest 32-bit float, which is what vector stores use for coordinates."""
 
 Vector = list[float]
 
@@ -52,7 +52,7 @@ class Embedder(Protocol):
     model: str
 
     async def embed(self, text: str) -> Vector | None:
-        """Return the vector, or None if the server refuses this text and embeds others.
+        """Return the vector, or None if the server refuses this text but embeds others.
 
         Raises: StoreUnavailable, to be retried; ConfigurationError for a wrong setting.
         """
@@ -67,7 +67,7 @@ class HttpEmbedder:
     def __init__(
         self, http: "HttpClient", model: str, path: str, vector_in: Callable[[Any], Any], shown: Callable[[str], str]
     ) -> None:
-        """`shown`: makes what the server is shown of a text."""
+        """`shown` turns a text into what the server is shown of it."""
         self._shown = shown
         self.model = model
         self._http = http
@@ -115,7 +115,7 @@ class HttpEmbedder:
 
 
 class LocalEmbedder:
-    """WordLlama: static embeddings of 256 dimensions, its weights inside its wheel, no network."""
+    """WordLlama: static embeddings of 256 dimensions, with weights inside its wheel and no network."""
 
     model = LOCAL_EMBEDDER
 
@@ -123,23 +123,23 @@ class LocalEmbedder:
         return await asyncio.to_thread(_local_vector, text)
 
     async def close(self) -> None:
-        """Close nothing: the model is shared by the process."""
+        """Do nothing: the process shares the model."""
 
 
 SERVERS: Mapping[str, tuple[str, str, Callable[[Any], Any]]] = {
     "openai": (OPENAI_URL, "/embeddings", lambda answer: answer["data"][0]["embedding"]),
     "ollama": (OLLAMA_URL, "/api/embed", lambda answer: answer["embeddings"][0]),
 }
-"""Default address, path and place of the vector in the answer, by `embedder.provider`."""
+"""Default address, path, and place of the vector in the answer, by `embedder.provider`."""
 
 
 def make_embedder(settings: EmbedderSettings, shown: Callable[[str], str] = str) -> Embedder | None:
-    """Make the configured embedder; None for no dense vectors. `shown`: makes what a server is shown of a text.
+    """Make the configured embedder; None without dense vectors. `shown` turns a text into what a server is shown.
 
     Raises: ConfigurationError.
     """
     if server := SERVERS.get(settings.provider):
-        # imported here: httpx takes a tenth of a second, and the local model needs none
+        # imported here because httpx takes a tenth of a second, and the local model does not need it
         from afterword.streams.http import HttpClient
 
         default_url, path, vector_in = server
@@ -151,7 +151,7 @@ def make_embedder(settings: EmbedderSettings, shown: Callable[[str], str] = str)
 
 
 async def embed_messages(embedder: Embedder, texts: Mapping[str, str]) -> dict[str, Vector]:
-    """Embed the beginnings of messages, which are given by their ids; without those that the server refuses.
+    """Embed the beginnings of messages, given by their ids; messages that the server refuses are left out.
 
     Raises: StoreUnavailable, ConfigurationError.
     """
@@ -163,7 +163,7 @@ async def embed_messages(embedder: Embedder, texts: Mapping[str, str]) -> dict[s
 def query_embedder(embedder: Embedder | None) -> Embed:
     """Make the function that embeds search queries. Its calls raise: ConfigurationError.
 
-    It returns None without an embedder and while that is unavailable: the search uses words alone then.
+    It returns None without an embedder, and while the embedder is unavailable; then the search uses words alone.
     """
 
     async def embed(text: str) -> Dense | None:
@@ -196,7 +196,7 @@ def _local_vector(text: str) -> Vector:
 
 @cache
 def _local_model() -> tuple[Any, Any]:
-    """Load token vectors and tokenizer from the wheel. Its package is not imported: that configures logging."""
+    """Load token vectors and tokenizer from the wheel, without importing its package, which would configure logging."""
     found = find_spec("wordllama")
     try:
         from safetensors.numpy import load_file

@@ -1,4 +1,4 @@
-"""Facts that an LLM says it has read: those that the messages it names do say. Pure."""
+"""Selects the facts that the messages an LLM names really state. Pure functions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -13,14 +13,14 @@ from afterword.streams.text.language import detect, stem_words
 from afterword.streams.text.prose import sentences_of
 
 MACHINES = frozenset({"assistant", "agent", "bot", "chatbot", "ai", "system", "tool", "tools"})
-"""Roles of which nothing is kept: a profile is of people."""
+"""Roles about which no fact is kept, because a profile is about people."""
 DETECTED_CHARACTERS = 4000
 MOST_CITED = 10
-"""Messages of a fact that are read, the first ones."""
+"""Most messages of a fact that are read, beginning with the first."""
 
 
 class Source(NamedTuple):
-    """Messages that may say a fact."""
+    """Messages that may state a fact."""
 
     messages: Sequence[EpisodeMessage]
     texts: Sequence[str]
@@ -29,10 +29,10 @@ class Source(NamedTuple):
 
 
 def grounded(stated: Iterable[StatedFact], messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
-    """The facts that the messages say, in the order of these, each once.
+    """Return the facts that the messages state, in message order, each once.
 
-    The figures, dates and names of a fact, and one more word at least, have to be in the messages that it names. Where
-    a user's own words say it, it has their messages alone. Linear in the messages, for each fact.
+    A fact's figures, dates and names, and at least one more word, must be in the messages that it names. If a user's
+    own words state it, it has only that user's messages. Linear in the messages, for each fact.
     """
     language = detect(" ".join(message.content for message in messages)[:DETECTED_CHARACTERS])
     places = {message.id: place for place, message in enumerate(messages)}
@@ -56,7 +56,7 @@ def grounded(stated: Iterable[StatedFact], messages: Sequence[EpisodeMessage]) -
 
 
 def _sources(cited: Sequence[EpisodeMessage]) -> Iterator[Source]:
-    """What each user says by themselves, who answers first; then all of it, questions too, in an assistant's name."""
+    """Yield what each user says, the last speaker first, then all of it in an assistant's name, including questions."""
     own = [message for message in cited if message.role == "user"]
     for user in dict.fromkeys(message.user_id for message in reversed(own)):
         said = [message for message in own if message.user_id == user]
@@ -71,7 +71,7 @@ def _statements(message: EpisodeMessage) -> str:
 
 
 def _other_person(stated: StatedFact, source: Source) -> str | None:
-    """Whom a fact is about, if that is not the user who says it."""
+    """Return whom a fact is about, if it is not the user who says it."""
     about = fold(stated.about).removeprefix("the ")
     own = {"", source.user_id, *(message.author or "" for message in source.messages)}
     return None if about in ROLES or about in map(fold, own) else stated.about

@@ -1,4 +1,4 @@
-"""Fallbacks that the LLM is to replace: when, and the timer that asks for it."""
+"""Fallbacks that the LLM should replace: when this is due, and the timer that asks for it."""
 
 import asyncio
 import random
@@ -33,19 +33,22 @@ TRANSIENT = (ProviderUnavailable, BudgetExhausted)
 """Errors that say nothing about the episode: the LLM did not answer at all."""
 MOST_DOUBLINGS = 30
 MOST_REQUESTED = 8
-"""Requests of one worker that are not handled yet: new episodes keep most of the LLM's capacity."""
+"""Most unhandled requests of one worker, so that new episodes keep most of the LLM's capacity."""
 POLL_SECONDS = 1.0
 LONGEST_POLL_SECONDS = 30.0
-"""Pause between two looks while nothing is due, or the LLM does not answer."""
+"""Longest pause between two checks while nothing is due, or the LLM does not answer."""
 
 Send = Callable[[EpisodeRedo], Awaitable[None]]
-"""Send a request; returns after the broker's acknowledgement. Raises: KafkaError."""
+"""Sends a request, and returns after the broker's acknowledgement. Raises: KafkaError."""
 
 log = structlog.get_logger()
 
 
 def next_attempt(retry: Retry, attempt: int, unusable: int, now: datetime) -> datetime | None:
-    """Time of the attempt after this many, of which some had an unusable answer; None if there is no more."""
+    """Return the time of the next attempt; None if there is none.
+
+    `attempt` attempts were made, `unusable` of them with unusable answers.
+    """
     if attempt >= retry.attempts or unusable >= retry.unusable_answers:
         return None
     return utc_milliseconds(now + timedelta(seconds=delay_seconds(attempt + 1, retry)))
@@ -58,7 +61,7 @@ def delay_seconds(number: int, retry: Retry) -> float:
 
 
 def request_for(stored: StoredEpisode, maker: Maker, now: datetime) -> EpisodeRedo:
-    """The request to write the texts of an episode again."""
+    """Return the request to write an episode's texts again."""
     summary = stored.summary
     return EpisodeRedo(
         conversation_id=summary.conversation_id,
@@ -80,8 +83,8 @@ def redo_headers(redo: EpisodeRedo, source: str) -> Headers:
 class FallbackTimer:
     """Asks for fallbacks to be replaced when they are due and the LLM answers.
 
-    Every summarizer has one. Of several requests for the same attempt all but one come to nothing, and one that is lost
-    on the way is made again.
+    Every summarizer has one. Of several requests for the same attempt only one has an effect, and a request that is
+    lost is made again.
     """
 
     def __init__(
@@ -102,7 +105,7 @@ class FallbackTimer:
         self._requested: dict[str, StoredEpisode] = {}
 
     async def run(self) -> None:
-        """Look for fallbacks that are due until cancelled; return at once if none is ever replaced."""
+        """Look for due fallbacks until cancelled; return at once if fallbacks are never replaced."""
         pause = POLL_SECONDS
         while self._retry.attempts:
             try:
@@ -114,7 +117,7 @@ class FallbackTimer:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 – spreads load
 
     async def tick(self) -> bool:
-        """Ask for what is due, as far as earlier requests are handled; return whether any is not.
+        """Request what is due, unless too many earlier requests are unhandled; return whether any are.
 
         Raises: StoreUnavailable, BrokerUnavailable, KafkaError; ProviderError while the LLM cannot be reached.
         """

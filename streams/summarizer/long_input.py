@@ -1,4 +1,4 @@
-"""Planning what an LLM is shown of an episode: all of it, shortened where it must be, or its parts. Pure."""
+"""Plans what an LLM is shown of an episode: all of it, shortened where necessary, or its parts. Pure functions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,36 +12,37 @@ from afterword.streams.text.fences import is_dated, message_lines
 from afterword.streams.text.tokens import count_tokens
 
 SpareTokens = Callable[[SummaryRequest], int]
-"""Tokens that a request may grow by; negative: it has that many too many."""
+"""Returns the number of tokens by which a request may grow; negative if it is too long."""
 
 TOOL_OUTPUT_CHARACTERS = 2000
 """A longer tool output is shown without its middle."""
 SMALLEST_TOKENS = 60
-"""Least of a message that is shortened: less would say nothing."""
+"""A shortened message keeps at least this many tokens, since less would say nothing."""
 EACH_TOKENS = 2
-"""Tokens that a message may take more beside its neighbours than alone."""
+"""Additional tokens that a message may take among its neighbours."""
 MOST_PARTS = 16
-"""Limit for one episode: its longest messages are shortened to it, so that calls and time are bounded."""
+"""Most parts of one episode. Its longest messages are shortened to fit, so that calls and time are bounded."""
 PREVIOUS_SHARE, OVERLAP_SHARE = 3, 6
-"""Shares of the space in a prompt: at most a third for the summary so far and a sixth for the overlap."""
+"""Divisors of the space in a prompt: at most a third for the previous summary and a sixth for the overlap."""
 PART_OVERLAP = 2
-"""Messages from the end of one part that introduce the next."""
+"""Number of messages from the end of one part that introduce the next."""
 SLACK_TOKENS = 100
-"""A prompt that says what was wrong with an answer is longer than the first one; so may be the code of its fences."""
+"""Reserve for a prompt that says what was wrong with an answer, or has longer fence codes, and so is longer than the
+first."""
 CUTS = 5
 LEAST_TOKENS = 4 * SMALLEST_TOKENS
-"""Space for messages where instructions leave none: the prompt is too long then, and the LLM's server says so."""
+"""Space for messages if the instructions leave none; the prompt is then too long, and the LLM's server says so."""
 COMBINED_AT_LEAST = 2
-"""Summaries of parts that one call combines: the parts become fewer each time."""
+"""Fewest summaries of parts that one call combines, so that the parts become fewer each time."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One request for each part, each with messages of its own; a single one stands for the whole episode."""
+    """One request per part, each with its own messages; a single one covers the whole episode."""
 
     parts: tuple[SummaryRequest, ...]
     truncated: bool
-    """A message lost its middle because the context is too small for it."""
+    """True if a message lost its middle because the context is too small for it."""
 
 
 class Planner:
@@ -51,7 +52,7 @@ class Planner:
         self._room = room
 
     def plan(self, request: SummaryRequest, at_least: int = 1) -> Plan:
-        """Plan the parts of a request. `at_least`: messages that every part can take, however long they are."""
+        """Plan the parts of a request. Every part has room for `at_least` messages, however long they are."""
         request = _with(request, messages=_short_outputs(request.episode.messages))
         request = _with(request, overlap=_short_outputs(request.episode.overlap))
         if self._room(request) >= 0:
@@ -70,18 +71,18 @@ class Measured:
     message: EpisodeMessage
     tokens: int
     dated: bool
-    """Prompts say its time."""
+    """True if prompts state its time."""
 
 
 class Ruler:
-    """Tokens of messages as prompts show them. `SpareTokens` measures what they take together, in whatever prompt."""
+    """Counts tokens of messages as prompts show them. `SpareTokens` measures what they take together, in any prompt."""
 
     def measured(self, messages: Sequence[EpisodeMessage]) -> list[Measured]:
         dated = [True, *(is_dated(before, message) for before, message in pairwise(messages))]
         return [Measured(m, self._tokens(m, at), at) for m, at in zip(messages, dated, strict=False)]
 
     def fitted(self, messages: Sequence[Measured], tokens: int) -> list[Measured]:
-        """Shorten the messages to so many tokens together: the longest ones lose their middle, all to one length."""
+        """Shorten the messages to `tokens` in total: the longest ones lose their middle, all to the same length."""
         if sum(message.tokens for message in messages) <= tokens:
             return list(messages)
         longest = max(SMALLEST_TOKENS, water_level([message.tokens for message in messages], tokens))
@@ -154,7 +155,7 @@ class PlanBuilder:
             _with(self._request, messages=part, overlap=self._overlap(before[-PART_OVERLAP:]))
             for before, part in pairwise(parts)
         )
-        # the rolling summary is made of all parts together, at the end
+        # the rolling summary is made from all parts together, at the end
         return tuple(replace(part, wants_rolling=False) for part in (first, *others))
 
     def _overlap(self, messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, ...]:

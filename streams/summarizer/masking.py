@@ -1,6 +1,6 @@
-"""Masking: an LLM is shown numbered placeholders, and its answer gets the originals back.
+"""Masking: an LLM is shown numbered placeholders, and the originals are put back into its answer.
 
-Everything about one request is masked before anything is made of it: plan, prompts, fences, and keys of cached answers.
+Everything in a request is masked before anything is made of it: plan, prompts and fences.
 """
 
 from dataclasses import replace
@@ -17,23 +17,24 @@ M = TypeVar("M", bound=EpisodeMessage)
 
 
 class Masking:
-    """The placeholders of one request: `[EMAIL_1]`, and what stands behind each.
+    """The placeholders of one request, such as `[EMAIL_1]`, and what they stand for.
 
-    Values are numbered in the order in which they are seen: in the summary so far, in the overlap, in the messages. The
-    same request gets the same placeholders; a conversation keeps those of its summary so far.
+    Values are numbered in the order in which they occur in the previous summary, in the overlap, and in the messages.
+    The same request gets the same placeholders, and a conversation keeps those in its previous summary.
     """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._keys: dict[tuple[str, str], Placeholder] = {}
-        """Placeholders of values, by name and value."""
+        """Placeholders by name and value."""
         self._values: dict[Placeholder, str] = {}
         self._counts: dict[str, int] = {}
 
     def masked(self, text: str) -> str:
-        """Replace each entity by its placeholder.
+        """Replace each entity with its placeholder.
 
-        A text that looks like a placeholder of ours is replaced by one of its own: `restored` then brings it back, too.
+        A text that looks like one of our placeholders is itself replaced with one, so that `restored` brings it back
+        too.
         """
         parts: list[str] = []
         at = 0
@@ -43,7 +44,7 @@ class Masking:
         return "".join([*parts, self._without_entities(text[at:])])
 
     def restored(self, text: str) -> str:
-        """Put the originals back; a placeholder that nobody was given stays as it is."""
+        """Put the originals back; an unknown placeholder stays as it is."""
         if not self._values:
             return text
         return self._redactor.numbered.sub(
@@ -59,7 +60,7 @@ class Masking:
         return replace(request, episode=episode, previous_rolling=previous, problem=problem)
 
     def summary(self, summary: Summary, request: SummaryRequest) -> Summary:
-        """The summary of a masked request with the originals, cut to the lengths that it may have."""
+        """Return a masked request's summary with the originals, cut to its permitted lengths."""
         limits = Limits(request.rolling_tokens, request.max_summary_length)
 
         def text(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Providers of summaries: an LLM, or the extractive method, which needs none."""
+"""Providers of summaries: an LLM, or the extractive method, which does not need one."""
 
 import asyncio
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class Provider(Protocol):
         ...
 
     async def check(self) -> None:
-        """Look whether the provider can be reached and is configured. Raises: ProviderError."""
+        """Check that the provider can be reached and is configured. Raises: ProviderError."""
         ...
 
     async def close(self) -> None:
@@ -56,7 +56,7 @@ class LlmProvider:
         self._questions = questions_of(template, llm)
 
     async def summarize(self, request: SummaryRequest) -> Summary:
-        """Ask until the answers can be used. Raises: ProviderError with the `usage` of all calls."""
+        """Ask until the answers are usable. Raises: ProviderError with the `usage` of all calls."""
         budget = RetryBudget(self._llm.retry_budget_seconds, request.deadline)
         asking = Asking(self._client, budget)
         answer = await self._questions.ask(request, asking)
@@ -75,11 +75,11 @@ class LlmProvider:
         )
 
     def room(self, request: SummaryRequest) -> int:
-        """Tokens, by our tokenizer, that the request may grow by; negative: it has that many too many."""
+        """Return how many of our tokens the request may grow by; negative if it is too long."""
         return min(question.room(self._llm.context_tokens) for question in self._questions.longest(request))
 
     async def check(self) -> None:
-        """Ask something short, as for a summary. Raises: ProviderError."""
+        """Ask something short, in the form of a summary's question. Raises: ProviderError."""
         await self._client.check(self._questions.schema)
 
     @property
@@ -92,12 +92,12 @@ class LlmProvider:
 
 
 class ExtractiveProvider:
-    """Selects sentences of the conversation. It never fails; the same request always gives the same summary."""
+    """Selects sentences of the conversation. It never fails, and the same request always gives the same summary."""
 
     name = "extractive"
 
     async def summarize(self, request: SummaryRequest) -> Summary:
-        # in a thread: a very long message takes some hundred milliseconds, in which other lanes go on
+        # in a thread: a very long message takes some hundred milliseconds, in which other lanes continue
         texts = await asyncio.to_thread(
             summarize, request.episode, request.previous_rolling, request.rolling_tokens, request.max_summary_length
         )
@@ -114,14 +114,14 @@ class ExtractiveProvider:
         )
 
     async def check(self) -> None:
-        """Do nothing: it needs nothing that could be missing."""
+        """Do nothing: it depends on nothing that could be missing."""
 
     async def close(self) -> None:
-        """Do nothing: it holds no connection."""
+        """Do nothing: it has no connection."""
 
 
 def facts_of(stated: Sequence[StatedFact] | None, messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
-    """What an LLM says it has read in the messages, or what people say of themselves if it states no facts."""
+    """Return what an LLM has read in the messages, or what people say of themselves if it states no facts."""
     return first_person(messages) if stated is None else grounded(stated, messages)
 
 
@@ -130,7 +130,7 @@ def questions_of(template: Template, llm: Llm) -> Questions:
 
 
 def maker_of(settings: Settings) -> Maker:
-    """Model and prompt of the summaries that are made with these settings."""
+    """Return the model and prompt of summaries made with these settings."""
     llm = settings.llm
     if llm.provider == "extractive":
         return Maker(ExtractiveProvider.name, None)
@@ -138,9 +138,9 @@ def maker_of(settings: Settings) -> Maker:
 
 
 def make_provider(settings: Settings, metrics: Metrics, tracer: Tracer) -> Provider:
-    """Make the configured provider. It connects with its first question.
+    """Make the configured provider, which connects with its first question.
 
-    Raises: ConfigurationError when the address, the key or the CA file cannot be used.
+    Raises: ConfigurationError if the address, the key or the CA file cannot be used.
     """
     llm = settings.llm
     if llm.provider == "extractive":
@@ -150,6 +150,6 @@ def make_provider(settings: Settings, metrics: Metrics, tracer: Tracer) -> Provi
 
 
 def template_of(summarizer: SummarizerSettings) -> Template:
-    """The template in the settings, or else the preset's."""
+    """Return the template in the settings, or else the preset's."""
     text = summarizer.template()
     return TEMPLATES[summarizer.preset] if text is None else Template(summarizer.preset, text, custom=True)

@@ -1,8 +1,8 @@
-"""Expiry: messages and episodes that are older than `retention` keeps them are removed, and what was made of them.
+"""Expiry: removes messages and episodes that exceed their retention time, and what was made of them.
 
-In every summarizer, because only a summarizer may write an index in a directory; several do the same twice, to no
-effect. What stays of an episode is its tombstone, so that neither a repeated record nor a late writer brings it back;
-it keeps its age until rows and counts have followed, so whoever is stopped between two steps finds it again.
+It runs in every summarizer; several of them doing the same has no further effect. A tombstone remains of an episode, so
+that neither a repeated record nor a late writer brings it back. It keeps its age until rows and counts have been
+updated, so that a sweep that was interrupted finds it again.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class RetentionSweep:
         send: Send | None = None,
         clock: Clock = now,
     ) -> None:
-        """`send`: asks for the tombstones on the compacted topics, if there are any."""
+        """`send` requests the tombstones on the compacted topics, if there are any."""
         self._retention = retention
         self._episodes = episodes
         self._messages = messages
@@ -107,7 +107,10 @@ class RetentionSweep:
             await asyncio.sleep(time.monotonic() - began)
 
     async def _gone(self, episode: Episode) -> DeletedEpisode | None:
-        """Leave only a tombstone of an episode; None if another revision was stored meanwhile: the next page has it."""
+        """Replace an episode with its tombstone; return None if a new revision was just stored.
+
+        The next page has the new revision.
+        """
         if isinstance(episode, DeletedEpisode):
             return episode
         await self._index.remove(episode.summary.episode_id, episode.summary.revision + 1)
@@ -119,7 +122,7 @@ class RetentionSweep:
 
 
 def tombstone_request(deletion: SummaryDeleted) -> EpisodeRedo:
-    """The request to write an episode's tombstone, behind all that may still be written of the episode itself."""
+    """Return the request to write a tombstone after everything that may still be written about the episode."""
     return EpisodeRedo(
         conversation_id=deletion.conversation_id,
         tenant_id=deletion.tenant_id,
@@ -132,13 +135,13 @@ def tombstone_request(deletion: SummaryDeleted) -> EpisodeRedo:
 
 
 def interval_seconds(retention: Retention) -> float:
-    """Return a tenth of the shortest time that something is kept, within bounds."""
+    """Return a tenth of the shortest retention time, within bounds."""
     seconds = timedelta(days=retention.shortest_days).total_seconds() / 10
     return min(LONGEST_INTERVAL_SECONDS, max(SHORTEST_INTERVAL_SECONDS, seconds))
 
 
 def expired(episode: StoredEpisode, at: datetime) -> DeletedEpisode:
-    """The tombstone of an episode that has expired."""
+    """Return the tombstone of an expired episode."""
     summary = episode.summary
     deletion = SummaryDeleted(
         **revision_after(episode, summary.episode_id),

@@ -1,4 +1,4 @@
-"""The rolling summary of a conversation: when it grows, and what its rows say. Pure."""
+"""A conversation's rolling summary: when it grows, and what its rows say. Pure functions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,25 +13,25 @@ from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH
 from afterword.streams.text.tokens import count_tokens
 
 PENDING_TOKENS = 2000
-"""Most tokens of the long summaries that an LLM is shown; above that, short ones take their place."""
+"""Most tokens of long summaries that an LLM is shown; beyond that, short ones take their place."""
 
 
 @dataclass(frozen=True)
 class SummaryRules:
-    """Longest texts of a summary, and the cadence of the rolling summary."""
+    """The longest texts of a summary, and the cadence of the rolling summary."""
 
     rolling_max_tokens: int
     min_new_episodes: int = 1
     min_tokens: int = 0
-    """Tokens of the new episodes together."""
+    """Fewest tokens of the new episodes together."""
     max_summary_length: int = MAX_SUMMARY_LENGTH
-    """Characters."""
+    """Characters of the long summary."""
     zone: tzinfo = UTC
-    """Zone in which the days of the messages count."""
+    """Time zone in which the messages' days count."""
 
     @property
     def row_tokens(self) -> int:
-        """Most tokens of a row's text. It is a quarter more than what completes a row, or none ever would be."""
+        """Most tokens of a row's text: a quarter more than what completes a row, or no row would ever be complete."""
         return self.rolling_max_tokens * 5 // 4
 
 
@@ -41,18 +41,18 @@ class History:
 
     rules: SummaryRules
     row: RollingRow | None
-    """The row that has the episode, or else the last one."""
+    """The row that contains the episode, or else the last one."""
     before: tuple[SummaryCreated, ...]
-    """Summaries of the episodes before it that are in this row or, if it is in none, in none yet; oldest first."""
+    """Summaries of the earlier episodes that are in the same row or, if it is in none, in no row yet; oldest first."""
     conversation: Conversation | None
     is_covered: bool = False
-    """True if the row has the episode."""
+    """True if the row contains the episode."""
     is_foreign: bool = False
-    """True if the conversation began with another tenant, whose texts stay theirs."""
+    """True if the conversation began with another tenant, whose texts must not be shown."""
 
     @property
     def is_continued(self) -> bool:
-        """Return whether the next text goes into the last row: that one is not complete."""
+        """True if the next text goes into the last row, because that row is not complete."""
         row = None if self.is_foreign else self.row
         return row is not None and row.token_count < self.rules.rolling_max_tokens
 
@@ -68,7 +68,10 @@ class History:
         return "\n".join(filter(None, (begun, *lines)))
 
     def is_due(self, tokens: int) -> bool:
-        """Return whether an episode with these tokens lets the rolling summary grow: enough is new, or all of it."""
+        """Return whether an episode with this many tokens makes the rolling summary grow.
+
+        It does if enough is new, or if the conversation has no row yet.
+        """
         count = len(self.before) + 1
         tokens += sum(summary.compression.tokens_before for summary in self.before)
         enough = count >= self.rules.min_new_episodes and tokens >= self.rules.min_tokens
@@ -77,7 +80,7 @@ class History:
     def next_row(
         self, scope: str, summary: SummaryCreated, text: str, cause: Cause
     ) -> tuple[RollingRow, RollingRow | None]:
-        """The row that `text` makes of the last one and the summaries since; and the row whose place it takes."""
+        """Return the row that `text` makes of the last one and the summaries since, and the row that it replaces."""
         new = inputs_of((*self.before, summary))
         row = RollingRow(
             conversation_id=scope,
@@ -108,9 +111,9 @@ def inputs_of(summaries: Sequence[SummaryCreated]) -> tuple[tuple[int, int], ...
 
 
 def remade(row: RollingRow, inputs: tuple[tuple[int, int], ...], text: str, cause: Cause, now: datetime) -> RollingRow:
-    """The row with another text, made of these episodes.
+    """Return the row with another text, made from these episodes.
 
-    It stays, without a text, if none is left: else a writer that was suspended would put its text back.
+    If none is left, the row stays without a text; otherwise a writer that was suspended would put its text back.
     """
     return replace(
         row,
@@ -127,7 +130,10 @@ E = TypeVar("E", bound=EpisodeClosed)
 
 
 def in_zone(episode: E, zone: tzinfo) -> E:
-    """Write the times of an episode's messages in the zone, in which its summary counts days. The moments stay."""
+    """Convert the times of an episode's messages to the zone in which its summary counts days.
+
+    The moments stay the same.
+    """
     if zone is UTC:
         return episode
     shown = {
@@ -140,5 +146,5 @@ def in_zone(episode: E, zone: tzinfo) -> E:
 def _message_in_zone(message: EpisodeMessage, zone: tzinfo) -> EpisodeMessage:
     try:
         return message.model_copy(update={"sent_at": message.sent_at.astimezone(zone)})
-    except OverflowError:  # on the first or the last day of all that have a date
+    except OverflowError:  # on the first or last day that Python can represent
         return message

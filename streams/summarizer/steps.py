@@ -1,4 +1,4 @@
-"""Steps of a summary: each is timed, traced, and retried with backoff until it succeeds or no retry can succeed."""
+"""Steps of a summary: each is timed, traced, and retried with backoff until it succeeds or no retry can help."""
 
 import random
 import time
@@ -29,25 +29,25 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 Backoff = Callable[[int, Exception], float]
-"""Seconds until the next attempt, given the number of failed attempts and the last error."""
+"""Returns the seconds until the next attempt, given the number of failed attempts and the last error."""
 
 RETRIED = (StoreUnavailable, ProviderError, ConfigurationError)
 """Errors that pass, or that an operator repairs while the worker runs."""
 FIRST_WAIT_SECONDS = 0.2
 LONGEST_WAIT_SECONDS = 10.0
 MISCONFIGURED_WAIT_SECONDS = 20.0
-"""An operator has to change something first."""
+"""Longer, because an operator has to change something first."""
 LOG_EVERY_SECONDS = 30.0
-"""Interval of the log for one stage, however many episodes wait there."""
+"""A stage logs at most once in this interval, however many episodes wait there."""
 PUBLISH = "publish"
 """The stage that sends the summary."""
 
 
 def backoff_seconds(failures: int, error: Exception) -> float:
-    """Double the wait up to a bound, with jitter of one half to either side.
+    """Double the wait up to a limit, with jitter of one half to either side.
 
-    Computed here because stamina adds no jitter to its longest wait: many episodes wait for the same server, and must
-    not come back all at once.
+    It is computed here because stamina adds no jitter to its longest wait: many episodes wait for the same server, and
+    must not return all at once.
     """
     if isinstance(error, ProviderMisconfigured | ConfigurationError):
         wait = MISCONFIGURED_WAIT_SECONDS
@@ -57,7 +57,7 @@ def backoff_seconds(failures: int, error: Exception) -> float:
 
 
 class StepRunner:
-    """Runs steps until they succeed. The worker is not ready while one waits, with its stage and error type."""
+    """Runs steps until they succeed. While one waits, the worker is not ready, and names the stage and error type."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class StepRunner:
     async def retry_until_success(
         self, stage: str, step: Callable[[], Awaitable[T]], operation: MemoryOperation | None = None
     ) -> T:
-        """Return the step's result; retry while it raises one of RETRIED. `operation`: what its span says of it.
+        """Return the step's result; retry while it raises one of RETRIED. `operation` is what its span says about it.
 
         Raises: any other error, at once.
         """
@@ -101,13 +101,13 @@ class StepRunner:
         async for attempt in stamina.retry_context(on=backoff, attempts=None, timeout=None):
             with attempt:
                 if attempt.num == 1:
-                    raise first  # that attempt has been made: most steps succeed, and need no context of stamina's
+                    raise first  # that attempt was already made: most steps succeed, and need no context of stamina's
                 return await step()
         raise AssertionError("stamina retries without end")
 
     @contextmanager
     def _waiting(self, stage: str) -> Iterator[None]:
-        """Make the stage ready again when nobody waits at it any more."""
+        """Make the stage ready again once nothing waits at it."""
         self._waiters[stage] += 1
         try:
             yield

@@ -1,4 +1,4 @@
-"""Summarizing an episode: plan what the LLM is shown, take from the budget, ask, check, or fall back."""
+"""Summarizes an episode: plan what the LLM is shown, take from the budget, ask, check, or fall back."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 STAGE = "summarize"
 FEW_TOKENS = 4000
-"""Episodes up to this size are planned at once: that takes less than handing them to a thread."""
+"""Episodes up to this size are planned directly, which takes less time than handing them to a thread."""
 
 log = structlog.get_logger()
 
@@ -48,8 +48,8 @@ log = structlog.get_logger()
 class Summarizer:
     """Makes summaries; may be used for several episodes at a time.
 
-    Without a `planner` the provider is given every episode whole; without a `budget` it may use any number of tokens;
-    without a `check` its summaries are taken as they are.
+    Without a `planner` the provider gets every episode whole; without a `budget` it may use any number of tokens;
+    without a `check` its summaries are accepted as they are.
     """
 
     def __init__(
@@ -63,9 +63,10 @@ class Summarizer:
         waits: tuple[type[ProviderError], ...] = (),
         seconds: float = inf,
     ) -> None:
-        """`redactor`: what it finds is shown to the provider as placeholders. `seconds`: limit of a summary's calls.
+        """What `redactor` finds is shown to the provider as placeholders.
 
-        `waits`: the errors on which the episode waits; on all others the extractive method stands in.
+        `seconds` limits the time of a summary's calls. `waits` are the errors on which the episode waits; on any other,
+        the extractive method steps in.
         """
         self.name = provider.name
         self._provider = provider
@@ -79,7 +80,7 @@ class Summarizer:
         self._split = asyncio.Lock()
 
     async def summarize(self, request: SummaryRequest) -> Summary:
-        """Make a summary, if need be without the LLM. Raises: the ProviderErrors on which the episode waits."""
+        """Make a summary, if necessary without the LLM. Raises: the ProviderErrors on which the episode waits."""
         check = self._check_of(request)
         try:
             return await self._summarize(request, check)
@@ -106,14 +107,14 @@ class Summarizer:
         return summary
 
     async def check(self) -> None:
-        """Ask whether the LLM can be reached and is configured. Raises: ProviderError."""
+        """Check that the LLM can be reached and is configured. Raises: ProviderError."""
         await self._provider.check()
 
     async def close(self) -> None:
         await self._provider.close()
 
     async def _ask_until_good(self, request: SummaryRequest, check: Assess) -> Summary:
-        """Ask, check, and ask once more with what was wrong. Raises: ProviderError, a SummaryRefused in the end."""
+        """Ask, check, and ask once more with what was wrong. Raises: ProviderError, in the end a SummaryRefused."""
         used, asked = Usage(), request
         while True:
             try:
@@ -133,10 +134,10 @@ class Summarizer:
         return self._check.of(request) if self._check else Unchecked()
 
     async def _ask(self, request: SummaryRequest) -> Summary:
-        """Ask; with a `redactor`, the provider is shown placeholders, and the summary has the originals."""
+        """Ask; with a `redactor`, the provider sees placeholders, and the summary has the originals."""
         if self._redactor is None:
             return await self._ask_as_planned(request)
-        from afterword.streams.summarizer.masking import Masking  # with libraries that nothing else here needs
+        from afterword.streams.summarizer.masking import Masking  # its libraries are needed only here
 
         masking = Masking(self._redactor)
         # in a thread: a huge episode takes some hundred milliseconds
@@ -144,12 +145,12 @@ class Summarizer:
         return masking.summary(await self._ask_as_planned(masked), request)
 
     async def _ask_as_planned(self, request: SummaryRequest) -> Summary:
-        """Ask for the episode as a whole, or in parts where it is longer than the LLM's context."""
+        """Ask for the episode as a whole, or in parts if it is longer than the LLM's context."""
         plan = await self._plan(request)
         if len(plan.parts) == 1:
             summary = await self._provider.summarize(plan.parts[0])
         else:
-            # one episode at a time: its parts use all the calls there are, and of many none would ever be done
+            # one episode at a time: its parts use all available calls, and with many episodes none would ever finish
             async with self._split:
                 summary = await self._ask_in_parts(request, plan.parts)
         return _truncated(summary) if plan.truncated else summary
@@ -159,11 +160,11 @@ class Summarizer:
             return Plan((request,), truncated=False)
         if request.episode.token_count <= FEW_TOKENS:
             return self._planner.plan(request, at_least)
-        # in a thread: to count the tokens of a huge episode takes some hundred milliseconds
+        # in a thread: counting the tokens of a huge episode takes some hundred milliseconds
         return await asyncio.to_thread(self._planner.plan, request, at_least)
 
     async def _ask_in_parts(self, request: SummaryRequest, parts: Sequence[SummaryRequest]) -> Summary:
-        """Summarize the parts side by side, then their summaries like an episode, if need be again in parts."""
+        """Summarize the parts concurrently, then their summaries like an episode, if necessary again in parts."""
         summaries = await self._ask_for_each(parts)
         used = reduce(add, (summary.usage for summary in summaries))
         try:
@@ -171,7 +172,7 @@ class Summarizer:
         except ProviderError as error:
             error.usage = used + usage_of(error)
             raise
-        # those of the parts: what the last call read are summaries, not messages
+        # those of the parts, because the last call read summaries, not messages
         facts = tuple(fact for part in summaries for fact in part.facts)
         return replace(summary, usage=used + summary.usage, facts=facts)
 
@@ -184,7 +185,7 @@ class Summarizer:
         return await self._ask_in_parts(request, plan.parts)
 
     async def _ask_for_each(self, requests: Sequence[SummaryRequest]) -> list[Summary]:
-        """Ask for all at once; the first error ends the others, and has the usage of those that were done."""
+        """Ask for all concurrently; the first error cancels the others, and has the usage of those that finished."""
         tasks = [asyncio.ensure_future(self._provider.summarize(request)) for request in requests]
         try:
             return await asyncio.gather(*tasks)
@@ -210,9 +211,9 @@ class Summarizer:
 
 
 def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metrics, tracer: Tracer) -> Summarizer:
-    """Make the configured summarizer. It connects with its first question. Without `budgets` it is bound by none.
+    """Make the configured summarizer, which connects with its first question. Without `budgets` none limits it.
 
-    Raises: ConfigurationError when a setting of the LLM cannot be used.
+    Raises: ConfigurationError if a setting of the LLM cannot be used.
     """
     provider = make_provider(settings, metrics, tracer)
     return Summarizer(
@@ -227,24 +228,24 @@ def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metric
 
 
 def planner_of(provider: Provider) -> Planner | None:
-    """Plan for an LLM only: the extractive method reads episodes of any length."""
+    """Return a planner for an LLM; the extractive method reads episodes of any length."""
     if not isinstance(provider, LlmProvider):
         return None
     return Planner(provider.room)
 
 
 def masks(settings: Settings) -> bool:
-    """Tell whether prompts hold placeholders: where everything is redacted already, nothing is left to be found."""
+    """Return whether prompts contain placeholders; where everything is redacted already, nothing is left to find."""
     return settings.redaction.where == "llm" and settings.llm.provider != "extractive"
 
 
 def instructions(settings: Settings) -> str:
-    """All instructions that prompts may contain."""
+    """Return all instructions that prompts may contain."""
     return f"{structured.FRAME}\n{plain.FRAME}\n{template_of(settings.summarizer).text}"
 
 
 def waited_for(settings: Settings) -> tuple[type[ProviderError], ...]:
-    """Errors on which an episode waits. A request that the LLM refuses is none: waiting would not help it."""
+    """Return the errors on which an episode waits. A refused request is not one: waiting would not help."""
     kinds: list[type[ProviderError]] = []
     if settings.summarizer.on_llm_outage == "wait":
         kinds.append(ProviderUnavailable)

@@ -6,33 +6,33 @@ from afterword.schemas import EpisodeClosed, Fact, Quality, Usage
 from afterword.streams.summarizer.llm.retrying import Deadline
 
 MAX_SUMMARY_LENGTH = 1000
-"""Characters of the long summary, unless the settings say otherwise."""
+"""Most characters of the long summary, unless the settings say otherwise."""
 EXTRACTIVE = "extractive_provider"
-"""`quality.reason` where no LLM is configured: a summary without an LLM is always marked."""
+"""`quality.reason` if no LLM is configured: a summary without an LLM is always marked."""
 
 
 @dataclass(frozen=True)
 class SummaryRequest:
-    """All that a provider may read."""
+    """Everything that a provider may read."""
 
     episode: EpisodeClosed
     previous_rolling: str
     """Rolling summary before this episode; empty for the first episode of a conversation."""
     rolling_tokens: int
-    """Limit of the new rolling summary."""
+    """Most tokens of the new rolling summary."""
     problem: str | None = None
-    """Fault of the summary that was made before, in words for an LLM."""
+    """What was wrong with the previous summary, in words for an LLM."""
     max_summary_length: int = MAX_SUMMARY_LENGTH
-    """Limit of the long summary, in characters."""
+    """Most characters of the long summary."""
     wants_rolling: bool = True
-    """False: the rolling summary stays as it is this time, so the LLM need not be asked for it."""
+    """False if the rolling summary stays as it is this time, so that the LLM need not be asked for it."""
     deadline: Deadline = field(default_factory=Deadline, compare=False, repr=False)
-    """Time for all that is asked because of this request."""
+    """Time for everything that is asked because of this request."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Four texts that can be stored as they are: not empty, no control tokens, within their lengths."""
+    """Four texts that can be stored as they are: not empty, without control tokens, and within their lengths."""
 
     title: str
     """Title of at most 60 characters."""
@@ -41,17 +41,17 @@ class Summary:
     long_summary: str
     """3–8 sentences, at most the request's `max_summary_length`."""
     rolling_summary: str
-    """The conversation so far, this episode included where `wants_rolling`; at most the request's `rolling_tokens`."""
+    """The conversation so far, including this episode if `wants_rolling`; at most the request's `rolling_tokens`."""
     quality: Quality
     model: str
     usage: Usage
-    """Tokens of every call that was made for it, the unusable answers included."""
+    """Tokens of every call that was made for it, including unusable answers."""
     prompt_version: str | None = None
-    """Version of the prompt; None where no LLM was asked."""
+    """Version of the prompt; None if no LLM was asked."""
     facts: tuple[Fact, ...] = ()
     """What the messages say about people."""
 
 
 def is_replaceable(quality: Quality) -> bool:
-    """Tell whether a fallback stands in for an LLM; where none is configured there is nothing to replace."""
+    """Return whether a fallback stands in for an LLM; if none is configured, there is nothing to replace it with."""
     return quality.source == "fallback" and quality.reason != EXTRACTIVE

@@ -1,1 +1,1 @@
-"""Calls of an LLM server: one client, and one small class for each chat protocol."""
+"""Calls to an LLM server: one client, and one small class per chat protocol."""

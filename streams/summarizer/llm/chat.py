@@ -1,4 +1,4 @@
-"""Questions to an LLM, its replies, and the seam between one chat protocol and another."""
+"""Questions to an LLM, its replies, and the interface that chat protocols implement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from afterword.streams.text.content import ContentUnreadable, Kind, flatten_mess
 from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 
 STOP = ["<|im_end|>", "<|im_start|>", "<|endoftext|>"]
-"""End of an answer in ChatML, also for a model that goes on with the next turn."""
+"""Ends of an answer in ChatML, also for models that continue with the next turn."""
 MOST_CHARACTERS = 100_000
-"""Characters of an answer that are read: no model writes more, only a broken server sends it."""
+"""Most characters of an answer that are read; no model writes more, only a broken server sends more."""
 _COMPLETE = """
 stop stop_sequence stop_token eos eos_token end end_turn end_of_turn complete completed done finished
 tool_call tool_calls tool_use function_call
 """
 COMPLETE = frozenset(_COMPLETE.split())
-"""Reasons for which a model finishes an answer. For any other, known or not, the answer counts as cut off."""
+"""Reasons that mean that a model finished its answer. With any other, known or not, the answer counts as cut off."""
 MOST_TOKENS = 10**9
-"""Largest number of tokens of one call that is believed; sums of such numbers fit into 64 bits."""
+"""Largest number of tokens in one call that is believed; sums of such numbers fit into 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class ChatRequest:
     max_tokens: int
     """Limit of the answer."""
     schema: dict[str, Any] | None = None
-    """JSON schema of the answer; None: plain text."""
+    """JSON schema of the answer; None means plain text."""
     model: str | None = None
-    """None: the model in the settings."""
+    """The model; None means the one in the settings."""
     left_out: frozenset[str] = frozenset()
-    """Optional fields of the protocol that the server is not sent."""
+    """Optional fields of the protocol that are not sent to the server."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -46,31 +46,31 @@ class ChatRequest:
         return sum(count_tokens(message["content"]) for message in self.messages)
 
     def room(self, context_tokens: int) -> int:
-        """Tokens, by our tokenizer, that the messages may grow by in a model's context; negative: they exceed it."""
+        """Return how many of our tokens the messages may grow by in a model's context; negative if they exceed it."""
         return int((context_tokens - self.max_tokens) / TOKENIZER_MARGIN) - self.prompt_tokens
 
 
 @dataclass(frozen=True)
 class Reply:
-    """Answer of an LLM to one question."""
+    """An LLM's answer to one question."""
 
     text: str
     usage: Usage
     cut_off: bool = False
-    """The model stopped before the end."""
+    """True if the model stopped before the end."""
     refused: bool = False
-    """The server itself says that the model, or a filter, declined."""
+    """True if the server says that the model, or a filter, declined."""
 
     @property
     def outcome(self) -> str:
-        """`refused`, `cut_off`, else `ok`; the text of an `ok` may still be unusable."""
+        """`refused`, `cut_off` or else `ok`, whose text may still be unusable."""
         if self.refused:
             return "refused"
         return "cut_off" if self.cut_off else "ok"
 
     @property
     def complete_text(self) -> str:
-        """Text of a complete answer. Raises: AnswerInvalid."""
+        """The text of a complete answer. Raises: AnswerInvalid."""
         if self.refused:
             raise AnswerInvalid(problem="it was a refusal")
         if self.cut_off:
@@ -90,7 +90,7 @@ class ChatProtocol(Protocol):
         ...
 
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
-        """Name the fields that this question is sent with and could do without."""
+        """Return the optional fields that this question is sent with."""
         ...
 
 
@@ -103,18 +103,19 @@ class HttpProtocol(ChatProtocol, Protocol):
 
 
 def chatml(messages: Messages) -> str:
-    """Write a conversation as one ChatML text, for servers without a chat template of the model.
+    """Write a conversation as one ChatML text, for servers without the model's chat template.
 
-    The text ends where the assistant begins. Prompts hold no control token of what was said: they are removed before.
+    The text ends where the assistant begins. Prompts contain no control tokens from messages; those were removed
+    before.
     """
     turns = "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
     return f"{turns}<|im_start|>assistant\n"
 
 
 def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
-    """Return the text of a message: of its content in any form, or of its reasoning where there is nothing else.
+    """Return a message's text, from its content in any form, or from its reasoning if there is nothing else.
 
-    Raises: ProviderUnavailable for a complete message without any.
+    Raises: ProviderUnavailable for a complete message without any text.
     """
     content = message.get("content")
     if isinstance(content, str) and content.strip():
@@ -130,10 +131,10 @@ def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
 
 
 def is_complete(reason: object) -> bool:
-    """Tell whether a model that finished for this reason said all; None: the server gives no reason."""
+    """Return whether a model that finished for this reason said everything; None means that no reason is given."""
     return reason is None or (isinstance(reason, str) and reason.casefold() in COMPLETE)
 
 
 def token_count(value: object) -> int:
-    """Read a number of tokens as a server reports it; 0 where it reports none, or nonsense."""
+    """Read a number of tokens as a server reports it; 0 if it reports none, or nonsense."""
     return value if type(value) is int and 0 < value <= MOST_TOKENS else 0

@@ -1,4 +1,4 @@
-"""Questions to an LLM: limited, retried while that may help, counted, traced."""
+"""Questions to an LLM: limited, retried while that may help, counted and traced."""
 
 import asyncio
 import time
@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 STAGE = "summarize"
 ANSWERS = 3
-"""Most answers to a question, the first included, until one can be used."""
+"""Most answers to a question, including the first, until one is usable."""
 
 Question = Callable[[str | None], ChatRequest]
-"""Makes a question, given what was wrong with the answer before."""
+"""Makes a question, given what was wrong with the previous answer."""
 Read = Callable[[str], T]
-"""Reads the text of an answer. Raises: AnswerInvalid for one that is of no use."""
+"""Reads an answer's text. Raises: AnswerInvalid if it is unusable."""
 
 log = structlog.get_logger()
 PROTOCOLS: Mapping[str, type[HttpProtocol]] = {
@@ -69,9 +69,9 @@ class LlmClient:
         self._close = close
 
     async def check(self, schema: dict[str, Any] | None = None) -> None:
-        """Put a short question to each model, in the form of the others. Raises: ProviderError.
+        """Put a short question to each model, in the form of the real ones. Raises: ProviderError.
 
-        `schema`: of the answers of the model for summaries.
+        `schema` is that of the answers of the model for summaries.
         """
         await self.refusals.chat(harmless(ChatRequest([], 0, schema)))
         if self.llm.title_model:
@@ -100,7 +100,7 @@ class LlmClient:
 
     @contextmanager
     def _traced(self, model: str | None) -> Iterator[Span]:
-        """Trace one call and count its error."""
+        """Trace one call, and count its error."""
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self.name}
         if model:
             attributes["gen_ai.request.model"] = model
@@ -149,9 +149,9 @@ class Asking:
     used: Usage = field(default_factory=Usage)
 
     async def until_usable(self, question: Question, read: Read[T], problem: str | None = None) -> T:
-        """Return what `read` makes of the answer; ask again while that may help, saying what was wrong with an answer.
+        """Return what `read` makes of the answer. While it may help, ask again, saying what was wrong with the answer.
 
-        `problem`: what was wrong before. Raises: ProviderError with the `usage` of all calls so far.
+        `problem` is what was wrong before. Raises: ProviderError with the `usage` of all calls so far.
         """
 
         last: tuple[ChatRequest, float] | None = None
@@ -176,7 +176,7 @@ class Asking:
             raise
 
     async def _is_of_one_request(self, error: ProviderError, request: ChatRequest, asked_at: float) -> bool:
-        """Tell whether the server fails at this request and answers others. A refusal was judged when it came."""
+        """Return whether the server fails at this request but answers others. A refusal was judged when it came."""
         fails = isinstance(error, ProviderUnavailable) and error.has_response and not error.retry_after
         if not fails or isinstance(error, ProviderMisconfigured) or self.budget.deadline.left <= 0:
             return False
@@ -184,9 +184,9 @@ class Asking:
 
 
 def make_client(llm: Llm, metrics: Metrics, tracer: Tracer) -> LlmClient:
-    """Make the client of the configured server. It connects with its first question.
+    """Make the client of the configured server, which connects with its first question.
 
-    Raises: ConfigurationError when the address, the key or the CA file cannot be used.
+    Raises: ConfigurationError if the address, the key or the CA file cannot be used.
     """
     protocol = PROTOCOLS[llm.provider]
     http = HttpClient(llm, "llm", protocol.DEFAULT_URL, llm.max_concurrency)

@@ -36,7 +36,7 @@ class Ollama:
         return read_ollama_reply(await self._http.post(self._path, self._body(request)))
 
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
-        """Name the fields that this question is sent with and could do without."""
+        """Return the optional fields that this question is sent with."""
         return frozenset({"format"} if request.schema else ()).difference(request.left_out)
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
@@ -54,9 +54,9 @@ class Ollama:
 
 
 def context_tokens(request: ChatRequest, largest: int) -> int:
-    """Choose the context to ask for: Ollama's default is small, and it silently drops the beginning of a longer prompt.
+    """Choose the context size to request: Ollama's default is small, and it silently drops the start of longer prompts.
 
-    Powers of two up to the model's `largest`, because each change makes Ollama load the model again.
+    Sizes are powers of two up to the model's `largest`, because each change makes Ollama load the model again.
     """
     needed = TOKENIZER_MARGIN * request.prompt_tokens + request.max_tokens
     size = SMALLEST_CONTEXT
@@ -66,7 +66,7 @@ def context_tokens(request: ChatRequest, largest: int) -> int:
 
 
 def read_ollama_reply(data: dict[str, Any]) -> Reply:
-    """Read a chat response. Raises: ProviderUnavailable when the response is none."""
+    """Read a chat response. Raises: ProviderUnavailable if the response is not one."""
     message = data.get("message", {"content": data.get("response"), "thinking": data.get("thinking")})
     if not isinstance(message, dict):
         raise no_answer("its response was not a chat response")

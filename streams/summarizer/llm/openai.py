@@ -36,11 +36,11 @@ class OpenAi:
         return read_openai_reply(await self._http.post(self._path, body), body)
 
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
-        """Name the fields that this question is sent with and could do without."""
+        """Return the optional fields that this question is sent with."""
         return OPTIONAL.intersection(self._body(request))
 
     def _body(self, request: ChatRequest) -> dict[str, Any]:
-        # reasoning models know only the new name of the limit, most other servers only the old one
+        # reasoning models know only the limit's new name, most other servers only the old one
         limit = "max_completion_tokens" if "max_tokens" in request.left_out else "max_tokens"
         options: dict[str, Any] = {"temperature": self._llm.temperature, limit: request.max_tokens}
         if request.schema and not self._chatml:  # /completions has no such field
@@ -55,14 +55,14 @@ def _response_format(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def cached_tokens(usage: dict[str, Any]) -> int:
-    """Read the tokens of the prompt that came from a cache, as OpenAI names them, or as Anthropic does."""
+    """Read the number of the prompt's tokens that came from a cache, as OpenAI or Anthropic names it."""
     details = usage.get("prompt_tokens_details")
     found = details.get("cached_tokens") if isinstance(details, dict) else None
     return token_count(found) or token_count(usage.get("cache_read_input_tokens"))
 
 
 def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
-    """Read a completion. Raises: ProviderUnavailable when the response is none, or reports an error."""
+    """Read a completion. Raises: ProviderUnavailable if the response is not one, or reports an error."""
     try:
         choice = data["choices"][0]
         message = choice["message"] if "message" in choice else {"content": choice["text"]}

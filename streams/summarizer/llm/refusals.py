@@ -1,4 +1,4 @@
-"""Finding out what an LLM's server refuses: one prompt, an optional field of every request, or everything."""
+"""Finds out what an LLM's server refuses: one prompt, an optional field of every request, or everything."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from afterword.streams.errors import (
     ProviderUnavailable,
 )
 
-if TYPE_CHECKING:  # embedders need none of the rest of a chat
+if TYPE_CHECKING:  # embedders do not need the rest of a chat
     from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
 
 HARMLESS_TOKENS = 256
@@ -28,12 +28,12 @@ log = structlog.get_logger()
 class PromptRefusals:
     """Judges the refusals of one server, model and key.
 
-    A status such as 403 does not say whose fault it is: a moderation filter or a firewall uses it for the text of one
-    request, a gateway for a wrong key. What tells them apart is whether the server answers anybody else.
+    A status such as 403 does not say what caused it: a moderation filter or a firewall uses it for the text of one
+    request, a gateway for a wrong key. What tells them apart is whether the server answers any other request.
     """
 
     def __init__(self, ask_something_harmless: Callable[[], Awaitable[object]]) -> None:
-        """`ask_something_harmless`: raises AnswerInvalid for an odd answer, another ProviderError for none."""
+        """`ask_something_harmless` raises AnswerInvalid for an odd answer, and another ProviderError for none."""
         self._probe = ask_something_harmless
         self._answered_at = self._failed_at = -inf
         self._probing = asyncio.Lock()
@@ -43,8 +43,8 @@ class PromptRefusals:
         self._answered_at = _now()
 
     async def concern_one_request(self, asked_at: float) -> bool:
-        """Tell whether the server has answered another request since `asked_at` (loop time), or answers one now."""
-        async with self._probing:  # of many refused requests only the first puts the question
+        """Return whether the server has answered another request since `asked_at` (loop time), or answers one now."""
+        async with self._probing:  # of many refused requests, only the first asks the question
             if self._answered_at > asked_at:
                 return True
             if self._failed_at > asked_at:
@@ -61,19 +61,19 @@ class PromptRefusals:
 
 
 class Refusals:
-    """Asks a server, and leaves out from then on the optional fields that it refuses in every request."""
+    """Asks a server, and omits from then on the optional fields that it refuses in every request."""
 
     def __init__(self, protocol: "ChatProtocol") -> None:
         self._protocol = protocol
         self._of_prompts: dict[tuple[str | None, bool], PromptRefusals] = {}
-        """By model, and whether JSON is asked for."""
+        """By model, and whether JSON is requested."""
         self._learning = asyncio.Lock()
         self.left_out: frozenset[str] = frozenset()
 
     async def chat(self, request: "ChatRequest") -> "Reply":
         """Ask once, and again without optional fields if that may help.
 
-        Raises: ProviderError, a PromptRefused where the server refuses this request and answers others.
+        Raises: ProviderError, which is a PromptRefused if the server refuses this request but answers others.
         """
         asked_at = _now()
         try:
@@ -86,7 +86,7 @@ class Refusals:
         return reply
 
     async def concern_one_request(self, request: "ChatRequest", asked_at: float) -> bool:
-        """Tell whether the server answers others while it fails at this one, which it was asked at `asked_at`."""
+        """Return whether the server answers other requests while it fails at this one, which was sent at `asked_at`."""
         return await self._judge(request).concern_one_request(asked_at)
 
     def _accepted(self, request: "ChatRequest") -> "ChatRequest":
@@ -100,7 +100,7 @@ class Refusals:
         return self._of_prompts[shape]
 
     async def _chat_without(self, request: "ChatRequest", first: ProviderUnavailable, asked_at: float) -> "Reply":
-        """Leave out the optional fields that an error names; of a server that refuses everybody, all of them."""
+        """Omit the optional fields that an error names, or all of them if the server refuses every request."""
         error, refuses_all = first, False
         while True:
             fields = self._protocol.optional_fields(request)
@@ -124,9 +124,9 @@ class Refusals:
                 return reply
 
     async def _learn(self, question: "ChatRequest") -> None:
-        """Leave a field out for good only if the server refuses a harmless question because of it.
+        """Omit a field permanently only if the server refuses a harmless question because of it.
 
-        The error of a filter may name a field as well: it quotes the prompt.
+        A filter's error may name a field too, because it quotes the prompt.
         """
         async with self._learning:
             for field in sorted(question.left_out - self.left_out):

@@ -1,6 +1,6 @@
-"""Retries of a server's calls, within a time budget and the deadline of a summary.
+"""Retries calls to a server, within a time budget and the deadline of a summary.
 
-Needs no telemetry, because agents' embedders use it too.
+It needs no telemetry, because agents' embedders use it too.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ T = TypeVar("T")
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 10.0
 BUDGET_SHARE = 0.05
-"""Share of a retry budget that one wait takes at most, so that a small budget still allows several attempts."""
+"""Largest fraction of a retry budget that one wait takes, so that a small budget still allows several attempts."""
 AT_ONCE = 0.0
 TIME_IS_UP = "it took longer than a summary may take"
 
 
 class Deadline:
-    """Time for all questions of one summary. It stands still while they only wait for calls of other summaries."""
+    """The time for all questions of one summary. It stands still while they only wait for calls of other summaries."""
 
     def __init__(self, seconds: float = inf) -> None:
         self._left = seconds
@@ -38,12 +38,12 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds; 0 or less: the time is up."""
+        """Seconds left; 0 or less if the time is up."""
         return self._left - (_now() - self._since) if self._running else self._left
 
     @contextmanager
     def running(self, questions: int = 1) -> Iterator[None]:
-        """Let the time run for so many questions more."""
+        """Let the time run for this many more questions."""
         self._change(questions)
         try:
             yield
@@ -52,7 +52,10 @@ class Deadline:
 
     @asynccontextmanager
     async def hold(self, lock: asyncio.Lock | asyncio.Semaphore) -> AsyncIterator[None]:
-        """Hold a lock that others may have; the wait takes no time. Raises: ProviderUnavailable once the time is up."""
+        """Hold a lock that others may have; the time does not run while waiting for it.
+
+        Raises: ProviderUnavailable if the time is up.
+        """
         with self.running(-1):
             await lock.acquire()
         try:
@@ -68,10 +71,10 @@ class Deadline:
 
 
 class RetryBudget:
-    """Time for the retries of some questions. It runs from the first failure: waiting for a free call costs none."""
+    """The time for some questions' retries. It runs from the first failure; waiting for a free call costs none."""
 
     def __init__(self, seconds: float, deadline: Deadline | None = None) -> None:
-        """`deadline`: of the summary, for all of it."""
+        """`deadline` is that of the whole summary."""
         self.seconds = seconds
         self.deadline = deadline or Deadline()
         self._ends: float | None = None
@@ -81,9 +84,9 @@ class RetryBudget:
         return min(LONGEST_WAIT_SECONDS, self.seconds * BUDGET_SHARE)
 
     def wait(self, error: Exception) -> bool | float:
-        """Tell stamina whether to try again, or how many seconds to wait before. No attempt begins after the end.
+        """Tell stamina whether to try again, or how many seconds to wait first. No attempt begins after the end.
 
-        A server that asks for a longer wait than is left gets none: to ask again early would only be refused again.
+        If a server asks for a longer wait than is left, there is no retry: an earlier one would only be refused again.
         """
         if not isinstance(error, ProviderUnavailable):
             return False
@@ -105,9 +108,10 @@ async def retrying(
     metrics: "Metrics | None" = None,
     answers: int = 1,
 ) -> T:
-    """Return the call's result, after up to `attempts` calls until there is an answer, and up to `answers` of these.
+    """Return the call's result, calling up to `attempts` times per answer.
 
-    `stage` is for the log. `metrics`: counts each retry by the error before it. Raises: what the last call raised.
+    It asks for up to `answers` answers until one is usable. `stage` is for the log. `metrics` counts each retry by the
+    error before it. Raises: whatever the last call raised.
     """
     calls = unusable = 0
     failed = ""
