@@ -1,29 +1,38 @@
 """Measures quality on labelled data.
 
-python -m benchmarks.quality [gate] [extractive] [golden] [titles] [redaction] [topics]
+python -m benchmarks.quality [gate] [extractive] [golden] [titles] [people] [redaction] [topics]
 """
 
 import argparse
 import asyncio
 import re
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import cache, partial
 from itertools import groupby
+from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
 import Stemmer
 from opentelemetry.trace import NoOpTracer
 
+from afterword.reading.memory import Memory
 from afterword.schemas import Quality, Usage
 from afterword.streams.errors import ProviderError
 from afterword.streams.redaction.entities import ENTITIES, Span
 from afterword.streams.redaction.redactor import Redactor
 from afterword.streams.settings import Llm, Redaction, Settings, load_settings
+from afterword.streams.stores.episodes import StoredEpisode
+from afterword.streams.stores.sqlite import SqliteFile
+from afterword.streams.stores.sqlite_index import SqliteIndex
+from afterword.streams.stores.sqlite_stores import SqliteEpisodes, SqliteMessages
 from afterword.streams.summarizer.checking import texts_of
 from afterword.streams.summarizer.extractive import summarize
+from afterword.streams.summarizer.extractive.first_person import kind_of
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import maker_of
 from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
@@ -34,12 +43,14 @@ from afterword.streams.text.language import detect, words
 from afterword.streams.text.sentences import cut_at_word, split_sentences
 from benchmarks.data import DATA, Fact, Meeting, Pair, Split, episode_of, golden, meetings, pairs
 from benchmarks.measuring import show
+from tests.samples import NOON, a_fact, a_stored_episode
 from tools.topic_model import all_scores
 
 PASSED = "passed"
 TWENTY_MESSAGES = range(16, 25)
 ROLLING_TOKENS = 800
 TITLES = 100
+PROFILE_EPISODES = 1000
 FACT_SENTENCES = 2
 """Number of consecutive sentences over which one fact may be spread."""
 KINDS = ("who", "what", "when", "decision", "open")
@@ -361,11 +372,63 @@ def show_topics() -> None:
     show("Topic boundaries", rows)
 
 
+# Facts about people without an LLM, and the profile that is made of facts
+
+
+def labelled_sentences() -> list[tuple[bool, str]]:
+    """Return the sentences of the sample, and whether each says something lasting about its speaker."""
+    lines = (DATA / "first_person.tsv").read_text(encoding="utf-8").splitlines()
+    return [(label == "fact", sentence) for _, label, sentence in (line.split("\t") for line in lines)]
+
+
+def show_people() -> None:
+    sample = labelled_sentences()
+    found = [is_fact for is_fact, sentence in sample if kind_of(sentence)]
+    facts = sum(is_fact for is_fact, _ in sample)
+    counts = {"": "first person", "sentences": str(len(sample)), "facts": str(facts), "found": str(len(found))}
+    show(
+        "Facts about people without an LLM, held out",
+        [counts | shares(precision=mean(found), recall=sum(found) / facts)],
+    )
+    for facts in (1, 3):
+        took = asyncio.run(profile_seconds(facts))
+        text = (
+            f"{1000 * median(took):.1f} ms of CPU for a profile of {PROFILE_EPISODES} episodes with {facts} facts each"
+        )
+        print(f"{text} (median of {len(took)})\n")
+
+
+async def profile_seconds(facts: int) -> list[float]:
+    """Measure the CPU time of profiles of a user with so many facts in each episode, some of which change a value."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = SqliteFile(Path(directory) / "afterword.sqlite")
+        episodes = SqliteEpisodes(file)
+        for number in range(PROFILE_EPISODES):
+            await episodes.put(an_episode_with_facts(number, facts), None)
+        memory = Memory(episodes, SqliteMessages(file), SqliteIndex(file).search)
+        took = []
+        for _ in range(50):
+            began = time.process_time()
+            await memory.profile("u1", "t1")
+            took.append(time.process_time() - began)
+        await file.close()
+    return took
+
+
+def an_episode_with_facts(number: int, count: int) -> StoredEpisode:
+    home = a_fact(f"lives in town {number // 50}", attribute="home_city")
+    others = (a_fact(f"likes the song number {number}, {n}", kind="preference") for n in range(count))
+    facts = (home, *others)[:count] if number % 2 else tuple(others)
+    at = NOON + timedelta(hours=number)
+    return a_stored_episode(1, conversation_id=f"c{number}", facts=facts, started_at=at, ended_at=at)
+
+
 PARTS: Mapping[str, Callable[[], Any]] = {
     "gate": show_gate,
     "extractive": show_extractive,
     "golden": show_golden,
     "titles": show_titles,
+    "people": show_people,
     "redaction": show_redaction,
     "topics": show_topics,
 }

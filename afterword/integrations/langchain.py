@@ -6,11 +6,13 @@ from afterword.extras import extra_required
 from afterword.integrations import AsyncOnly
 from afterword.reading.matches import hit_lines
 from afterword.reading.memory import Memory, Recalled
+from afterword.reading.profile import PROFILE_TOKENS
 from afterword.streams.stores.index import MIN_COVERAGE
 
 with extra_required("langchain", __name__):
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
     from langchain_core.documents import Document
+    from langchain_core.messages import BaseMessage, SystemMessage
     from langchain_core.retrievers import BaseRetriever
 
 
@@ -58,6 +60,17 @@ class AfterwordRetriever(BaseRetriever):
         run_manager: CallbackManagerForRetrieverRun,  # noqa: ARG002 – the framework passes it by name
     ) -> NoReturn:
         raise AsyncOnly(called="AfterwordRetriever.invoke", instead="ainvoke")
+
+
+async def profile_messages(
+    memory: Memory, *, user_id: str, tenant_id: str | None, max_tokens: int = PROFILE_TOKENS
+) -> list[BaseMessage]:
+    """Return what is known of the user as a system message to begin a prompt with; none if nothing is known.
+
+    It changes less often than what a retriever finds, so a model's server can cache it. Raises as `Memory.profile`.
+    """
+    known = await memory.profile(user_id, tenant_id, max_tokens)
+    return [SystemMessage(known.as_text())] if known.facts else []
 
 
 def _document(hit: Recalled) -> Document:

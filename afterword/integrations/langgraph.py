@@ -8,12 +8,12 @@ from afterword.extras import extra_required
 from afterword.integrations import AsyncOnly
 from afterword.reading.context import Context
 from afterword.reading.matches import hits_as_text
-from afterword.reading.memory import MAX_TOKENS, ConversationEntry, Memory, Recalled, StoredEpisode
+from afterword.reading.memory import MAX_TOKENS, PROFILE_SHARE, ConversationEntry, Memory, Recalled, StoredEpisode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS
 
 with extra_required("langgraph", __name__):
-    from langchain_core.messages import AnyMessage, HumanMessage, convert_to_messages
+    from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage, convert_to_messages
     from langchain_core.runnables import RunnableConfig
     from langgraph.store.base import (
         BaseStore,
@@ -52,7 +52,12 @@ class ThreadUnnamed(AfterwordError, ValueError):
 
 
 def context_node(
-    memory: Memory, *, max_tokens: int = MAX_TOKENS, k: int = 5, min_coverage: float = MIN_COVERAGE
+    memory: Memory,
+    *,
+    max_tokens: int = MAX_TOKENS,
+    k: int = 5,
+    min_coverage: float = MIN_COVERAGE,
+    profile: bool = True,
 ) -> LoadContext:
     """Build a node that loads memory into the state's `context`, as messages to put before the prompt:
 
@@ -62,10 +67,11 @@ def context_node(
         graph.add_node("memory", context_node(memory))
 
     In the config's `configurable`, `thread_id` names the conversation, and `user_id` and optionally `tenant_id` its
-    owner; the application sets them, not the model. The conversation's summary and last messages come first, within
-    `max_tokens`. If k > 0, a human message follows with the `k` episodes of the user's other conversations that best
-    match the last human message in `messages`. What changes with each turn is therefore last, so that a server can
-    cache the rest of the prompt. The node raises the errors of `Memory.context` and `Memory.recall`, and ThreadUnnamed.
+    owner; the application sets them, not the model. With `profile`, what is known of the user comes first, in at most
+    a quarter of `max_tokens`. The conversation's summary and last messages come next, within the rest. If k > 0, a
+    human message follows with the `k` episodes of the user's other conversations that best match the last human message
+    in `messages`. What changes with each turn is therefore last, so that a server can cache the rest of the prompt. The
+    node raises the errors of `Memory.context`, `Memory.profile` and `Memory.recall`, and ThreadUnnamed.
     """
 
     async def load_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, list[AnyMessage]]:
@@ -75,8 +81,13 @@ def context_node(
         found: list[Recalled] = []
         if k and question:
             found = await memory.recall(question, user_id=user_id, tenant_id=tenant_id, k=k, min_coverage=min_coverage)
-        context = await memory.context(conversation_id, max_tokens=max_tokens, user_id=user_id, tenant_id=tenant_id)
-        return {CONTEXT: _loaded([hit for hit in found if hit.conversation_id != conversation_id], context)}
+        # not with the context: a new conversation has none
+        known = await memory.profile(user_id, tenant_id, max_tokens // PROFILE_SHARE) if profile else None
+        rest = max_tokens - (known.tokens if known else 0)
+        context = await memory.context(conversation_id, max_tokens=rest, user_id=user_id, tenant_id=tenant_id)
+        loaded = _loaded([hit for hit in found if hit.conversation_id != conversation_id], context)
+        prefix: list[AnyMessage] = [SystemMessage(known.as_text())] if known and known.facts else []
+        return {CONTEXT: [*prefix, *loaded]}
 
     return load_context
 

@@ -1,7 +1,7 @@
 """OpenAI Agents SDK adapters: a session whose items are messages, and a tool that recalls other conversations."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -10,6 +10,7 @@ from uuid import uuid4
 from afterword.extras import extra_required
 from afterword.reading.matches import hits_as_text
 from afterword.reading.memory import Memory
+from afterword.reading.profile import PROFILE_TOKENS
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH
 from afterword.schemas.decoding import MAX_INPUT_BYTES
@@ -61,6 +62,21 @@ def recall_tool(memory: Memory, *, user_id: str, tenant_id: str | None, k: int =
         return hits_as_text(await memory.recall(query, user_id=user_id, tenant_id=tenant_id, k=k))
 
     return recall
+
+
+def with_profile(
+    instructions: str, memory: Memory, *, user_id: str, tenant_id: str | None, max_tokens: int = PROFILE_TOKENS
+) -> Callable[[object, object], Awaitable[str]]:
+    """Make an agent's `instructions` that end with what is known of the user. Runs raise as `Memory.profile`.
+
+    They change less often than what `recall` finds, so a model's server can cache them.
+    """
+
+    async def known(_context: object, _agent: object) -> str:
+        text = (await memory.profile(user_id, tenant_id, max_tokens)).as_text()
+        return f"{instructions}\n\n{text}" if text else instructions
+
+    return known
 
 
 class AfterwordSession:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -112,6 +113,14 @@ class Said(NamedTuple):
     """The statement, normalized for comparison."""
 
 
+class Run(NamedTuple):
+    """Episodes in a row that say the same."""
+
+    said: list[Said]
+    end: Said | None
+    """What took its place; None: it holds."""
+
+
 Key = tuple[str, str]
 """The person that facts are about, and their attribute or, without one, their statement."""
 
@@ -127,23 +136,30 @@ def profile(
     """
     in_order = sorted(episodes, key=lambda one: (one.ended_at, one.conversation_id, one.ordinal))
     holding, superseded = merged([said for episode in in_order for said in _said(episode)])
-    holding.sort(key=lambda fact: fact.sources[0].ended_at, reverse=True)
-    holding.sort(key=lambda fact: KINDS.index(fact.kind))
-    kept, tokens = fitting(holding, max_tokens - FRAME_TOKENS)
+    holding.sort(key=_last_said, reverse=True)
+    holding.sort(key=lambda run: KINDS.index(run.said[-1].fact.kind))
+    kept, tokens = fitting(map(_known, holding), max_tokens - FRAME_TOKENS)
     tokens += FRAME_TOKENS * bool(kept)
-    superseded.sort(key=lambda fact: (fact.superseded_at, fact.sources[0].ended_at), reverse=True)
-    return Profile(user_id, tenant_id, kept, tuple(superseded[:MOST_SUPERSEDED]), len(holding) - len(kept), tokens)
+    superseded.sort(key=lambda run: (run.end and run.end.episode.ended_at, _last_said(run)), reverse=True)
+    ended = tuple(map(_known, superseded[:MOST_SUPERSEDED]))
+    return Profile(user_id, tenant_id, kept, ended, len(holding) - len(kept), tokens)
 
 
-def fitting(facts: Sequence[KnownFact], max_tokens: int) -> tuple[tuple[KnownFact, ...], int]:
-    """Return the first facts that fit, and their tokens."""
+def _last_said(run: Run) -> datetime:
+    return run.said[-1].episode.ended_at
+
+
+def fitting(facts: Iterable[KnownFact], max_tokens: int) -> tuple[tuple[KnownFact, ...], int]:
+    """Return the first facts that fit, and their tokens. Looks at one fact more at most."""
+    kept: list[KnownFact] = []
     tokens = 0
-    for number, fact in enumerate(facts):
+    for fact in facts:
         cost = count_tokens(f"{INDENTATION}{fact.as_line()}\n")
         if tokens + cost > max_tokens:
-            return tuple(facts[:number]), tokens
+            break
+        kept.append(fact)
         tokens += cost
-    return tuple(facts), tokens
+    return tuple(kept), tokens
 
 
 def _said(episode: EpisodeFacts) -> Iterator[Said]:
@@ -155,24 +171,25 @@ def comparable(statement: str) -> str:
     return " ".join(statement.casefold().split()).rstrip(" .!…")
 
 
-def merged(in_order: Iterable[Said]) -> tuple[list[KnownFact], list[KnownFact]]:
+def merged(in_order: Iterable[Said]) -> tuple[list[Run], list[Run]]:
     """Return the current facts and the superseded ones. `in_order` lists them as they were said, oldest first."""
     of_user: defaultdict[Key, list[Said]] = defaultdict(list)
     of_others: defaultdict[Key, list[Said]] = defaultdict(list)
     for said in in_order:
         key = (said.fact.about or "").casefold(), said.fact.attribute or said.statement
         (of_user if said.fact.said_by == "user" else of_others)[key].append(said)
-    holding: list[KnownFact] = []
-    superseded: list[KnownFact] = []
+    holding: list[Run] = []
+    superseded: list[Run] = []
     for key, group in (*of_user.items(), *of_others.items()):
-        runs = [list(run) for _, run in groupby(group, key=lambda said: said.statement)]
+        said_again = groupby(group, key=lambda said: said.statement)
+        runs = [group] if len(group) == 1 else [list(run) for _, run in said_again]
         ends: list[Said | None] = [run[0] for run in runs[1:]]
         last = _said_by_the_user_later(runs[-1], of_user.get(key, [])) if group[0].fact.said_by != "user" else None
         for run, end in zip(runs, [*ends, last], strict=True):
             if end is None:
-                holding.append(_known(run))
+                holding.append(Run(run, None))
             elif end.statement != run[-1].statement:  # otherwise the user has confirmed it
-                superseded.append(_known(run, end))
+                superseded.append(Run(run, end))
     return holding, superseded
 
 
@@ -183,16 +200,16 @@ def _said_by_the_user_later(run: Sequence[Said], by_user: Sequence[Said]) -> Sai
     return next(same, None) or next(later, None)
 
 
-def _known(run: Sequence[Said], end: Said | None = None) -> KnownFact:
-    newest = run[-1].fact
+def _known(run: Run) -> KnownFact:
+    newest = run.said[-1].fact
     return KnownFact(
         statement=newest.statement,
         kind=newest.kind,
         attribute=newest.attribute,
         about=newest.about,
         said_by=newest.said_by,
-        sources=tuple(_source(said) for said in run[: -MOST_SOURCES - 1 : -1]),
-        superseded_at=end and end.episode.ended_at,
+        sources=tuple(_source(said) for said in run.said[: -MOST_SOURCES - 1 : -1]),
+        superseded_at=run.end and run.end.episode.ended_at,
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import AnyMessage, HumanMessage, SystemMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 
 from afterword.integrations import AsyncOnly
@@ -16,6 +16,7 @@ from afterword.integrations.langgraph import (
     ThreadUnnamed,
     context_node,
 )
+from tests.samples import a_fact, a_stored_episode
 from tests.unit.afterword.reading.remembered import Remembered
 
 
@@ -71,6 +72,17 @@ async def test_a_conversation_that_goes_on_is_given_its_own_messages_once() -> N
     given = await run(await remembered(), "what did I say of peanuts?", thread_id="c1")
     assert [message.text for message in given].count("I am allergic to peanuts.") == 1
     assert given[0].text == "I am allergic to peanuts."
+
+
+async def test_what_is_known_of_the_user_comes_first_in_a_new_conversation_too() -> None:
+    world = await remembered()
+    episode = a_stored_episode(1, conversation_id="c9", user_id="ada", facts=(a_fact("likes tea", user_id="ada"),))
+    assert await world.episodes.put(episode, None)
+    for name in ("new", "c1"):
+        given = await run(world, "may I eat peanuts?", thread_id=name)
+        assert isinstance(given[0], SystemMessage)
+        assert "    likes tea\n" in given[0].text
+    assert not isinstance((await run(world, "hello", thread_id="new", user_id="bob"))[0], SystemMessage)
 
 
 async def test_somebody_elses_conversation_is_an_unknown_one() -> None:
