@@ -35,7 +35,7 @@ SHOWN = {
 ELSEWHERE = ("pip install", "make venv", "source ", "afterword dev")
 """Beginnings of lines that a test has done in its own way."""
 PATIENCE_SECONDS = 150
-RETRIED_SECONDS = 60
+RETRIED_SECONDS = 120
 STRICT_CURL = 'curl() { command curl --silent --show-error --fail-with-body "$@"; }\n'
 SLACK = [{"type": "message", "user": "U1", "text": "Who deploys?", "ts": "1714550001.000100"}]
 CHATGPT = [
