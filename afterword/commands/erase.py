@@ -37,7 +37,7 @@ ReceiptFile = Annotated[
 Timeout = Annotated[
     float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait until nothing is left; then exit 1.")
 ]
-ReceiptToRead = Annotated[Path, typer.Argument(metavar="RECEIPT", help="File of the receipt.")]
+ReceiptToRead = Annotated[Path, typer.Argument(metavar="RECEIPT", help="Receipt file.")]
 
 
 @app.callback()

@@ -33,7 +33,7 @@ Which = Annotated[
     Format,
     typer.Argument(
         metavar="FORMAT",
-        help="chatgpt or claude (conversations.json of their exports), messages (lists in the forms of OpenAI, "
+        help="chatgpt or claude (conversations.json of their exports), messages (lists in the formats of OpenAI, "
         "Anthropic and LangGraph), or jsonl (our own).",
     ),
 ]
