@@ -480,7 +480,7 @@ async def test_what_a_person_said_leads_to_its_message_and_is_forgotten(world: W
         await world.server.until(lambda answer: answer.status_code == 200, f"/v1/episodes/mia-{n}:1")
     async with world.page() as page:
         await page.goto("/people")
-        await page.get_by_label("User, or how the id begins").fill("mi")
+        await page.get_by_label("User id, or its beginning").fill("mi")
         await page.get_by_role("button", name="Show").click()
         card = page.locator(".card", has_text="mia")
         await expect(card).to_contain_text("3 conversations")

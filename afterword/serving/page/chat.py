@@ -1,4 +1,4 @@
-"""A chat to try the memory with, on a server of this machine: what an assistant is sent, with memory and without."""
+"""A chat for trying the memory on a local server. It shows what an assistant is sent with memory and without."""
 
 import secrets
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from afterword.streams.text.tokens import count_tokens
 USER: dict[str, Any] = {"user_id": "you", "tenant_id": None}
 INSTRUCTION = {"role": "system", "content": "You are a helpful assistant. Answer in a few sentences."}
 HITS = 3
-"""Most episodes of earlier conversations that the assistant is sent."""
+"""Maximum number of earlier episodes that the assistant is sent."""
 MOST_MESSAGES = 200
 MOST_CHARACTERS = 4000
 ANSWER_TOKENS = 500
@@ -41,7 +41,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
 async def on_this_machine(request: Request, principal: WritingVisitor) -> Principal:
-    """Admit visitors of a server without authentication, which only this machine reaches. Raises: NotFound."""
+    """Admit visitors of a server without authentication, which only this machine can reach. Raises: NotFound."""
     if _services(request).settings.serve.auth != "none":
         raise NotFound(what="page")
     return principal
@@ -52,11 +52,11 @@ LocalVisitor = Annotated[Principal, Depends(on_this_machine)]
 
 class ChatQuery(Parameters):
     id: Id | None = None
-    """Absent: a new conversation."""
+    """The conversation; absent to start a new one."""
     problem: str | None = Field(None, max_length=64)
-    """Type of the error for which the LLM did not answer."""
+    """Type of the error that kept the LLM from answering."""
     version: str | None = Field(None, max_length=64)
-    """Version of the part that the page shows."""
+    """Version of the part that the page is showing."""
 
 
 class TypedQuery(Parameters):
@@ -64,7 +64,7 @@ class TypedQuery(Parameters):
 
 
 class Prompt(NamedTuple):
-    """What an assistant is sent, in the form of chat APIs."""
+    """What an assistant is sent, in the format of chat APIs."""
 
     messages: list[dict[str, str]]
 
@@ -77,7 +77,7 @@ class Prompt(NamedTuple):
 async def show_chat(
     request: Request, principal: LocalVisitor, wanted: Annotated[ChatQuery, Query()]
 ) -> HTMLResponse | RedirectResponse:
-    """Show the box and what has become of what was typed; the latter renews itself."""
+    """Show the input box and, in a part that refreshes itself, what became of the input."""
     if wanted.id is None:
         return RedirectResponse(address("/chat", id=_new_id()), 303)
     part = await _part(request, principal, wanted.id)
@@ -87,7 +87,7 @@ async def show_chat(
 
 @router.get("/chat/part")
 async def show_part(request: Request, principal: LocalVisitor, wanted: Annotated[ChatQuery, Query()]) -> Response:
-    """Show messages, episodes and prompts; 204, which leaves the page as it is, if nothing has changed."""
+    """Show messages, episodes and prompts, or answer 204 if nothing has changed."""
     if wanted.id is None:
         raise NotFound(what="conversation")
     part = await _part(request, principal, wanted.id)
@@ -118,7 +118,7 @@ async def say(
 async def close(
     request: Request, principal: LocalVisitor, wanted: Annotated[TypedQuery, Query()], fields: Submitted
 ) -> RedirectResponse:
-    """Close the episode, and begin another conversation if that is wanted."""
+    """Close the episode, and start another conversation if requested."""
     await flush_conversation(request, principal, wanted.id, FlushBody())
     is_over = field(fields, "then") == "new"
     return RedirectResponse(address("/chat", id=_new_id() if is_over else wanted.id), 303)
@@ -141,7 +141,7 @@ async def _part(request: Request, principal: Principal, conversation_id: str) ->
 
 
 async def with_memory(memory: Memory, conversation_id: str, question: str) -> Prompt:
-    """What is known of the user, what they said about the question in other conversations, and this conversation."""
+    """Build a prompt from the profile, what the user said about this elsewhere, and this conversation."""
     known = await memory.profile(**USER)
     hits = await memory.recall(question, k=HITS + 1, **USER) if question else []
     elsewhere = [hit for hit in hits if hit.conversation_id != conversation_id][:HITS]
@@ -152,16 +152,15 @@ async def with_memory(memory: Memory, conversation_id: str, question: str) -> Pr
 
 
 async def _messages(memory: Memory, conversation_id: str) -> Sequence[MessageCreated]:
-    """Messages of the conversation as far as the archive has them, oldest first."""
+    """Return the conversation's archived messages, oldest first."""
     page = await memory.messages(conversation_id, MOST_MESSAGES)
     return page.messages[::-1] if page else ()
 
 
 async def _answer(services: Services, conversation_id: str, content: str) -> str:
-    """Ask the LLM. Raises: ProviderError."""
     asked = (await with_memory(services.memory, conversation_id, content)).messages
     question = {"role": "user", "content": content}
-    if asked[-1] != question:  # it is not archived yet
+    if asked[-1] != question:  # the question is not archived yet
         asked.append(question)
     llm = services.settings.llm
     client, deadline = make_client(llm, services.metrics, NoOpTracer()), Deadline(llm.timeout_seconds)

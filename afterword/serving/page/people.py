@@ -1,4 +1,4 @@
-"""People: the list of users; and one person: what is known of them, which messages say it, and how to forget it."""
+"""The screens about people: the list of users, and what is known about one person, from where, and how to forget it."""
 
 import asyncio
 import hashlib
@@ -25,9 +25,9 @@ from afterword.serving.services import Services
 from afterword.serving.writing import DeletionQuery, delete_message
 
 KNOWN_TOKENS = 10_000
-"""Tokens of the facts that a person's screen lists."""
+"""Upper limit for the facts on a person's screen, in tokens."""
 CONVERSATIONS = 10
-"""Conversations that a person's screen lists."""
+"""Number of conversations on a person's screen."""
 KINDS: dict[FactKind, str] = {
     "identity": "Who they are",
     "relation": "People around them",
@@ -37,7 +37,7 @@ KINDS: dict[FactKind, str] = {
     "event": "What happened",
 }
 MESSAGE_CHOICE = TypeAdapter(tuple[Id, Id])
-"""Value of a checkbox: the ids of a conversation and of a message in it, as JSON."""
+"""The value of a checkbox: the ids of a conversation and of a message in it, as JSON."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -50,7 +50,7 @@ class PeopleQuery(Parameters):
 
 class PersonQuery(OwnedParameters):
     sent: bool = False
-    """A change was sent a moment ago."""
+    """Whether a change was just sent."""
 
 
 class LoadedQuery(OwnedParameters):
@@ -59,11 +59,11 @@ class LoadedQuery(OwnedParameters):
 
 class FactQuery(OwnedParameters):
     fact: str = Field(max_length=64)
-    """Digest of the fact: addresses hold no text of a conversation."""
+    """Digest of the fact. Addresses must not contain text from conversations."""
 
 
 class Change(NamedTuple):
-    """A fact that no longer holds, and the one that took its place, if the profile names it."""
+    """A superseded fact, and the one that replaced it, if the profile names it."""
 
     before: KnownFact
     after: KnownFact | None
@@ -73,7 +73,7 @@ class Change(NamedTuple):
 async def show_people(
     request: Request, principal: ReadingVisitor, wanted: Annotated[PeopleQuery, Query()]
 ) -> HTMLResponse | RedirectResponse:
-    """List a tenant's users for an admin; anybody else names a user, or is led to the only one of their key."""
+    """List a tenant's users for admins. Others must name a user, or are redirected to their key's only user."""
     tenant_id = principal.tenant(wanted.tenant_id or None)
     if principal.user_id is not ANYONE:
         return _to_person(principal.user(None), tenant_id)
@@ -90,7 +90,7 @@ async def show_people(
 async def show_person(
     request: Request, principal: ReadingVisitor, wanted: Annotated[PersonQuery, Query()]
 ) -> HTMLResponse:
-    """Show what is known of a user, what has changed, and their conversations."""
+    """Show what is known about a user, what has changed, and their conversations."""
     user_id, tenant_id = _person(principal, wanted)
     memory = _services(request).memory
     profile, page = await asyncio.gather(
@@ -114,7 +114,7 @@ async def show_person(
 async def show_loaded(
     request: Request, principal: ReadingVisitor, wanted: Annotated[LoadedQuery, Query()]
 ) -> HTMLResponse:
-    """Show what an agent would load of a person with this many tokens."""
+    """Show what an agent would load about a person within this many tokens."""
     profile = await _services(request).memory.profile(*_person(principal, wanted), wanted.max_tokens)
     return html_page(request, "person_context.html", principal, profile=profile, max_tokens=wanted.max_tokens)
 
@@ -123,7 +123,7 @@ async def show_loaded(
 async def show_sources(
     request: Request, principal: WritingVisitor, wanted: Annotated[FactQuery, Query()]
 ) -> HTMLResponse:
-    """Show the messages that say a fact, which the form deletes."""
+    """Show the messages that state a fact, with a form that deletes them."""
     memory = _services(request).memory
     profile = await memory.profile(*_person(principal, wanted), KNOWN_TOKENS)
     facts = (fact for fact in (*profile.facts, *profile.superseded) if digest_of(fact) == wanted.fact)
@@ -140,7 +140,7 @@ async def show_sources(
 async def forget(
     request: Request, principal: WritingVisitor, wanted: Annotated[OwnedParameters, Query()], fields: Submitted
 ) -> RedirectResponse:
-    """Delete the messages that were shown and chosen."""
+    """Delete the selected messages."""
     user_id, tenant_id = _person(principal, wanted)
     try:
         chosen = [MESSAGE_CHOICE.validate_json(value) for value in fields.get("message", ())]
@@ -154,12 +154,12 @@ async def forget(
 
 
 def changes_of(profile: Profile) -> list[Change]:
-    """Pair each superseded fact with the one that took its place, the latest change first."""
+    """Pair each superseded fact with the one that replaced it, latest change first."""
     return [Change(fact, _successor(fact, (*profile.superseded, *profile.facts))) for fact in profile.superseded]
 
 
 def _successor(before: KnownFact, facts: Sequence[KnownFact]) -> KnownFact | None:
-    """Find the fact of the same value that was in force right after `before`: of the later ones, what ended first."""
+    """Find the fact that replaced `before`: of the later ones about the same value, the one that ended first."""
     later = [
         fact
         for fact in facts
@@ -176,7 +176,7 @@ def digest_of(fact: KnownFact) -> str:
 
 
 async def _sources(memory: Memory, principal: Principal, fact: KnownFact) -> list[MessageCreated]:
-    """Find the messages that say a fact, as far as the visitor may see them."""
+    """Find the messages that state a fact and that the visitor may see."""
     owner = principal.owner._asdict()
     found = await asyncio.gather(
         *[memory.find_messages(source.conversation_id, source.message_ids, **owner) for source in fact.sources]
@@ -189,7 +189,10 @@ def _choice(message: MessageCreated) -> str:
 
 
 def _person(principal: Principal, wanted: OwnedParameters) -> tuple[str, str | None]:
-    """User and tenant that are meant. Raises: NotPermitted for another than the key's, RequestInvalid for none."""
+    """Return the user and tenant to show.
+
+    Raises: NotPermitted for others than the key's, RequestInvalid if there is no user.
+    """
     return principal.user(wanted.user_id), principal.tenant(wanted.tenant_id or None)
 
 
