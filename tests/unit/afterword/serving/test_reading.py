@@ -7,6 +7,7 @@ import pytest
 from afterword.reading.matches import NOTHING_KNOWN
 from afterword.serving.principal import Principal
 from afterword.streams.errors import StoreUnavailable
+from tests.samples import a_fact, a_stored_episode
 from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
 from tests.unit.afterword.serving.served import Served, serving
 
@@ -37,6 +38,29 @@ class Holder:
 
     async def principal(self, token: str | None) -> Principal:
         return self._principal
+
+
+async def test_what_is_known_is_shown_to_the_users_own_key_and_users_are_listed_for_an_admin_only() -> None:
+    holder = Holder(user_id="ann", tenant_id="t1")
+    async with serving(holder, auth="keys") as served:
+        for user in ("ann", "b/ob"):
+            facts = (a_fact(f"is {user}", user_id=user),)
+            episode = a_stored_episode(1, conversation_id=user, user_id=user, participants=(user,), facts=facts)
+            assert await served.remembered.episodes.put(episode, None)
+        answer = await served.client.get("/v1/users/ann/profile")
+        assert [fact["statement"] for fact in answer.json()["facts"]] == ["is ann"]
+        assert (await served.client.get("/v1/users/b%2Fob/profile")).status_code == 403
+        assert (await served.client.get("/v1/users/ann/profile", params={"tenant_id": "t2"})).status_code == 403
+        assert (await served.client.get("/v1/users")).status_code == 403
+        holder.become(scopes=frozenset({"admin"}), user_id="ann", tenant_id="t1")
+        assert (await served.client.get("/v1/users")).status_code == 403, "an admin of one user"
+        holder.become(scopes=frozenset({"admin"}), tenant_id="t1")
+        answer = await served.client.get("/v1/users/b%2Fob/profile")
+        assert "is b/ob" in answer.json()["as_text"]
+        page = (await served.client.get("/v1/users", params={"limit": 1})).json()
+        rest = (await served.client.get("/v1/users", params={"after": page["next_after"]})).json()
+        assert [one["user_id"] for found in (page, rest) for one in found["users"]] == ["ann", "b/ob"]
+        assert (page["users"][0]["episodes"], rest["next_after"]) == (1, None)
 
 
 async def test_conversations_are_listed_page_by_page() -> None:
