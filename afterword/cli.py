@@ -7,26 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperOption
 
-from afterword.commands import (
-    deployment,
-    dev,
-    dlq,
-    erase,
-    export,
-    importing,
-    keys,
-    mcp,
-    memory,
-    produce,
-    prompt,
-    serve,
-    sources,
-    state,
-    summaries,
-    usage,
-    watch,
-    worker,
-)
+from afterword.commands import deployment, dev, dlq, person, prompt, reading, serve, summaries, usage, worker, writing
 from afterword.commands.common import report
 from afterword.streams.errors import AfterwordError
 from afterword.version import version_line
@@ -69,35 +50,35 @@ app.add_typer(deployment.topics, name="topics")
 app.add_typer(worker.app, name="worker")
 app.add_typer(deployment.config, name="config")
 app.add_typer(deployment.schema, name="schema")
-app.add_typer(sources.app, name="source")
+app.add_typer(writing.source_app, name="source")
 app.add_typer(dlq.app, name="dlq")
-app.add_typer(state.app, name="state")
+app.add_typer(deployment.state_app, name="state")
 app.add_typer(summaries.app, name="summaries")
-app.add_typer(erase.app, name="erase")
-app.add_typer(keys.app, name="keys")
+app.add_typer(person.app, name="erase")
+app.add_typer(serve.keys_app, name="keys")
 app.add_typer(prompt.app, name="prompt")
 app.add_typer(deployment.index, name="index")
 app.add_typer(deployment.stores, name="stores")
 for command in (
-    sources.init,
+    writing.init,
     dev.dev,
     dev.demo,
     deployment.check,
     deployment.smoke,
-    produce.produce,
+    writing.produce,
     serve.serve,
-    mcp.mcp,
-    watch.watch,
-    memory.context,
-    memory.episodes,
-    memory.recall,
-    memory.profile,
-    export.export,
+    serve.mcp,
+    reading.watch,
+    reading.context,
+    reading.episodes,
+    reading.recall,
+    reading.profile,
+    person.export,
     usage.usage,
     deployment.audit,
 ):
     app.command()(command)
-app.command("import")(importing.import_history)
+app.command("import")(writing.import_history)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Commands that set up and verify a deployment: topics, config, schema, check, smoke, audit and index."""
+"""Commands that set up and verify a deployment: topics, config, schema, check, smoke, audit, index and state."""
 
 import asyncio
 import sys
@@ -38,6 +38,9 @@ Wait = Annotated[
 AtMost = Annotated[float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait; then exit 1.")]
 After = Annotated[str | None, typer.Option("--after", metavar="EPISODE", help="Start after this episode id.")]
 All = Annotated[bool, typer.Option("--all", help="Index every episode, even if it is indexed already.")]
+state_app = typer.Typer(help="Rebuild the segmenter's state.", no_args_is_help=True)
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 @stores.callback()
@@ -141,7 +144,7 @@ def check(as_json: Json = False) -> None:
 
 def smoke(timeout: Timeout = 120, as_json: Json = False) -> None:
     """Send a short conversation and wait for its summary; both stay in topics and stores. Exit 1 on timeout."""
-    from afterword.operating.smoke import smoke as run
+    from afterword.operating.checks import smoke as run
 
     began = time.monotonic()
     event = asyncio.run(run(start_command(), timeout))
@@ -212,3 +215,33 @@ def _show_progress(show: Counting, done: "IndexCounts") -> None:
         show("episodes", done.seen, done.total)
     else:
         typer.echo(text, err=True)
+
+
+@state_app.callback()
+def state() -> None:
+    """Keep the group even if it has a single command."""
+
+
+@state_app.command()
+def rebuild(yes: Yes = False, as_json: Json = False) -> None:
+    """Rebuild the segmenter's state after its changelogs were lost and recreated empty. Stop the segmenters first.
+
+    Conversations continue after their last episode. Messages are read again; those in an episode are skipped.
+    """
+    from afterword.operating.state import rebuild_state as run
+
+    settings = start_command()
+    if not yes:
+        typer.confirm(
+            "Rebuild the state of every partition without one? The segmenters must be stopped.", err=True, abort=True
+        )
+    for done in asyncio.run(run(settings)):
+        if as_json:
+            print_json(done._asdict())
+        elif done.left:
+            typer.echo(f"partition {done.partition}: already has state, left unchanged")
+        else:
+            typer.echo(
+                f"partition {done.partition}: {done.conversations:,} conversations continue, reading from offset"
+                f" {done.source:,}"
+            )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from afterword.commands.common import Screen, start_quietly
-from afterword.commands.memory import context_lines
+from afterword.commands.reading import context_lines
 from afterword.extras import extra_required
 from afterword.streams.errors import AfterwordError
 from afterword.streams.text.visible import many, shown

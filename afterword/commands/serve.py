@@ -1,13 +1,51 @@
-"""`afterword serve`: serve the memory over HTTP."""
+"""Commands that serve the memory: `serve` over HTTP, its `keys`, and `mcp` over standard input and output."""
 
 import asyncio
-from typing import Annotated
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import find_config, start
+from afterword.commands.common import Json, find_config, print_json, print_table, start, start_command
+from afterword.commands.reading import not_empty
+from afterword.extras import extra_required
+from afterword.schemas.base import rfc3339
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.text.visible import shown_json
+
+if TYPE_CHECKING:
+    from afterword.streams.settings import Serve
+    from afterword.streams.stores.bookkeeping import ApiKey
 
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port; default: AFTERWORD_SERVE__PORT.")]
+keys_app = typer.Typer(help="Keys for `afterword serve`.", no_args_is_help=True)
+
+ForTenant = Annotated[str | None, typer.Option("--tenant", help="Only data of this tenant.")]
+ForNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a tenant.")]
+ForUser = Annotated[str | None, typer.Option("--user", callback=not_empty, help="Only data of this user.")]
+Scopes = Annotated[list[str], typer.Option("--scope", help="Permission: read, write, erase or admin. Repeatable.")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="Id of the key, as `afterword keys list` shows it.")]
+NAME = "afterword"
+KEY_VARIABLE = "MEMORY_KEY"
+HEADER_VARIABLE = "MEMORY_AUTHORIZATION"
+OUR_VARIABLES = "AFTERWORD_"
+
+AgentsUser = Annotated[
+    str | None,
+    typer.Option("--user", callback=not_empty, help="User whose memory it is; default: AFTERWORD_SERVE__MCP_USER."),
+]
+AgentsTenant = Annotated[
+    str | None, typer.Option("--tenant", help="Tenant of the user; default: AFTERWORD_SERVE__MCP_TENANT, or none.")
+]
+Write = Annotated[bool, typer.Option("--write", help="Also offer the tools that write.")]
+Configuration = Annotated[
+    bool, typer.Option("--json", help="Print what to paste into Claude Desktop, Cursor and VS Code, and exit.")
+]
 
 
 def serve(port: Port = None) -> None:
@@ -27,3 +65,163 @@ def serve(port: Port = None) -> None:
         address = f"{settings.serve.host}:{settings.serve.port}"
         remedy = "choose another with --port or AFTERWORD_SERVE__PORT"
         raise WorkerFailed(problem=f"{address}: {error.strerror}; {remedy}") from error
+
+
+@keys_app.command()
+def create(
+    scope: Scopes,
+    tenant: ForTenant = None,
+    no_tenant: ForNoTenant = False,
+    user: ForUser = None,
+    as_json: Json = False,
+) -> None:
+    """Create a key and print it once; the database keeps only its digest.
+
+    Either --tenant or --no-tenant is required.
+    """
+    if (tenant is None) != no_tenant:
+        raise typer.BadParameter("give either --tenant or --no-tenant")
+    with extra_required("serve", "afterword keys"):
+        from afterword.serving.principal import SCOPES, new_key
+    if unknown := sorted(set(scope) - SCOPES):
+        raise typer.BadParameter(f"{unknown[0]!r} is not a scope; the scopes are {', '.join(sorted(SCOPES))}")
+    key, record = new_key(tuple(sorted(set(scope))), tenant, user)
+    asyncio.run(_store(record))
+    if as_json:
+        print_json({"key": key, "key_id": record.key_id})
+    else:
+        typer.echo(f"key {record.key_id}; it will not be shown again:", err=True)
+        typer.echo(key)
+
+
+@keys_app.command("list")
+def list_keys(as_json: Json = False) -> None:
+    """List the keys, without their secrets."""
+    found = asyncio.run(_all())
+    if as_json:
+        print_json([_shown(key) for key in found])
+    else:
+        columns = ("key", "tenant", "user", "scopes", "created")
+        print_table(columns, [_row(key) for key in found], none="no keys")
+
+
+@keys_app.command()
+def revoke(key: KeyId) -> None:
+    """Revoke a key; running servers refuse it within 5 seconds. Exit 1 if there is no such key."""
+    if not asyncio.run(_remove(key)):
+        typer.echo("there is no such key", err=True)
+        raise typer.Exit(1)
+    typer.echo("revoked", err=True)
+
+
+def _shown(key: "ApiKey") -> dict[str, object]:
+    return {name: value for name, value in asdict(key).items() if name != "digest"} | {
+        "created_at": rfc3339(key.created_at)
+    }
+
+
+def _row(key: "ApiKey") -> tuple[str, ...]:
+    tenant = "(none)" if key.tenant_id is None else key.tenant_id
+    user = "(any)" if key.user_id is None else key.user_id
+    return key.key_id, tenant, user, " ".join(key.scopes), rfc3339(key.created_at)
+
+
+async def _store(key: "ApiKey") -> None:
+    from afterword.streams.stores.opening import open_stores
+
+    async with open_stores(start_command()) as stores:
+        await stores.keys.put(key)
+
+
+async def _all() -> "list[ApiKey]":
+    from afterword.streams.stores.opening import open_stores
+
+    async with open_stores(start_command()) as stores:
+        return await stores.keys.list()
+
+
+async def _remove(key_id: str) -> bool:
+    from afterword.streams.stores.opening import open_stores
+
+    async with open_stores(start_command()) as stores:
+        return await stores.keys.remove(key_id)
+
+
+def mcp(
+    user: AgentsUser = None, tenant: AgentsTenant = None, write: Write = False, configuration: Configuration = False
+) -> None:
+    """Serve one user's memory to an agent over the Model Context Protocol, on standard input and output.
+
+    The agent's program starts this command. `afterword serve` offers the same over HTTP at /mcp.
+    """
+    from afterword.extras import extra_required
+    from afterword.reading.context import ANYONE
+
+    with extra_required("serve", "afterword mcp"):
+        from afterword.serving.mcp import run_over_stdio
+        from afterword.serving.principal import Principal
+    find_config()
+    settings = start()
+    named = user or settings.serve.mcp_user or ANYONE
+    if named is ANYONE:
+        raise ConfigurationError(setting="AFTERWORD_SERVE__MCP_USER", problem="it names no user; give one with --user")
+    if configuration:
+        _print_configurations(settings.serve, _arguments(user, tenant, write))
+        return
+    scopes = frozenset({"read", "write"} if write else {"read"})
+    principal = Principal("stdio", scopes, tenant or settings.serve.mcp_tenant or None, named)
+    asyncio.run(run_over_stdio(settings, principal))
+
+
+def _arguments(user: str | None, tenant: str | None, write: bool) -> list[str]:
+    given = ("--user", user), ("--tenant", tenant)
+    return ["-m", "afterword", "mcp", *(part for name, value in given if value for part in (name, value))] + (
+        ["--write"] if write else []
+    )
+
+
+def _print_configurations(settings: "Serve", arguments: list[str]) -> None:
+    from afterword.streams.settings import CONFIG_FILE_VARIABLE
+
+    file = os.environ.get(CONFIG_FILE_VARIABLE)
+    environment = {CONFIG_FILE_VARIABLE: str(Path(file).absolute())} if file else {}
+    made = {
+        "stdio": stdio_configurations(sys.executable, arguments, environment),
+        "http": http_configurations(f"http://{settings.host}:{settings.port}/mcp", settings.auth != "none"),
+    }
+    typer.echo(shown_json(json.dumps(made, ensure_ascii=False, indent=2)))
+    if others := sorted(name for name in os.environ if name.startswith(OUR_VARIABLES) and name not in environment):
+        typer.echo(f"afterword: also add these variables, which are set here, to `env`: {', '.join(others)}", err=True)
+
+
+def stdio_configurations(command: str, arguments: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return each client's configuration for starting the server itself."""
+    server = {"command": command, "args": arguments, "env": dict(environment)}
+    return {
+        "claude_desktop": {"mcpServers": {NAME: server}},
+        "cursor": {"mcpServers": {NAME: server}},
+        "vscode": {"servers": {NAME: {"type": "stdio", **server}}},
+    }
+
+
+def http_configurations(address: str, needs_key: bool) -> dict[str, Any]:
+    """Return each client's configuration for a running `afterword serve`.
+
+    If it needs a key, they have a placeholder.
+    """
+    # Claude Desktop's file only supports servers that it starts itself
+    bridge: dict[str, Any] = {"command": "npx", "args": ["-y", "mcp-remote", address]}
+    cursor: dict[str, Any] = {"url": address}
+    vscode: dict[str, Any] = {"type": "http", "url": address}
+    inputs = []
+    if needs_key:
+        bridge["args"] += ["--header", f"Authorization:${{{HEADER_VARIABLE}}}"]
+        bridge["env"] = {HEADER_VARIABLE: "Bearer <key>"}
+        cursor["headers"] = {"Authorization": f"Bearer ${{env:{KEY_VARIABLE}}}"}
+        vscode["headers"] = {"Authorization": "Bearer ${input:afterword_key}"}
+        inputs = [{"type": "promptString", "id": "afterword_key", "description": "Afterword key", "password": True}]
+    return {
+        "claude_desktop": {"mcpServers": {NAME: bridge}},
+        "cursor": {"mcpServers": {NAME: cursor}},
+        "vscode": {"servers": {NAME: vscode}} | ({"inputs": inputs} if inputs else {}),
+    }

@@ -63,7 +63,7 @@ def ingest() -> None:
 def webhooks() -> None:
     """Post summaries and deletions to HTTP endpoints."""
     with loading():
-        from afterword.streams.webhooks.app import run_webhooks
+        from afterword.streams.webhooks.agent import run_webhooks
 
     _run(run_webhooks)
 

@@ -1,29 +1,41 @@
-"""Checks everything that Afterword needs: servers, topics, the LLM."""
+"""Checks everything that Afterword needs: servers, topics, the LLM, and with `smoke` the whole path."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
+import orjson
+from aiokafka import AIOKafkaConsumer
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed, for_code
 from opentelemetry.trace import NoOpTracer
 
 from afterword.operating.topics import check_topics
+from afterword.reading.watch import events, seek_to_now
+from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources, match_topics, our_topics
-from afterword.streams.kafka import admin_client, client_options
+from afterword.streams.kafka import admin_client, client_options, running_consumer
 from afterword.streams.settings import Settings, keys_in_clear
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.summarizer.providers import LlmProvider, make_provider
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.addresses import unreachable
+from afterword.writing.produce import ProduceOptions, produce
 
 if TYPE_CHECKING:
     from afterword.streams.runtime.options import Options
 
 OFFSET_METADATA = "offset.metadata.max.bytes"
+TURNS = (
+    ("user", "Is the smoke test of this deployment through yet?"),
+    ("assistant", "Not yet: this conversation has to be summarized first."),
+    ("user", "Then I wait for its summary."),
+)
 
 
 class Advice(str):
@@ -212,10 +224,53 @@ async def check_reranker(settings: Settings) -> str:
     """Ask the reranking server, if one is configured, for the order of two short texts."""
     if settings.reranker.base_url is None:
         return "none"
-    from afterword.reading.endpoint import RerankServer
+    from afterword.reading.reranking import RerankServer
 
     server = RerankServer(settings.reranker)
     try:
         return await server.check()
     finally:
         await server.close()
+
+
+class NoSummary(AfterwordError):
+    """{seconds:g} seconds after it was sent, conversation {conversation_id} has no summary; is each role running?"""
+
+
+async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
+    """Send a short conversation with a new id and return its summary. Both stay in the stores.
+
+    Raises: NoSummary, BrokerUnavailable, TopicMissing.
+    """
+    conversation_id = f"afterword-smoke-{uuid4()}"
+    async with running_consumer(
+        settings.kafka, settings.kafka.summaries_topic, auto_offset_reset="earliest"
+    ) as consumer:
+        await seek_to_now(consumer)  # before anything is sent, so that no summary is missed
+        try:
+            async with asyncio.timeout(seconds):
+                await produce(settings, smoke_lines(conversation_id), ProduceOptions(flush=True))
+                return await _announced(consumer, conversation_id)
+        except TimeoutError:
+            raise NoSummary(seconds=seconds, conversation_id=conversation_id) from None
+
+
+def smoke_lines(conversation_id: str) -> Iterator[bytes]:
+    for number, (role, content) in enumerate(TURNS):
+        yield orjson.dumps(
+            {
+                "id": str(number),
+                "conversation_id": conversation_id,
+                "user_id": "afterword-smoke",
+                "role": role,
+                "content": content,
+            }
+        )
+
+
+async def _announced(consumer: AIOKafkaConsumer, conversation_id: str) -> SummaryCreated:
+    async with aclosing(events(consumer)) as found:
+        async for event in found:
+            if isinstance(event, SummaryCreated) and event.conversation_id == conversation_id:
+                return event
+    raise AssertionError("a topic has no end")

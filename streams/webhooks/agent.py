@@ -1,7 +1,11 @@
-"""Delivers events to one endpoint, in order per conversation, until each is accepted or becomes a dead letter."""
+"""Delivers events to HTTP endpoints, in order per conversation, until each is accepted or becomes a dead letter.
+
+`run_webhooks` is the composition root: each endpoint has an app of its own, with its own consumer group.
+"""
 
 import asyncio
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -14,16 +18,22 @@ from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
 from afterword.schemas.dead_letters import UNFORESEEN, WEBHOOKS, dead_letter
 from afterword.schemas.headers import FOR_ENDPOINT, KafkaRecord, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
-from afterword.streams.errors import StoreUnavailable
+from afterword.streams.app import faust_app
+from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUnavailable
+from afterword.streams.kafka import require_topics
 from afterword.streams.lanes import Lanes
 from afterword.streams.runtime import App, AtLeastOnce, joining
 from afterword.streams.runtime.at_least_once import at_work, rest
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.runtime.failures import Attempts
+from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import wall_clock_ms
-from afterword.streams.settings import Kafka, WebhookEndpoint, Webhooks
-from afterword.streams.stores.episodes import EpisodeVersion
+from afterword.streams.runtime.worker import PARTITIONS, run_together
+from afterword.streams.settings import Kafka, Settings, WebhookEndpoint, Webhooks, variable
+from afterword.streams.stores.episodes import EpisodeQueries, EpisodeVersion
+from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
+from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
 
 LONGEST_WAIT_SECONDS = 600.0
@@ -37,6 +47,9 @@ Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
 """Looks up the versions of stored episodes by id. Raises: StoreUnavailable."""
 
 log = structlog.get_logger()
+ROLE = "webhooks"
+IN_FLIGHT = 256
+"""Events in hand per endpoint and partition of a topic, including waiting ones."""
 
 
 def attach_endpoint(
@@ -202,3 +215,45 @@ def wait_after(error: Exception) -> bool | float:
     if isinstance(error, EndpointGone) or not isinstance(error, DeliveryFailed):
         return False
     return error.retry_after or True
+
+
+async def run_webhooks(settings: Settings) -> None:
+    """Run until SIGTERM, then drain. Raises: AfterwordError, KafkaError."""
+    kafka, names = settings.kafka, list(settings.webhooks.endpoints)
+    if not names:
+        raise ConfigurationError(setting=variable(("webhooks", "endpoints")), problem="there is no endpoint")
+    await require_topics(kafka, kafka.summaries_topic, kafka.deletions_topic, kafka.undelivered_topic)
+    readiness = Readiness(*map(condition_of, names))
+    async with AsyncExitStack() as closing:
+        telemetry = await closing.enter_async_context(worker_telemetry(ROLE, settings, readiness))
+        await closing.enter_async_context(
+            HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
+        )
+        stores = await closing.enter_async_context(open_stores(settings))
+        apps = {
+            condition_of(name): await endpoint_app(name, settings, stores.episodes, telemetry.metrics, closing)
+            for name in names
+        }
+        await run_together(apps, readiness)
+
+
+def condition_of(name: str) -> str:
+    """Return the name of an endpoint's readiness condition, which is that its partitions are assigned."""
+    return f"{PARTITIONS}:{name}"
+
+
+async def endpoint_app(
+    name: str, settings: Settings, episodes: EpisodeQueries, metrics: Metrics, closing: AsyncExitStack
+) -> App:
+    """Make an endpoint's app. No watchdog limits the handling, because an event may wait there as long as it takes."""
+    kafka, webhooks = settings.kafka, settings.webhooks
+    group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{ROLE}:{name}")
+    app = faust_app(settings, group, engine, role="webhooks", handling_seconds=float("inf"))
+    given = webhooks.endpoints[name]
+    endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
+    attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
+    undelivered = Undelivered(app, kafka, name, metrics)
+    handler = Deliveries(endpoint, undelivered, attempts, webhooks, episodes.versions, metrics, given.since)
+    lanes = attach_endpoint(app, kafka, given, IN_FLIGHT, handler)
+    closing.push_async_callback(lanes.drain, 0)
+    return app

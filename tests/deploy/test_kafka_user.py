@@ -14,7 +14,7 @@ import pytest_asyncio
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.kafka import Access, Listener
 from afterword.local.dev import ROLES
-from afterword.operating.smoke import smoke
+from afterword.operating.checks import smoke
 from afterword.operating.topics import ensure_topics
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.kafka import admin_client, running_producer

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from afterword.local.dev import ROLES
-from afterword.operating.smoke import NoSummary, smoke
+from afterword.operating.checks import NoSummary, smoke
 from afterword.streams.settings import Mongo, Settings
 from tests.e2e.deployment import Deployment, deployed, expected_fingerprints, fingerprints
 from tests.qdrant_server import QdrantServer

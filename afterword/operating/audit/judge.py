@@ -1,11 +1,11 @@
-"""Judges what was read: runs the queries of every finding, and counts."""
+"""Judges what was read: derives the tables that the queries share, runs the queries of every finding, and counts."""
 
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from afterword.operating.audit.derived import derive
 from afterword.operating.audit.evidence import Circumstances, Evidence
+from afterword.operating.audit.expected import expect, mark_repeats
 from afterword.operating.audit.findings import FINDINGS
 from afterword.operating.audit.report import EXAMPLES_NAMED, Finding, Report
 
@@ -21,6 +21,224 @@ FATES: Final = (
     "lost",
 )
 """What becomes of a message. A message for several agents has the fate of the copy that comes last in this list."""
+STANDING = """
+-- Every message. is_first: no record before has its id.
+CREATE TABLE standing AS
+SELECT
+    m.rowid AS id,
+    m.*,
+    'a message of ' || m.conversation || ', partition ' || m.partition || ', offset ' || m.offset AS name,
+    COALESCE((SELECT offset FROM consumed WHERE role = 'segmenter' AND partition = m.partition), 0) AS consumed_to,
+    COALESCE((SELECT offset FROM consumed WHERE role = 'archiver' AND partition = m.partition), 0) AS archived_to,
+    0 < m.sent_ms AND m.sent_ms < :messages_before_ms AS may_have_expired,
+    NOT EXISTS (
+        SELECT 1 FROM message AS o
+        WHERE o.message = m.message AND (o.partition, o.offset) < (m.partition, m.offset)
+    ) AS is_first,
+    EXISTS (SELECT 1 FROM dead_letter WHERE kind = 'message' AND partition = m.partition AND offset = m.offset)
+    AND NOT (
+        EXISTS (
+            SELECT 1 FROM dead_letter
+            WHERE kind = 'message' AND partition = m.partition AND offset = m.offset AND quarantined
+        ) AND (
+            EXISTS (
+                SELECT 1 FROM pending
+                WHERE partition = m.partition AND offset = m.offset AND conversation_scope = m.scope
+            ) OR EXISTS (
+                SELECT 1 FROM core JOIN closed ON closed.number = core.episode
+                WHERE core.message = m.message AND m.offset BETWEEN closed.first_offset AND closed.last_offset
+            )
+        )
+    ) AS is_dead,
+    0 AS is_repeat
+FROM message AS m;
+
+CREATE INDEX standing_message ON standing (message);
+CREATE INDEX standing_conversation ON standing (conversation);
+CREATE INDEX standing_id ON standing (id);
+
+-- Changes that count for a message: those after it, up to the one that deletes it. Nobody heeds a dead letter.
+CREATE TABLE changed AS
+SELECT id, message, conversation, partition, offset, content, deletes, excludes FROM (
+    SELECT
+        s.id, s.message, c.conversation, c.partition, c.offset, c.content, c.deletes, c.excludes,
+        COALESCE(SUM(c.deletes) OVER (
+            PARTITION BY s.id ORDER BY c.partition, c.offset ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0) AS deletions_before
+    FROM (
+        SELECT s.id, c.rowid AS change FROM change AS c JOIN standing AS s ON s.message = c.message
+        UNION ALL
+        SELECT s.id, c.rowid AS change FROM change AS c
+        JOIN standing AS s ON s.conversation = c.conversation AND s.tenant IS c.tenant
+        WHERE c.message IS NULL
+    ) AS pair
+    JOIN change AS c ON c.rowid = pair.change
+    JOIN standing AS s ON s.id = pair.id
+    WHERE (c.partition, c.offset) > (s.partition, s.offset) AND NOT EXISTS (
+        SELECT 1 FROM dead_letter WHERE kind = 'message' AND partition = c.partition AND offset = c.offset
+    )
+)
+WHERE deletions_before = 0;
+
+CREATE INDEX changed_id ON changed (id);
+CREATE INDEX changed_message ON changed (message, excludes);
+
+-- Of each episode the first record of its highest revision.
+CREATE TABLE latest AS
+SELECT
+    c.*,
+    c.episode_id || ' at partition ' || c.partition || ', offset ' || c.offset AS name,
+    c.episode_id IN (SELECT episode_id FROM deleted_episode) AS is_gone
+FROM closed AS c
+WHERE NOT EXISTS (
+    SELECT 1 FROM closed AS other
+    WHERE other.episode_id = c.episode_id
+    AND (other.revision > c.revision OR other.revision = c.revision AND other.rowid < c.rowid)
+);
+
+CREATE INDEX latest_number ON latest (number);
+
+-- Every message in an episode; n: the how many-th time that the scope has it.
+CREATE TABLE placed AS
+SELECT
+    core.message, core.content, latest.scope, latest.episode_id, latest.ordinal, latest.conversation,
+    latest.first_offset, latest.last_offset, latest.truncated,
+    (SELECT MIN(place) FROM core AS o WHERE o.episode = core.episode AND o.message = core.message) AS place,
+    ROW_NUMBER() OVER (
+        PARTITION BY core.message, latest.scope ORDER BY latest.ordinal, latest.rowid, core.place
+    ) AS n
+FROM latest JOIN core ON core.episode = latest.number;
+
+CREATE INDEX placed_message ON placed (message, scope, n);
+"""
+COPIES = """
+-- Every message that belongs in episodes, once for each scope that it is for, with its place there.
+CREATE TABLE copy AS
+SELECT
+    wanted.*, placed.episode_id, placed.ordinal, placed.place, placed.first_offset, placed.last_offset,
+    placed.truncated, placed.content AS placed_content,
+    EXISTS (
+        SELECT 1 FROM pending AS p
+        WHERE p.partition = wanted.partition AND p.offset = wanted.offset AND p.scope = wanted.copy_scope
+        AND NOT p.handed_over
+    ) AS is_pending
+FROM (
+    SELECT s.*, e.scope AS copy_scope,
+        ROW_NUMBER() OVER (PARTITION BY s.message, e.scope ORDER BY s.partition, s.offset) AS n
+    FROM expected AS e JOIN standing AS s ON s.id = e.id
+) AS wanted
+LEFT JOIN placed ON placed.message = wanted.message AND placed.scope = wanted.copy_scope AND placed.n = wanted.n;
+
+CREATE INDEX copy_message ON copy (message, copy_scope);
+
+CREATE TABLE fate AS
+SELECT id, name, CASE
+    WHEN episode_id IS NOT NULL THEN 'in_an_episode'
+    WHEN is_pending THEN 'pending'
+    WHEN NOT :quiet AND EXISTS (
+        SELECT 1 FROM pending AS p
+        WHERE p.partition = c.partition AND p.offset = c.offset AND p.scope = c.scope AND p.handed_over
+    ) THEN 'pending'
+    WHEN offset >= consumed_to THEN 'not_consumed'
+    WHEN conversation IN (SELECT conversation FROM damage WHERE conversation IS NOT NULL) THEN 'pending'
+    WHEN :episodes_truncated AND EXISTS (
+        SELECT 1 FROM document WHERE document.message = c.message AND document.episode_id IS NOT NULL
+    ) THEN 'in_an_episode'
+    WHEN :episodes_truncated AND may_have_expired THEN 'no_trace_left'
+    WHEN EXISTS (SELECT 1 FROM changed WHERE changed.id = c.id AND excludes AND changed.offset < c.consumed_to)
+    THEN 'deleted'
+    ELSE 'lost'
+END AS fate
+FROM copy AS c;
+
+-- Messages that a scope's episodes have more often than they should.
+CREATE TABLE surplus AS
+SELECT
+    message, scope, GROUP_CONCAT(episode_id, ', ') AS episodes,
+    (SELECT name FROM copy WHERE copy.message = p.message AND copy.copy_scope = p.scope ORDER BY n LIMIT 1) AS name
+FROM (SELECT message, scope, episode_id FROM placed ORDER BY message, scope, n) AS p
+GROUP BY message, scope
+HAVING COUNT(*) > (SELECT COUNT(*) FROM copy WHERE copy.message = p.message AND copy.copy_scope = p.scope);
+"""
+PROGRESS = """
+CREATE VIEW refused_fate AS
+SELECT partition, offset, CASE
+    WHEN EXISTS (
+        SELECT 1 FROM dead_letter WHERE kind = 'message' AND partition = r.partition AND offset = r.offset
+    ) THEN 'dead_lettered'
+    WHEN offset >= COALESCE(
+        (SELECT offset FROM consumed WHERE role = 'segmenter' AND partition = r.partition), 0
+    ) THEN 'not_consumed'
+    ELSE 'lost'
+END AS fate
+FROM refused AS r;
+
+CREATE TABLE progress AS SELECT name, episode_id, number, CASE
+    WHEN episode_id IN (
+        SELECT episode_id FROM announced_deletion UNION ALL SELECT episode_id FROM deleted_episode WHERE expired
+    ) THEN 'announced'
+    WHEN EXISTS (
+        SELECT 1 FROM announced AS a WHERE a.episode_id = e.episode_id
+    ) THEN 'announced'
+    WHEN EXISTS (
+        SELECT 1 FROM dead_letter WHERE kind = 'episode' AND partition = e.partition AND offset = e.offset
+    ) THEN 'dead_lettered'
+    WHEN offset >= COALESCE(
+        (SELECT offset FROM consumed WHERE role = 'summarizer' AND partition = e.partition), 0
+    ) THEN 'waiting'
+    WHEN :summaries_truncated THEN 'announced'
+    ELSE 'not_announced'
+END AS state
+FROM latest AS e;
+
+CREATE VIEW summarized AS
+SELECT latest.* FROM latest JOIN progress USING (number)
+WHERE NOT is_gone AND state IN ('announced', 'not_announced');
+
+-- What the compacted topics say now.
+CREATE TABLE is_current AS
+SELECT name, is_gone, revision FROM (
+    SELECT *, ROW_NUMBER() OVER (
+        PARTITION BY name, revision IS NULL ORDER BY partition DESC, offset DESC
+    ) AS n
+    FROM current
+)
+WHERE n = 1;
+
+CREATE INDEX is_current_name ON is_current (name);
+
+-- Documents of messages that were changed.
+CREATE VIEW archived_change AS
+SELECT s.id, s.name, s.content, s.archived_to, d.content AS archived_content, EXISTS (
+    SELECT 1 FROM changed WHERE changed.id = s.id AND deletes AND changed.offset < s.archived_to
+) AS is_deleted
+FROM standing AS s JOIN document AS d ON d.message = s.message AND d.archived
+WHERE s.is_first AND s.id IN (SELECT id FROM changed);
+
+-- Changes that the summarizer has handled, with the episodes that have their messages.
+CREATE TABLE handled AS
+SELECT s.id, s.name, s.message, c.offset AS change_offset, p.episode_id, p.scope, p.ordinal
+FROM changed AS c JOIN standing AS s ON s.id = c.id AND s.is_first
+JOIN placed AS p ON p.message = s.message
+WHERE EXISTS (
+    SELECT 1 FROM amended AS a
+    WHERE a.change_partition = c.partition AND a.change_offset = c.offset AND a.message IS NOT NULL
+    AND a.conversation = c.conversation AND a.offset < COALESCE(
+        (SELECT offset FROM consumed WHERE role = 'summarizer' AND partition = a.partition), 0
+    ) AND NOT EXISTS (
+        SELECT 1 FROM dead_letter WHERE kind = 'episode' AND partition = a.partition AND offset = a.offset
+    )
+);
+
+
+CREATE VIEW amended_episode AS
+SELECT h.*, EXISTS (
+    SELECT 1 FROM changed WHERE changed.id = h.id AND excludes AND changed.offset <= h.change_offset
+) AS is_excluded
+FROM handled AS h
+JOIN stored_message AS m ON m.episode_id = h.episode_id AND m.message = h.message
+WHERE h.episode_id IN (SELECT episode_id FROM stored_episode);
+"""
 
 
 def judge(evidence: Evidence, circumstances: Circumstances) -> Report:
@@ -97,3 +315,13 @@ def _count(evidence: Evidence, report: Report) -> None:
         "deleted": count("SELECT COUNT(*) FROM deleted_episode"),
         "indexed": count("SELECT COUNT(*) FROM indexed"),
     }
+
+
+def derive(evidence: Evidence, circumstances: Circumstances) -> None:
+    """Build the tables that the queries of the findings need from those that were read."""
+    values = circumstances.values()
+    evidence.run_all(STANDING, values)
+    mark_repeats(evidence, circumstances)
+    expect(evidence, circumstances)
+    evidence.run_all(COPIES, values)
+    evidence.run_all(PROGRESS, values)

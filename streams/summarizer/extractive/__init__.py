@@ -1,6 +1,120 @@
 """Summaries made of the conversation's own sentences: no network, no model, deterministic."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from afterword.schemas import EpisodeClosed
 from afterword.streams.summarizer.extractive.condensing import carry_forward, condense
-from afterword.streams.summarizer.extractive.summary import ExtractiveTexts, summarize
+from afterword.streams.summarizer.extractive.ranking import (
+    FILLERS,
+    Exchange,
+    Sentence,
+    Terms,
+    exchanges_of,
+    turns_of,
+    weight,
+)
+from afterword.streams.summarizer.extractive.titles import TITLE_CHARACTERS, title_of
+from afterword.streams.text.language import UNDETERMINED, detect, stem_words
+from afterword.streams.text.sentences import cut_at_word
 
 __all__ = ["ExtractiveTexts", "carry_forward", "condense", "summarize"]
+SHORT_CHARACTERS = 400
+SHORT_SENTENCES = 5
+LONG_CHARACTERS = 1000
+LONG_SENTENCES = 12
+ROLLING_EXCHANGES = 3
+REPETITION = 0.8
+"""Share of the words of two exchanges from which one repeats the other."""
+ENGLISH = "en"
+NO_TEXT = "No text was exchanged."
+
+
+@dataclass(frozen=True)
+class ExtractiveTexts:
+    """The four texts of an extractive summary; none is empty."""
+
+    title: str
+    short_summary: str
+    long_summary: str
+    rolling_summary: str
+
+
+def summarize(
+    episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, long_characters: int = LONG_CHARACTERS
+) -> ExtractiveTexts:
+    """Summarize an episode by its own sentences: deterministic, in less than a second whatever it contains."""
+    language = _language_of(" ".join(message.content[:1000] for message in episode.messages)[:10_000])
+    terms = _terms_of(language)
+    turns = turns_of(episode.messages, terms)
+    told = Told(exchanges_of(turns, terms), terms)
+    rolling = carry_forward(previous_rolling, told.lines(ROLLING_EXCHANGES), rolling_tokens, terms)
+    beginning = next((message.content.strip() for message in episode.messages if message.content.strip()), NO_TEXT)
+    return ExtractiveTexts(
+        title=title_of(turns, terms, language) or cut_at_word(beginning, TITLE_CHARACTERS),
+        short_summary=told.text(SHORT_SENTENCES, SHORT_CHARACTERS) or cut_at_word(beginning, SHORT_CHARACTERS),
+        long_summary=told.text(LONG_SENTENCES, long_characters) or cut_at_word(beginning, long_characters),
+        rolling_summary=rolling or NO_TEXT,
+    )
+
+
+class Told:
+    """The exchanges of an episode, and the order in which they are worth telling."""
+
+    def __init__(self, exchanges: Sequence[Exchange], terms: Terms) -> None:
+        self.exchanges = exchanges
+        self.terms = [frozenset(terms(" ".join(s.text for s in exchange))) for exchange in exchanges]
+        weights = [weight(*each) for each in zip(exchanges, self.terms, strict=True)]
+        self.ranked = sorted(range(len(exchanges)), key=lambda at: -weights[at])
+
+    def text(self, sentences: int, characters: int) -> str:
+        """Tell the best exchanges in their order, in at most so many sentences and characters."""
+
+        def fits(chosen: list[int]) -> bool:
+            told = self._sentences(chosen)
+            return len(told) <= sentences and len(quoted(told)) <= characters
+
+        return quoted(self._sentences(self._choose(sentences, fits)))
+
+    def lines(self, count: int) -> list[str]:
+        """List the best exchanges in the order of the conversation, each with its speakers."""
+
+        def says_something_new(chosen: list[int]) -> bool:
+            return not any(set(self.exchanges[chosen[-1]]) & set(self.exchanges[at]) for at in chosen[:-1])
+
+        return [quoted(self.exchanges[at]) for at in sorted(self._choose(count, says_something_new))]
+
+    def _choose(self, count: int, fits: Callable[[list[int]], bool]) -> list[int]:
+        chosen: list[int] = []
+        for at in self.ranked:
+            if len(chosen) == count:
+                break
+            if not any(self._repeats(at, other) for other in chosen) and fits([*chosen, at]):
+                chosen.append(at)
+        return chosen
+
+    def _repeats(self, at: int, other: int) -> bool:
+        """Return whether two exchanges say the same: the same sentence elsewhere, or nearly the same words."""
+        one, two = self.terms[at], self.terms[other]
+        texts = [{s.text.casefold() for s in self.exchanges[which]} for which in (at, other)]
+        shared = set(self.exchanges[at]) & set(self.exchanges[other])
+        return not shared and (texts[0] <= texts[1] or len(one & two) > REPETITION * len(one | two))
+
+    def _sentences(self, chosen: Sequence[int]) -> list[Sentence]:
+        return sorted({s for at in chosen for s in self.exchanges[at]}, key=lambda sentence: sentence.place)
+
+
+def quoted(sentences: Sequence[Sentence]) -> str:
+    turns = [(role, list(turn)) for role, turn in groupby(sentences, key=lambda sentence: sentence.role)]
+    return " ".join(f"{role.capitalize()}: {' '.join(s.text for s in turn)}" for role, turn in turns)
+
+
+def _language_of(sample: str) -> str:
+    language = detect(sample)
+    return ENGLISH if language == UNDETERMINED else language
+
+
+def _terms_of(language: str) -> Terms:
+    fillers = frozenset(stem for filler in FILLERS for stem in stem_words(filler, language))
+    return lambda text: [stem for stem in stem_words(text, language) if stem not in fillers]

@@ -9,8 +9,8 @@ from afterword.streams.summarizer.quality.assess import (
     SourceTexts,
     Texts,
     assess,
+    share_of_pairs,
 )
-from afterword.streams.summarizer.quality.pairs import share_of_pairs
 
 __all__ = [
     "LONG_SENTENCES",

@@ -19,7 +19,7 @@ from aiohttp import web
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from afterword.operating.audit.waiting import is_consumed
+from afterword.operating.audit.run import is_consumed
 from afterword.operating.redo import CE_SOURCE
 from afterword.schemas import EpisodeRedo, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import utc_milliseconds

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 
 from afterword.local.dev import ROLES
 from afterword.operating.audit.report import Report
-from afterword.operating.audit.waiting import is_consumed
+from afterword.operating.audit.run import is_consumed
 from afterword.streams.errors import AfterwordError
 from afterword.streams.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings, load_settings

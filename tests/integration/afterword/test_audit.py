@@ -16,7 +16,7 @@ from aiokafka.structs import OffsetAndMetadata
 from afterword import samples
 from afterword.operating import audit
 from afterword.operating.audit.report import EXAMPLES_NAMED, Missing
-from afterword.operating.audit.stores import indexed_episodes
+from afterword.operating.audit.sources import indexed_episodes
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
 from afterword.schemas.headers import CE_ID, cloud_event

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from afterword.operating.audit.stores import indexed_episodes
+from afterword.operating.audit.sources import indexed_episodes
 from afterword.streams.settings import EmbedderSettings, Settings, Sqlite
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.opening import open_stores

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 
 from afterword import Memory
 from afterword.operating.checks import check_reranker
-from afterword.reading.endpoint import RerankServer as Endpoint
 from afterword.reading.reranking import Reranking, open_reranking
+from afterword.reading.reranking import RerankServer as Endpoint
 from afterword.streams.errors import ConfigurationError, ProviderError, ProviderMisconfigured
 from afterword.streams.http import MOST_RESPONSE_BYTES
 from afterword.streams.settings import Settings

@@ -18,8 +18,7 @@ from afterword.operating.dlq import Filters, open_queue
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import MessageCreated, decode_input
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.ingest.agent import ingest_app, run_ingest
-from afterword.streams.ingest.bulk import BulkGate
+from afterword.streams.ingest.agent import BulkGate, ingest_app, run_ingest
 from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import match_topics, our_topics, require_sources
 from afterword.streams.kafka import admin_client, running_consumer, running_producer

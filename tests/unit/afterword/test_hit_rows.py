@@ -2,7 +2,7 @@
 
 import inspect
 
-from afterword.commands.memory import HIT_COLUMNS, _hit_row, recall
+from afterword.commands.reading import HIT_COLUMNS, _hit_row, recall
 from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, Match, payload, recalled
 from tests.samples import NOON, a_summary
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from afterword.commands.mcp import http_configurations, stdio_configurations
+from afterword.commands.serve import http_configurations, stdio_configurations
 
 INITIALIZE = {
     "jsonrpc": "2.0",

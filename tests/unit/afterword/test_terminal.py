@@ -6,8 +6,7 @@ import pytest
 
 from afterword.commands.common import Screen, counting, print_table, report
 from afterword.commands.dlq import COLUMNS, _cells, _page
-from afterword.commands.memory import EPISODE_COLUMNS, _episode_row, context_lines
-from afterword.commands.watch import _print
+from afterword.commands.reading import EPISODE_COLUMNS, _episode_row, _print, context_lines
 from afterword.operating.audit.report import Finding, Report
 from afterword.reading.context import Context
 from afterword.schemas.dead_letters import DeadLetter

@@ -8,11 +8,11 @@ import pytest
 
 from afterword.schemas import Usage
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.asking import StructuredQuestions
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
 from afterword.streams.summarizer.llm.client import Asking
 from afterword.streams.summarizer.llm.retrying import RetryBudget
 from afterword.streams.summarizer.prompt import EPISODIC
+from afterword.streams.summarizer.providers import StructuredQuestions
 from afterword.streams.summarizer.summary import SummaryRequest
 from tests.doubles.llm import a_client
 from tests.samples import a_closed_episode

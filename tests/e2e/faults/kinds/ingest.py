@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from aiokafka.admin import NewTopic
 
-from afterword.operating.audit.waiting import is_consumed
+from afterword.operating.audit.run import is_consumed
 from afterword.streams.kafka import running_producer
 from afterword.streams.log_reader import open_log
 from tests.e2e.faults.fault import Fault

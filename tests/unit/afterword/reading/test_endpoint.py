@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.reading.endpoint import RerankServer, places_in, request_body
+from afterword.reading.reranking import RerankServer, places_in, request_body
 from afterword.streams.errors import AnswerInvalid, ConfigurationError
 from afterword.streams.settings import RerankerSettings
 from tests.doubles.reranker import scores

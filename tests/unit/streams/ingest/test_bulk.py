@@ -7,7 +7,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError
 
-from afterword.streams.ingest.bulk import SEEN_SECONDS, BulkGate
+from afterword.streams.ingest.agent import SEEN_SECONDS, BulkGate
 from afterword.streams.settings import load_settings
 
 SETTINGS = load_settings(ingest={"bulk_lag": 100})

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.operating.audit.evidence import open_evidence
-from afterword.operating.audit.topics import take_episode
+from afterword.operating.audit.sources import take_episode
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import Headers, cloud_event

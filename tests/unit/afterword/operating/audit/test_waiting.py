@@ -3,7 +3,7 @@
 import pytest
 
 from afterword.operating.audit.report import Finding, Missing, Report
-from afterword.operating.audit.waiting import OpenEvents
+from afterword.operating.audit.run import OpenEvents
 
 CLOSED, SUMMARIES = "episode.closed", "summary.created"
 

@@ -1,19 +1,22 @@
-"""Commands that read the memory: context, episodes, recall and profile."""
+"""Commands that read the memory: context, episodes, recall, profile and watch."""
 
 import asyncio
+import sys
 from collections.abc import Iterator
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from afterword.commands.common import Json, Screen, moment, print_json, print_table, start_command, written_by
-from afterword.streams.text.visible import printable, shown, shown_lines
+from afterword.streams.text.visible import printable, shown, shown_json, shown_lines
 
 if TYPE_CHECKING:
     from afterword.reading.context import Owner
     from afterword.reading.memory import Context, EpisodePage, Profile, StoredEpisode
     from afterword.reading.profile import KnownFact
+    from afterword.schemas import SummaryCreated, SummaryDeleted
     from afterword.streams.stores.index import Recalled
 
 ConversationId = Annotated[str, typer.Argument(help="Id of the conversation.")]
@@ -26,6 +29,8 @@ MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Maximum num
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="Episodes on one page.")]
 Before = Annotated[int | None, typer.Option(min=1, help="Only episodes with a smaller ordinal, for the next page.")]
 QueryText = Annotated[str, typer.Argument(help="Text to search for, in any words.")]
+FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Start with the oldest summary on the topic.")]
+SummaryLimit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
 
 
 def not_empty(user: str | None) -> str | None:
@@ -256,3 +261,51 @@ def _fact_row(fact: "KnownFact") -> tuple[str, ...]:
     until = f"{fact.superseded_at:%Y-%m-%d}" if fact.superseded_at else ""
     said_in = f"{shown(newest.conversation_id)}: {', '.join(map(shown, newest.message_ids))}"
     return fact.kind, f"{newest.ended_at:%Y-%m-%d}", fact.as_line(printable), said_in, until
+
+
+def watch(from_beginning: FromBeginning = False, limit: SummaryLimit = None, as_json: Json = False) -> None:
+    """Print summaries, revisions and deletions as they arrive, until Ctrl-C."""
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_watch(from_beginning, limit, as_json))
+
+
+async def _watch(from_beginning: bool, limit: int | None, as_json: bool) -> None:
+    from afterword.reading.watch import watch as events
+
+    count = 0
+    async with aclosing(events(start_command(), from_beginning)) as found:
+        async for event in found:
+            _print(event, as_json)
+            count += 1
+            if count == limit:
+                return
+
+
+def _print(event: "SummaryCreated | SummaryDeleted", as_json: bool) -> None:
+    from afterword.schemas import SummaryDeleted
+
+    if as_json:
+        typer.echo(shown_json(event.to_json().decode()))
+    elif isinstance(event, SummaryDeleted):
+        typer.echo(shown(f"{event.episode_id}  {_revision(event)}: deleted"))
+    elif sys.stdout.isatty():
+        _print_panel(event)
+    else:
+        revised = f"  {_revision(event)}" if event.revision > 1 else ""
+        typer.echo(shown(f"{event.episode_id}{revised}  {event.title}: {event.short_summary}"))
+
+
+def _revision(event: "SummaryCreated | SummaryDeleted") -> str:
+    return f"revision {event.revision}" + (f" ({event.reason})" if event.reason else "")
+
+
+def _print_panel(event: "SummaryCreated") -> None:
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+    revised = [_revision(event)] if event.revision > 1 else []
+    footer = " · ".join([event.episode_id, *revised, f"{event.message_count} messages", written_by(event)])
+    # as Text, so that user content is not read as markup
+    text, title, subtitle = map(Text, (printable(event.short_summary), shown(event.title), shown(footer)))
+    Console().print(Panel(text, title=title, subtitle=subtitle, title_align="left"))

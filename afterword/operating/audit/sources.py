@@ -1,9 +1,11 @@
-"""Reduces the topics' records to the rows that an audit keeps."""
+"""Reduces what topics, changelogs and stores hold to the rows that an audit keeps."""
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from aiokafka import ConsumerRecord
 
+from afterword.operating.audit import evidence as rows
 from afterword.operating.audit.evidence import (
     Amended,
     Announced,
@@ -12,11 +14,17 @@ from afterword.operating.audit.evidence import (
     Closed,
     Core,
     Current,
+    Damage,
     DeadLetter,
+    Document,
     Evidence,
     Flush,
     Message,
+    Pending,
     Refused,
+    StoredChange,
+    StoredFact,
+    StoredMessage,
     Unreadable,
     digest,
     digest_of_all,
@@ -43,10 +51,33 @@ from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
 from afterword.schemas.headers import CE_ID, header
 from afterword.schemas.ids import conversation_of_scope
+from afterword.streams.errors import RowUnreadable
+from afterword.streams.runtime.changelog import BOOKMARK_KEY
 from afterword.streams.segmenter.arrival import milliseconds
+from afterword.streams.segmenter.state import (
+    CONVERSATIONS,
+    MESSAGES,
+    NOBODY,
+    Scope,
+    decode_body,
+    decode_state,
+    parse_key,
+    parse_scope,
+)
+from afterword.streams.settings import Settings
+from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef
+from afterword.streams.stores.messages import MessageRef
+from afterword.streams.stores.opening import Stores, open_stores
 
-if TYPE_CHECKING:  # its libraries take 100 ms to import, and most deployments do not redact
+if TYPE_CHECKING:
     from afterword.streams.redaction.records import RecordRedaction
+
+ReadIndex = Callable[[Settings, Sequence[str]], Awaitable[set[str]]]
+"""Returns which of these episode ids are indexed. Raises: StoreUnavailable."""
+
+COUNTED_AT_A_TIME = 200
+
+T = TypeVar("T")
 
 
 def take_message(evidence: Evidence, record: ConsumerRecord, redaction: "RecordRedaction | None" = None) -> None:
@@ -194,3 +225,120 @@ def dead_letter_of(kind: str, topic: str, record: ConsumerRecord) -> DeadLetter 
     if stage == ARCHIVE or origin != topic or not (is_offset(partition) and is_offset(offset)):
         return None
     return DeadLetter(kind, int(partition), int(offset), quarantined=error == "state_unreadable")
+
+
+async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], None]) -> None:
+    """Add every episode and message. `read` is called with numbers of messages. Raises: StoreUnavailable, NoRoom."""
+    async for episode in stores.episodes.all_episodes():
+        take_stored(evidence, episode)
+    async for message in _counted(stores.messages.all_messages(), read):
+        evidence.add(document_of(message))
+
+
+def take_stored(evidence: Evidence, episode: EpisodeRef | DeletedEpisode) -> None:
+    if isinstance(episode, DeletedEpisode):
+        deletion = episode.deletion
+        evidence.add(rows.DeletedEpisode(deletion.episode_id, deletion.reason == "expired"))
+        return
+    name, whose = episode.episode_id, (episode.conversation_id, episode.tenant_id)
+    evidence.add(rows.StoredEpisode(name, episode.fingerprint))
+    for message_id in episode.message_ids:
+        evidence.add(StoredMessage(name, digest_of_message(whose[0], message_id, whose[1])))
+    for message_id in episode.fact_message_ids:
+        evidence.add(StoredFact(name, digest_of_message(whose[0], message_id, whose[1])))
+    for message_id, offset in episode.inputs:
+        evidence.add(StoredChange(name, digest_of_message(whose[0], message_id, whose[1]), offset))
+
+
+def document_of(message: MessageRef) -> Document:
+    key = digest(message.key)
+    if message.deleted:
+        return Document(key, None, False, deleted=True, changed=message.changed)
+    content = None if message.content is None else digest(message.content)
+    partition, offset = message.source or (None, None)
+    return Document(key, message.episode_id, message.archived, content, partition, offset, changed=message.changed)
+
+
+async def _counted(items: AsyncIterator[T], read: Callable[[int], None]) -> AsyncIterator[T]:
+    done = 0
+    async for item in items:
+        yield item
+        done += 1
+        if done == COUNTED_AT_A_TIME:
+            read(done)
+            done = 0
+    read(done)
+
+
+async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:
+    """Return which of the episodes are in the index. Raises: StoreUnavailable."""
+    async with open_stores(settings) as stores:
+        return set(await stores.index.revisions(episode_ids))
+
+
+class Body(NamedTuple):
+    """A message's row, reduced to its position."""
+
+    scope: Scope
+    seq: int
+    partition: int
+    """Partition on `messages`. A changelog has the partitions of its source."""
+    offset: int
+
+
+class SegmenterState:
+    """What is waiting in the segmenter, and which rows are damaged.
+
+    The messages must be read before the conversations, so that a message can only move from pending to closed.
+    """
+
+    def __init__(self) -> None:
+        self._bodies: dict[bytes, Body] = {}
+        self._first_pending: dict[Scope, int] = {}
+        self._damage: dict[tuple[str, bytes], Damage] = {}
+
+    @property
+    def damaged(self) -> list[Damage]:
+        """The rows that are currently unreadable."""
+        return list(self._damage.values())
+
+    def take(self, table: str, record: ConsumerRecord) -> None:
+        """Apply a record of a table's changelog. Raises: StateUnreadable if a later release wrote it."""
+        if record.key == BOOKMARK_KEY:
+            return
+        self._damage.pop((table, record.key), None)
+        if table == MESSAGES:
+            self._bodies.pop(record.key, None)
+        try:
+            if record.value is not None:
+                self._read(table, record)
+        except RowUnreadable as error:
+            conversation = conversation_of(table, record.key)
+            self._damage[table, record.key] = Damage(conversation, record.partition, error.problem)
+
+    def rows(self) -> Iterator[Pending | Damage]:
+        """Yield the rows that an audit keeps, except for the overlap, which is in an episode already."""
+        damaged = {damage.conversation for damage in self._damage.values()}
+        yield from self._damage.values()
+        for body in self._bodies.values():
+            scope = body.scope
+            waits = scope.conversation_id not in damaged and body.seq >= self._first_pending.get(scope, 0)
+            if waits or scope.agent_id == NOBODY:  # it may have moved to an agent's rows since its own row was read
+                names = scope_name(scope.conversation_id, scope.named_agent), scope_name(scope.conversation_id)
+                yield Pending(body.partition, body.offset, *names, handed_over=not waits)
+
+    def _read(self, table: str, record: ConsumerRecord) -> None:
+        if table == CONVERSATIONS:
+            self._first_pending[parse_scope(record.key)] = decode_state(record.value).first_pending
+            return
+        key = parse_key(record.key)
+        if key.seq is not None and (body := decode_body(record.value)) and not body.is_gone:
+            self._bodies[record.key] = Body(key.scope, key.seq, record.partition, body.offset)
+
+
+def conversation_of(table: str, key: bytes) -> str | None:
+    """Return the conversation named by a row's key, or None."""
+    try:
+        return (parse_scope(key) if table == CONVERSATIONS else parse_key(key).scope).conversation_id
+    except RowUnreadable:
+        return None

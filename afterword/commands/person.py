@@ -1,6 +1,7 @@
-"""`afterword erase`: erase a person's data, and verify a receipt."""
+"""Commands about one person's data: `erase`, its verification, and `export`."""
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from afterword.commands.common import Json, print_json, start_command
-from afterword.commands.memory import not_empty
+from afterword.commands.reading import not_empty
 from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ DEAD_LETTERS = ("dead letter", "dead letters")
 
 app = typer.Typer(invoke_without_command=True)
 
-OfUser = Annotated[str | None, typer.Option("--user", callback=not_empty, help="The user, matched exactly. Required.")]
+UserToErase = Annotated[
+    str | None, typer.Option("--user", callback=not_empty, help="The user, matched exactly. Required.")
+]
 OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only data of this tenant.")]
 OfNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a tenant.")]
 Conversation = Annotated[str | None, typer.Option("--conversation", help="Only in this conversation.")]
@@ -38,12 +41,13 @@ Timeout = Annotated[
     float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait until nothing is left; then exit 1.")
 ]
 ReceiptToRead = Annotated[Path, typer.Argument(metavar="RECEIPT", help="Receipt file.")]
+OfUser = Annotated[str, typer.Option("--user", callback=not_empty, help="The user, matched exactly.")]
 
 
 @app.callback()
 def erase(
     context: typer.Context,
-    user: OfUser = None,
+    user: UserToErase = None,
     tenant: OfTenant = None,
     no_tenant: OfNoTenant = False,
     conversation: Conversation = None,
@@ -87,7 +91,7 @@ def erase(
 @app.command("verify")
 def verify(
     receipt: ReceiptToRead,
-    user: OfUser = None,
+    user: UserToErase = None,
     tenant: OfTenant = None,
     no_tenant: OfNoTenant = False,
     as_json: Json = False,
@@ -171,3 +175,21 @@ def _print_dates(receipt: "Receipt") -> None:
                 shown(f"{topic.topic} is your own topic and was not touched; its records will be gone by: {when}"),
                 err=True,
             )
+
+
+def export(user: OfUser, tenant: OfTenant = None, no_tenant: OfNoTenant = False) -> None:
+    """Print everything that is stored about a user as JSON Lines: messages, episodes and rolling summaries.
+
+    --user and either --tenant or --no-tenant are required. The last line has the type `end` and counts the others.
+    """
+    if (tenant is None) != no_tenant:
+        raise typer.BadParameter("give either --tenant or --no-tenant")
+    asyncio.run(_print(user, tenant))
+
+
+async def _print(user: str, tenant: str | None) -> None:
+    from afterword.operating.export import export as lines_of
+
+    async with aclosing(lines_of(start_command(), user, tenant)) as lines:
+        async for line in lines:
+            print_json(line)

@@ -1,0 +1,345 @@
+"""Commands that write messages: `produce`, `import`, and `init` and `source` for topics of other applications."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from afterword.commands.common import STANDARD_INPUT, Json, opened, print_json, print_table, progress_bar, start_command
+from afterword.streams.text.visible import many, printable, shown
+
+if TYPE_CHECKING:
+    from afterword.streams.settings import Settings
+    from afterword.writing.importing.outcomes import Rejected
+    from afterword.writing.importing.run import ImportCounts, ImportPlan
+    from afterword.writing.produce import InvalidLine, Produced, ProduceOptions
+    from afterword.writing.sources import Start, Tried
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - reads standard input.")]
+Rate = Annotated[float | None, typer.Option(min=0.001, help="Maximum records per second.")]
+FlushAtEnd = Annotated[
+    bool, typer.Option("--flush", help="Close the pending messages of each conversation at the end.")
+]
+SkipInvalid = Annotated[bool, typer.Option("--skip-invalid", help="Skip invalid lines.")]
+INTERRUPTED = 130
+"""Exit code of a program ended by SIGINT, following the shells' convention."""
+SHOWN_CHARACTERS = 600
+"""How much of a record is printed."""
+SHOWN_CONVERSATIONS = 10
+SHOWN_TEXT = 70
+FAILS_SHOWN = 3
+
+source_app = typer.Typer(help="Try the sources of `afterword worker ingest`.", no_args_is_help=True)
+
+
+def produce(
+    file: File,
+    rate: Rate = None,
+    flush: FlushAtEnd = False,
+    skip_invalid: SkipInvalid = False,
+    as_json: Json = False,
+) -> None:
+    """Send messages to the topic `messages`, one JSON object per line.
+
+    A line is a message, an edit, a deletion or a flush. A file is checked before anything is sent. Standard input is
+    sent up to the first invalid line.
+    """
+    from afterword.writing.produce import LinesInvalid, ProduceOptions
+
+    options = ProduceOptions(rate=rate, flush=flush, skip_invalid=skip_invalid)
+    try:
+        produced = _produce(start_command(), file, options, show_progress=not as_json)
+    except LinesInvalid as error:
+        _print_invalid(error.first, error.found)
+        sent = "the lines before it were sent" if file == STANDARD_INPUT else "nothing was sent"
+        typer.echo(f"{sent}; --skip-invalid leaves out invalid lines", err=True)
+        raise typer.Exit(1) from None
+    except OSError as error:
+        typer.echo(f"afterword: {file}: {error.strerror}", err=True)
+        raise typer.Exit(1) from None
+    _report(produced, as_json)
+
+
+def _produce(settings: "Settings", file: str, options: "ProduceOptions", show_progress: bool) -> "Produced":
+    with opened(file) as lines:
+        total = _checked_total(lines, options)
+        with progress_bar("messages", total, show_progress and total is not None) as (show, _):
+            return asyncio.run(_send(settings, lines, options, lambda produced: show(produced.messages)))
+
+
+async def _send(
+    settings: "Settings", lines: BinaryIO, options: "ProduceOptions", progress: Callable[["Produced"], None]
+) -> "Produced":
+    from afterword.streams.telemetry.tracing import tracer_from
+    from afterword.version import running_version
+    from afterword.writing.produce import produce as send
+    from afterword.writing.produce import read_lines
+
+    async with tracer_from(os.environ, "produce", running_version()) as tracer:
+        return await send(settings, read_lines(lines), options, progress, tracer)
+
+
+def _checked_total(lines: BinaryIO, options: "ProduceOptions") -> int | None:
+    """Count the messages in a file; None if it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
+    from afterword.writing.produce import LinesInvalid, bounded_lines, check_lines, is_regular
+
+    if not is_regular(lines):
+        return None
+    found = check_lines(bounded_lines(lines))
+    lines.seek(0)
+    if found.invalid and not options.skip_invalid:
+        raise LinesInvalid(found.first_invalid, found.invalid)
+    return found.messages
+
+
+def _report(produced: "Produced", as_json: bool) -> None:
+    if as_json:
+        print_json(produced.as_dict())
+    else:
+        _print_counts(**produced.as_dict())
+    _print_invalid(produced.first_invalid, produced.invalid)
+
+
+def _print_counts(conversations: int, messages: int, flushes: int, amendments: int, seconds: float, **_: int) -> None:
+    flushed = f", {many(flushes, 'flush', 'flushes')}" if flushes else ""
+    flushed += f", {many(amendments, 'edit or deletion', 'edits and deletions')}" if amendments else ""
+    sent = f"{many(messages, 'message', 'messages')} of {many(conversations, 'conversation', 'conversations')}"
+    typer.echo(f"{sent}{flushed} in {seconds:.1f} s")
+
+
+def _print_invalid(first: list["InvalidLine"], found: int) -> None:
+    for line in first:
+        typer.echo(shown(str(line)), err=True)
+    if found > len(first):
+        typer.echo(f"… {found - len(first):,} more invalid lines", err=True)
+
+
+class Format(StrEnum):
+    """Names of the formats in `afterword.writing.importing.run`, which is only imported when a command runs."""
+
+    chatgpt = "chatgpt"
+    claude = "claude"
+    messages = "messages"
+    jsonl = "jsonl"
+
+
+Which = Annotated[
+    Format,
+    typer.Argument(
+        metavar="FORMAT",
+        help="chatgpt or claude (conversations.json of their exports), messages (lists in the formats of OpenAI, "
+        "Anthropic and LangGraph), or jsonl (our own).",
+    ),
+]
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="JSON files; - reads standard input.")]
+User = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="User of records that do not name one; chatgpt needs it."),
+]
+Tenant = Annotated[str | None, typer.Option(metavar="ID", help="Tenant of all messages.")]
+Prefix = Annotated[str, typer.Option(help="Prefix for the conversation ids.")]
+Flush = Annotated[bool, typer.Option(help="Close the pending messages of each conversation at its end.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and count only; send nothing.")]
+
+
+def import_history(
+    format_: Which,
+    files: Files,
+    user: User = None,
+    tenant: Tenant = None,
+    prefix: Prefix = "",
+    flush: Flush = True,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Send a history to the topic `messages` with its original times. Running it again sends only what is missing.
+
+    Every message is sent, counted as a duplicate, or named on standard error with the reason and exit code 1.
+    """
+    from afterword.writing.importing.outcomes import ImportOptions
+    from afterword.writing.importing.run import ImportPlan
+
+    if format_ is Format.chatgpt and user is None:
+        raise typer.BadParameter(
+            "chatgpt exports name no user: give your application's id for this person", param_hint="--user"
+        )
+    plan = ImportPlan(format_.value, ImportOptions(user, tenant, prefix), flush, rate)
+    started = time.monotonic()
+    try:
+        counts = _run(plan, files, dry_run, show_progress=not as_json)
+    except OSError as error:
+        typer.echo(f"afterword: {shown(str(error.filename or 'input'))}: {error.strerror}", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.echo("afterword: interrupted; run the same command again to send the rest", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    _print_imported(counts, time.monotonic() - started, dry_run, as_json)
+    if counts.rejected:
+        raise typer.Exit(1)
+
+
+def _run(plan: "ImportPlan", names: list[str], dry_run: bool, *, show_progress: bool) -> "ImportCounts":
+    from afterword.writing.importing.run import count_history, import_history, read_history
+
+    settings = start_command()
+    with ExitStack() as running:
+        files = [(name, running.enter_context(opened(name))) for name in names]
+        show, echo = running.enter_context(progress_bar("messages", None, show_progress))
+        outcomes = read_history(plan, iter(files))
+
+        def progress(counts: "ImportCounts") -> None:
+            show(counts.read)
+
+        def report(rejected: "Rejected") -> None:
+            echo(shown(str(rejected)))
+
+        async def send() -> "ImportCounts":
+            from afterword.streams.telemetry.tracing import tracer_from
+            from afterword.version import running_version
+
+            async with tracer_from(os.environ, "import", running_version()) as tracer:
+                return await import_history(settings, plan, outcomes, progress, report, tracer)
+
+        return asyncio.run(count_history(plan, outcomes, progress, report) if dry_run else send())
+
+
+def _print_imported(counts: "ImportCounts", seconds: float, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {"read": counts.read, **vars(counts), "left_out": dict(counts.left_out), "seconds": round(seconds, 3)}
+        )
+        return
+    for reason, number in counts.left_out.most_common():
+        typer.echo(f"{number:,} left out: {reason}")
+    if counts.flushes:
+        typer.echo(f"{many(counts.flushes, 'conversation', 'conversations')} flushed")
+    sent, duplicates = "would be sent" if dry_run else "sent", many(counts.duplicates, "duplicate", "duplicates")
+    sums = f"{counts.sent:,} {sent}, {duplicates}, {counts.rejected:,} rejected"
+    typer.echo(f"{many(counts.read, 'message', 'messages')} read in {seconds:.1f} s: {sums}")
+
+
+class Written(StrEnum):
+    """Names of the formats in `streams.ingest.sources`, which is only imported when a command runs."""
+
+    json = "json"
+    avro = "avro"
+    json_schema = "json-schema"
+
+
+Number = Annotated[int, typer.Option("--source", min=1, help="Number of the source in its file.")]
+Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="How many of the topics' last records to read.")]
+Brokers = Annotated[str | None, typer.Option(help="Brokers as host:port; default: the settings', or ask.")]
+Topic = Annotated[str | None, typer.Option(help="Topic with chat messages; default: ask.")]
+HowWritten = Annotated[Written | None, typer.Option("--format", help="Encoding of the values; default: guess.")]
+Out = Annotated[Path | None, typer.Option(help="File to write; default: AFTERWORD_INGEST__FILE.")]
+
+
+@source_app.callback()
+def source() -> None:
+    """Try the sources of `afterword worker ingest`."""
+
+
+@source_app.command("try")
+def try_source(number: Number = 1, last: Last = 20, as_json: Json = False) -> None:
+    """Show what the last records of a source would become, without writing. Exit 1 if any would be a dead letter."""
+    from afterword.writing.sources import try_source as run
+
+    found = asyncio.run(run(start_command(), number, last))
+    if as_json:
+        for one in found:
+            print_json(_document(one))
+    else:
+        print_table(("record", "value", "becomes"), [_row(one) for one in found])
+    if any(one.problem for one in found):
+        raise typer.Exit(1)
+
+
+def init(
+    brokers: Brokers = None,
+    topic: Topic = None,
+    form: HowWritten = None,
+    last: Last = 200,
+    out: Out = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Read a topic, guess how its records become messages, and write the mapping to afterword.toml.
+
+    It prints what it found, with conversations cut into episodes. Exit 1 if records do not fit the mapping.
+    """
+    from afterword.writing.sources import start_with
+
+    settings = _with_brokers(start_command(), brokers)
+    file = out or settings.ingest.file
+    if file.exists() and not force:
+        raise typer.BadParameter(f"{file} exists; give another --out, or --force to replace it", param_hint="--out")
+    topic = topic or _asked("Topic with chat messages", "--topic")
+    found = asyncio.run(start_with(settings, topic, form.value if form else None, last))
+    file.write_text(found.toml, encoding="utf-8")
+    _print_start(found, file, settings)
+    if found.guess.missing or any(one.problem for one in found.tried):
+        raise typer.Exit(1)
+
+
+def _with_brokers(settings: "Settings", brokers: str | None) -> "Settings":
+    default = settings.kafka.bootstrap_servers
+    if brokers is None and sys.stdin.isatty():
+        brokers = str(typer.prompt("Brokers", default=default))
+    kafka = settings.kafka.model_copy(update={"bootstrap_servers": brokers or default})
+    return settings.model_copy(update={"kafka": kafka})
+
+
+def _asked(what: str, option: str) -> str:
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("is required without a terminal", param_hint=option)
+    return str(typer.prompt(what))
+
+
+def _print_start(found: "Start", file: Path, settings: "Settings") -> None:
+    typer.echo(printable(found.toml))
+    fails = [one for one in found.tried if one.problem]
+    mapped = sum(bool(one.becomes) for one in found.tried)
+    skipped = len(found.tried) - mapped - len(fails)
+    typer.echo(f"{many(len(found.tried), 'record', 'records')}: {mapped} mapped, {skipped} skipped, {len(fails)} fail")
+    for one in fails[:FAILS_SHOWN]:
+        typer.echo(shown(f"  {_address(one)}: {one.problem}"))
+    for name, episodes in list(found.conversations.items())[:SHOWN_CONVERSATIONS]:
+        typer.echo(shown(f"conversation {name}:"))
+        for event in episodes:
+            text = " ".join(event.messages[0].content.split())[:SHOWN_TEXT]
+            count = many(event.message_count, "message", "messages")
+            typer.echo(shown(f"  episode {event.ordinal}: {count}, “{text}…”"))
+    typer.echo(f"\nwritten to {file}; now:")
+    typer.echo(f"  export AFTERWORD_KAFKA__BOOTSTRAP_SERVERS={settings.kafka.bootstrap_servers}")
+    typer.echo("  afterword source try       what each record becomes; change the file until it is right")
+    typer.echo("  afterword topics create    with the dead-letter queue of the topic")
+    typer.echo("  afterword worker ingest    beside segmenter, summarizer and archiver")
+
+
+def _address(tried: "Tried") -> str:
+    return f"{tried.record.topic}/{tried.record.partition}/{tried.record.offset}"
+
+
+def _row(tried: "Tried") -> tuple[str, str, str]:
+    value = json.dumps(tried.value, ensure_ascii=False, indent=1, default=repr)[:SHOWN_CHARACTERS]
+    fields = [line for one in _fields(tried.becomes) for line in (f"{name}: {said}" for name, said in one.items())]
+    becomes = "\n".join(fields)
+    return _address(tried), value, becomes[:SHOWN_CHARACTERS] or tried.problem or "skipped"
+
+
+def _fields(records: Sequence[Any]) -> list[dict[str, Any]]:
+    return [{"type": dict(one.headers)["ce_type"].decode(), **json.loads(one.value)} for one in records]
+
+
+def _document(tried: "Tried") -> dict[str, Any]:
+    problem = {"problem": tried.problem} if tried.problem else {}
+    value = json.loads(json.dumps(tried.value, default=repr))
+    return {"record": _address(tried), "value": value, "becomes": _fields(tried.becomes), **problem}
