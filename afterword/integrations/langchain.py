@@ -65,9 +65,10 @@ class AfterwordRetriever(BaseRetriever):
 async def profile_messages(
     memory: Memory, *, user_id: str, tenant_id: str | None, max_tokens: int = PROFILE_TOKENS
 ) -> list[BaseMessage]:
-    """Return what is known of the user as a system message to begin a prompt with; none if nothing is known.
+    """Return what is known about the user as a system message to start a prompt with; no message if nothing is known.
 
-    It changes less often than what a retriever finds, so a model's server can cache it. Raises as `Memory.profile`.
+    It changes less often than what a retriever finds, so a model's server can cache it. Calls raise the errors of
+    `Memory.profile`.
     """
     known = await memory.profile(user_id, tenant_id, max_tokens)
     return [SystemMessage(known.as_text())] if known.facts else []

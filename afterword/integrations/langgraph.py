@@ -67,8 +67,8 @@ def context_node(
         graph.add_node("memory", context_node(memory))
 
     In the config's `configurable`, `thread_id` names the conversation, and `user_id` and optionally `tenant_id` its
-    owner; the application sets them, not the model. With `profile`, what is known of the user comes first, in at most
-    a quarter of `max_tokens`. The conversation's summary and last messages come next, within the rest. If k > 0, a
+    owner; the application sets them, not the model. With `profile`, what is known about the user comes first, in at
+    most a quarter of `max_tokens`. The conversation's summary and last messages come next, within the rest. If k > 0, a
     human message follows with the `k` episodes of the user's other conversations that best match the last human message
     in `messages`. What changes with each turn is therefore last, so that a server can cache the rest of the prompt. The
     node raises the errors of `Memory.context`, `Memory.profile` and `Memory.recall`, and ThreadUnnamed.
@@ -81,7 +81,7 @@ def context_node(
         found: list[Recalled] = []
         if k and question:
             found = await memory.recall(question, user_id=user_id, tenant_id=tenant_id, k=k, min_coverage=min_coverage)
-        # not with the context: a new conversation has none
+        # not part of the context, because a new conversation has no context
         known = await memory.profile(user_id, tenant_id, max_tokens // PROFILE_SHARE) if profile else None
         rest = max_tokens - (known.tokens if known else 0)
         context = await memory.context(conversation_id, max_tokens=rest, user_id=user_id, tenant_id=tenant_id)

@@ -67,9 +67,10 @@ def recall_tool(memory: Memory, *, user_id: str, tenant_id: str | None, k: int =
 def with_profile(
     instructions: str, memory: Memory, *, user_id: str, tenant_id: str | None, max_tokens: int = PROFILE_TOKENS
 ) -> Callable[[object, object], Awaitable[str]]:
-    """Make an agent's `instructions` that end with what is known of the user. Runs raise as `Memory.profile`.
+    """Build an agent's `instructions` that end with what is known about the user.
 
-    They change less often than what `recall` finds, so a model's server can cache them.
+    They change less often than what `recall` finds, so a model's server can cache them. Runs raise the errors of
+    `Memory.profile`.
     """
 
     async def known(_context: object, _agent: object) -> str:

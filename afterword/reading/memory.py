@@ -357,7 +357,7 @@ class Memory:
         user_id: str | Anyone = ANYONE,
         tenant_id: str | Anyone | None = ANYONE,
     ) -> list[MessageCreated]:
-        """Return archived messages of a conversation by their ids, in the given order, without missing ones.
+        """Return archived messages of a conversation by their ids, in the given order. Missing ones are skipped.
 
         At most 1,000 ids. `user_id` and `tenant_id` are as for `context`; somebody else's conversation has no messages.
         Raises: OwnerMissing.

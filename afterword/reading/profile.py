@@ -114,11 +114,11 @@ class Said(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Episodes in a row that say the same."""
+    """Consecutive episodes that state the same."""
 
     said: list[Said]
     end: Said | None
-    """What took its place; None: it holds."""
+    """What replaced it; None if it still holds."""
 
 
 Key = tuple[str, str]
@@ -150,7 +150,7 @@ def _last_said(run: Run) -> datetime:
 
 
 def fitting(facts: Iterable[KnownFact], max_tokens: int) -> tuple[tuple[KnownFact, ...], int]:
-    """Return the first facts that fit, and their tokens. Looks at one fact more at most."""
+    """Return the first facts that fit, and their tokens. It reads at most one fact beyond them."""
     kept: list[KnownFact] = []
     tokens = 0
     for fact in facts:

@@ -142,7 +142,7 @@ def _users(messages: Sequence[Any], default: str | None) -> list[str]:
 
 
 def _fields(message: Any, context: list[Any], repeats: Counter[str]) -> list[dict[str, Any]]:
-    """Return the fields of the messages that one becomes, none if it is empty.
+    """Convert a message into the fields of our messages, none if it is empty.
 
     `context` distinguishes messages with the same words. `repeats` counts how often the conversation had the same
     message so far. Raises: Refused, ContentUnreadable.

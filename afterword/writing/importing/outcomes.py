@@ -88,7 +88,7 @@ def found(where: str, options: ImportOptions, fields: Mapping[str, Any], is_shar
 def outcomes_of(
     where: str, options: ImportOptions, messages: Sequence[Mapping[str, Any]], is_shared: bool = False
 ) -> list[ImportOutcome]:
-    """Build the messages that one message of a history becomes. It is left out as empty if there are none."""
+    """Build our messages from one message of a history. Without any it is left out as empty."""
     return [found(where, options, fields, is_shared) for fields in messages] or [LeftOut("empty")]
 
 
