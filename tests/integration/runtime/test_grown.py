@@ -49,6 +49,6 @@ async def stops(lab: Lab, worker: Process) -> None:
     """Wait until the worker has stopped by itself, and has named both numbers and the page that says what to do."""
     assert await lab.exit_code(worker) > 0
     [error] = {line["error"] for line in said(worker, "partition_failed")}
-    assert error.startswith(f"{lab.source} has {lab.partitions} partitions, and was read while it had 2:")
+    assert error.startswith(f"{lab.source} has {lab.partitions} partitions, but was read when it had 2:")
     assert error.endswith("see docs/how-to/scale.md")
     assert "\n" not in error
