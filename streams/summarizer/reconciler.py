@@ -1,12 +1,13 @@
-"""Reconciling: the one way in which summaries are made, made again and taken away.
+"""Reconciles episodes: every summary is made, revised and deleted here, and nowhere else.
 
-A record says where to look, never what to do. `reconcile` reads what is stored and what the archive holds now, stores
-the difference, and announces what its record changed. Each write replaces the version that was read, or else everything
-is read and decided again; so it may be repeated, interrupted anywhere, and done by two workers at the same time.
+A record says where to look, never what to do. `reconcile` reads what the stores and the archive contain now, stores the
+difference, and announces what its record changed. Each write replaces the version that was read; if another writer was
+faster, everything is read and decided again. So it may be repeated, interrupted anywhere, and done by two workers at
+the same time.
 
-A record announces the revisions that it caused, whenever it is handled, and leaves all others to the records that
-caused those. One whose change is in a revision already makes the next one of the same texts: else a worker that has
-lost the partition could store a revision that nobody announces.
+A record announces the revisions that it caused, however often it is handled, and no others. If its change is already in
+a revision that another record caused, it makes the next revision with the same texts. Otherwise, a worker that has lost
+the partition could store a revision that nobody announces.
 """
 
 import asyncio
@@ -70,13 +71,13 @@ from afterword.streams.telemetry.tracing import MemoryOperation
 from afterword.streams.text.tokens import count_tokens
 
 AT_A_TIME = 8
-"""Episodes of a deleted conversation that are deleted at a time: the stores have others to serve."""
+"""This many episodes of a deleted conversation are deleted at once; the stores have other work to do too."""
 PAGE_EPISODES = 50
 STAGE = "summarizer"
 
 Event = SummaryCreated | SummaryDeleted | ConversationUpdated
 Publish = Callable[[Event], Awaitable[None]]
-"""Send an event; returns after the broker's acknowledgement."""
+"""Sends an event and returns after the broker's acknowledgement."""
 Clock = Callable[[], datetime]
 ReadMessages = Callable[[Sequence[str]], Awaitable[dict[str, MessageState]]]
 
@@ -93,7 +94,7 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class Task:
-    """What a record asks for: to look at some episodes, and why."""
+    """A record's request to look at some episodes, and the reason for it."""
 
     cause: Cause
     closed: EpisodeClosed | None = None
@@ -103,7 +104,7 @@ class Task:
 
     @property
     def reason(self) -> Literal["edited", "deleted", "redone"] | None:
-        """Reason of the revisions that it makes, as in their events."""
+        """Return the reason for the revisions that it makes, as it is given in their events."""
         if self.amended is not None:
             return self.amended.change
         return REDONE if self.redo is not None else None
@@ -119,23 +120,23 @@ class Task:
 
 
 class Step(Enum):
-    """What is to be done with a stored episode."""
+    """What to do with a stored episode."""
 
     KEEP = "keep"
     RENEW = "renew"
     """Store the next revision with the same texts."""
     MAKE = "make"
-    """Store the next revision with texts of the messages that are left, or a tombstone if none is."""
+    """Store the next revision with new texts of the remaining messages, or a tombstone if there are none."""
 
 
 class Made(NamedTuple):
-    """An episode as it is stored after its turn."""
+    """An episode as it is stored after it was handled."""
 
     episode: Episode
     now: Current
     step: Step
     history: History | None = None
-    """Of before the episode, where that was read."""
+    """What came before the episode, if that was read."""
     written: RowText | None = None
     """What the LLM wrote for the episode's row."""
 
@@ -160,10 +161,10 @@ class Reconciler:
         retention: Retention | None = None,
         clock: Clock = now,
     ) -> None:
-        """`keep`: writes what is current to the compacted topics. `maker`: of the summaries that are made here."""
+        """`keep` writes the current events to the compacted topics. `maker` describes how summaries are made here."""
         self._episodes = episodes
         self._messages = messages
-        self._read_changed = Coalesced(messages.changed)  # for every episode, of which many are in flight
+        self._read_changed = Coalesced(messages.changed)  # many episodes in flight read it
         self._index = index
         self._summarizer = summarizer
         self._embedder = embedder
@@ -180,11 +181,14 @@ class Reconciler:
     # -- the records
 
     async def closed(self, episode: EpisodeClosed, cause: Cause) -> None:
-        """Raises: EpisodeConflict if the episode is stored with other messages."""
+        """Store the summary of a closed episode. Raises: EpisodeConflict if it is stored with other messages."""
         await self.reconcile(Scope.of(episode), [episode.ordinal], Task(cause, closed=episode))
 
     async def amended(self, amended: EpisodeAmended, cause: Cause) -> None:
-        """Raises: InvalidRecord for a message that nobody knows, or of another tenant, and for one that has expired."""
+        """Apply an edit or a deletion to the archive and to all episodes concerned.
+
+        Raises: InvalidRecord if the message is unknown, has another tenant, or has expired.
+        """
         held = await self._held(amended)
         if any(scope.tenant_id != amended.tenant_id for scope in held):
             raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
@@ -198,21 +202,21 @@ class Reconciler:
             await self.reconcile(scope, sorted(ordinals), Task(cause, amended=amended))
 
     async def redo(self, redo: EpisodeRedo, cause: Cause) -> None:
-        """Let the LLM write the next revision of an episode. Raises: InvalidRecord for another tenant."""
+        """Let the LLM write the next revision of an episode. Raises: InvalidRecord if it has another tenant."""
         found = await self._lookup(redo.episode_id)
         if found is None or found.event.conversation_id != redo.conversation_id:
             return
         if found.event.tenant_id != redo.tenant_id:
             raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
-        if isinstance(found, DeletedEpisode):  # it has expired, which no other record says
+        if isinstance(found, DeletedEpisode):  # only this record says that it has expired
             await self._keep_current(Scope.of(found.event), [found], cause)
             return
         await self.reconcile(Scope.of(found.event), [found.ordinal], Task(cause, redo=redo))
 
     async def _held(self, amended: EpisodeAmended) -> dict[Scope, list[int]]:
-        """The episodes that may change: those that have the message, or had ended before the conversation was deleted.
+        """Return the ordinals of the episodes that may change, by scope.
 
-        Those are their ordinals, by scope.
+        These are the episodes with the message or, if the conversation was deleted, those that had ended before.
         """
         held: dict[Scope, list[int]] = defaultdict(list)
         message_id, after = amended.message_id, None
@@ -235,7 +239,7 @@ class Reconciler:
     # -- the one way
 
     async def reconcile(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
-        """Make episodes and rows of a scope what they should be, and announce what the task's record changed.
+        """Bring a scope's episodes and rows up to date, and announce what the task's record changed.
 
         Raises: EpisodeConflict, InvalidRecord.
         """
@@ -258,7 +262,7 @@ class Reconciler:
         await self._keep_current(scope, [one.episode for one in mine], task.cause)
 
     async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> dict[int, Made]:
-        """Remove texts that were made from what is deleted, before anybody waits for an LLM.
+        """Remove texts that were made from deleted messages, before anything waits for an LLM.
 
         Returns the episodes of which nothing is left.
         """
@@ -274,7 +278,7 @@ class Reconciler:
         return {one.episode.ordinal: one for one in taken if isinstance(one.episode, DeletedEpisode)}
 
     async def _blank(self, scope: Scope, ordinal: int, task: Task) -> Made | None:
-        """Leave nothing of an episode, or of its texts; None if they have nothing that is deleted."""
+        """Delete an episode, or only its texts; return None if they were made from nothing that is deleted."""
         while True:
             stored = await self._lookup(scope.episode_id(ordinal))
             if not isinstance(stored, StoredEpisode):
@@ -288,11 +292,11 @@ class Reconciler:
                 return Made(made, read, Step.MAKE)
 
     async def _episode(self, scope: Scope, ordinal: int, task: Task) -> Made | None:
-        """Store the next revision of an episode if there is to be one; None if there is no such episode."""
+        """Store the next revision of an episode if one is needed; return None if there is no such episode."""
         name = scope.episode_id(ordinal)
         read: Current | None = None
         history: History | None = None
-        if task.closed is not None:  # all at once: most are new
+        if task.closed is not None:  # reads everything at once, because most are new
             stored, read, history = await asyncio.gather(
                 self._lookup(name), self._current(scope, None, task), self._history(scope, ordinal)
             )
@@ -321,7 +325,7 @@ class Reconciler:
         task: Task,
         step: Step,
     ) -> tuple[Episode, RowText | None]:
-        """What is to be stored in the place of what is, and what the LLM wrote for its row."""
+        """Return the episode that replaces the stored one, and what the LLM wrote for its row."""
         if step is Step.RENEW:
             assert stored is not None  # noqa: S101 – as `decide` says
             return self._renewed(stored, task), None
@@ -341,7 +345,7 @@ class Reconciler:
     async def _made(
         self, stored: StoredEpisode | None, read: Current, history: History, task: Task
     ) -> tuple[StoredEpisode, RowText | None]:
-        """Ask for the texts. Raises: NotRedone and ProviderError, of a task that is to redo them."""
+        """Ask for the texts. Raises: NotRedone and ProviderError, if the task is to redo them."""
         if task.redo is not None:
             check_redo(task.redo, self._maker, read)
         if task.closed is not None:
@@ -369,19 +373,19 @@ class Reconciler:
         return await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
 
     async def _ask_llm(self, request: SummaryRequest) -> Summary:
-        """Ask the LLM once. Raises: ProviderError, also if no LLM is configured any more."""
+        """Ask the LLM once. Raises: ProviderError, also if no LLM is configured any longer."""
 
         async def answer() -> Summary | ProviderError:
             try:
                 return await self._summarizer.summarize_without_fallback(request)
-            except ProviderError as error:  # returned: it is not retried here, but by a later record
+            except ProviderError as error:  # returned, because a later record retries it, not this one
                 return error
 
         found = await self._retry_until_success("summarize", answer)
         if isinstance(found, ProviderError):
             raise found
         if found.quality.source != "llm":
-            raise ProviderError(problem="there is none")
+            raise ProviderError(problem="no LLM is configured")
         return found
 
     # -- what is stored
@@ -389,7 +393,7 @@ class Reconciler:
     def _stored(
         self, before: StoredEpisode | None, episode: EpisodeClosed, answer: Summary, task: Task
     ) -> StoredEpisode:
-        """The revision after `before` with these texts."""
+        """Return the revision after `before` with these texts."""
         made_at = self._clock()
         is_due = is_replaceable(answer.quality)
         summary = SummaryCreated(
@@ -425,7 +429,7 @@ class Reconciler:
         )
 
     def _blanked(self, stored: StoredEpisode, read: Current, task: Task) -> StoredEpisode:
-        """The episode without its texts, as if it were made of nothing."""
+        """Return the episode without its texts, as if it had no messages."""
         quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
         nothing = Summary("", "", "", "", quality, stored.summary.model, Usage(), stored.summary.prompt_version)
         return replace(self._stored(stored, of_stored(stored, read), nothing, task), due_at=None)
@@ -438,7 +442,7 @@ class Reconciler:
         return replace(stored, summary=summary, cause=task.cause, earlier=revisions_until(stored), attempt=0)
 
     def _deleted(self, stored: Episode | None, read: Current, task: Task) -> DeletedEpisode:
-        """The tombstone of an episode of which nothing is left."""
+        """Return the tombstone of an episode of which nothing is left."""
         event = stored.event if stored else task.closed
         assert event is not None  # noqa: S101 – only an episode that closes is not stored
         deletion = SummaryDeleted(
@@ -457,7 +461,10 @@ class Reconciler:
         return DeletedEpisode(deletion, core_ids, overlap_ids, last_offset, task.cause, read.inputs)
 
     def _postponed(self, stored: StoredEpisode, error: Exception) -> StoredEpisode:
-        """The episode after an attempt that led to nothing: no other worker may end it with something."""
+        """Return the episode after a failed attempt.
+
+        The attempt is counted, so that no other worker stores the result of the same attempt.
+        """
         is_unusable = isinstance(error, ProviderError) and not isinstance(error, TRANSIENT)
         attempt, unusable = stored.attempt + 1, stored.unusable + is_unusable
         is_due = stored.due_at is not None or is_replaceable(stored.summary.quality)
@@ -467,7 +474,7 @@ class Reconciler:
     # -- what follows from it
 
     async def _conversation(self, scope: Scope, mine: Sequence[Made], task: Task) -> ConversationUpdated | None:
-        """Let rows, title and counts follow the episodes."""
+        """Update the conversation's rows, title and counts after its episodes."""
         first, texts = mine[0], {one.episode.ordinal: one.written for one in mine}
         renewed = {one.episode.ordinal for one in mine if one.step is Step.RENEW}
         follow, cause = self._conversations, task.cause
@@ -497,7 +504,7 @@ class Reconciler:
         )
 
     async def _unfollow_expired(self, scope: Scope, episode: EpisodeClosed) -> None:
-        """Take an old episode out of everything again, if it has expired since it was stored."""
+        """Remove an old episode from everything again if it has expired since it was stored."""
         before = self._retention.episodes_before(self._clock())
         if before is None or episode.ended_at >= before:
             return
@@ -508,7 +515,7 @@ class Reconciler:
             await self._conversations.recount(scope)
 
     async def _put_point(self, summary: SummaryCreated, texts: Mapping[str, str]) -> None:
-        """Index the summary, with the texts of its core messages by their ids."""
+        """Index the summary with the texts of its core messages, by their ids."""
         embedder, vectors = self._embedder, None
         if embedder:
             vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
@@ -519,7 +526,7 @@ class Reconciler:
         await self._retry_until_success("index", lambda: self._index.remove(event.episode_id, event.revision))
 
     async def _assign(self, episode: EpisodeClosed) -> None:
-        """Archive the core messages with their episode's id, unless they are older than they are kept."""
+        """Archive the core messages with their episode's id, except those older than the retention time."""
         before = self._retention.messages_before(self._clock())
         kept = [archived(one, episode) for one in episode.messages if not before or one.sent_at >= before]
         await self._retry_until_success("store_messages", lambda: self._messages.assign(episode.episode_id, kept))
@@ -538,7 +545,7 @@ class Reconciler:
     # -- what is read
 
     async def _current(self, scope: Scope, stored: Episode | None, task: Task) -> Current:
-        """The messages of an episode as they are now. Raises: InvalidRecord for an edit if some have expired."""
+        """Return an episode's messages as they are now. Raises: InvalidRecord for an edit if some have expired."""
         if task.closed is not None:
             core, overlap = task.closed.messages, task.closed.overlap
             known = {message.id: message for message in (*core, *overlap)}
@@ -557,7 +564,7 @@ class Reconciler:
         return await self._read(self._messages.states, scope, ids)
 
     async def _read(self, read: ReadMessages, scope: Scope, ids: Iterable[str]) -> dict[str, MessageState]:
-        """Read these messages of the scope's conversation and tenant; returns those that were found, by id."""
+        """Read these messages of the scope's conversation and tenant; return those found, by id."""
         keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in ids}
         found = await self._retry_until_success("find", lambda: read(list(keys)))
         return {keys[key]: state for key, state in found.items()}
@@ -581,9 +588,9 @@ class Reconciler:
 
 
 def decide(stored: Episode | None, read: Current, task: Task) -> Step:
-    """What a record does with an episode that is stored like this and has these messages.
+    """Decide what a record does with an episode that is stored like this and now has these messages.
 
-    Raises: EpisodeConflict if it is stored with other messages.
+    Raises: EpisodeConflict if the episode is stored with other messages.
     """
     if stored is None:
         return Step.MAKE
@@ -602,16 +609,16 @@ def decide(stored: Episode | None, read: Current, task: Task) -> Step:
 
 
 def nothing_left(core_ids: Iterable[str], offset: int) -> Current:
-    """An episode all of whose messages were deleted at this offset."""
+    """Return the state of an episode whose messages were all deleted at this offset."""
     return Current(inputs=tuple((name, offset) for name in core_ids), changes=frozenset([offset]))
 
 
 def without_expired(
     stored: Episode, read: Current, states: Mapping[str, MessageState], amended: EpisodeAmended
 ) -> Current:
-    """What a change leaves of an episode of which messages have expired, which cannot be summarized again.
+    """Return what a change leaves of an episode that cannot be summarized again, because messages have expired.
 
-    It stays as it is, or goes as a whole if a message leaves it. Raises: InvalidRecord for an edit.
+    It stays as it is, or is deleted as a whole if a message leaves it. Raises: InvalidRecord for an edit.
     """
     name = amended.message_id or ""
     if name not in dict(stored.inputs):
@@ -619,28 +626,28 @@ def without_expired(
     state = states.get(name)
     leaves = isinstance(state, ArchivedMessage) and state.message.skip_summarization
     if amended.change == "edited" and not leaves:
-        raise InvalidRecord("expired", "messages of the episode have expired in the archive: it stays as it is")
+        raise InvalidRecord("expired", "some of the episode's messages have expired in the archive: it stays as it is")
     return nothing_left([name], amended.offset)
 
 
 def check_known(state: MessageState | None, amended: EpisodeAmended, *, is_held: bool) -> None:
-    """Raises: InvalidRecord for a message that nobody knows, and for one that came after the change."""
+    """Check that a message is known. Raises: InvalidRecord if nobody knows it, or if it came after the change."""
     if state is None and not is_held:
         raise InvalidRecord("unknown_message", "there is no such message")
     if isinstance(state, ArchivedMessage) and state.offset > amended.offset:
-        raise InvalidRecord("unknown_message", "there was no such message before it")
+        raise InvalidRecord("unknown_message", "there was no such message before this change")
 
 
 def check_redo(redo: EpisodeRedo, maker: Maker, read: Current) -> None:
-    """Raises: NotRedone."""
+    """Raises: NotRedone if the summary cannot be written here."""
     if (redo.model, redo.prompt_version) != (maker.model, maker.prompt_version or ""):
-        raise NotRedone(problem=f"{maker.model} with {maker.prompt_version} would write it here")
+        raise NotRedone(problem=f"{maker.model} with {maker.prompt_version} would write it on this worker")
     if read.expired or not read.core:
         raise NotRedone(problem="its messages are not in the archive")
 
 
 def change_of(amended: EpisodeAmended) -> ArchiveChange:
-    """The change of the archive that an amendment tells of."""
+    """Return the change to the archive that an amendment describes."""
     whose: dict[str, Any] = {"conversation_id": amended.conversation_id, "tenant_id": amended.tenant_id}
     event: MessageEdited | MessageDeleted | ConversationDeleted
     if amended.message_id is None:
@@ -653,7 +660,7 @@ def change_of(amended: EpisodeAmended) -> ArchiveChange:
 
 
 def archived(message: EpisodeMessage, episode: EpisodeClosed) -> ArchivedMessage:
-    """A message of an episode as the archive has it, without its metadata."""
+    """Return a message of an episode as the archive stores it, without its metadata."""
     return ArchivedMessage(
         MessageCreated(
             conversation_id=episode.conversation_id,
@@ -667,7 +674,7 @@ def archived(message: EpisodeMessage, episode: EpisodeClosed) -> ArchivedMessage
 
 
 def revision_after(before: Episode | None, episode_id: str) -> dict[str, Any]:
-    """Ids of the revision that follows."""
+    """Return the ids and the number of the revision after `before`."""
     revision = before.event.revision + 1 if before else 1
     return {"event_id": event_id(episode_id, revision), "episode_id": episode_id, "revision": revision}
 
@@ -676,7 +683,7 @@ COPIED = tuple((SummaryCreated.model_fields.keys() & EpisodeClosed.model_fields.
 
 
 def compression(episode: EpisodeClosed, after: int) -> Compression:
-    """Compare the core messages with the long summary, in tokens and number. The ratio is 0 for no text at all."""
+    """Compare the core messages with the long summary in tokens. The ratio is 0 if there is no text at all."""
     before = episode.token_count
     ratio = 1 - after / before if before else 0.0
     return Compression(tokens_before=before, tokens_after=after, ratio=ratio, events_before=episode.message_count)

@@ -1,4 +1,4 @@
-"""Summaries made of the conversation's own sentences: no network, no model, deterministic."""
+"""Summaries made from the conversation's own sentences: deterministic, without a network or a model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Condensing of a rolling summary: one line for each episode, at most a number of tokens."""
+"""Condenses a rolling summary, which has one line per episode, to a number of tokens."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -10,17 +10,17 @@ from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import strip_control_tokens
 
 SAME = 0.8
-"""Jaccard index of two sentences' terms from which they are duplicates, if their numbers agree."""
+"""Sentences are duplicates if their terms have at least this Jaccard index and their numbers agree."""
 MAX_CHARACTERS = 100_000
-"""Characters that are read: no model writes more, only a broken server sends it."""
+"""At most this many characters are read. No model writes more; only a broken server sends more."""
 LENGTH = 0.002
-"""Cost of a character: of two equally informative sentences the shorter one stays."""
+"""Cost of a character: the shorter of two equally informative sentences is kept."""
 USUAL_WORDS = range(4, 25)
 _SPEAKER = re.compile(r"^(?:User|Assistant|Tool|System): ")
 
 
 def carry_forward(previous: str, new: Sequence[str], max_tokens: int, terms: Terms) -> str:
-    """Append a line with those new sentences that the previous rolling summary does not have yet, and condense."""
+    """Append a line with the new sentences that the previous rolling summary does not have yet, and condense it."""
     carried = tidy(previous[:MAX_CHARACTERS])
     known = [_signature(told, terms) for line in carried.splitlines() for told in _exchanges(line)]
     signed = [(told, _signature(told, terms)) for told in new]
@@ -31,16 +31,17 @@ def carry_forward(previous: str, new: Sequence[str], max_tokens: int, terms: Ter
 def condense(text: str, max_tokens: int) -> str:
     """Leave out the least informative sentences until the text has at most `max_tokens` tokens.
 
-    A text of which not even one sentence fits is cut.
+    If not even one sentence fits, the text is cut.
     """
     text = tidy(text[:MAX_CHARACTERS])
     return whole_sentences(text, max_tokens) or cut_to_tokens(text, max_tokens)
 
 
 def whole_sentences(text: str, max_tokens: int) -> str:
-    """Return the most informative sentences that fit, in their order; a question stays or goes with its answer.
+    """Return the most informative sentences that fit, in their order. A question is kept or dropped with its answer.
 
-    Each line keeps its best one as long as possible: then lines go, those between the first and the last before these.
+    Each line keeps its best sentence as long as possible. Then whole lines are dropped, the first and the last one only
+    after all others.
     """
     if len(text) <= MAX_CHARACTERS and count_tokens(text) <= max_tokens:
         return text
@@ -52,11 +53,12 @@ def whole_sentences(text: str, max_tokens: int) -> str:
     left = max_tokens + 1
     ends = {0, len(lines) - 1}
     for key in sorted(values, key=lambda key: (key[1] != best[key[0]], key[0] not in ends, -values[key], -key[0])):
-        cost = count_tokens(lines[key[0]][key[1]]) + 1  # the space or the line break after it
+        cost = count_tokens(lines[key[0]][key[1]]) + 1  # plus the space or line break after it
         if cost <= left:
             kept.append(key)
             left -= cost
-    while count_tokens(found := _joined(lines, set(kept))) > max_tokens:  # parts may have fewer tokens than the whole
+    # the parts may have fewer tokens than the whole
+    while count_tokens(found := _joined(lines, set(kept))) > max_tokens:
         kept.pop()
     return found
 
@@ -73,7 +75,7 @@ def tidy(text: str) -> str:
 
 
 def cut_to_tokens(text: str, max_tokens: int) -> str:
-    """Cut a text to at most `max_tokens` tokens, at a word's end and with an ellipsis."""
+    """Cut a text to at most `max_tokens` tokens, at the end of a word and with an ellipsis."""
     if count_tokens(text) <= max_tokens:
         return text
     fits, too_long = 0, len(text)
@@ -87,7 +89,7 @@ def cut_to_tokens(text: str, max_tokens: int) -> str:
 
 
 def _exchanges(line: str) -> list[str]:
-    """Split a line into what is told together: a sentence; where speakers are named, one's words and their answer."""
+    """Split a line into its smallest parts: sentences, questions with their answers, or what one named speaker says."""
     found: list[str] = []
     sentences = split_sentences(line)
     has_speakers = any(map(_SPEAKER.match, sentences))

@@ -1,6 +1,7 @@
-"""Facts without an LLM: sentences in which users say something lasting about themselves. Precision over recall.
+"""Finds facts without an LLM: sentences in which users say something lasting about themselves.
 
-A rule is a pattern for the beginning of a sentence. Its language need not be known: no rule fits a sentence of another.
+It prefers precision to recall. A rule is a pattern for the beginning of a sentence. The sentence's language need not be
+known, because no rule fits a sentence in another language.
 """
 
 import re
@@ -12,7 +13,7 @@ from afterword.streams.summarizer.extractive.ranking import is_question
 from afterword.streams.text.prose import sentences_of
 
 MOST_FACTS = 40
-"""Facts of an episode, the last ones."""
+"""Only this many of an episode's facts are kept, the last ones."""
 STATEMENT_CHARACTERS = 200
 """A longer sentence says more than one thing."""
 PEOPLE = (
@@ -33,11 +34,11 @@ _THING = rf"(?P<plan>{_NAME}(?: (?!(?:in|on|for|next|this|with|because|and|but)\
 
 
 class Rule(NamedTuple):
-    """What a sentence is that begins like this."""
+    """What a sentence with this beginning means."""
 
     kind: FactKind
     attribute: str | None
-    """Name of the attribute, unless a group of the pattern, `attribute` or `plan`, holds it."""
+    """Name of the attribute, unless the pattern's group `attribute` or `plan` contains it."""
     pattern: re.Pattern[str]
 
 
@@ -52,7 +53,7 @@ _AM = rf"i(?:\s+am|['’]?m) {_OFTEN}"
 _HAVE = rf"(?:i(?:\s+have|['’]ve)|i) {_OFTEN}"
 ENGLISH = _rules(
     ("identity", "name", rf"(?:my (?:full |first )?name(?: is|['’]s)|call me|{_AM}called|i go by) (?!not\b){_NAME}"),
-    # a correction holds from then on, as what was said later does
+    # a correction is valid from then on, like everything said later
     ("identity", "name", rf"(?:it['’]s|it is|my name is|{_AM})?\s*not {_PROPER},? but {_PROPER}\W*$"),
     ("identity", "name", rf"(?:it['’]s|it is) {_PROPER},? not {_PROPER}\W*$"),
     ("identity", "home_city", rf"i {_OFTEN}(?:live|reside) (?:in|near|at|outside)\b"),
@@ -259,7 +260,7 @@ RULES = (*ENGLISH, *GERMAN, *FRENCH, *SPANISH, *ITALIAN, *PORTUGUESE, *DUTCH)
 
 
 def first_person(messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
-    """The whole sentences of users that a rule fits, in order, each once. Linear in the messages."""
+    """Return the users' sentences that a rule fits, whole, in order and each once. Linear in the messages."""
     found: dict[tuple[str, str], Fact] = {}
     for message in messages:
         if message.role == "user":
@@ -283,7 +284,7 @@ def _facts(message: EpisodeMessage) -> Iterator[Fact]:
 
 
 def kind_of(sentence: str) -> tuple[FactKind, str | None] | None:
-    """Kind and attribute of what somebody says of themselves; None if the sentence says nothing that lasts."""
+    """Return the kind and attribute of a statement about oneself; None if the sentence says nothing lasting."""
     if is_question(sentence):
         return None
     for rule in RULES:

@@ -1,4 +1,4 @@
-"""The exchanges of an episode, and how much each tells."""
+"""Finds the exchanges of an episode, and ranks them by how much they tell."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -9,16 +9,16 @@ from afterword.schemas import EpisodeMessage
 from afterword.streams.text.prose import sentences_of
 
 MAX_CHARACTERS = 380
-"""Of an exchange, so that a short summary has room for any. A single sentence that is longer is cut."""
+"""Longest exchange, so that a short summary has room for any of them. A single longer sentence is cut."""
 LAST = 1_000_000
-"""Added to the place of a question: it stands at the end of its turn, before the answer."""
+"""Added to the place of a question, so that it stands at the end of its turn, before the answer."""
 MAX_LINKS = 2
-"""Questions that are answered by a question, in a row."""
+"""Most questions in a row that are answered by another question."""
 LONG_TURN = 3
-"""Sentences from which an assistant's turn contributes its first one only."""
+"""If an assistant's turn has more sentences than this, only the first one is used."""
 
 Terms = Callable[[str], list[str]]
-"""Stems of a text in one language, without its stop words."""
+"""Returns the stems of a text in one language, without its stop words."""
 
 _NUMBER = re.compile(r"\d")
 _CODE = re.compile(r"\w*\d(?:[\d./:-]*\d)?\w*")
@@ -32,15 +32,15 @@ BRIEF = 0.4
 ABOUT_SELF = 0.6
 """Weight of a user's statement about themselves."""
 ASSISTANT = 0.7
-"""Factor for the worth of what an assistant says."""
+"""Factor for the value of what an assistant says."""
 OPEN = 0.3
-"""Weight of a user's question that nobody answered."""
+"""Weight of a user's unanswered question."""
 OPENS = 0.4
-"""Weight of what opens an episode, because it introduces the topic."""
+"""Weight of an episode's first exchange, because it introduces the topic."""
 
 
-# Phrases of politeness, of people's words for themselves, and of decisions. Each entry is a piece of a regular
-# expression; a language that is missing here only loses a hint.
+# Phrases of politeness, words with which people speak of themselves, and words of decisions. Each entry is a piece of a
+# regular expression. A language without entries only lacks a hint.
 _GREETINGS = (
     ("hi", "hello", "hey", "good (?:morning|afternoon|evening|day)", "greetings", "dear", "welcome", "thanks?"),
     ("thank you", "you'?re welcome", "(?:good)?bye", "see you", r"have a (?:\w+ )?(?:day|one|evening|weekend)"),
@@ -91,7 +91,7 @@ hi hello hey thanks thank bye ja nein bitte danke hallo gut oui non merci bonjou
 obrigado olá grazie ciao 是 好 好的 谢谢 你好 您好 はい いいえ
 """
 FILLERS = frozenset(_TALK.split())
-"""Words of talk that carry no content, although they are no stop words of written language."""
+"""Words of spoken language that carry no content, although they are not stop words of written language."""
 
 
 def _one_of(rows: Iterable[Iterable[str]]) -> str:
@@ -100,7 +100,7 @@ def _one_of(rows: Iterable[Iterable[str]]) -> str:
 
 GREETING = re.compile(
     rf"\W*(?:(?:{_one_of(_GREETINGS)})\b|{'|'.join(_GREETINGS_UNSPACED)})", re.IGNORECASE
-)  # for `match`: only the beginning of a sentence greets
+)  # used with `match`, because only the beginning of a sentence greets
 OFFER_OF_HELP = re.compile(rf"\b(?:{_one_of(_OFFERS)})|{'|'.join(_OFFERS_UNSPACED)}", re.IGNORECASE)
 ABOUT_ONESELF = re.compile(rf"\b(?:{_one_of(_SELF)})(?!\w)|{'|'.join(_SELF_UNSPACED)}", re.IGNORECASE)
 DECISION = re.compile(rf"\b(?:{_one_of(_DECISIONS)})\b|{'|'.join(_DECISIONS_UNSPACED)}", re.IGNORECASE)
@@ -108,12 +108,15 @@ DECISION = re.compile(rf"\b(?:{_one_of(_DECISIONS)})\b|{'|'.join(_DECISIONS_UNSP
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence and where it stands."""
+    """A sentence and its place."""
 
     text: str
     role: str
     place: tuple[int, int]
-    """Its turn in the episode, and its own in the turn. Questions come last in a turn, so that the answer follows."""
+    """The number of its turn in the episode, and its own number in the turn.
+
+    Questions come last in a turn, so that the answer follows.
+    """
 
 
 @dataclass
@@ -122,18 +125,21 @@ class Turn:
 
     speaker: tuple[str, str, str | None]
     said: list[str] = field(default_factory=list)
-    """All of its sentences in order."""
+    """All its sentences, in order."""
     statements: list[Sentence] = field(default_factory=list)
     questions: list[Sentence] = field(default_factory=list)
-    """Of the last message that has any: those before have had their answer."""
+    """The questions of the last message that asks any; earlier ones have had their answers."""
 
 
 Exchange = tuple[Sentence, ...]
-"""Sentences that are told together or not at all: a statement, or a question with its answer."""
+"""Sentences that are used together or not at all: a statement, or a question with its answer."""
 
 
 def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
-    """Split a conversation into turns, without greetings and the like; of tools and systems only if nobody speaks."""
+    """Split a conversation into turns, without greetings and the like.
+
+    Messages of tools and systems are used only if there are no others.
+    """
     all_messages = list(messages)
     spoken = [message for message in all_messages if message.role in ("user", "assistant")] or all_messages
     said = [(m, [s for s in sentences_of(m.content) if not is_politeness(s, len(terms(s)))]) for m in spoken]
@@ -152,7 +158,7 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
 
 
 def exchanges_of(turns: Sequence[Turn], terms: Terms) -> list[Exchange]:
-    """List what can be told by itself, in order."""
+    """List the exchanges that can stand alone, in order."""
     return [exchange for at in range(len(turns)) for exchange in _exchanges(turns, at, terms)]
 
 
@@ -171,9 +177,9 @@ def _exchanges(turns: Sequence[Turn], at: int, terms: Terms) -> Iterator[Exchang
 
 
 def _with_answer(turns: Sequence[Turn], at: int, terms: Terms) -> Exchange:
-    """The last questions of a turn and what answers them; nothing where that is about something else or too long.
+    """Return a turn's last questions with their answer; nothing if the answer is too long or about something else.
 
-    A question that is answered by a question goes on with the answer to that one.
+    If a question is answered by a question, the answer to that one follows.
     """
     found = turns[at].questions[-MAX_LINKS:]
     for turn in turns[at + 1 : at + 2 + MAX_LINKS]:
@@ -189,7 +195,7 @@ def _with_answer(turns: Sequence[Turn], at: int, terms: Terms) -> Exchange:
 
 
 def _codes_differ(question: str, answer: str) -> bool:
-    """Return whether the answer names other codes of the same form: "4711-22" is not "8830-07"."""
+    """Return whether the answer names other codes of the same form: "4711-22" and "8830-07" differ."""
     asked, told = (set(_CODE.findall(text)) for text in (question, answer))
     forms = {_NUMBER.sub("0", code) for code in asked if sum(map(str.isdigit, code)) >= FEW_TERMS}
     return asked.isdisjoint(told) and any(_NUMBER.sub("0", code) in forms for code in told)
@@ -200,7 +206,7 @@ def is_question(sentence: str) -> bool:
 
 
 def informativeness(text: str) -> float:
-    """Score 0 … 1 for numbers, references such as codes, amounts and addresses, names and decisions."""
+    """Score a text from 0 to 1 by its numbers, references such as codes, amounts and addresses, names and decisions."""
     names = len(_NAME.findall(text))
     score = 0.3 * bool(_NUMBER.search(text)) + 0.3 * bool(_REFERENCE.search(text))
     decisions = sum(1 for _ in islice(DECISION.finditer(text), 2))
@@ -219,9 +225,9 @@ def is_politeness(text: str, terms: int) -> bool:
 
 
 def weight(exchange: Exchange, terms: Collection[str]) -> float:
-    """Weigh how much an exchange tells; only the order of weights is meaningful.
+    """Return how much an exchange tells; only the order of weights is meaningful.
 
-    What users say of themselves and decide outranks what assistants explain.
+    What users decide or say about themselves outranks what assistants explain.
     """
     score = max(map(_worth, exchange)) + OPENS * _opens(exchange) + OPEN * _is_open(exchange)
     return score * (BRIEF if len(set(terms)) < FEW_TERMS else 1.0)

@@ -1,4 +1,4 @@
-"""Titles of extractive summaries: a noun phrase from the user's first request, or from what most is said about."""
+"""Finds titles for extractive summaries: a noun phrase from the user's first request, or from the main topic."""
 
 import math
 import re
@@ -13,19 +13,19 @@ TITLE_CHARACTERS = 60
 MAX_PHRASE_WORDS = 8
 FIRST_SENTENCE = 2.5
 FIRST_TURN = 1.8
-"""Factors for a phrase of the first request: people begin with what they want."""
+"""Factor for a phrase of the first request, because people begin with what they want."""
 LINK = 0.2
 """Cost of a preposition or an article inside a phrase."""
 SINGLE = 0.5
-"""Factor for a single word, which says little alone."""
+"""Factor for a phrase of one word, which says little alone."""
 UNSURE = 0.4
-"""Factor for words without an article in languages whose verbs are not known here."""
+"""Factor for words without an article, in languages whose verbs are not known here."""
 NAMED = 1.15
 """Factor for a phrase with a name."""
 NUMBER = 0.3
-"""Value of a number: in a title it is worth less than any word."""
+"""Value of a number, which is worth less than any word in a title."""
 CODE_DIGITS = 3
-"""Digits from which a number at the end of a phrase is one that names something: "order 4711"."""
+"""A number with at least this many digits at the end of a phrase names something: "order 4711"."""
 _WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*#?")
 _CLAUSE_END = re.compile(
     r"[,:.](?!\w)|(?<!\w)[,:.]|\.(?=[A-Z][a-z])|[;!?()\[\]…–—\"“”„«»¿¡，、；：。！？「」（）]|\s-\s|(?<!\w)'|'(?!\w)"
@@ -58,7 +58,7 @@ _LINKS = {
     "pt": _set("de do da dos das para com em no na sem e sobre"),
     "nl": _set("van voor met op in en naar zonder bij over"),
 }
-"""Words that may be inside a noun phrase, and never at its ends."""
+"""Words that may stand inside a noun phrase, but never at its ends."""
 _JOINTS = {"en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "pt": "e", "nl": "en"}
 _VERBS = _set(
     """
@@ -86,7 +86,7 @@ _IRREGULAR = _set(
     """
 )
 _VERB_FORMS = _IRREGULAR | {form for verb in _VERBS for form in (verb, f"{verb}s", f"{verb}es", f"{verb[:-1]}ies")}
-"""English words that end a noun phrase, or stand before one."""
+"""English words that end a noun phrase or precede one."""
 _BEFORE_VERBS = _set(
     """
     i you we they he she it who do does did can could will would shall should may might must cannot let lets to
@@ -94,7 +94,7 @@ _BEFORE_VERBS = _set(
     couldn't that which
     """
 )
-"""English words after which a verb comes, unless an article does."""
+"""English words that a verb follows, unless an article does."""
 _BETWEEN = _set("not kinda so very too a bit rather also just really still always never even already")
 """Adverbs between a subject and its verb."""
 _VAGUE = _set(
@@ -106,7 +106,7 @@ _VAGUE = _set(
     wrong fine
     """
 )
-"""Words that name no topic by themselves."""
+"""Words that do not name a topic alone."""
 _COPULAS = _set("i'm am is are was were feel feeling be i've been getting so very it's he's she's we're")
 _INFINITIVES = {"fr": ("er", "ir"), "es": ("ar", "er", "ir"), "pt": ("ar", "er", "ir"), "it": ("are", "ere", "ire")}
 NONE = frozenset[str]()
@@ -115,27 +115,27 @@ _ADVERB = re.compile(r"[a-z]{3,40}ly")
 
 
 class Run(NamedTuple):
-    """Words of a clause in a row that may be a noun phrase."""
+    """Consecutive words of a clause that may be a noun phrase."""
 
     words: list[re.Match[str]]
     is_definite: bool
-    """True after an article or the like."""
+    """True if an article or a similar word precedes them."""
 
 
 class Phrase(NamedTuple):
-    """A noun phrase with the text between its ends."""
+    """A noun phrase, with the text from its first to its last word."""
 
     text: str
     words: tuple[str, ...]
     is_sure: bool
-    """False where only an article would show that it is one."""
+    """False if only an article would show that it is a noun phrase."""
 
 
 def title_of(turns: Sequence[Turn], terms: Terms, language: str) -> str:
-    """Find the phrase, of at most 60 characters, whose words are used most; those of the first request count more.
+    """Find the phrase of at most 60 characters whose words are used most; those of the first request count more.
 
-    Empty when nobody names anything. In languages without words in the lists above, it is a run of words between the
-    language's stop words.
+    It is empty if nobody names anything. In languages that the lists above do not have, it is a run of words between
+    stop words.
     """
     said = [(turn, text) for turn in turns for text in turn.said[: LONG_TURN + 1]]
     used = Counter(term for _, text in said for term in set(terms(text)))
@@ -156,12 +156,12 @@ def title_of(turns: Sequence[Turn], terms: Terms, language: str) -> str:
 
 
 def _joins(word: str, other: str, terms: Terms) -> bool:
-    """Return whether the other phrase names something else beside a single word, which says too little alone."""
+    """Return whether the other phrase adds something to a single word, which says too little alone."""
     return _WORD.fullmatch(other) is not None and set(terms(word)).isdisjoint(terms(other))
 
 
 def phrases(sentence: str, language: str) -> Iterator[Phrase]:
-    """Yield the noun phrases of a sentence that may stand alone."""
+    """Yield the noun phrases of a sentence that can stand alone."""
     for clause in _CLAUSE_END.split(sentence):
         for run in _runs([*_WORD.finditer(_ELIDED.sub(r"\1 ", clause))], language):
             if found := _trimmed(run, clause, language):
@@ -169,9 +169,10 @@ def phrases(sentence: str, language: str) -> Iterator[Phrase]:
 
 
 def _runs(words: Sequence[re.Match[str]], language: str) -> Iterator[Run]:
-    """Cut a clause where no noun phrase goes on: at verbs and stop words, and before an article without a preposition.
+    """Cut a clause where no noun phrase continues.
 
-    "Plan a trip to Rome": what stands right before an article is a verb.
+    These places are verbs, stop words, and articles without a preposition before them: in "Plan a trip to Rome", the
+    word right before the article is a verb.
     """
     determiners, links = _DETERMINERS.get(language, NONE), _LINKS.get(language, NONE)
     run = Run([], is_definite=False)
@@ -203,7 +204,7 @@ def _names(word: str, determiners: Collection[str]) -> bool:
 
 
 def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
-    """Return whether no noun phrase has this word. `is_definite`: it stands after an article."""
+    """Return whether a noun phrase cannot contain this word. `is_definite` says that it stands after an article."""
     small = word.lower().replace("’", "'")
     if "'" in small and not small.endswith("'s"):
         return True
@@ -218,7 +219,7 @@ def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
     if language != "en":
         return not is_definite and small.endswith(_INFINITIVES.get(language, ("\n",)))
     is_verb = before in _BEFORE_VERBS or small in _VERB_FORMS or (small.endswith("ed") and before not in _LINKS["en"])
-    is_plain = word.islower() or not before  # not a name; the first word of a sentence is written like one
+    is_plain = word.islower() or not before  # not a name; the first word of a sentence has a capital too
     return (is_verb and not is_definite and is_plain) or bool(_ADVERB.fullmatch(small))
 
 
@@ -239,7 +240,7 @@ def _trimmed(run: Run, clause: str, language: str) -> Phrase | None:
     words = run.words[:MAX_PHRASE_WORDS]
     while words and words[-1].end() - words[0].start() > TITLE_CHARACTERS:
         words.pop()
-    if len(words) < len(run.words):  # cut before a preposition, so that what stays is whole
+    if len(words) < len(run.words):  # cut before a preposition, so that the rest is complete
         links = [at for at, word in enumerate(words) if _links(word[0], language)]
         words = words[: links[-1]] if links else words
     if language == "de" and (nouns := [at for at, word in enumerate(words) if word[0][0].isupper()]):

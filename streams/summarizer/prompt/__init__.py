@@ -1,4 +1,4 @@
-"""Prompts. Pure: the same episode always makes the same prompt."""
+"""Prompts. Pure functions: the same episode always gives the same prompt."""
 
 from afterword.streams.summarizer.prompt.structured import FACTS, FIELDS, SCHEMA, build_prompt, schema_of
 from afterword.streams.summarizer.prompt.templates import EPISODIC, PLAIN, TEMPLATES, Template

@@ -1,4 +1,4 @@
-"""Prompts for one text of a summary each, answered in plain text: for models that cannot write JSON."""
+"""Prompts that each ask for one text of a summary in plain text, for models that cannot write JSON."""
 
 from afterword.schemas import EpisodeClosed
 from afterword.streams.prompt_template import placeholders
@@ -39,11 +39,11 @@ New messages, each as [number] role: content, its further lines indented:
 _CORRECTION = "\n\nYour previous answer could not be used: {problem}. Answer again, with the text alone."
 
 FRAME = f"{_SYSTEM}\n{_SHORT}\n{_TITLE}\n{_ROLLING}"
-"""All that is asked beside a template."""
+"""Everything that a prompt says besides the template."""
 
 
 def long_prompt(template: Template, episode: EpisodeClosed, previous: str, problem: str | None) -> Messages:
-    """Ask for the long summary, by the template."""
+    """Ask for the long summary, with the template."""
     used = set(placeholders(template.text))
     data = {name: said for name, said in data_of(episode, previous).items() if name in used}
     facts = {"language": language_of(episode), "max_sentences": template.max_sentences}
@@ -51,17 +51,17 @@ def long_prompt(template: Template, episode: EpisodeClosed, previous: str, probl
 
 
 def short_prompt(episode: EpisodeClosed, summary: str, problem: str | None) -> Messages:
-    """Ask for the short summary of the long one."""
+    """Ask for the short summary, made from the long one."""
     return _prompt(_SHORT, {"summary": cleaned(summary)}, {"language": language_of(episode)}, problem)
 
 
 def title_prompt(episode: EpisodeClosed, summary: str, problem: str | None) -> Messages:
-    """Ask for a title of the long summary."""
+    """Ask for a title, made from the long summary."""
     return _prompt(_TITLE, {"summary": cleaned(summary)}, {"language": language_of(episode)}, problem)
 
 
 def rolling_prompt(episode: EpisodeClosed, previous: str, words: int, problem: str | None) -> Messages:
-    """Ask for the rolling summary, made of the previous one and the episode."""
+    """Ask for the rolling summary, made from the previous one and the episode."""
     data = {name: said for name, said in data_of(episode, previous).items() if name != "overlap"}
     return _prompt(_ROLLING, data, {"language": language_of(episode), "words": words}, problem)
 

@@ -1,4 +1,4 @@
-"""Prompt for all texts of a summary, answered as a JSON object."""
+"""The prompt that asks for all texts of a summary as one JSON object."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -19,9 +19,9 @@ from afterword.streams.text.fences import (
 FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")
 WITHOUT_ROLLING = FIELDS[:3]
 FACTS = "facts"
-"""Field of an answer with the facts, after the texts."""
+"""The answer's field with the facts, after the texts."""
 WORDS_PER_TOKEN = 0.6
-"""English prose has about 0.75 words a token; the rest is a margin for other languages."""
+"""English prose has about 0.75 words per token; the difference is a margin for other languages."""
 
 _ASKED = {
     "title": "what the episode is about, at most 60 characters, no full stop.",
@@ -47,11 +47,11 @@ _END = "\n\nAnswer with the JSON object only."
 _CORRECTION = "\n\nYour previous answer could not be used: {problem}. Answer again, with the JSON object only."
 
 FRAME = "\n".join((_SYSTEM, FENCE_RULE, TIME_RULE, *_ASKED.values(), _FACTS, _PREVIOUS, _END))
-"""All that is asked beside a template."""
+"""Everything that a prompt says besides the template."""
 
 
 def schema_of(fields: Sequence[str]) -> dict[str, Any]:
-    """Make the JSON schema of the answer. It has no lengths: strict modes reject them, and texts are cut afterwards."""
+    """Return the JSON schema of the answer. It has no lengths, which strict modes reject; texts are cut later."""
     text = {"type": "string"}
     fact = {
         "statement": text,
@@ -82,8 +82,8 @@ def build_prompt(
 ) -> Messages:
     """Put the template between our description of the answer and our rule for the fences, which no template changes.
 
-    `problem`: what was wrong with the previous answer. Where the rolling summary is asked for, the previous one is
-    shown even if the template does not place it: its facts would be lost.
+    `problem` says what was wrong with the previous answer. If the rolling summary is asked for, the previous one is
+    shown even if the template has no place for it; otherwise its facts would be lost.
     """
     text = template.text
     if "rolling_summary" in fields and "previous_summary" not in placeholders(text):

@@ -1,4 +1,4 @@
-"""Presets: templates as a user could write them. Every template gets the same frame around it."""
+"""The presets, which are templates as users could write them. The text around a template is always the same."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ TemplateName = Literal["episodic", "focus_points", "plain_3_5"]
 VERSION_CHARACTERS = 8
 PLAIN: TemplateName = "plain_3_5"
 MAX_SENTENCES = {PLAIN: 5}
-"""Sentences of the long summary, by preset."""
+"""Most sentences of the long summary, by preset."""
 MOST_SENTENCES = 8
 
 
 @dataclass(frozen=True)
 class Template:
-    """Checked text with placeholders, and the preset that decides the form of the answer: JSON or plain text."""
+    """A checked text with placeholders, and its preset, which decides whether the answer is JSON or plain text."""
 
     preset: TemplateName
     text: str
@@ -30,7 +30,7 @@ class Template:
         return MAX_SENTENCES.get(self.preset, MOST_SENTENCES)
 
     def version(self, frame: str) -> str:
-        """Return preset and hash of all that is asked. `frame`: all that is asked beside the template."""
+        """Return the preset and a hash of the whole prompt, of which `frame` is everything but the template."""
         digest = hashlib.sha256(f"{frame}\0{self.text}".encode()).hexdigest()[:VERSION_CHARACTERS]
         return f"{self.preset}{'_custom' if self.custom else ''}-{digest}"
 

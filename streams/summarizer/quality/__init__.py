@@ -1,4 +1,4 @@
-"""The quality gate: whether a summary may be stored, judged by its texts and its source alone."""
+"""The quality gate decides, from a summary's texts and its source alone, whether it may be stored."""
 
 from afterword.streams.summarizer.quality.assess import (
     LONG_SENTENCES,

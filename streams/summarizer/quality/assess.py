@@ -1,4 +1,4 @@
-"""The verdict on a summary: how grounded it is, and why it must not be stored. Pure and deterministic."""
+"""Assesses how grounded a summary is, and whether it must not be stored. Pure and deterministic."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,41 +18,45 @@ from afterword.streams.text.sentences import split_sentences
 SHORT_SENTENCES = 2
 LONG_SENTENCES = (3, 8)
 FEW_SENTENCES_CHARACTERS = 1500
-"""A source longer than this has enough for the three sentences of a long summary."""
+"""A longer source has enough material for the three sentences of a long summary."""
 TINY_SOURCE_CHARACTERS = 400
-"""A source shorter than this may have a longer summary: it takes a sentence to report two words."""
+"""A summary may be longer than its source up to this length: reporting two words takes a sentence."""
 COPIED_WORDS = 40
 COPIED_SHARE = 0.5
-"""Share of a text's words in one run that occurs verbatim in the source; a quoted sentence stays below both limits."""
+"""A text is a copy if one run of its words that occurs verbatim in the source has at least this share of them.
+
+A quoted sentence stays below both limits.
+"""
 ECHOED_WORDS = 9
-"""This many words of our instructions in a row are no coincidence."""
+"""This many words of our instructions in a row are not a coincidence."""
 
 GRAM = 4
 REPEATED_SHARE = 0.25
-"""Share of a text's runs of four words that occurred before; plain prose stays under 0.1."""
+"""Largest share of a text's runs of four words that may have occurred before; plain prose stays below 0.1."""
 
 SURE_CHARACTERS = 60
-"""Language detection is reliable from this length on."""
+"""Language detection is reliable for texts of at least this length."""
 FEWEST_TERMS = 8
 SHARED_TERMS = 0.3
-"""Least share of a summary's distinct content words that its source has."""
+"""Smallest share of a summary's distinct content words that must occur in its source."""
 BEGINNING = 5
-"""Letters from which two words are forms of one: "renewal" and "renew", "benefits" and "beneficiary"."""
+"""Words with this many first letters in common are forms of one word: "renewal" and "renew", "benefits" and
+"beneficiary"."""
 _REPORTED = "convers discuss ask explain say tell mention assist want need inform clarifi confirm"
 _REPORTING = frozenset(_REPORTED.split())
-"""Stems that summaries of any conversation use."""
+"""Stems of words that occur in summaries of any conversation."""
 UNSUPPORTED = 20
-"""Most unsupported tokens that are listed; all of them count."""
+"""At most this many unsupported tokens are listed; all of them count."""
 TOKEN_CHARACTERS = 60
 MAX_CHARACTERS = 400_000
-"""Characters of a source that are read."""
+"""At most this many characters of a source are read."""
 LONGEST_RUN = 300
-"""Longest run without a space, in characters. Some patterns take a time that grows with the square of a run; people
-write no such runs except addresses, whose site comes first."""
+"""Longest run without a space, in characters. The time of some patterns grows with the square of a run's length; people
+write no such runs except addresses, in which the site comes first."""
 SHORTEST_STEM = 4
-"""Fewest letters that two forms of a name share: "Ital" is too little to distinguish "Italy" from "Italian"."""
+"""Forms of a name share at least this many letters: "Ital" is too short to distinguish "Italy" from "Italian"."""
 LONGEST_BEGINNING = 40
-"""Letters. Without this bound the beginnings of a word of n letters take n² / 2 of them: 200 MB for 20,000."""
+"""Letters. Without this bound, the beginnings of a word of n letters have n² / 2 of them: 200 MB for 20,000."""
 ENDING = 3
 Said = tuple[str, str]
 """Role and text."""
@@ -69,23 +73,23 @@ class Grounding:
     """The result of checking a summary's tokens."""
 
     share: float
-    """Share of the distinct checkable tokens that the source has; 1.0 when there are none. The lower of the shares of
-    figures and of names: many correct numbers must not make up for an invented person."""
+    """Share of the distinct checkable tokens that the source has; 1.0 if there are none. It is the lower of the shares
+    of figures and of names: many correct numbers must not make up for an invented person."""
     unsupported: tuple[str, ...]
-    """The other tokens as they were written, figures first, at most UNSUPPORTED."""
+    """The unsupported tokens as they were written, figures first, at most `UNSUPPORTED`."""
     wrong_figure: bool
-    """True if a number, a date, an amount, a code or an address is among them."""
+    """True if an unsupported token is a number, a date, an amount, a code or an address."""
 
 
 class Evidence:
     """Everything that a source supports. Built in time linear in its length."""
 
     def __init__(self, source: str, language: str, sent_at: Iterable[datetime] = ()) -> None:
-        """`sent_at`: times of the source's messages, where they are known."""
+        """`sent_at` are the times of the source's messages, if they are known."""
         source = plain(source)
         self._facts = source_facts(source, language, sent_at)
         self.words = words(source)
-        """Words of the source, in order."""
+        """The source's words, in order."""
         self.stems = frozenset(stems(self.words, language))
         self._words = frozenset((*map(fold, set(self.words)), *words_of(source)))
         self._stems = frozenset(map(fold, self.stems))
@@ -98,7 +102,7 @@ class Evidence:
         return self._facts.support(claim)
 
     def leaves_open(self, claim: Claim) -> bool:
-        """Return whether the claim is a count that the writer may have made: the source counts no such thing."""
+        """Return whether the claim may be the writer's own count, because the source does not count such things."""
         return bool(claim.counted) and claim.counted not in self._facts.counted and not self.supports(claim)
 
     def names(self, word: str) -> bool:
@@ -121,10 +125,10 @@ class Evidence:
 
 
 def ground(texts: Iterable[str], evidence: Evidence, language: str, rolling: str = "", carried: str = "") -> Grounding:
-    """Check all the texts together, each token once. `language`: the source's.
+    """Check all texts together, each token once. `language` is the source's.
 
-    Tokens of a rolling summary count only where the carried text does not have them: otherwise the many tokens that
-    were checked before would hide one that is invented now.
+    Tokens of a rolling summary count only if the carried text does not have them. Otherwise, the many tokens that were
+    checked before would hide one that is invented now.
     """
     figures: dict[str, bool] = {}
     named: dict[str, bool] = {}
@@ -147,7 +151,7 @@ def _share(tokens: Mapping[str, bool]) -> float:
 
 
 def plain(text: str) -> str:
-    """Normalize full-width digits, ligatures and hard spaces (NFKC); bound the length of the text and of its runs."""
+    """Normalize full-width digits, ligatures and hard spaces (NFKC); limit the lengths of the text and its runs."""
     text = _BARE_POINT.sub("0.", _MIXED.sub(_decimals, text[:MAX_CHARACTERS]))
     normal = normalized("NFKC", text)[:MAX_CHARACTERS]  # one character may become eighteen
     return _LONG_RUN.sub(r"\g<0> ", normal)
@@ -156,7 +160,7 @@ def plain(text: str) -> str:
 def _decimals(written: re.Match[str]) -> str:
     """Write "2½", "2 1/2" and "½" as decimals, and leave out exponents and the numbers of footnotes.
 
-    NFKC makes 21⁄2 of the first, and of 10² 102.
+    NFKC would turn "2½" into "21⁄2", and "10²" into "102".
     """
     fraction, over, under = written.group("fraction", "over", "under")
     if over and int(over) >= int(under):
@@ -176,23 +180,23 @@ _LONG_RUN = re.compile(rf"\S{{{LONGEST_RUN}}}(?=\S)")
 
 @dataclass(frozen=True)
 class SourceTexts:
-    """The texts that a summary is checked against; each reading is made once, for all summaries of the same source."""
+    """The texts that a summary is checked against. They are analyzed once for all summaries of the same source."""
 
     episode: str
     """Contents of the episode's messages, each on its own line."""
     context: str = ""
-    """Everything else that the writer was shown: the rolling summary so far, and the overlap."""
+    """Everything else that the writer was shown: the previous rolling summary and the overlap."""
     carried: str = ""
     """The part of the context that a rolling summary repeats."""
     by_speaker: tuple[str, ...] = ()
-    """The episode's contents by role: each role may have its own language."""
+    """The episode's contents by role, because each role may use its own language."""
     instructions: str = ""
     """The prompt, which a summary must not repeat."""
     sent_at: tuple[datetime, ...] = ()
-    """Times of all messages that the writer was shown."""
+    """Times of all the messages that the writer was shown."""
 
     def read(self) -> None:
-        """Make the readings on which every verdict depends. A second call takes nothing."""
+        """Analyze the texts for every later verdict. A second call takes no time."""
         _ = self.evidence
 
     @cached_property
@@ -216,7 +220,7 @@ class Texts:
     short: str
     long: str
     rolling: str = ""
-    """Empty where none was asked for."""
+    """Empty if none was asked for."""
 
     @property
     def of_episode(self) -> tuple[str, str, str]:
@@ -229,11 +233,11 @@ class Texts:
 
 @dataclass(frozen=True)
 class QualityRules:
-    """The limits that an operator may choose."""
+    """The limits that an operator can configure."""
 
     min_grounding: float = 0.8
     strict_figures: bool = True
-    """Refuse a summary for a single figure that the source lacks."""
+    """True to refuse a summary because of a single figure that the source lacks."""
 
 
 @dataclass(frozen=True)
@@ -241,9 +245,9 @@ class Problem:
     """A reason to refuse a summary."""
 
     reason: str
-    """Stable snake_case name: the reason of a fallback, and the label of a counter."""
+    """Stable name in snake_case, for the reason of a fallback and the label of a counter."""
     feedback: str
-    """Text for the LLM, after "your previous answer could not be used:"; it never repeats what anybody said."""
+    """Text for the LLM after "your previous answer could not be used:"; it never repeats what anybody said."""
 
 
 @dataclass(frozen=True)
@@ -251,9 +255,9 @@ class Assessment:
     """The verdict on one summary."""
 
     grounding: float
-    """0 … 1: share of the summary's checkable tokens that the source has; 1.0 when there are none."""
+    """Between 0 and 1: the share of the summary's checkable tokens that the source has; 1.0 if there are none."""
     unsupported: tuple[str, ...]
-    """The other tokens, bounded in number and length."""
+    """The unsupported tokens, limited in number and length."""
     problems: tuple[Problem, ...]
     """Worst first; empty for a summary that may be stored."""
 
@@ -261,7 +265,7 @@ class Assessment:
 def assess(source: SourceTexts, texts: Texts, rules: QualityRules) -> Assessment:
     """Check a summary against its source.
 
-    Takes some milliseconds for twenty messages; linear in the source, of which 400,000 characters are read.
+    This takes some milliseconds for twenty messages, and is linear in the source, of which 400,000 characters are read.
     """
     grounding = ground(texts.of_episode, source.evidence, source.language, texts.rolling, source.carried)
     problems = list(_problems(texts, source))
@@ -277,7 +281,7 @@ def assess(source: SourceTexts, texts: Texts, rules: QualityRules) -> Assessment
 
 
 def _problems(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
-    """Problems of which one is enough to refuse a summary, whatever the rules."""
+    """Yield problems that refuse a summary, whatever the rules are."""
     if not all(any(c.isalnum() for c in text) for text in texts.given):
         yield Problem("empty", "one of its texts was empty")
         return
@@ -291,7 +295,7 @@ def _problems(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
 
 
 def _mismatches(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
-    """Problems of language, topic and length, compared with the source."""
+    """Yield problems of language, topic and length, compared with the source."""
     summary, length = f"{texts.short} {texts.long}", len(source.episode)
     spoken = (source.plain_episode, *source.by_speaker)
     if is_other_language((texts.short, texts.long), spoken):
@@ -307,7 +311,7 @@ def _mismatches(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
 
 
 def _echoes(texts: Texts, source: SourceTexts) -> bool:
-    """Return whether a text repeats the instructions in words that the conversation does not have."""
+    """Return whether a text repeats instructions in words that the conversation does not contain."""
     instructions = frozenset(runs(words(source.instructions), ECHOED_WORDS))
     for text in texts.given:
         echoed = instructions.intersection(runs(words(text), ECHOED_WORDS))
@@ -332,13 +336,16 @@ def runs(tokens: Sequence[str], size: int) -> Iterator[int]:
 
 
 def repeats_itself(text: str) -> bool:
-    """Return whether a text loops, as models do: the same words again and again."""
+    """Return whether a text repeats the same words again and again, as models sometimes do."""
     grams = list(runs(words(text), GRAM))
     return len(grams) - len(set(grams)) > REPEATED_SHARE * len(grams)
 
 
 def is_other_language(texts: Iterable[str], sources: Iterable[str]) -> bool:
-    """Return whether a text is long enough to be sure, and in a language that none of the sources may be in."""
+    """Return whether a text is certainly in a language that none of the sources may be in.
+
+    Texts that are too short to be sure are not considered.
+    """
     detected = {text: detect(text) for text in texts if len(text) >= SURE_CHARACTERS}
     foreign = [text for text, language in detected.items() if language != UNDETERMINED]
     for source in sources:
@@ -352,9 +359,9 @@ def is_other_language(texts: Iterable[str], sources: Iterable[str]) -> bool:
 
 
 def shared_terms(text: str, source: Iterable[str], language: str) -> float:
-    """Share of the text's content words whose stems, or their beginnings, are among the source's stems.
+    """Return the share of the text's content words whose stems, or their beginnings, are among the source's stems.
 
-    1.0 when the text has too few content words to judge.
+    It is 1.0 if the text has too few content words to judge.
     """
     terms = {term for term in stem_words(text, language) if term not in ROLES and term not in _REPORTING}
     if len(terms) < FEWEST_TERMS:

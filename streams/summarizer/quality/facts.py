@@ -1,4 +1,4 @@
-"""Facts of a summary that can be checked: addresses, codes, dates, times, amounts and numbers."""
+"""Finds the facts of a summary that can be checked: addresses, codes, dates, times, amounts and numbers."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,18 +23,19 @@ from afterword.streams.summarizer.quality.quantities import (
 from afterword.streams.text.language import date_words, stem_words, words
 
 COUNTED = 12
-"""Largest number that may be a count made by the writer: "they compared three options"."""
+"""A number up to this one may be the writer's own count: "they compared three options"."""
 LEAST_LONG_DIGITS = 7
 COMPARED_DIGITS = 9
-"""Last digits of a long number that are compared: a telephone number's prefix may be missing or written differently."""
+"""This many last digits of a long number are compared: a telephone number's prefix may be missing or written
+differently."""
 NEARBY = timedelta(days=60)
-"""Days around a conversation of which it may speak in words that are not read: "next month", "on the 20th"."""
+"""A conversation may speak of days up to this far away in words that are not read: "next month", "on the 20th"."""
 LONGEST_AGO = 1200
 """Months."""
 SHORT = 1000
-"""Characters of a source whose number words are read in English, too."""
+"""Number words of a source with at most this many characters are read in English too."""
 NOTHING = "-"
-"""Stands for the counted word where no word follows."""
+"""Stands for the counted word if no word follows the number."""
 
 Day = tuple[int | None, int, int | None]
 """Year, month and day."""
@@ -42,35 +43,36 @@ Day = tuple[int | None, int, int | None]
 
 @dataclass(frozen=True)
 class Claim:
-    """One checkable token. A source with any of `keys` supports it, or one in which any of `days` may be meant."""
+    """A checkable token. A source supports it with any of `keys`, or if any of `days` may be meant."""
 
     text: str
     """The token as it was written."""
     keys: frozenset[Key | str] = frozenset()
     days: tuple[Day, ...] = ()
     counted: str = ""
-    """Stem of what a small number counts: it is checked only where the source counts the same; empty: always."""
+    """Stem of the things that a small number counts. If it is not empty, the claim is checked only if the source counts
+    the same things."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a source supports: every reading of every fact in it."""
+    """What a source supports, in every reading of every fact in it."""
 
     keys: frozenset[Key | str]
     counted: frozenset[str]
-    """Stems of the words that follow its numbers."""
+    """Stems of the words after the source's numbers."""
     days: frozenset[Day]
-    """Days and months that it names as dates."""
+    """Days and months that the source names as dates."""
     months: frozenset[int]
-    """Months that it names."""
+    """Months that the source names."""
     sent_on: frozenset[date] = frozenset()
-    """Days on which its messages were sent, where they are known."""
+    """Days on which the source's messages were sent, if they are known."""
 
     def support(self, claim: Claim) -> bool:
         return not claim.keys.isdisjoint(self.keys) or any(map(self.has_day, claim.days))
 
     def has_day(self, day: Day) -> bool:
-        """Tell whether the source names a day, or has its parts, or is near it."""
+        """Return whether the source names a day, has all its parts, or was written near it."""
         year, month, number = day
         if day in self.days or (year and (None, month, number) in self.days and self._has_number(year)):
             return True
@@ -84,7 +86,7 @@ class Facts:
         return self._is_near(day)
 
     def has_weekday(self, weekday: int) -> bool:
-        """Tell whether it is the weekday of a named day, or of one on which messages were sent, or the next to it."""
+        """Return whether a named day has this weekday, or messages were sent on it or on the day before or after."""
         sent = {(day.weekday() + step) % 7 for day in self.sent_on for step in (-1, 0, 1)}
         named = (_day(*day) for day in self.days)
         return weekday in sent or any(day.weekday() == weekday for day in named if day)
@@ -128,7 +130,7 @@ def facts(text: str, language: str) -> list[Claim]:
 def source_facts(text: str, language: str, sent_at: Iterable[datetime] = ()) -> Facts:
     """Find what a source supports. Linear in its length.
 
-    `sent_at`: times of its messages, in the zone in which the writer was shown them.
+    `sent_at` are the times of its messages in the zone that the writer saw.
     """
     text = _TIMESTAMPS.sub(r"\1 \2", text)
     keys: set[Key | str] = {f"code {code}" for code in _joined(text)}
@@ -164,7 +166,7 @@ def source_facts(text: str, language: str, sent_at: Iterable[datetime] = ()) -> 
 
 
 def _from_then(moments: Sequence[datetime], months: Iterable[int]) -> Iterator[Day]:
-    """Yield the months of "two years ago" and "in 18 months"."""
+    """Yield the months that "two years ago" and "in 18 months" may mean."""
     for moment in (*moments[:1], *moments[-1:]):
         for step in (step for each in months if abs(each) <= LONGEST_AGO for step in (-each, each)):
             year, month = divmod(moment.year * 12 + moment.month - 1 + step, 12)
@@ -172,7 +174,7 @@ def _from_then(moments: Sequence[datetime], months: Iterable[int]) -> Iterator[D
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
-    """Leave spans out of a text, in order, which may overlap."""
+    """Remove spans, which are in order and may overlap, from a text."""
     ends = [0, *(end for _, end in spans)]
     starts = [*(start for start, _ in spans), len(text)]
     return " , ".join(text[end:start] for end, start in zip(ends, starts, strict=True))
@@ -182,7 +184,7 @@ Claims = Callable[[re.Match[str]], list[Claim]]
 
 
 def _taken(text: str, pattern: re.Pattern[str], claims: Claims, found: list[Claim]) -> str:
-    """Move claims from the text to `found`; returns the rest of the text."""
+    """Move claims from the text to `found`; return the rest of the text."""
 
     def take(match: re.Match[str]) -> str:
         made = claims(match)
@@ -192,9 +194,9 @@ def _taken(text: str, pattern: re.Pattern[str], claims: Claims, found: list[Clai
     return pattern.sub(take, text)
 
 
-# Codes and addresses are of ASCII letters: in scripts without spaces the words around them touch them.
+# Codes and addresses consist of ASCII letters: in scripts without spaces, other words touch them.
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
-# Lengths are bounded, by RFC 5321 and RFC 1035: otherwise each letter of a long run begins another search of all of it.
+# Lengths are limited as in RFC 5321 and RFC 1035. Otherwise, each letter of a long run would start a search of the run.
 _EMAIL = re.compile(rf"{_START}[A-Za-z0-9._%+-]{{1,64}}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _DOMAINS = "com|org|net|gov|edu|io|eu|uk|de|fr|es|it|nl"
 _URL = re.compile(
@@ -211,7 +213,7 @@ _MEASURE = re.compile(
     r"\d+(?:[-/]\d+)*(?:(?:st|nd|rd|th|er|re|e)?(?:-[A-Za-z]+)*|-?[a-z]+(?:-[A-Za-z]+)*|[KMGT]?[KMBVWLh]|[AP]M|[KM]W?Hz|kWh?|[KMGT]B)"
     r"|[a-z]+-\d+|\d\d?-[A-Za-z]{3,9}-\d{4}|\d*(?:[cdkm]?m|ft|in|yd)[23]"
 )
-"""Measures and dates that are no codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2, 8-May-2023."""
+"""Measures and dates that are not codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2, 8-May-2023."""
 _WORD = re.compile(r"[^\W_]+")
 _NEXT_WORD = re.compile(r"\s*+(?:[-–]\s*+)?([^\W\d_]+)")
 JOINED_WORDS = 6
@@ -222,7 +224,7 @@ def _email(match: re.Match[str]) -> list[Claim]:
 
 
 def _url(match: re.Match[str]) -> list[Claim]:
-    """Claim the address, and its site: a source that has a page of a site supports the site too."""
+    """Claim the address and its site: a source that has a page of a site supports the site too."""
     address = re.sub(r"^(?:https?://)?(?:www\.)?", "", match[0].casefold()).rstrip(".,;:!?/")
     site, slash, _ = address.partition("/")
     return [
@@ -232,7 +234,7 @@ def _url(match: re.Match[str]) -> list[Claim]:
 
 
 def _dotted(match: re.Match[str]) -> list[Claim]:
-    """Claim a version, or the number of a section: neither an amount nor a date. Longer ones are telephone numbers."""
+    """Claim a version or a section number, but not an amount or a date. Longer ones are telephone numbers."""
     is_longer = len(match[0].replace(".", "")) >= LEAST_LONG_DIGITS
     is_other = is_longer or re.fullmatch(DIGITS, match[0]) or _DATE_IN_DIGITS.search(match[0])
     return [] if is_other else [Claim(match[0], frozenset({f"dotted {match[0]}"}))]
@@ -266,7 +268,7 @@ def _counted(text: str, end: int, language: str) -> str:
 
 
 def _joined(text: str) -> Iterator[str]:
-    """Join neighbouring words to codes as a summary may do: "AB 1234" for "AB-1234"."""
+    """Join neighbouring words to codes, as a summary may do: "AB 1234" for "AB-1234"."""
     words = _WORD.findall(text.casefold())
     for end in range(1, len(words) + 1):
         for begin in range(max(0, end - JOINED_WORDS), end):
@@ -288,13 +290,13 @@ _TIMESTAMPS = re.compile(r"\b(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::\d\d(?:\.\d{1,9})?
 
 @cache
 def months(language: str) -> dict[str, int]:
-    """Return the numbers of months by their names in a language and in English."""
+    """Return the numbers of months by their names in this language and in English."""
     return _names(language, _MONTH_NAMES)
 
 
 @cache
 def weekdays(language: str) -> dict[str, int]:
-    """Return the names of weekdays in a language and in English. 0: Monday."""
+    """Return the numbers of weekdays by their names in this language and in English. Monday is 0."""
     return {name: number - 1 for name, number in _names(language, _WEEKDAY_NAMES).items()}
 
 
@@ -310,7 +312,7 @@ def _names(language: str, listed: str) -> dict[str, int]:
 
 @cache
 def dates_in(language: str) -> re.Pattern[str]:
-    """Compile the ways to write a day, with its year or without, days of one month, and a month of a year."""
+    """Return a pattern for days with or without a year, for days of one month, and for a month of a year."""
     month = "|".join(map(re.escape, sorted(months(language), key=len, reverse=True)))
     year = rf",?\s{{1,3}}(?:{_OF}\s{{1,3}})?"
     to = r"\s?[–—-]\s?|\s(?:and|to|through|und|bis|et|au|y|al|e|a|en|tot|og|til)\s"
@@ -327,7 +329,7 @@ def dates_in(language: str) -> re.Pattern[str]:
 
 
 def _days(match: re.Match[str], language: str) -> list[list[Day]]:
-    """Read each day of a date, in both readings where digits alone do not decide which is the month."""
+    """Read each day of a date. If digits alone do not show which is the month, return both readings."""
     part = match.groupdict()
     year, month, number = (next(filter(None, (part.get(f"{each}{n}") for n in range(6))), "") for each in "ymd")
     of_year = int(year) if year else None

@@ -1,4 +1,4 @@
-"""Capitalized names, in languages that write names with capitals and other words without."""
+"""Finds capitalized names, in languages that write names with capitals and other words without."""
 
 import re
 import unicodedata
@@ -10,11 +10,11 @@ from afterword.streams.text.language import is_common, normalized
 from afterword.streams.text.tokens import token_ids
 
 NOUN_CAPITALS = frozenset({"de", "lb"})
-"""Languages that capitalize every noun: only words marked as a name count there."""
+"""These languages capitalize every noun, so only words marked as names count in them."""
 TITLE_CASE = 0.6
-"""Share of capitals from which a text is a heading that capitalizes ordinary words too."""
+"""A text with at least this share of capitalized words is a heading that capitalizes ordinary words too."""
 LONGEST = 40
-"""Characters of the longest name."""
+"""A word with at least this many characters is not taken for a name."""
 
 _ROLES = """
 user users assistant agent bot chatbot ai system tool tools customer client speaker operator representative advisor
@@ -32,18 +32,19 @@ _NO_NAMES = (
 
 _USUAL = "ly ing tion tions ment ments ness ies ed mente zione zioni ción ciones ção ung ungen"
 _ENDINGS = tuple(_USUAL.split())
-"""Endings of ordinary words, for words that the tokenizer splits."""
+"""Endings of ordinary words. They decide about words that the tokenizer splits."""
 
 _STARTS = """
 henceforth lastly cependant asimismo infine tuttavia ademais daarnaast bovendien tenslotte
 desuden derudover endelig derefter efterfølgende
 """
 _OPENERS = frozenset(_STARTS.split())
-"""Words with which sentences begin that tokenizers know better with a capital."""
+"""Words that begin sentences; tokenizers know them better with a capital."""
 SHORTEST_ADVERB = 9
-"""Letters; a shorter word in -ly may be Sally or Kimberly."""
+"""Letters. A shorter word in -ly may be a name such as Sally or Kimberly."""
 
-_LETTERS = r"[^\W\d_\u0e00-\u0e7f\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"  # of scripts with spaces
+# letters of scripts that put spaces between words
+_LETTERS = r"[^\W\d_\u0e00-\u0e7f\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
 _WORD = re.compile(rf"(?<![A-Za-zÀ-ɏ\d_]){_LETTERS}++(?:[’']{_LETTERS}++)*+(?![\d_])")
 _BEFORE_START = re.compile(r"(?:\A|[.!?…:;。！？\n•*\"“”„«»(\[–—|])[\s\"'“”„«»(\[*#-]*\Z")
 _ADDRESSED = re.compile(r"\b(?:Herrn?|Frau|Familie|Firma|Dr\.|Prof\.)\s*(?:[^\W\d_]\.\s*)*$")
@@ -52,7 +53,7 @@ _POSSESSIVE = re.compile(r"[’'][sS]?$")
 
 
 def names(text: str, language: str) -> Iterator[tuple[str, str]]:
-    """Yield the words of a summary that are names, in order: as written, and folded. Linear in its length."""
+    """Yield each name in a summary, in order, as it is written and folded. Linear in the length."""
     written = list(_WORD.finditer(text))
     capitals = [match for match in written if match[0][0].isupper() and len(match[0]) < LONGEST]
     if language in NOUN_CAPITALS:
@@ -104,7 +105,7 @@ def _has_inner_capital(match: re.Match[str]) -> bool:
 
 
 def _opens_sentences(word: str) -> bool:
-    """Return whether the word has its capital from its place: no word is a name for beginning a sentence alone."""
+    """Return whether the word's capital comes from its place: beginning a sentence does not make a word a name."""
     is_adverb = len(word) >= SHORTEST_ADVERB and word.endswith("ly")
     return is_adverb or word.lower() in _OPENERS or is_ordinary(word)
 
@@ -113,7 +114,8 @@ def _opens_sentences(word: str) -> bool:
 def is_ordinary(word: str) -> bool:
     """Return whether the word is written without a capital more often than with one.
 
-    Read from a tokenizer's vocabulary, learned from web text: the more frequent a piece, the lower its id.
+    This is read from a tokenizer's vocabulary, learned from web text: the more frequent a piece is, the lower is its
+    id.
     """
     small, capital = token_ids(" " + word.lower()), token_ids(" " + word[:1].upper() + word[1:].lower())
     if len(small) != len(capital):
@@ -122,5 +124,5 @@ def is_ordinary(word: str) -> bool:
 
 
 def _follows_number(text: str, match: re.Match[str]) -> bool:
-    """Return whether it is a unit after a number: "39,5 Grad Fieber" names nobody."""
+    """Return whether the word is a unit after a number: "39,5 Grad Fieber" names nobody."""
     return text[max(0, match.start() - 8) : match.start()].rstrip()[-1:].isdigit()

@@ -1,7 +1,7 @@
-"""Numbers of a text as quantities: sign, number × magnitude and unit; and times of day.
+"""Reads the numbers of a text as quantities, with sign, magnitude and unit, and its times of day.
 
-Two writings of the same quantity have a key in common: "$2 million" and "2,000,000 dollars", "½ cup" and "0.5 cups",
-"1.5 h" and "90 minutes", "6 pm" and "18:00". Another sign, magnitude, unit or half of the day has another key.
+Two spellings of the same quantity have a key in common: "$2 million" and "2,000,000 dollars", "½ cup" and "0.5 cups",
+"1.5 h" and "90 minutes", "6 pm" and "18:00". Another sign, magnitude, unit or half of the day gives another key.
 """
 
 import re
@@ -17,22 +17,22 @@ from text_to_num import alpha2digit
 from afterword.streams.text.language import UNDETERMINED, date_words
 
 Key = tuple[str, Decimal]
-"""A kind and a value: a dimension, currency or time of day, or one of the next three."""
+"""A kind and a value. The kind is a unit's dimension, a currency, or one of the names below."""
 NUMBER = "number"
-"""Any number of a source, whatever its unit, which a summary may leave out."""
+"""A number of a source, whatever its unit, because a summary may leave the unit out."""
 BARE = "bare"
-"""A number without a unit that is known here; a summary may name the unit."""
+"""A number without a known unit; a summary may name the unit."""
 CLOCK = "clock"
-"""Hour of a time of day: "at 5" for 17:00."""
+"""The hour of a time of day: "at 5" for 17:00."""
 TIME = "time"
 """Minutes since midnight."""
 NEAR_HOUR = "near hour"
-"""Hour, modulo 12, that a time in words may be in: "ten to nine", "halb neun"."""
+"""An hour, modulo 12, that a time in words may be in: "ten to nine", "halb neun"."""
 
 WORDS_KNOWN = frozenset({"da", "de", "en", "es", "fr", "it", "nl", "pt"})
-"""Languages whose number words text2num reads; elsewhere only digits are numbers."""
+"""text2num reads number words in these languages; in others, only digits are numbers."""
 _PIECE = re.compile(r"(?s).{1,4000}(?:(?<=[.!?。！？])(?=\s)|\Z)|.{1,4000}(?!\S)|.{1,4000}")
-"""Up to the end of a sentence, else between words, else anywhere."""
+"""A piece ends at the end of a sentence, or else between words, or else anywhere."""
 LATIN = "A-Za-zÀ-ɏ"
 """Latin letters. In scripts without spaces, words touch the digits."""
 
@@ -65,7 +65,7 @@ MAGNITUDES |= dict.fromkeys(
     12,
 )
 _BILLIONS = {"en": (10**9,), "pt": (10**9,), UNDETERMINED: (10**9, 10**12)}
-"""A billion is a million millions in most languages of Europe."""
+"""A billion is a million millions in most European languages."""
 _CURRENCIES = {
     "usd": "$ usd dollar dollars buck bucks dólar dólares dollari",
     "eur": "€ eur euro euros",
@@ -89,7 +89,7 @@ _NAME_OF_UNIT = re.compile(
     r"(?P<base>gram(?!mar)|m[eèé]t(?:er|r)|lit(?:er|r)|watt|volt|byte|hertz|[ck]alor|joule)[a-zæøåéío]{0,3}"
 )
 _BASES = {"g": "g", "m": "m", "l": "l", "w": "w", "v": "v", "b": "b", "h": "hz", "c": "cal", "k": "cal", "j": "j"}
-"""Symbols of units by the first letters of their names."""
+"""The symbols of units, by the first letters of their names."""
 _OTHER_UNITS = (
     "% percent prozent procent percento pct pourcent porciento porcento percento porcien",
     "°c celsius",
@@ -110,7 +110,7 @@ _TIMES = {"second": ("second", 1), "minute": ("second", 60), "hour": ("second", 
 LONGEST_UNIT = 20
 
 DIGITS = (
-    r"\d{1,2}(?:,\d{2})+,\d{3}(?!\d)(?:\.\d+)?"  # lakhs and crores, as India writes them
+    r"\d{1,2}(?:,\d{2})+,\d{3}(?!\d)(?:\.\d+)?"  # lakhs and crores, as written in India
     r"|\d{1,3}(?:[.,'’ \u00a0\u202f]\d{3})+(?:[.,]\d+)?(?!\d)|\d+(?:[.,]\d+)?"
 )
 _NUMBER = re.compile(rf"(?<![{LATIN}\d])(?<!\d[.,])(?:{DIGITS})")
@@ -130,7 +130,7 @@ _BEFORE = re.compile(
 LOOKED_BACK = 16
 _SMALL_FRACTION = 3
 _LATEST_SHORT_YEAR = 40
-"""A year of two digits up to this one may be of this century."""
+"""A two-digit year up to this one may be in this century."""
 
 
 class Figure(NamedTuple):
@@ -141,19 +141,19 @@ class Figure(NamedTuple):
     """End of the digits and of the word for their magnitude."""
     text: str
     in_source: frozenset[Key]
-    """Keys that it supports."""
+    """Keys that it supports if it is in a source."""
     in_summary: frozenset[Key]
-    """Keys of which it needs one."""
+    """If it is in a summary, the source must have one of these keys."""
 
 
 def quantities(text: str, language: str) -> Iterator[Figure]:
-    """Find the numbers of a text as `readable` returns it. Linear in its length.
+    """Find the numbers in a text that `readable` returned. Linear in its length.
 
     A summary must not change a unit, but it may leave it out, and a source may have the number alone.
     """
     end = 0
     for found in _NUMBER.finditer(text):
-        if found.start() < end:  # a magnitude of the number before: "2 1000000"
+        if found.start() < end:  # the magnitude of the previous number: "2 1000000"
             continue
         before = _BEFORE.search(text, max(0, found.start() - LOOKED_BACK), found.start())
         after = _AFTER.match(text, found.end())
@@ -185,7 +185,7 @@ def _signs(text: str, before: re.Match[str]) -> tuple[int, ...]:
     if not (before["minus"] or before["inner"]):
         return (1,)
     left = text[max(0, before.start() - 2) : before.start()].rstrip(" ")
-    may_be_dash = not left or left[-1] == "\n" or left[-1].isdigit()  # of a list or a range
+    may_be_dash = not left or left[-1] == "\n" or left[-1].isdigit()  # in a list or a range
     return (1, -1) if may_be_dash and before["minus"] in ("-", "–") else (-1,)
 
 
@@ -207,7 +207,7 @@ def _unit(after: re.Match[str], language: str) -> tuple[str, Decimal] | None:
 
 
 def unit_of(word: str, language: str) -> tuple[str, Decimal] | None:
-    """Read a unit: its dimension, and its factor to the base unit; None for any other word."""
+    """Read a unit as its dimension and its factor to the base unit; return None for any other word."""
     small = word.casefold()
     if found := _UNITS.get(small) or _units_of_time(language).get(small):
         return found
@@ -232,7 +232,7 @@ def _units_of_time(language: str) -> dict[str, tuple[str, Decimal]]:
 
 
 def numbers(digits: str) -> Iterator[Decimal]:
-    """Yield every value that the digits may have: "1.500" is 1500 in one country and 1.5 in another."""
+    """Yield every value that the digits may mean: "1.500" is 1500 in one country and 1.5 in another."""
     plain = re.sub(r"['’\s]", "", digits)
     found = re.fullmatch(r"([\d.,]*?)(?:[.,](\d+))?", plain)
     whole, fraction = (found[1], found[2]) if found else (plain, None)
@@ -244,7 +244,7 @@ def numbers(digits: str) -> Iterator[Decimal]:
 
 
 def _short_years(text: str, found: re.Match[str]) -> Iterator[Decimal]:
-    """Yield the years of "'88" and "the 90s"."""
+    """Yield the years that "'88" and "the 90s" may mean."""
     if len(found[0]) != 2:
         return
     before, after = text[max(0, found.start() - 2) : found.start()], text[found.end() : found.end() + 4]
@@ -269,13 +269,13 @@ _TIME_OF_DAY = re.compile(
     rf"(?P<clock>\s?(?:o['’]clock|uhr|uur)\b)?(?:\s?(?:h(?:eures?)?\s)?(?:(?P<am>{_AM})|(?P<pm>{_PM})|(?P<night>{_NIGHT})))?)",
     re.IGNORECASE,
 )
-"""Also "0715" and "1830 hrs"."""
+"""It also reads "0715" and "1830 hrs"."""
 _POINTED = re.compile(r"(?i)\b(?:kl\.?|klokken|alle|dalle|ore)\s$")
-"""Words before a time whose minutes follow a point, in Danish and Italian."""
+"""Words before a time in Danish and Italian, in which a point separates the minutes."""
 HALF_DAY = 720
 """Minutes."""
 EVENING = 6
-"""Hour from which "at night" is before midnight."""
+"""From this hour on, "at night" is before midnight."""
 
 
 def times_of_day(text: str) -> Iterator[Figure]:
@@ -319,9 +319,9 @@ _HALF_AN_HOUR = re.compile(
 
 
 def readable(text: str, language: str) -> str:
-    """Write number words as digits: "twenty-three" → "23", "two and a half" → "2.5".
+    """Write number words as digits: "twenty-three" as "23", "two and a half" as "2.5".
 
-    In pieces: the reader of number words takes time that grows with the square of the length.
+    The text is read in pieces, because text2num's time grows with the square of the length.
     """
     if language not in WORDS_KNOWN:
         return text
@@ -336,9 +336,9 @@ _YEAR_IN_TWO = re.compile(r"(?<![\d.,])(1\d|20)\s(\d\d)(?!\d|[.,]\d)")
 
 
 def spoken_keys(text: str) -> Iterator[Key]:
-    """Yield the keys of years in two numbers, "nineteen eighty-four", and of Chinese numerals.
+    """Yield the keys of years in two numbers, as in "nineteen eighty-four", and of Chinese numerals.
 
-    `text`: the source as `readable` returns it.
+    `text` is the source as `readable` returns it.
     """
     for pair in _YEAR_IN_TWO.finditer(text):
         yield NUMBER, Decimal(pair[1] + pair[2])
@@ -347,7 +347,7 @@ def spoken_keys(text: str) -> Iterator[Key]:
 
 
 def chinese_figures(text: str) -> Iterator[Figure]:
-    """Find numbers in Chinese numerals: a digit before a magnitude, because few other words have both."""
+    """Find numbers in Chinese numerals that have a digit before a magnitude, because few other words have both."""
     for run in _CHINESE_NUMBER.finditer(text):
         keys = frozenset({(NUMBER, Decimal(chinese(run[0])))})
         yield Figure(*run.span(), run[0], keys, keys)
