@@ -26,7 +26,7 @@ LONG_CHARACTERS = 1000
 LONG_SENTENCES = 12
 ROLLING_EXCHANGES = 3
 REPETITION = 0.8
-"""Share of the words of two exchanges from which one repeats the other."""
+"""An exchange repeats another if they share more than this part of their words."""
 ENGLISH = "en"
 NO_TEXT = "No text was exchanged."
 
@@ -44,7 +44,7 @@ class ExtractiveTexts:
 def summarize(
     episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, long_characters: int = LONG_CHARACTERS
 ) -> ExtractiveTexts:
-    """Summarize an episode by its own sentences: deterministic, in less than a second whatever it contains."""
+    """Summarize an episode with its own sentences. Deterministic; takes less than a second for any episode."""
     language = _language_of(" ".join(message.content[:1000] for message in episode.messages)[:10_000])
     terms = _terms_of(language)
     turns = turns_of(episode.messages, terms)
@@ -69,7 +69,7 @@ class Told:
         self.ranked = sorted(range(len(exchanges)), key=lambda at: -weights[at])
 
     def text(self, sentences: int, characters: int) -> str:
-        """Tell the best exchanges in their order, in at most so many sentences and characters."""
+        """Return the best exchanges in their order, in at most this many sentences and characters."""
 
         def fits(chosen: list[int]) -> bool:
             told = self._sentences(chosen)
@@ -78,7 +78,7 @@ class Told:
         return quoted(self._sentences(self._choose(sentences, fits)))
 
     def lines(self, count: int) -> list[str]:
-        """List the best exchanges in the order of the conversation, each with its speakers."""
+        """Return the best exchanges in the order of the conversation, each with its speakers."""
 
         def says_something_new(chosen: list[int]) -> bool:
             return not any(set(self.exchanges[chosen[-1]]) & set(self.exchanges[at]) for at in chosen[:-1])
@@ -95,7 +95,7 @@ class Told:
         return chosen
 
     def _repeats(self, at: int, other: int) -> bool:
-        """Return whether two exchanges say the same: the same sentence elsewhere, or nearly the same words."""
+        """Return whether two exchanges contain the same sentences elsewhere, or nearly the same words."""
         one, two = self.terms[at], self.terms[other]
         texts = [{s.text.casefold() for s in self.exchanges[which]} for which in (at, other)]
         shared = set(self.exchanges[at]) & set(self.exchanges[other])

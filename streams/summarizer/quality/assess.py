@@ -62,7 +62,7 @@ Said = tuple[str, str]
 """Role and text."""
 
 KEY = 6
-"""Words at the end of a question and at the beginning of an answer by which they are found."""
+"""This many words at the end of a question, and at the beginning of an answer, are searched for in the conversation."""
 _SPEAKER = re.compile(r"(?:^|(?<=\s))(User|Assistant|Tool|System): ")
 _END = re.compile(r"(?<=[.!?…。！？])\s+")
 _QUESTION = re.compile(r"[?？؟]")
@@ -372,9 +372,10 @@ def shared_terms(text: str, source: Iterable[str], language: str) -> float:
 
 
 def share_of_pairs(texts: Iterable[str], messages: Sequence[Said]) -> float:
-    """Return the share of the texts' pairs that were one; 1.0 if they have none. `messages`: of the conversation.
+    """Return the share of the texts' pairs of question and answer that the conversation has; 1.0 if they have none.
 
-    A pair was one if the asker asked nothing else before the answer came.
+    The conversation has a pair if the asker asked nothing else before the answer came. `messages` are the
+    conversation's.
     """
     pairs = [pair for text in texts for pair in _pairs(text)]
     if not pairs:
@@ -404,5 +405,5 @@ def _was_one(asked: Said, told: Said, spoken: Sequence[Said], asks: Sequence[boo
 
 
 def _spelled(text: str, first: int | None = None, last: int = 0) -> str:
-    """Return the words of a text, or its first or last ones, as they are compared."""
+    """Return the words of a text, or its first or last ones, in the form in which they are compared."""
     return f" {' '.join(words(text)[-last:][:first])} "
