@@ -54,8 +54,8 @@ A dead letter has the key, value and headers of the original record, and these h
 """
 WRITERS = {"input": "You write it.", "output": "Afterword writes it."}
 ID_CHARACTERS = 256
-INTERNAL = ("episode.amended", "episode.closed", "episode.redo")
-"""Events between workers. Their examples are in JSON Schema only."""
+INTERNAL = ("episode.amended", "episode.redo")
+"""Events between workers, whose fields are in JSON Schema only."""
 NAMES = {
     "string": "text",
     "integer": "integer",
@@ -115,8 +115,10 @@ def _anchor(heading: str) -> str:
 def _event(event: EventType) -> str:
     schema = event_schema(event)
     heading = f"\n## {event.name}\n{WRITERS[event.direction]} {_described(schema)}"
-    shown = "" if event.name in INTERNAL else f"\n```json\n{_shown(example(event))}\n```\n"
-    return f"{heading}{_fields(schema)}{shown}"
+    if event.name in INTERNAL:
+        file = f"../../schemas/generated/{event.name}.schema.json"
+        return f"{heading.rstrip()}\n\nIts fields are in [JSON Schema]({file}).\n"
+    return f"{heading}{_fields(schema)}\n```json\n{_shown(example(event))}\n```\n"
 
 
 def _shown(value: Mapping[str, object]) -> str:
