@@ -10,7 +10,7 @@ import typer
 from afterword.commands.common import Json, print_json, print_table, start_command
 
 if TYPE_CHECKING:
-    from afterword.operating.trial import Comparison, Made, Measures
+    from afterword.operating.trial import Comparison, Measures, TrialSummary
 
 app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True)
 
@@ -70,7 +70,7 @@ def _document(found: "Comparison", prices: tuple[float, float] | None) -> dict[s
     def side(measures: "Measures") -> dict[str, Any]:
         return asdict(measures) | ({"cost_of_1000": measures.cost(*prices)} if prices else {})
 
-    def made(one: "Made") -> dict[str, Any]:
+    def made(one: "TrialSummary") -> dict[str, Any]:
         texts = {name: value for name, value in vars(one).items() if name not in ("maker", "usage")}
         return {**texts, **one.maker._asdict(), "usage": one.usage.model_dump()}
 
@@ -116,6 +116,6 @@ def _print(found: "Comparison", prices: tuple[float, float] | None, show: int) -
     typer.echo("the candidate is worse" if found.is_worse else "the candidate is not worse")
 
 
-def _text(made: "Made") -> str:
+def _text(made: "TrialSummary") -> str:
     refused = f" ({made.refused})" if made.refused else ""
     return f"[{made.grounding:.2f}{refused}] {made.long_summary}"

@@ -255,7 +255,7 @@ class Redo:
                 await self._send(request)
             if not (self._waiting or self._again or self._difficult):
                 return self.counts
-            await self._look()
+            await self._check_finished()
             self._show()
             if self._now() - self._last_success > self._give_up_seconds:
                 raise RedoStalled(waiting=len(self._waiting), minutes=self._give_up_seconds / 60)
@@ -291,7 +291,7 @@ class Redo:
         read = current(stored.core_ids, stored.overlap_ids, {}, states)
         return bool(read.core) and not read.expired
 
-    async def _look(self) -> None:
+    async def _check_finished(self) -> None:
         handled = await self._requests.handled_to()  # read before the stores, because what was handled by now is stored
         for request in list(self._waiting.values()):
             assert request.sent is not None  # noqa: S101 – it is waiting because it was sent

@@ -80,7 +80,7 @@ class Last(NamedTuple):
     """Offset at which a later, deleted episode ended, according to its tombstone."""
 
 
-class Seed(NamedTuple):
+class ResumeState(NamedTuple):
     """A scope's initial state in one partition."""
 
     partition: int
@@ -89,7 +89,7 @@ class Seed(NamedTuple):
 
 
 @dataclass
-class LastEpisodes:
+class ResumePoints:
     """Collects episodes, then the messages that they end with. `agents` is true if `scope = agent`."""
 
     agents: bool = False
@@ -158,15 +158,15 @@ class LastEpisodes:
             if not self.partitions.get(scope.conversation_id)
         }
 
-    def seeds(self) -> Iterable[Seed]:
+    def resume_states(self) -> Iterable[ResumeState]:
         """Yield each scope's initial state in each partition that has its conversation."""
         roots = set()
         for scope, last in self.last.items():
             for partition in self.partitions[scope.conversation_id]:
-                yield Seed(partition, scope, self._state(scope, last, partition))
+                yield ResumeState(partition, scope, self._state(scope, last, partition))
                 if self.agents and (partition, scope.conversation_id) not in roots:
                     roots.add((partition, scope.conversation_id))
-                    yield Seed(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
+                    yield ResumeState(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
 
     def _state(self, scope: Scope, last: Last, partition: int) -> State:
         found = self._end(last)
@@ -180,10 +180,10 @@ class LastEpisodes:
         return last.position if last.position in self._confirmed else self._first.get(digest(last.message))
 
 
-async def last_episodes(log: Log, settings: Settings) -> LastEpisodes:
+async def resume_points(log: Log, settings: Settings) -> ResumePoints:
     """Read the last episodes from the topics and the stores. Raises: TopicStalled, StoreUnavailable."""
     kafka, episodes = settings.kafka, settings.episodes
-    found = LastEpisodes(agents=episodes.scope == "agent")
+    found = ResumePoints(agents=episodes.scope == "agent")
     await log.read(kafka.episodes_topic, found.take_episode)
     async with open_stores(settings) as stores:
         async for one in stores.episodes.all_episodes():
@@ -206,7 +206,7 @@ def partitioner(partitions: int) -> Callable[[str], int]:
     return lambda conversation_id: int(choose(record_key(conversation_id), every, every))
 
 
-async def _place(found: LastEpisodes, archive: MessageArchive, partition_of: Callable[[str], int]) -> None:
+async def _place(found: ResumePoints, archive: MessageArchive, partition_of: Callable[[str], int]) -> None:
     homeless = list(found.homeless().items())
     for start in range(0, len(homeless), ASKED_AT_ONCE):
         page = homeless[start : start + ASKED_AT_ONCE]
@@ -227,16 +227,16 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
     async with _log(kafka) as log:
         async with log.reader(kafka.messages_topic, isolation_level="read_committed") as consumer:
             starts = await consumer.beginning_offsets(list(consumer.assignment()))
-        seeds = _by_partition((await last_episodes(log, settings)).seeds())
+        resume_states = _by_partition((await resume_points(log, settings)).resume_states())
         partitions = await _partitions(kafka)
         return [
-            await _rebuilt(log, kafka, source, start, partitions, seeds[source.partition])
+            await _rebuilt(log, kafka, source, start, partitions, resume_states[source.partition])
             for source, start in sorted(starts.items())
         ]
 
 
 async def _rebuilt(
-    log: Log, kafka: Kafka, source: TopicPartition, start: int, partitions: int, seeds: Sequence[Seed]
+    log: Log, kafka: Kafka, source: TopicPartition, start: int, partitions: int, resume_states: Sequence[ResumeState]
 ) -> RebuiltPartition:
     left = RebuiltPartition(source.partition, 0, start, left=True)
     if await _has_state(log, kafka, source.partition):  # do not fence its segmenter without need
@@ -244,8 +244,10 @@ async def _rebuilt(
     async with owned(kafka, source.partition) as producer:
         if await _has_state(log, kafka, source.partition):  # another rebuild was faster
             return left
-        await _commit(producer, kafka, source, partitions, start, seeds)
-    return RebuiltPartition(source.partition, len({seed.scope.conversation_id for seed in seeds}), start)
+        await _commit(producer, kafka, source, partitions, start, resume_states)
+    return RebuiltPartition(
+        source.partition, len({state_row.scope.conversation_id for state_row in resume_states}), start
+    )
 
 
 async def _has_state(log: Log, kafka: Kafka, partition: int) -> bool:
@@ -277,20 +279,22 @@ async def _commit(
     source: TopicPartition,
     partitions: int,
     start: int,
-    seeds: Sequence[Seed],
+    resume_states: Sequence[ResumeState],
 ) -> None:
     """Write the rows in one transaction, as the segmenter does, to continue with the record at offset `start`."""
     changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
-    states: list[RowChange] = [(scope_key(seed.scope), encode_state(seed.state)) for seed in seeds]
+    states: list[RowChange] = [
+        (scope_key(state_row.scope), encode_state(state_row.state)) for state_row in resume_states
+    ]
     rows = {changelogs[CONVERSATIONS]: states, changelogs[MESSAGES]: []}
     bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
     await producer.commit([], rows, bookmark, source, kafka.segmenter_id, partitions=partitions)
 
 
-def _by_partition(seeds: Iterable[Seed]) -> dict[int, list[Seed]]:
-    found: dict[int, list[Seed]] = defaultdict(list)
-    for seed in seeds:
-        found[seed.partition].append(seed)
+def _by_partition(resume_states: Iterable[ResumeState]) -> dict[int, list[ResumeState]]:
+    found: dict[int, list[ResumeState]] = defaultdict(list)
+    for state_row in resume_states:
+        found[state_row.partition].append(state_row)
     return found
 
 

@@ -46,7 +46,7 @@ class NothingToCompare(AfterwordError):
 
 
 @dataclass(frozen=True)
-class Made:
+class TrialSummary:
     """A summary and the quality gate's verdict."""
 
     maker: Maker
@@ -65,8 +65,8 @@ class Trial:
     """One episode, summarized by both."""
 
     episode_id: str
-    stored: Made
-    candidate: Made
+    stored: TrialSummary
+    candidate: TrialSummary
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def compared(trials: Sequence[Trial], candidate: Maker, not_archived: int = 0) -
     return Comparison(ordered, measures(before, stored), measures(after, candidate), not_archived)
 
 
-def measures(summaries: Sequence[Made], maker: Maker) -> Measures:
+def measures(summaries: Sequence[TrialSummary], maker: Maker) -> Measures:
     """Compute the means over the summaries. Failed ones have no text or grounding to include."""
     there = [made for made in summaries if made.long_summary]
     asked = [made.usage for made in summaries if made.usage.prompt_tokens]
@@ -247,13 +247,13 @@ class TrialRun:
         except TRANSIENT:
             raise
         except ProviderError as error:
-            made = Made(self._maker, "", "", "", usage_of(error), 0.0, (), error.error_type)
+            made = TrialSummary(self._maker, "", "", "", usage_of(error), 0.0, (), error.error_type)
         return Trial(summary.episode_id, await self._judged(request, before), made)
 
-    async def _judged(self, request: SummaryRequest, made: Summary) -> Made:
+    async def _judged(self, request: SummaryRequest, made: Summary) -> TrialSummary:
         source, texts = source_of(request, self._instructions), texts_of(request, made)
         found: Assessment = await asyncio.to_thread(assess, source, texts, self._quality)
-        return Made(
+        return TrialSummary(
             Maker(made.model, made.prompt_version),
             made.title,
             made.short_summary,

@@ -211,10 +211,10 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
     """
     known = await find_conversation(episodes, scope_id(request.conversation_id, request.agent_id))
     first = None if known else await archive.first(request.conversation_id)
-    begun = known or (first.message if first else None)
-    if begun is None or not request.owner.has(begun.user_id, begun.tenant_id):
+    conversation_owner = known or (first.message if first else None)
+    if conversation_owner is None or not request.owner.has(conversation_owner.user_id, conversation_owner.tenant_id):
         return None
-    tenant = begun.tenant_id
+    tenant = conversation_owner.tenant_id
     uncovered = Selection(request.conversation_id, tenant, request.agent_id, unsummarised=known is not None)
     counted = await archive.count(uncovered)
     stored = await _summaries(episodes, request, known) if known else Summaries()

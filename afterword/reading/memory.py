@@ -298,18 +298,18 @@ class Memory:
         require(str, conversation_id=conversation_id)
         require(str | None, agent_id=agent_id)
         known = await find_conversation(self._episodes, scope_id(conversation_id, agent_id))
-        begun = known or await self._began_with(conversation_id)
-        if begun is None or not owner.has(begun.user_id, begun.tenant_id):
+        conversation_owner = known or await self._first_message(conversation_id)
+        if conversation_owner is None or not owner.has(conversation_owner.user_id, conversation_owner.tenant_id):
             return None
         entry = _entry(known) if known else None
-        pending = Selection(conversation_id, begun.tenant_id, agent_id, unsummarised=True)
+        pending = Selection(conversation_id, conversation_owner.tenant_id, agent_id, unsummarised=True)
         counted = await self._messages.count(pending)
-        newest = await self._newest(Selection(conversation_id, begun.tenant_id, agent_id), 1)
+        newest = await self._newest(Selection(conversation_id, conversation_owner.tenant_id, agent_id), 1)
         return ConversationDetails(
             conversation_id=conversation_id,
             agent_id=agent_id,
-            user_id=begun.user_id,
-            tenant_id=begun.tenant_id,
+            user_id=conversation_owner.user_id,
+            tenant_id=conversation_owner.tenant_id,
             title=entry.title if entry else "",
             episode_count=entry.episode_count if entry else 0,
             message_count=entry.message_count if entry else 0,
@@ -340,10 +340,12 @@ class Memory:
         require_within(1, MOST_PAGE_MESSAGES, limit=limit)
         place = None if before is None else _from_cursor("before", before, int)
         scope = scope_id(conversation_id, agent_id)
-        begun = await find_conversation(self._episodes, scope) or await self._began_with(conversation_id)
-        if begun is None or not owner.has(begun.user_id, begun.tenant_id):
+        conversation_owner = await find_conversation(self._episodes, scope) or await self._first_message(
+            conversation_id
+        )
+        if conversation_owner is None or not owner.has(conversation_owner.user_id, conversation_owner.tenant_id):
             return None
-        selection = Selection(conversation_id, begun.tenant_id, agent_id, before=place and place[1])
+        selection = Selection(conversation_id, conversation_owner.tenant_id, agent_id, before=place and place[1])
         found = await self._newest(selection, limit + 1)
         last = found[limit - 1] if len(found) > limit else None
         next_before = _cursor(last.message.sent_at or EPOCH, last.offset) if last else None
@@ -366,10 +368,10 @@ class Memory:
         require(str, conversation_id=conversation_id)
         require_within(0, MOST_FOUND_MESSAGES, message_ids=len(message_ids))
         require_texts(message_ids=message_ids)
-        begun = await self.owner(conversation_id)
-        if begun is None or not owner.has(*begun):
+        conversation_owner = await self.owner(conversation_id)
+        if conversation_owner is None or not owner.has(*conversation_owner):
             return []
-        keys = [message_key(conversation_id, message_id, begun[1]) for message_id in message_ids]
+        keys = [message_key(conversation_id, message_id, conversation_owner[1]) for message_id in message_ids]
         found = await self._messages.get_many(keys)
         return [found[key].message for key in keys if key in found]
 
@@ -390,14 +392,14 @@ class Memory:
         require_within(0, MOST_NEIGHBOURS, neighbours=neighbours)
         owner = _owner(user_id, tenant_id)
         require(str, conversation_id=conversation_id, message_id=message_id)
-        begun = await self.owner(conversation_id)
-        if begun is None or not owner.has(*begun):
+        conversation_owner = await self.owner(conversation_id)
+        if conversation_owner is None or not owner.has(*conversation_owner):
             return None
-        key = message_key(conversation_id, message_id, begun[1])
+        key = message_key(conversation_id, message_id, conversation_owner[1])
         found = (await self._messages.get_many([key])).get(key)
         if found is None:
             return None
-        selection = Selection(conversation_id, begun[1])
+        selection = Selection(conversation_id, conversation_owner[1])
         before = await self._newest(replace(selection, before=found.offset), neighbours) if neighbours else []
         after = await self._following(selection, found.offset, neighbours) if neighbours else []
         return MessageInContext(
@@ -438,8 +440,8 @@ class Memory:
         """Return the user and tenant that a conversation began with; None if it is unknown."""
         require(str, conversation_id=conversation_id)
         known = await find_conversation(self._episodes, scope_id(conversation_id))
-        begun = known or await self._began_with(conversation_id)
-        return (begun.user_id, begun.tenant_id) if begun else None
+        conversation_owner = known or await self._first_message(conversation_id)
+        return (conversation_owner.user_id, conversation_owner.tenant_id) if conversation_owner else None
 
     async def _may_see(self, episode: StoredEpisode, owner: Owner) -> bool:
         if owner.has(episode.summary.user_id, episode.summary.tenant_id):
@@ -447,7 +449,7 @@ class Memory:
         known = await find_conversation(self._episodes, scope_of(episode.summary))
         return known is not None and owner.has(known.user_id, known.tenant_id)
 
-    async def _began_with(self, conversation_id: str) -> MessageCreated | None:
+    async def _first_message(self, conversation_id: str) -> MessageCreated | None:
         first = await self._messages.first(conversation_id)
         return first.message if first else None
 
@@ -489,10 +491,10 @@ class Memory:
         require_within(1, max_tokens=max_tokens)
         known: Profile | None = None
         if profile:
-            begun = await self.owner(conversation_id)
-            if begun is None or not begun[0] or not owner.has(*begun):
+            conversation_owner = await self.owner(conversation_id)
+            if conversation_owner is None or not conversation_owner[0] or not owner.has(*conversation_owner):
                 return None
-            known = await self.profile(*begun, max_tokens // PROFILE_SHARE)
+            known = await self.profile(*conversation_owner, max_tokens // PROFILE_SHARE)
             max_tokens -= known.tokens
         found = await read_context(
             self._episodes, self._messages, ContextRequest(conversation_id, agent_id, recent, max_tokens, owner)

@@ -140,8 +140,8 @@ async def stream_events(
 async def _may_hear(services: Services, owner: Owner, conversation_id: str) -> bool:
     if owner == Owner():
         return True
-    begun = await services.memory.owner(conversation_id)
-    return begun is not None and owner.has(*begun)
+    conversation_owner = await services.memory.owner(conversation_id)
+    return conversation_owner is not None and owner.has(*conversation_owner)
 
 
 async def _lines(

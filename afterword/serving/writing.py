@@ -245,10 +245,10 @@ async def require_own(memory: Memory, principal: Principal, conversation_ids: It
 
     async def look(conversation_id: str) -> bool:
         async with slots:
-            begun = await memory.owner(conversation_id)
-        if begun is None:
+            conversation_owner = await memory.owner(conversation_id)
+        if conversation_owner is None:
             return new or owner.user_id is ANYONE
-        return owner.has(*begun)
+        return owner.has(*conversation_owner)
 
     if not all(await asyncio.gather(*map(look, conversation_ids))):
         raise NotFound(what="conversation")

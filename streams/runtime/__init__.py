@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from afterword.streams.runtime.app import App
-    from afterword.streams.runtime.at_least_once import AtLeastOnce, joining
+    from afterword.streams.runtime.at_least_once import AtLeastOnce, run_in_batch
     from afterword.streams.runtime.batch import Batches, Output, Tick, failing_batch
     from afterword.streams.runtime.failures import Breaker
     from afterword.streams.runtime.metrics import EngineMetrics
@@ -24,12 +24,12 @@ __all__ = [
     "Output",
     "Tick",
     "failing_batch",
-    "joining",
+    "run_in_batch",
 ]
 
 _MODULES = {
     "App": "app",
-    **dict.fromkeys(("AtLeastOnce", "joining"), "at_least_once"),
+    **dict.fromkeys(("AtLeastOnce", "run_in_batch"), "at_least_once"),
     **dict.fromkeys(("Batches", "Output", "Tick", "failing_batch"), "batch"),
     "Breaker": "failures",
     "EngineMetrics": "metrics",

@@ -81,7 +81,7 @@ class ConcurrentMessage(ConsumerMessage):
         **kwargs: Any,
     ) -> None:
         self.batch = batch
-        """Collects what the agent sends for this record: see `joining`."""
+        """Collects what the agent sends for this record: see `run_in_batch`."""
         self.on_done = on_done
         self.on_rest = on_rest
         self.rests = False
@@ -425,23 +425,23 @@ class AtLeastOncePartition:
             self._something_sent.set()
 
 
-async def joining(event: Any, step: Callable[[Any], Awaitable[None]]) -> None:
+async def run_in_batch(event: Any, step: Callable[[Any], Awaitable[None]]) -> None:
     """Run `step(event)`, and commit what it sends with the event, whichever task this runs in."""
     with bound(event.message.batch):
         await step(event)
 
 
-def rest(event: Any) -> None:
+def mark_idle(event: Any) -> None:
     """Mark the event's record as resting until its next try, so that a stop or a rebalance does not wait for it."""
     event.message.rests = True
     event.message.on_rest()
 
 
 @contextmanager
-def at_work(event: Any) -> Iterator[None]:
+def mark_working(event: Any) -> Iterator[None]:
     """Mark one try of a record; before and after it, the record rests."""
     event.message.rests = False
     try:
         yield
     finally:
-        rest(event)
+        mark_idle(event)

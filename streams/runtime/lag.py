@@ -13,7 +13,7 @@ ANSWER_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PartitionStatus:
     """Lag and state of one source partition at one measurement."""
 
     topic: str
@@ -104,35 +104,35 @@ class Lags:
 async def regularly(lags: Lags) -> AsyncIterator[dict[TopicPartition, tuple[int, float]]]:
     """Yield the lag every `LOOK_SECONDS`, except while no broker answers."""
     while True:
-        found = await _look(lags)
+        found = await _measured(lags)
         if found is not None:
             yield found
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _look(lags: Lags) -> dict[TopicPartition, tuple[int, float]] | None:
+async def _measured(lags: Lags) -> dict[TopicPartition, tuple[int, float]] | None:
     try:
         return await lags.look()
     except (KafkaError, IllegalStateError, OSError, TimeoutError):  # no broker, or a rebalance is under way
         return None
 
 
-async def standings(app: Any) -> AsyncIterator[list[Standing]]:
-    """Yield the standings of all assigned partitions of a started app, every `LOOK_SECONDS`."""
+async def partition_statuses(app: Any) -> AsyncIterator[list[PartitionStatus]]:
+    """Yield the status of all assigned partitions of a started app, every `LOOK_SECONDS`."""
     consumer = app.consumer
     lags = Lags(consumer.kafka, lambda source: _work(consumer.partitions.get(source)), app.engine.clock)
     async for found in regularly(lags):
-        yield [_standing(source, consumer.partitions.get(source), *lag) for source, lag in found.items()]
+        yield [_status_of(source, consumer.partitions.get(source), *lag) for source, lag in found.items()]
 
 
 def _work(partition: Any) -> Work:
     return Work() if partition is None else partition.work()
 
 
-def _standing(source: TopicPartition, partition: Any, records: int, seconds: float) -> Standing:
+def _status_of(source: TopicPartition, partition: Any, records: int, seconds: float) -> PartitionStatus:
     ready = partition is not None and partition.ready
     database = partition.session.database if partition is not None and partition.session is not None else None
     if database is None:
-        return Standing(source.topic, source.partition, ready, records, seconds)
+        return PartitionStatus(source.topic, source.partition, ready, records, seconds)
     state = database.size_bytes, database.scheduled, database.next_deadline()
-    return Standing(source.topic, source.partition, ready, records, seconds, *state)
+    return PartitionStatus(source.topic, source.partition, ready, records, seconds, *state)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from afterword.streams.runtime.lag import Standing
+from afterword.streams.runtime.lag import PartitionStatus
 
 MOVE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 
@@ -52,7 +52,7 @@ class EngineMetrics:
         """`role` is the value of the label `role`; `prefix` begins every name."""
         families = Families(registry, prefix)
         self.described = families.described
-        self.standings: Sequence[Standing] = ()
+        self.partition_statuses: Sequence[PartitionStatus] = ()
         """The assigned partitions at the last measurement."""
         self._role = role
         self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
@@ -120,16 +120,16 @@ class EngineMetrics:
     def of_group(self, role: str) -> "EngineMetrics":
         """Return the same families for another consumer group of this process, under this role."""
         other = copy(self)
-        vars(other).update(_role=role, _shown=set(), standings=())
+        vars(other).update(_role=role, _shown=set(), partition_statuses=())
         return other
 
-    def show(self, standings: Sequence[Standing]) -> None:
-        """Replace the lag and state of the partitions shown before with those in `standings`."""
-        self.standings = standings
+    def show(self, partition_statuses: Sequence[PartitionStatus]) -> None:
+        """Replace the lag and state of the partitions shown before with those in `partition_statuses`."""
+        self.partition_statuses = partition_statuses
         for gauge, labels in self._shown:
             gauge.remove(*labels)  # its new owner reports a partition that has moved
         self._shown = set()
-        for found in standings:
+        for found in partition_statuses:
             labels = self._role, found.topic, str(found.partition)
             self._set(self._lag_records, labels, found.lag_records)
             self._set(self._lag_seconds, labels, found.lag_seconds)

@@ -22,7 +22,7 @@ from afterword.streams.runtime.collector import spare_the_collector
 from afterword.streams.runtime.database import read_position
 from afterword.streams.runtime.errors import Stalled, StoreFailed
 from afterword.streams.runtime.health import Readiness
-from afterword.streams.runtime.lag import standings
+from afterword.streams.runtime.lag import partition_statuses
 from afterword.streams.runtime.sources import watch_sources
 from afterword.streams.runtime.watchdog import Watchdog, remember_stall
 
@@ -219,12 +219,12 @@ async def crash_with(app: Any, watchers: Sequence[asyncio.Task[None]]) -> None:
 
 
 async def _measure(app: Any) -> None:
-    async for found in standings(app):
+    async for found in partition_statuses(app):
         app.engine_metrics.show(found)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LocalState:
     """A partition's state on this worker's disk."""
 
     path: Path
@@ -236,12 +236,12 @@ class Kept:
 
 
 def superseded(
-    kept: Iterable[Kept],
+    kept: Iterable[LocalState],
     assigned: Collection[TopicPartition],
     committed: Mapping[TopicPartition, int],
     now_ms: int,
     grace_ms: int,
-) -> list[Kept]:
+) -> list[LocalState]:
     """Select the state that may be deleted.
 
     This is the case if this worker does not have the partition, if the group's committed offset shows that another
@@ -276,7 +276,7 @@ async def remove_moved(app: Any) -> None:
     consumer, directory = app.consumer, app.conf.tabledir
     await asyncio.to_thread(_clear, directory)  # left over from an earlier run
     sources = {topic for table in app.tables.values() for topic in consumer.kafka.subscription() if table.takes(topic)}
-    kept = await asyncio.to_thread(_kept, directory, sources, consumer.kafka.assignment())
+    kept = await asyncio.to_thread(_local_states, directory, sources, consumer.kafka.assignment())
     committed = {state.source: int(await consumer.kafka.committed(state.source) or -1) for state in kept}
     grace_seconds = max(app.engine.moved_grace_seconds, app.conf.broker_session_timeout)
     # Nothing is awaited from here to the renaming, so no partition can be assigned and opened in between
@@ -295,9 +295,9 @@ def _clear(directory: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def _kept(directory: Path, topics: Collection[str], assigned: Collection[TopicPartition]) -> list[Kept]:
+def _local_states(directory: Path, topics: Collection[str], assigned: Collection[TopicPartition]) -> list[LocalState]:
     """Return the readable state of these topics' partitions that are not assigned to this worker."""
-    kept: list[Kept] = []
+    kept: list[LocalState] = []
     for path in directory.iterdir() if directory.exists() else ():
         name = NAME.fullmatch(path.name)
         source = TopicPartition(name[1], int(name[2])) if name else None
@@ -307,5 +307,5 @@ def _kept(directory: Path, topics: Collection[str], assigned: Collection[TopicPa
             except StoreFailed as error:  # damaged, or its creation was interrupted; other state may still be removed
                 log.warning("moved_state_unreadable", stage="state", error_type=error.error_type, path=str(path))
                 continue
-            kept.append(Kept(path, source, position.source, position.written_ms))
+            kept.append(LocalState(path, source, position.source, position.written_ms))
     return kept

@@ -184,14 +184,19 @@ class PartitionerCheck:
     def __init__(self) -> None:
         self._warned: set[int] = set()
 
-    def elsewhere(self, begun: Iterable[bytes], topic: str, partition: int, partitions: int | None) -> int:
+    def elsewhere(
+        self, new_conversation_keys: Iterable[bytes], topic: str, partition: int, partitions: int | None
+    ) -> int:
         """Return how many of the conversations began outside their standard partition.
 
-        `begun` has their records' keys; `partitions` is the topic's partition count, or None if it is not known yet.
+        `new_conversation_keys` has their records' keys; `partitions` is the topic's partition count, or None if it is
+        not known yet.
         """
         if not partitions:
             return 0
-        found = [standard for key in begun if (standard := standard_partition(key, partitions)) != partition]
+        found = [
+            standard for key in new_conversation_keys if (standard := standard_partition(key, partitions)) != partition
+        ]
         if found and partition not in self._warned:
             self._warned.add(partition)
             where = {"topic": topic, "partition": partition, "standard_partition": found[0]}

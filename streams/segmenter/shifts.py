@@ -95,7 +95,7 @@ class Utterance(NamedTuple):
     """What the model sees of a message."""
 
     is_user: bool
-    asks: bool
+    is_question: bool
     ends_asking: bool
     cues: int
     """A bit for each class of CUES in the message."""
@@ -129,7 +129,7 @@ def utterance_of(is_user: bool, content: str) -> Utterance:
         cues ^= 1 << REFERS
     return Utterance(
         is_user=is_user,
-        asks=b"?" in plain,
+        is_question=b"?" in plain,
         ends_asking=plain.rstrip().endswith(b"?"),
         cues=cues,
         words=len(different),
@@ -236,7 +236,7 @@ class TopicListener:
         Most values also encode whether a question was asked before, or is asked now.
         """
         said, known, last = len(now.content), self.known_words(now), self.last
-        questions = (last & LAST_ENDED_ASKING) | now.asks
+        questions = (last & LAST_ENDED_ASKING) | now.is_question
         share = known * 1000 // said if said else 0
         formal = (1 + now.is_user, 1 + min(said - known, MOST_NEW)) if self.is_formal(now) else (0, 0)
         by_asked = [*formal, *(now.cues >> number & 1 for number in range(len(CUES)))]
@@ -245,7 +245,7 @@ class TopicListener:
             bisect_right((-150, -50, 50, 150, 300), share - self.mean_share),
             bisect_right((2, 3, 4, 5, 6, 7, 8, 10, 14), length),
             bisect_right((-4, 0, 3, 6, 9), self.saved),
-            (last & 6) << 1 | now.asks << 1 | (now.is_user == last & LAST_USER),
+            (last & 6) << 1 | now.is_question << 1 | (now.is_user == last & LAST_USER),
             *(value << 2 | questions for value in by_asked),
         ]
 

@@ -113,7 +113,7 @@ def _point(summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[s
 
 def _put(connection: apsw.Connection, point: Point) -> bool:
     """Write an episode unless a later revision is stored; return whether it replaced one."""
-    kept = _kept(connection, point.row["episode_id"])
+    kept = _stored_point(connection, point.row["episode_id"])
     if kept and (kept.revision, kept.is_removed) > (point.row["revision"], False):
         return False
     if kept:
@@ -129,7 +129,7 @@ def _put(connection: apsw.Connection, point: Point) -> bool:
 
 
 def _remove(connection: apsw.Connection, episode_id: str, revision: int) -> None:
-    kept = _kept(connection, episode_id)
+    kept = _stored_point(connection, episode_id)
     if kept and kept.revision > revision:
         return
     if kept:
@@ -137,7 +137,7 @@ def _remove(connection: apsw.Connection, episode_id: str, revision: int) -> None
     insert(connection, "points", {"episode_id": episode_id, "revision": revision})
 
 
-class Kept(NamedTuple):
+class StoredPoint(NamedTuple):
     """What the index has of an episode."""
 
     id: int
@@ -145,9 +145,9 @@ class Kept(NamedTuple):
     is_removed: bool
 
 
-def _kept(connection: apsw.Connection, episode_id: str) -> Kept | None:
+def _stored_point(connection: apsw.Connection, episode_id: str) -> StoredPoint | None:
     select = "SELECT id, revision, payload IS NULL FROM points WHERE episode_id = ?"
-    return next((Kept(*found) for found in rows(connection, select, (episode_id,))), None)
+    return next((StoredPoint(*found) for found in rows(connection, select, (episode_id,))), None)
 
 
 def _delete(connection: apsw.Connection, row: int) -> None:

@@ -25,7 +25,7 @@ from afterword.schemas.ids import scope_id
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import EpisodeConflict
 from afterword.streams.lanes import Lanes
-from afterword.streams.runtime import App, AtLeastOnce, joining
+from afterword.streams.runtime import App, AtLeastOnce, run_in_batch
 from afterword.streams.runtime.batch import Output, current_batch
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.runtime.failures import Attempts
@@ -61,7 +61,7 @@ def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler") -> Lanes
     @app.agent(app.topic(kafka.episodes_topic, schema=episodes), name="summarizer")  # type: ignore[untyped-decorator]
     async def summarize(stream: AsyncIterable[Any]) -> None:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
-            lanes.submit(lane_of(event.value), partial(joining, event, handler.handle))
+            lanes.submit(lane_of(event.value), partial(run_in_batch, event, handler.handle))
 
     @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
     async def cancel(*_: Any, **__: Any) -> None:

@@ -102,17 +102,17 @@ class Conversations:
         cause: Cause | None = None,
         *,
         renewed: Collection[int] = (),
-        asks: bool = True,
+        asks_llm: bool = True,
     ) -> list[RollingRow]:
         """Update the rows that contain these episodes to what their long summaries say now, and return those rows.
 
         `texts` has what the LLM wrote for a row, if it was asked for that with the row's last episode; otherwise, if
-        `asks`, it is asked for each row. `cause` is the record, if any. The texts of `renewed` episodes have not
+        `asks_llm`, it is asked for each row. `cause` is the record, if any. The texts of `renewed` episodes have not
         changed.
         """
         rows = await self._retry_until_success("find", lambda: self._episodes.rows(scope.id, min(texts)))
         held = [row for row in rows if any(row.first_ordinal <= one <= row.last_ordinal for one in texts)]
-        return [await self._remake(scope, row, texts, cause, renewed, asks=asks) for row in held]
+        return [await self._remake(scope, row, texts, cause, renewed, asks_llm=asks_llm) for row in held]
 
     async def _remake(
         self,
@@ -122,7 +122,7 @@ class Conversations:
         cause: Cause | None,
         renewed: Collection[int],
         *,
-        asks: bool,
+        asks_llm: bool,
     ) -> RollingRow:
         while True:
             left = await self._between(scope, row.first_ordinal, row.last_ordinal)
@@ -138,7 +138,7 @@ class Conversations:
             elif written is not None and wanted[:-1] == written.before:
                 text = written.text
             else:
-                text = await self._composed(left) if asks else self._condensed(left)
+                text = await self._composed(left) if asks_llm else self._condensed(left)
             made_at = left[-1].summary.created_at if left else row.updated_at
             made = remade(row, wanted, text, cause or row.cause, made_at)
             if await self._put_row(made, row):

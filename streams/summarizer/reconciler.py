@@ -129,7 +129,7 @@ class Step(Enum):
     """Store the next revision with new texts of the remaining messages, or a tombstone if there are none."""
 
 
-class Made(NamedTuple):
+class Reconciled(NamedTuple):
     """An episode as it is stored after it was handled."""
 
     episode: Episode
@@ -261,23 +261,23 @@ class Reconciler:
             await self._announce(event)
         await self._keep_current(scope, [one.episode for one in mine], task.cause)
 
-    async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> dict[int, Made]:
+    async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> dict[int, Reconciled]:
         """Remove texts that were made from deleted messages, before anything waits for an LLM.
 
         Returns the episodes of which nothing is left.
         """
-        found: list[Made | None] = []
+        found: list[Reconciled | None] = []
         for start in range(0, len(ordinals), AT_A_TIME):
             some = ordinals[start : start + AT_A_TIME]
             found += await gather_or_cancel(*[self._blank(scope, ordinal, task) for ordinal in some])
         taken = [one for one in found if one is not None]
         if taken:
             texts = dict.fromkeys(one.episode.ordinal for one in taken)
-            await self._conversations.remake(scope, texts, task.cause, asks=False)
+            await self._conversations.remake(scope, texts, task.cause, asks_llm=False)
             await self._conversations.recount(scope, task.cause)
         return {one.episode.ordinal: one for one in taken if isinstance(one.episode, DeletedEpisode)}
 
-    async def _blank(self, scope: Scope, ordinal: int, task: Task) -> Made | None:
+    async def _blank(self, scope: Scope, ordinal: int, task: Task) -> Reconciled | None:
         """Delete an episode, or only its texts; return None if they were made from nothing that is deleted."""
         while True:
             stored = await self._lookup(scope.episode_id(ordinal))
@@ -289,9 +289,9 @@ class Reconciler:
             made = self._deleted(stored, read, task) if not read.core else self._blanked(stored, read, task)
             if await self._put(made, stored):
                 await self._remove_point(made)
-                return Made(made, read, Step.MAKE)
+                return Reconciled(made, read, Step.MAKE)
 
-    async def _episode(self, scope: Scope, ordinal: int, task: Task) -> Made | None:
+    async def _episode(self, scope: Scope, ordinal: int, task: Task) -> Reconciled | None:
         """Store the next revision of an episode if one is needed; return None if there is no such episode."""
         name = scope.episode_id(ordinal)
         read: Current | None = None
@@ -309,10 +309,10 @@ class Reconciler:
             step = decide(stored, read, task)
             if step is Step.KEEP:
                 assert stored is not None  # noqa: S101 – there is something to keep
-                return Made(stored, read, step, history)
+                return Reconciled(stored, read, step, history)
             made, written = await self._next(scope, ordinal, stored, read, history, task, step)
             if await self._put(made, stored) or (stored := await self._lookup(name)) == made:
-                return Made(made, read, step, history, written)
+                return Reconciled(made, read, step, history, written)
             read = history = None  # another writer was faster
 
     async def _next(
@@ -473,7 +473,7 @@ class Reconciler:
 
     # -- what follows from it
 
-    async def _conversation(self, scope: Scope, mine: Sequence[Made], task: Task) -> ConversationUpdated | None:
+    async def _conversation(self, scope: Scope, mine: Sequence[Reconciled], task: Task) -> ConversationUpdated | None:
         """Update the conversation's rows, title and counts after its episodes."""
         first, texts = mine[0], {one.episode.ordinal: one.written for one in mine}
         renewed = {one.episode.ordinal for one in mine if one.step is Step.RENEW}
@@ -493,7 +493,7 @@ class Reconciler:
             )
         return updated(scope, conversation, rows, cause) if conversation else None
 
-    async def _finish(self, made: Made, task: Task) -> None:
+    async def _finish(self, made: Reconciled, task: Task) -> None:
         """Index the episode, and archive its messages if it has just closed."""
         if isinstance(made.episode, DeletedEpisode):
             await self._remove_point(made.episode)
@@ -511,7 +511,7 @@ class Reconciler:
         stored = await self._lookup(episode.episode_id)
         if isinstance(stored, DeletedEpisode) and stored.deletion.reason == "expired":
             await self._remove_point(stored)
-            await self._conversations.remake(scope, {stored.ordinal: None}, asks=False)
+            await self._conversations.remake(scope, {stored.ordinal: None}, asks_llm=False)
             await self._conversations.recount(scope)
 
     async def _put_point(self, summary: SummaryCreated, texts: Mapping[str, str]) -> None:

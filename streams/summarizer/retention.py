@@ -98,7 +98,7 @@ class RetentionSweep:
             for one in gone:
                 scopes[Scope.of(one.event)].append(one.ordinal)
             for scope, ordinals in scopes.items():
-                await self._conversations.remake(scope, dict.fromkeys(ordinals), asks=False)
+                await self._conversations.remake(scope, dict.fromkeys(ordinals), asks_llm=False)
                 await self._conversations.recount(scope)
             for one in gone:
                 if self._send is not None:

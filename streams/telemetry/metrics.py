@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.streams.errors import AfterwordError, snake_case
-from afterword.streams.runtime.lag import Standing
+from afterword.streams.runtime.lag import PartitionStatus
 from afterword.streams.runtime.metrics import EngineMetrics, Families
 
 PREFIX = "afterword_"
@@ -246,9 +246,9 @@ class Metrics:
         """Show the conversations with pending messages. `clock` returns milliseconds since 1970."""
 
         def refresh() -> None:
-            standings = self.engine.standings
-            self.pending_conversations.set(sum(found.scheduled or 0 for found in standings))
-            self.oldest_pending.set(oldest_pending_seconds(standings, clock(), idle_seconds))
+            partition_statuses = self.engine.partition_statuses
+            self.pending_conversations.set(sum(found.scheduled or 0 for found in partition_statuses))
+            self.oldest_pending.set(oldest_pending_seconds(partition_statuses, clock(), idle_seconds))
 
         self.before_reading.append(refresh)
 
@@ -261,8 +261,8 @@ class Metrics:
         self.dead_letters.labels(stage, known_error_type(kind)).inc(count)
 
 
-def oldest_pending_seconds(standings: Iterable[Standing], now_ms: int, idle_seconds: float) -> float:
-    deadlines = [found.next_deadline_ms for found in standings if found.next_deadline_ms is not None]
+def oldest_pending_seconds(partition_statuses: Iterable[PartitionStatus], now_ms: int, idle_seconds: float) -> float:
+    deadlines = [found.next_deadline_ms for found in partition_statuses if found.next_deadline_ms is not None]
     if not deadlines:
         return 0.0
     return max(0.0, (now_ms - min(deadlines)) / 1000 + idle_seconds)

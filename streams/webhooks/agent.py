@@ -22,8 +22,8 @@ from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka import require_topics
 from afterword.streams.lanes import Lanes
-from afterword.streams.runtime import App, AtLeastOnce, joining
-from afterword.streams.runtime.at_least_once import at_work, rest
+from afterword.streams.runtime import App, AtLeastOnce, run_in_batch
+from afterword.streams.runtime.at_least_once import mark_idle, mark_working
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.runtime.failures import Attempts
 from afterword.streams.runtime.health import HealthServer, Readiness
@@ -73,8 +73,8 @@ def attach_endpoint(
 
         async def deliver(stream: AsyncIterable[Any]) -> None:
             async for event in stream.noack().events():  # type: ignore[attr-defined]
-                rest(event)  # until its turn comes, and between two tries
-                lanes.submit(event.value.key, partial(joining, event, handler.deliver))
+                mark_idle(event)  # until its turn comes, and between two tries
+                lanes.submit(event.value.key, partial(run_in_batch, event, handler.deliver))
 
         app.agent(app.topic(topics[kind], schema=schema), name=f"{handler.name} {kind}")(deliver)
 
@@ -178,7 +178,7 @@ class Deliveries:
 
     async def _try(self, event: Any, record: KafkaRecord) -> None:
         async with self._endpoint.turn():
-            with at_work(event):
+            with mark_working(event):
                 found = decode_revision(record)
                 if found is None:
                     return

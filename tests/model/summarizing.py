@@ -38,7 +38,7 @@ from afterword.schemas.headers import CE_TYPE
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.lanes import Lanes
 from afterword.streams.runtime import Options
-from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, joining
+from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, run_in_batch
 from afterword.streams.runtime.batch import Output, current_batch
 from afterword.streams.runtime.progress import Progress
 from afterword.streams.settings import Kafka, Retry
@@ -241,7 +241,7 @@ class Worker(Process):
     async def agent(self) -> None:
         """Handle events as `attach` does."""
         async for event in self.events():
-            self._lanes.submit(lane_of(event.value), partial(joining, event, self._handler.handle))
+            self._lanes.submit(lane_of(event.value), partial(run_in_batch, event, self._handler.handle))
 
     async def before_taking(self) -> None:
         await self.take_its_time()

@@ -109,7 +109,7 @@ class RecentMessages:
         return True
 
 
-def expect(evidence: Evidence, circumstances: Circumstances) -> None:
+def derive_expected(evidence: Evidence, circumstances: Circumstances) -> None:
     """Build the table of the scopes that each message belongs to: its conversation, or each of its agents.
 
     Agents that were active before the oldest record or before a long silence are unknown. In that case a message
@@ -165,7 +165,7 @@ def _expect_agents(evidence: Evidence, max_agents: int, forget_after_ms: int) ->
         for event in group:
             talk.take(event)
         if talk.is_known:
-            named = [(sent.id, scope_name(conversation, agent)) for sent, agent in talk.told]
+            named = [(sent.id, scope_name(conversation, agent)) for sent, agent in talk.messages]
             waited = [
                 (sent.id, scope_name(conversation, None if _is_nobodys(evidence, sent) else agent))
                 for sent, agent in talk.waited
@@ -179,7 +179,7 @@ class Talk:
     def __init__(self, max_agents: int, silence: Silence) -> None:
         self.is_known = True
         """False if active agents may have been forgotten in between."""
-        self.told: list[tuple[Sent, str | None]] = []
+        self.messages: list[tuple[Sent, str | None]] = []
         """Messages, each with an agent that it is for."""
         self.waited: list[tuple[Sent, str | None]] = []
         """Messages that named no agent while none was active, each with the first agent after it."""
@@ -208,7 +208,7 @@ class Talk:
         if not self._active:
             self.waited[self._adopted :] = [(waiting, sent.agent) for waiting, _ in self.waited[self._adopted :]]
             self._adopted = len(self.waited)
-        self.told += [(sent, agent) for agent in recipients(self._active, sent.agent)]
+        self.messages += [(sent, agent) for agent in recipients(self._active, sent.agent)]
         self._active = activated(self._active, sent.agent, self._max_agents).active
 
 

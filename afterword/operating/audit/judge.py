@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from afterword.operating.audit.evidence import Circumstances, Evidence
-from afterword.operating.audit.expected import expect, mark_repeats
+from afterword.operating.audit.expected import derive_expected, mark_repeats
 from afterword.operating.audit.findings import FINDINGS
 from afterword.operating.audit.report import EXAMPLES_NAMED, Finding, Report
 
@@ -322,6 +322,6 @@ def derive(evidence: Evidence, circumstances: Circumstances) -> None:
     values = circumstances.values()
     evidence.run_all(STANDING, values)
     mark_repeats(evidence, circumstances)
-    expect(evidence, circumstances)
+    derive_expected(evidence, circumstances)
     evidence.run_all(COPIES, values)
     evidence.run_all(PROGRESS, values)

@@ -208,7 +208,7 @@ class Eraser:
 
     async def _pages(self, person: Person) -> AsyncIterator[list[ErasedConversation]]:
         if person.conversation_id is not None:
-            yield await self._look([person.conversation_id], person)
+            yield await self._footprint_in([person.conversation_id], person)
             return
         after: str | None = None
         asked = (person.user_id, person.tenant_id)
@@ -218,10 +218,10 @@ class Eraser:
             names = sorted({*written, *summarized}, key=str.encode)[:PAGE]
             if not names:
                 return
-            yield await self._look(names, person)
+            yield await self._footprint_in(names, person)
             after = names[-1]
 
-    async def _look(self, names: Sequence[str], person: Person) -> list[ErasedConversation]:
+    async def _footprint_in(self, names: Sequence[str], person: Person) -> list[ErasedConversation]:
         authors = await self._stores.messages.authors(names, person.user_id, person.tenant_id)
         episodes = await self._stores.episodes.taken_part_in(names, person.user_id, person.tenant_id)
         found = []

@@ -8,7 +8,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import NewPartitions
 
-from afterword.operating.state import MessagesGrown, SegmenterCameBack, last_episodes, owned, rebuild_state
+from afterword.operating.state import MessagesGrown, SegmenterCameBack, owned, rebuild_state, resume_points
 from afterword.operating.topics import ensure_topics
 from afterword.schemas.ids import episode_id
 from afterword.streams.kafka import admin_client, client_options
@@ -48,14 +48,17 @@ async def test_a_conversation_of_which_kafka_has_nothing_goes_on_where_it_was(se
         await store(settings, f"talk-{partition}", 7, partition=partition)
     await store(settings, "not archived", 2, partition=None)
     async with open_log(settings.kafka) as log:
-        seeds = list((await last_episodes(log, settings)).seeds())
-    found = {seed.scope.conversation_id: (seed.partition, seed.state.last_ordinal) for seed in seeds}
-    [placed] = [seed.partition for seed in seeds if seed.scope == Scope("not archived")]
+        resume_states = list((await resume_points(log, settings)).resume_states())
+    found = {
+        state_row.scope.conversation_id: (state_row.partition, state_row.state.last_ordinal)
+        for state_row in resume_states
+    }
+    [placed] = [state_row.partition for state_row in resume_states if state_row.scope == Scope("not archived")]
     archived = {f"talk-{partition}": (partition, 7) for partition in range(PARTITIONS)}
     assert found == archived | {"talk": (2, 4), "not archived": (placed, 2)}
     done = await rebuild_state(settings)
     assert [one.conversations for one in done] == [
-        sum(1 for seed in seeds if seed.partition == partition) for partition in range(PARTITIONS)
+        sum(1 for state_row in resume_states if state_row.partition == partition) for partition in range(PARTITIONS)
     ]
 
 

@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from structlog.testing import capture_logs
 
-from afterword.streams.runtime.at_least_once import ConcurrentMessage, at_work, rest
+from afterword.streams.runtime.at_least_once import ConcurrentMessage, mark_idle, mark_working
 from afterword.streams.runtime.progress import Progress, reach
 from afterword.streams.runtime.watchdog import Watch
 from tests.unit.runtime.concurrent import Broker, Worker
@@ -93,8 +93,8 @@ def test_a_stop_waits_for_tries_that_are_under_way_and_not_for_records_between_t
     async def story() -> tuple[float, Broker]:
         async def agent(message: ConcurrentMessage) -> None:
             event = SimpleNamespace(message=message)
-            rest(event)
-            with at_work(event):
+            mark_idle(event)
+            with mark_working(event):
                 await asyncio.sleep(3.0)
             if message.offset == 0:
                 await asyncio.Event().wait()

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from afterword.streams.runtime import EngineMetrics
-from afterword.streams.runtime.lag import Standing
+from afterword.streams.runtime.lag import PartitionStatus
 
 ROLE = {"role": "counter"}
 
@@ -19,8 +19,8 @@ def metrics(registry: CollectorRegistry) -> EngineMetrics:
     return EngineMetrics(registry, "counter")
 
 
-def standing(partition: int) -> Standing:
-    return Standing("orders", partition, True, 7, 1.5, state_bytes=4096)
+def standing(partition: int) -> PartitionStatus:
+    return PartitionStatus("orders", partition, True, 7, 1.5, state_bytes=4096)
 
 
 def lag(registry: CollectorRegistry, partition: int, unit: str = "records") -> float | None:
@@ -51,7 +51,7 @@ def test_groups_of_one_process_have_their_own_series_and_one_count(
     labels = {"role": "other", "topic": "orders"}
     names = [registry.get_sample_value("engine_consumer_lag_records", labels | {"partition": n}) for n in "01"]
     assert (lag(registry, 0), names) == (7, [None, 7])
-    assert (metrics.standings, other.standings) == ([standing(0)], [standing(1)])
+    assert (metrics.partition_statuses, other.partition_statuses) == ([standing(0)], [standing(1)])
     other.expired(3)
     assert registry.get_sample_value("engine_records_expired_total", {"role": "other"}) == 3
 

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from afterword.streams.runtime.database import Database, DatabasePosition, read_position
-from afterword.streams.runtime.worker import REMOVED, Kept, remove_moved, superseded
+from afterword.streams.runtime.worker import REMOVED, LocalState, remove_moved, superseded
 
 NOW, GRACE = 10_000_000, 3_600_000
 ORDERS = [TopicPartition("orders", number) for number in range(4)]
 OLD = NOW - GRACE - 1
 
 offsets = st.integers(-1, 5)
-kept = st.builds(Kept, st.just(Path("state")), st.sampled_from(ORDERS), offsets, st.integers(OLD - 1, OLD + 2))
+kept = st.builds(LocalState, st.just(Path("state")), st.sampled_from(ORDERS), offsets, st.integers(OLD - 1, OLD + 2))
 
 
-def state(number: int, offset: int = 5, written_ms: int = OLD) -> Kept:
-    return Kept(Path(f"orders-{number}"), ORDERS[number], offset, written_ms)
+def state(number: int, offset: int = 5, written_ms: int = OLD) -> LocalState:
+    return LocalState(Path(f"orders-{number}"), ORDERS[number], offset, written_ms)
 
 
 def test_state_that_another_owner_has_gone_beyond_goes_after_the_grace_time() -> None:
@@ -45,7 +45,7 @@ def test_state_that_nobody_has_gone_beyond_stays() -> None:
     st.sets(st.sampled_from(ORDERS)),
     st.dictionaries(st.sampled_from(ORDERS), offsets),
 )
-def test_nothing_else_ever_goes(states: list[Kept], assigned: set[TopicPartition], committed: Any) -> None:
+def test_nothing_else_ever_goes(states: list[LocalState], assigned: set[TopicPartition], committed: Any) -> None:
     gone = superseded(states, assigned, committed, NOW, GRACE)
     for one in states:
         is_needed = one.source in assigned or committed.get(one.source, -1) <= one.offset

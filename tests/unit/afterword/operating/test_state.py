@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.operating.state import Last, LastEpisodes, Seed
+from afterword.operating.state import Last, ResumePoints, ResumeState
 from afterword.schemas import EpisodeClosed
 from afterword.streams.log_reader import Position
 from afterword.streams.segmenter.processor import Outgoing
@@ -19,8 +19,8 @@ AGENTS = st.sampled_from([None, "x", "y", "z"])
 SPOKEN = st.lists(st.tuples(st.sampled_from("cd"), AGENTS, st.booleans()), max_size=30)
 
 
-def last_of(outgoing: Sequence[Outgoing], records: Sequence[Sent], *, agents: bool = False) -> LastEpisodes:
-    found = LastEpisodes(agents=agents)
+def last_of(outgoing: Sequence[Outgoing], records: Sequence[Sent], *, agents: bool = False) -> ResumePoints:
+    found = ResumePoints(agents=agents)
     for sent in outgoing:
         if sent.topic == EPISODES:
             found.take_episode(Sent(sent.key, sent.value))
@@ -30,8 +30,8 @@ def last_of(outgoing: Sequence[Outgoing], records: Sequence[Sent], *, agents: bo
     return found
 
 
-def made_anew(found: LastEpisodes, **fields: Any) -> Chat:
-    rows = {scope_key(seed.scope): encode_state(seed.state) for seed in found.seeds()}
+def made_anew(found: ResumePoints, **fields: Any) -> Chat:
+    rows = {scope_key(state_row.scope): encode_state(state_row.state) for state_row in found.resume_states()}
     return Chat(conversations=rows, **fields)
 
 
@@ -93,28 +93,28 @@ def test_what_was_sent_again_is_still_a_duplicate():
 
 def test_an_episode_that_only_the_store_has_ends_where_its_last_message_was_sent_first():
     records = numbered([*says(*"abc"), say("b")])
-    found = LastEpisodes()
+    found = ResumePoints()
     found.add("c", None, Last(7, None, "c:b"))
     found.expect()
     for record in records:
         found.take_message(record)
-    assert list(found.seeds()) == [Seed(3, Scope("c"), State(None, last_ordinal=7, taken_to=2))]
+    assert list(found.resume_states()) == [ResumeState(3, Scope("c"), State(None, last_ordinal=7, taken_to=2))]
 
 
 def test_after_a_deleted_episode_the_messages_of_those_before_it_are_not_taken_again():
-    found = LastEpisodes()
+    found = ResumePoints()
     found.add("c", None, Last(7, None, "c:b"))
     found.add("c", None, Last(9, None, ""))
     found.add("c", None, Last(8, None, ""))
     found.expect()
     for record in numbered(says(*"abc")):
         found.take_message(record)
-    assert [(seed.state.last_ordinal, seed.state.taken_to) for seed in found.seeds()] == [(9, 2)]
+    assert [(state_row.state.last_ordinal, state_row.state.taken_to) for state_row in found.resume_states()] == [(9, 2)]
 
 
-def of_tombstones(records: Sequence[Sent], *tombstones: tuple[int, int | None]) -> LastEpisodes:
+def of_tombstones(records: Sequence[Sent], *tombstones: tuple[int, int | None]) -> ResumePoints:
     """Tombstones are all that is left of these ordinals, each with the offset at which its episode ended."""
-    found = LastEpisodes()
+    found = ResumePoints()
     for ordinal, offset in tombstones:
         found.add("c", None, Last(ordinal, None, "", offset=offset))
     found.expect()
@@ -137,31 +137,33 @@ def test_nor_is_what_was_in_a_deleted_episode_after_a_living_one():
     found.expect()
     for record in numbered(says(*"abcd")):
         found.take_message(record)
-    assert [(seed.state.last_ordinal, seed.state.taken_to) for seed in found.seeds()] == [(8, 3)]
+    assert [(state_row.state.last_ordinal, state_row.state.taken_to) for state_row in found.resume_states()] == [(8, 3)]
 
 
 @pytest.mark.parametrize("offset", [None, 1, 500])
 def test_a_tombstone_that_says_no_offset_or_that_of_another_conversation_is_not_believed(offset):
     records = numbered([say("a"), say("x", conversation_id="d"), say("b")])
-    assert [seed.state.taken_to for seed in of_tombstones(records, (1, offset)).seeds()] == [0]
+    assert [state_row.state.taken_to for state_row in of_tombstones(records, (1, offset)).resume_states()] == [0]
 
 
 def test_an_offset_of_another_topic_under_the_same_name_is_not_believed():
-    found = LastEpisodes()
+    found = ResumePoints()
     found.add("c", None, Last(7, None, "c:gone", Position(3, 500)))
     found.expect()
     for record in numbered(says(*"abc")):
         found.take_message(record)
-    assert [seed.state.taken_to for seed in found.seeds()] == [0]
+    assert [state_row.state.taken_to for state_row in found.resume_states()] == [0]
 
 
 def test_each_agent_goes_on_for_itself_and_so_does_nobody():
-    found = LastEpisodes(agents=True)
+    found = ResumePoints(agents=True)
     for agent, ordinal in ((None, 2), ("x", 3)):
         found.add("c", agent, Last(ordinal, "t", f"c:m{ordinal}:t"))
     found.partitions["c"].add(0)
-    seeds = {seed.scope: (seed.state.last_ordinal, seed.state.agents) for seed in found.seeds()}
-    assert seeds == {Scope("c"): (0, []), Scope("c", NOBODY): (2, None), Scope("c", "x"): (3, None)}
+    resume_states = {
+        state_row.scope: (state_row.state.last_ordinal, state_row.state.agents) for state_row in found.resume_states()
+    }
+    assert resume_states == {Scope("c"): (0, []), Scope("c", NOBODY): (2, None), Scope("c", "x"): (3, None)}
 
 
 def test_the_end_of_what_was_taken_survives_the_row():

@@ -1,8 +1,8 @@
-"""Pending conversations, computed from the engine's standings when the metrics are read."""
+"""Pending conversations, computed from the status of the engine's partitions when the metrics are read."""
 
 import pytest
 
-from afterword.streams.runtime.lag import Standing
+from afterword.streams.runtime.lag import PartitionStatus
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import oldest_pending_seconds
 
@@ -10,8 +10,8 @@ NOW_MS = 1_000_000
 IDLE_SECONDS = 300.0
 
 
-def standing(partition: int, next_deadline_ms: int | None = None) -> Standing:
-    return Standing("messages", partition, True, 7, 1.5, 4096, 3, next_deadline_ms)
+def standing(partition: int, next_deadline_ms: int | None = None) -> PartitionStatus:
+    return PartitionStatus("messages", partition, True, 7, 1.5, 4096, 3, next_deadline_ms)
 
 
 def test_pending_conversations_are_those_of_all_partitions() -> None:
