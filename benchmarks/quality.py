@@ -399,7 +399,7 @@ def show_people() -> None:
 
 
 async def profile_seconds(facts: int) -> list[float]:
-    """Measure the CPU time of profiles of a user with so many facts in each episode, some of which change a value."""
+    """Measure the CPU time of a user's profiles with this many facts per episode, some of which change a value."""
     with tempfile.TemporaryDirectory() as directory:
         file = SqliteFile(Path(directory) / "afterword.sqlite")
         episodes = SqliteEpisodes(file)

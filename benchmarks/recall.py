@@ -1,20 +1,19 @@
-"""What recall finds: python -m benchmarks.recall [--seed 15] [--beam FOLDER]
+"""Measures what recall finds: python -m benchmarks.recall [--seed 15] [--beam FOLDER]
 
-`Memory.recall` itself, with an index in a directory, the other stores in memory, and episodes that were summarized
-without an LLM. A reranker that the environment configures (AFTERWORD_RERANKER__BASE_URL) gets rows of its own. The
-questions have known answers:
+It calls `Memory.recall` itself, with an index in a directory, the other stores in memory, and episodes that were
+summarized without an LLM. A reranker that the environment configures (AFTERWORD_RERANKER__BASE_URL) gets its own rows.
+The questions have known answers:
 
-- meetings: people asked about a part of a meeting, and an episode with a turn of that part answers;
-- dialogues: something that a user said is the question, and is taken out of the dialogue, which answers it;
-- sessions: the same, with three dialogues to an episode and few episodes to a user;
-- histories: invented people who talk every few days for most of a year. They tell a fact once; several things that are
-  asked for together; what they do again and again, where the question says when; plans, where the question names the
-  month of the plan and not the one in which it was told; and updates, of which only the latest answers;
-- beam: with --beam, chats of BEAM (mohammadtavakoli78/BEAM on GitHub, a folder such as `chats/100K`), each of which is
-  a user. Its questions name the messages that answer them.
+- meetings: people asked about a part of a meeting; an episode with a turn of that part is an answer; - dialogues: a
+user's sentence is the question. It is removed from its dialogue, which is the answer; - sessions: the same, with three
+dialogues per episode and few episodes per user; - histories: invented people talk every few days for most of a year.
+They mention facts once; several things that one question asks for together; habits, with a question that says when;
+plans, with a question that names the month of the plan and not the month in which it was mentioned; and updates, of
+which only the latest is an answer; - beam: with --beam, chats of BEAM (mohammadtavakoli78/BEAM on GitHub, a folder such
+as `chats/100K`), each of which is a user. Its questions name the messages that answer them.
 
-R@1 and R@5 are shares of the episodes that answer. `known` is the share of the questions that have hits by default,
-`elsewhere` that of the same questions to another user of the corpus, who never talked about this.
+R@1 and R@5 are shares of the episodes that answer. `known` is the share of the questions that have hits by default.
+`elsewhere` is the same share when another user of the corpus, who never talked about this, is asked.
 """
 
 import argparse
@@ -69,7 +68,7 @@ SESSION_DIALOGUES, USER_SESSIONS = 3, 27
 SEED = 15
 AIMS = {"beam": "aim: R@1 .317, R@5 .656 with vectors, .280 and .635 with words alone"}
 SEVERAL = "several"
-"""The category of questions with several answers, all of which are wanted."""
+"""The category of questions that have several answers and ask for all of them."""
 
 BEGAN = datetime(2024, 3, 4, 18, tzinfo=UTC)
 """The first session of a history, on a Monday."""
@@ -103,9 +102,9 @@ class Figures(NamedTuple):
     reciprocal_rank: float
     """Reciprocal rank of the first answer; 0 if none is among the first ten."""
     known: float
-    """Whether there are hits."""
+    """1 if there are hits, else 0."""
     elsewhere: float
-    """Whether the same question has hits for another user, who never talked about this."""
+    """1 if the same question has hits for another user, who never talked about this, else 0."""
     seconds: float
 
 

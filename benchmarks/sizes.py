@@ -57,7 +57,7 @@ HEALTH = re.compile(r'"port": (\d+), "event": "health_server_started"')
 
 @dataclass(frozen=True)
 class Cost:
-    """What an operation cost in a deployment of this size."""
+    """The cost of an operation in a deployment of this size."""
 
     operation: str
     messages: int
@@ -107,7 +107,7 @@ def row(cost: Cost, smallest: Cost) -> dict[str, str]:
 
 @dataclass
 class Filled:
-    """What a directory contains, recorded in a file in it."""
+    """The contents of a directory, recorded in a file in it."""
 
     conversations: int = 0
     """Number of conversations, numbered from 0."""

@@ -133,7 +133,7 @@ class SummaryRefused(ProviderError):
     """the LLM's summary was refused: {problem}"""
 
     reason: str
-    """What is wrong with the summary, such as `ungrounded`."""
+    """Name of the summary's problem, such as `ungrounded`."""
 
     @property
     def error_type(self) -> str:

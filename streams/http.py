@@ -49,7 +49,8 @@ _TOO_LONG = re.compile(
     r"(?:too (?:long|large|many)|(?:longer|greater|larger) than|exceed|maximum|must be (?:<|less|at most|shorter))",
     re.I | re.S,
 )
-"""What servers say if a prompt does not fit into the model's context: that it, or its tokens, exceed a limit."""
+"""Matches servers' errors for a prompt that does not fit into the model's context: it, or its tokens, exceed a
+limit."""
 _QUOTA = re.compile(r"rate.?limit|\bper (?:second|minute|hour|day)\b", re.I)
 _LIMITS_OF_ANSWERS = {"max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens"}
 _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)", re.I | re.S)

@@ -98,7 +98,7 @@ class Extent(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of offsets, not all of which have a record."""
+        """Number of offsets; some of them may have no record."""
         return sum(end - self.first[where] for where, end in self.ends.items())
 
     def of(self, topics: Collection[str]) -> "Extent":

@@ -43,4 +43,4 @@ def write_private(path: Path, content: bytes) -> None:
     unfinished.unlink(missing_ok=True)  # an existing file would keep its mode
     with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_FILE), "wb") as writing:  # noqa: PTH123
         writing.write(content)
-    os.replace(unfinished, path)  # noqa: PTH105 – the atomic one, by its usual name
+    os.replace(unfinished, path)  # noqa: PTH105 – `os.replace` is known to be atomic

@@ -715,7 +715,7 @@ class Retention(Section):
 
     @property
     def expires(self) -> frozenset[str]:
-        """Collections in which documents expire."""
+        """The collections whose documents expire."""
         days = {"messages": self.messages_days, "episodes": self.episodes_days}
         return frozenset(name for name, number in days.items() if number)
 
@@ -981,7 +981,7 @@ class Settings(BaseSettings):
         file = config_file()
         toml = [TomlConfigSettingsSource(settings_cls, toml_file=file)] if file else []
         for source in toml:
-            source.init_kwargs.pop("sources", None)  # of ingest, which reads them itself
+            source.init_kwargs.pop("sources", None)  # ingest reads its sources itself
         environment = EnvSettingsSource(settings_cls)
         environment.env_vars = with_secrets_from_files(settings_cls, environment.env_vars)
         return (init_settings, environment, *toml)

@@ -58,7 +58,7 @@ GATE_LOOK_SECONDS = 10.0
 SEEN_SECONDS = 0.25
 """Time until mapped records show as lag: their transaction has to be committed first."""
 EPISODE_MESSAGES = 10
-"""How many messages an episode of lag counts for: the default trigger."""
+"""An episode of lag counts for this many messages, the default trigger."""
 
 
 class Lags(Protocol):

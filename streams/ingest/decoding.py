@@ -122,7 +122,7 @@ class _Bounds:
         return Expansion(1 + min(one.least for one in each), 0, max(max(one.base, one.rate) for one in each))
 
     def _of_elements(self, element: Expansion, *, is_map: bool) -> Expansion:
-        least = element.least + is_map  # a name has at least its length
+        least = element.least + is_map  # the name's length takes at least one byte
         if not least:
             raise SchemaRefused("an array has elements without any bytes: there may be billions of them")
         return Expansion(1, 1, element.rate + element.base / least + is_map)

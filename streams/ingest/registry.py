@@ -18,7 +18,7 @@ from afterword.streams.tls import trusting
 UNKNOWN_SCHEMA = "unknown_schema"
 MOST_KEPT = 1000
 UNKNOWN_SECONDS = 30.0
-"""How long a schema that is unknown or refused is not requested again."""
+"""An unknown or refused schema is not requested again for this long."""
 MOST_REFERENCES = 100
 
 
@@ -121,7 +121,7 @@ class SchemaRegistry:
 
 
 def _references_in(answer: dict[str, Any]) -> list[str]:
-    """Return the routes of the schemas to which one refers. Raises: SchemaRefused."""
+    """Return the routes of the schemas that a schema refers to. Raises: SchemaRefused."""
     try:
         return [
             f"/subjects/{quote(one['subject'], safe='')}/versions/{int(one['version'])}"

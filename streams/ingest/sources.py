@@ -16,7 +16,7 @@ from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Kafka, Section, Settings, variable
 
 UNMAPPED = "unmapped"
-"""Error type of a record in which an expression finds nothing, or something that does not fit the field."""
+"""Error type of a record whose expression finds nothing, or something that does not fit the field."""
 FILE = variable(("ingest", "file"))
 INTERPRETER = TreeInterpreter()
 """Shared, because `search` makes a new one each time, which takes more than half of its time."""
@@ -75,7 +75,7 @@ class TimeOf(Table):
 
 
 class Fields(Table):
-    """`[sources.map]`: the fields of a message, each with the expression that finds it."""
+    """The fields of a message in `[sources.map]`, each with the expression that finds it."""
 
     id: Found
     conversation_id: Found
@@ -94,7 +94,7 @@ class Fields(Table):
 
 
 class Changes(Table):
-    """`[sources.edits]` and `[sources.deletions]`: the records that edit or delete the message with their id."""
+    """The table `[sources.edits]` or `[sources.deletions]`: which records edit or delete the message with their id."""
 
     when: Found
 
@@ -158,7 +158,7 @@ def _source(table: object, where: str) -> Source:
 
 
 def require_sources(settings: Settings) -> tuple[Source, ...]:
-    """Read the sources, of which there must be some. Raises: ConfigurationError."""
+    """Read the sources. Raises: ConfigurationError, also if there are none."""
     sources = load_sources(settings)
     if not sources:
         problem = f"{settings.ingest.file} has no [[sources]]; make one with: afterword init"

@@ -20,7 +20,7 @@ MOST_STARTS = 8
 SHORT_DIGITS, LONG_DIGITS = 8, 10
 NORTH_AMERICA = ("US", "CA")
 NEAR = 28
-"""Characters before a number in which a word may tell what it is."""
+"""This many characters before a number are searched for a word that tells what it is."""
 
 LETTERS = r"0-9A-Za-z\u00c0-\u024f\u0370-\u052f"
 """Letters of scripts that separate words with spaces; none of them is next to a number."""

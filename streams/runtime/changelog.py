@@ -127,7 +127,7 @@ class OtherChangelog(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a recovery did."""
+    """The result of a recovery."""
 
     records: int
     seconds: float

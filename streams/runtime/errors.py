@@ -24,7 +24,8 @@ TRANSIENT = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, Ti
 """Errors that are answered by starting over, unless they are also in `FATAL`. A producer that is fenced in the middle
 of a commit raises IllegalOperation, which is not a KafkaError."""
 REFUSED_SECONDS = 60.0
-"""How long Kafka may refuse a record that no retry can make acceptable; changed rights take a moment to apply."""
+"""Longest time that Kafka may refuse a record that no retry can make acceptable; changed rights take a moment to
+apply."""
 LONGEST_RESTART_SECONDS, MOST_RESTART_DOUBLINGS = 2.0, 10
 """Longest wait before a partition is reopened, and where its doubling stops: when a broker is down, many partitions of
 many workers ask it."""

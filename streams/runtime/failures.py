@@ -17,7 +17,7 @@ from afterword.streams.runtime.transaction import Slices
 log = structlog.get_logger()
 
 SKIP_SECONDS = 600.0
-"""How long a due key on which the agent fails is skipped."""
+"""A due key on which the agent fails is skipped for this long."""
 SKIPPED = 10_000
 """Most keys that are skipped at a time."""
 
@@ -27,7 +27,7 @@ FAILURES = 20
 """The breaker opens after this many keys have failed in a row."""
 WINDOW_SECONDS = 600.0
 HOLD_SECONDS = 10.0
-"""How long a failed record waits for others to succeed or fail."""
+"""A failed record waits this long for others to succeed or fail."""
 
 Handle = Callable[[], Awaitable[None]]
 

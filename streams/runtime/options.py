@@ -65,8 +65,8 @@ class Options:
     """Longest metadata of a commit (at-least-once); at most the broker's `offset.metadata.max.bytes`. It limits how far
     beyond an unfinished record others are handled."""
     refused_seconds: float = REFUSED_SECONDS
-    """How long Kafka may refuse a record that no retry can make acceptable (at-least-once); changed rights take a
-    moment to apply."""
+    """Longest time that Kafka may refuse a record that no retry can make acceptable (at-least-once); changed rights
+    take a moment to apply."""
     max_produce_batch_bytes: int = 512 * 1024
     max_request_bytes: int = 2 * 1024 * 1024
     """Largest record; topics with records of that size need a `max.message.bytes` to match."""
@@ -81,7 +81,7 @@ class Options:
     source_look_seconds: float = 10.0
     """Interval at which the ids and partition counts of the source topics are compared with those of the state."""
     sources_may_grow: bool = False
-    """Whether the sources may get more partitions: without state, it does not matter which keys a partition has."""
+    """True if the sources may get more partitions: without state, it does not matter which keys a partition has."""
     moved_look_seconds: float = 300.0
     """Interval at which a worker looks for state of partitions that have moved to others."""
     moved_grace_seconds: float = 3600.0

@@ -43,7 +43,7 @@ def remember_stall(file: Path) -> None:
 
 
 class Mark(NamedTuple):
-    """Progress of one duty. `handling`: the agent has the work, and may take longer or wait for a dependency."""
+    """Progress of one duty. `handling` means that the agent has the work, and may take longer or wait for something."""
 
     value: object = None
     handling: bool = False

@@ -63,7 +63,7 @@ class Window(Generic[R]):
 
     @property
     def room(self) -> int:
-        """How many more records may be handed over."""
+        """Number of further records that may be handed over."""
         return self._most - len(self._running)
 
     @property

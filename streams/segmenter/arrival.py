@@ -24,7 +24,7 @@ class Arrival(NamedTuple):
 
     body: Body
     counted: Totals
-    """What the message adds to the counters of an episode."""
+    """The amounts that the message adds to an episode's counters."""
     content: str
     is_user: bool
     agent_id: str | None

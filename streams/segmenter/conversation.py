@@ -255,7 +255,7 @@ class ScopeLog:
     def _forget(self, seq: int) -> None:
         key = self._body_key(seq)
         row = self._messages.get(key)
-        if row is None:  # the row is lost and the id with it; a row that is no longer needed must not stop anything
+        if row is None:  # the row is lost, and its id with it; nothing needs it any longer, so the worker continues
             return
         digest = digest_of(row)
         del self._messages[key]
@@ -292,7 +292,7 @@ class ScopeLog:
 
 
 class Amended(NamedTuple):
-    """What a changed message led to."""
+    """The effects of a changed message."""
 
     closed: list[ClosedEpisode]
     is_elsewhere: bool
@@ -321,7 +321,7 @@ class SegmentedConversation(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of the pending messages' JSON, all of which a change of one of them reads."""
+        """Bytes of the pending messages' JSON; a change of any of these messages reads all of it."""
         ...
 
     def flush(self, agent_id: str | None) -> Iterable[list[ClosedEpisode]]:

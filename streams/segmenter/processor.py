@@ -103,7 +103,7 @@ class Outcome:
     amendments: int = 0
     """Edits and deletions that were applied here or passed on."""
     forgotten: int = 0
-    """Conversations, or agents' parts of them, of which only the stub is left."""
+    """Conversations, or agents' parts of them, that were reduced to their stubs."""
     dead_letters: Counter[str] = field(default_factory=Counter)
     """Count by error type."""
     episodes: Counter[str] = field(default_factory=Counter)

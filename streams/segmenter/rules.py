@@ -50,7 +50,7 @@ class Cut(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a message leads to."""
+    """The effects of a message."""
 
     body: Body
     """The message's row, with the seals of episodes around it."""
@@ -232,8 +232,8 @@ def recount(messages: Sequence[Arrival | None]) -> Totals:
 def since(state: State, message: Arrival, limits: Episodes) -> int:
     """Return the event time from which `seconds` count.
 
-    That is the last summary's, or the message's own at the start and after silence. Otherwise the first words of
-    somebody who returns after a day would be summarized at once.
+    It is the time of the last summary, or the message's own at the start and after silence. Otherwise, the first words
+    of somebody who returns after a day would be summarized at once.
     """
     if state.since_ms is None or (not state.pending_messages and is_late(state, message, limits)):
         return message.sent_ms

@@ -92,7 +92,7 @@ _LETTERS = bytes(_CASE.get(byte, byte if chr(byte).isalnum() and byte < 128 else
 
 
 class Utterance(NamedTuple):
-    """What the model sees of a message."""
+    """The parts of a message that the model sees."""
 
     is_user: bool
     is_question: bool
@@ -154,7 +154,7 @@ BEGUN = _ROWS[0].pack(VERSION, TYPICAL_EPISODE, 0, 150, 0, 0, 0, 0)
 
 
 class TopicListener:
-    """What the model knows of a conversation: numbers about all of it, and words of the open episode.
+    """The model's knowledge of a conversation: numbers about all of it, and the words of the open episode.
 
     `row` is a row that a listener wrote; its length is in ROW_BYTES.
     """
@@ -299,7 +299,7 @@ class Weights(NamedTuple):
     pull: int
     """Weight per message of `saved`."""
     tables: Sequence[Sequence[int]]
-    """In the order of TABLES."""
+    """The tables, in the order of TABLES."""
 
 
 def weights_of(bias: int, pull: int, tables: Mapping[str, Sequence[int]]) -> Weights:

@@ -127,7 +127,7 @@ class State(NamedTuple):
 
     @property
     def stub(self) -> "State":
-        """What remains of a forgotten conversation, so that no id is used twice and no other tenant takes its place."""
+        """The remains of a forgotten conversation, so that no id is used twice and no other tenant takes its place."""
         return State(self.tenant_id, last_ordinal=self.last_ordinal, agents=None if self.agents is None else [])
 
     @property

@@ -53,9 +53,9 @@ class Erasure:
     is_running: bool = False
     """True while a server works on it, and after a server was killed while doing so."""
     stage: str | None = None
-    """What the erasure is waiting for."""
+    """Name of the work that the erasure is waiting for."""
     left: int = 0
-    """How many of those are left."""
+    """Number of remaining items of that work."""
     problem: str | None = None
     """`error_type` of the error that ended the last attempt."""
     detail: str = ""

@@ -83,9 +83,9 @@ class StoredEpisode:
     earlier: tuple[Revision, ...] = ()
     """Revisions before this one, oldest first, at most MOST_REVISIONS."""
     attempt: int = 0
-    """Number of attempts to replace this revision that a timer began, or that led to nothing."""
+    """Number of attempts to replace this revision that a timer began or that failed."""
     unusable: int = 0
-    """How many of these got an unusable answer."""
+    """Number of these attempts that got an unusable answer."""
     due_at: datetime | None = None
     """Time of the next attempt to replace a fallback; None if there is none."""
 
@@ -149,7 +149,7 @@ class RollingRow:
     cause: Cause
     """Record that made this revision, and announces it."""
     content: str
-    """Empty if nothing of these episodes is left."""
+    """Empty if nothing is left of these episodes."""
     token_count: int
     first_ordinal: int
     last_ordinal: int
@@ -176,7 +176,7 @@ class Conversation:
     user_id: str
     tenant_id: str | None
     episode_count: int
-    """0 if nothing of it is left."""
+    """0 if nothing is left of it."""
     last_ordinal: int
     message_count: int
     updated_at: datetime
@@ -195,7 +195,7 @@ class Totals(NamedTuple):
 
 
 class EpisodeFacts(NamedTuple):
-    """What an episode says about one user."""
+    """An episode's facts about one user."""
 
     episode_id: str
     conversation_id: str
@@ -205,11 +205,11 @@ class EpisodeFacts(NamedTuple):
 
 
 UsageBy = Literal["tenant", "user", "model", "day"]
-"""What usage is grouped by; days are the UTC days on which the summaries were made."""
+"""The field by which usage is grouped; days are the UTC days on which the summaries were made."""
 
 
 class UsageTotals(NamedTuple):
-    """What the LLM used for the last revisions of stored episodes."""
+    """The LLM's usage for the last revisions of stored episodes."""
 
     group: str | None
     """The tenant, user, model or day; None for episodes without a tenant."""
@@ -236,7 +236,7 @@ class UserTotals:
     prompt_tokens: int
     """Tokens of the prompts for their summaries as they are stored."""
     cached_tokens: int
-    """Those of the prompts that came from the server's cache."""
+    """Prompt tokens that came from the server's cache."""
     completion_tokens: int
 
 
@@ -328,7 +328,7 @@ class EpisodeStore(Protocol):
 
 
 class EpisodeQueries(EpisodeStore, Protocol):
-    """What readers ask in addition."""
+    """The further queries that readers need."""
 
     async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
         """Find the versions of episodes, including deleted ones, by their ids."""
@@ -395,7 +395,7 @@ async def find_episode(episodes: EpisodeStore, episode_id: str) -> StoredEpisode
 
 
 async def find_conversation(episodes: EpisodeStore, scope: str) -> Conversation | None:
-    """Find a conversation of which something is left. Raises: StoreUnavailable."""
+    """Find a conversation, unless nothing is left of it. Raises: StoreUnavailable."""
     known = await episodes.conversation(scope)
     return known if known is not None and known.episode_count else None
 

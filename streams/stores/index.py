@@ -89,12 +89,12 @@ class Query(BaseModel):
 
 
 class RankingScores(BaseModel):
-    """What a hit's score is made of; each is between 0 and 1."""
+    """The parts of a hit's score, each between 0 and 1."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     episode: float
-    """BM25 of the query's words in the episode, as a share of the most that is possible."""
+    """BM25 of the query's words in the episode, as a share of the highest possible value."""
     passage: float
     """The same in the best three messages in a row."""
     message: float
@@ -111,12 +111,12 @@ class Match(BaseModel):
     message_id: str
     role: Role
     author: str | None = None
-    """Id of the user who wrote it, or of the agent; null where nobody is named."""
+    """Id of the user who wrote it, or of the agent; null if nobody is named."""
     sent_at: Time
     content: str
-    """Its text as the archive has it now; of a long one, the sentences around the words of the query."""
+    """Its text as it is in the archive now; of a long text, the sentences around the query's words."""
     score: float
-    """What it has of the query's words, with vectors plus the cosine; comparable within one search."""
+    """Score of the query's words in it, plus the cosine if there are vectors; comparable within one search."""
 
 
 class Recalled(BaseModel):
@@ -125,9 +125,9 @@ class Recalled(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     score: float = 0.0
-    """How well the episode matches, from 0 to 1."""
+    """Quality of the episode's match, from 0 to 1."""
     coverage: float = 0.0
-    """How much of the query its best passage covers, from 0 to 1: low if the user never talked about this."""
+    """Share of the query that its best passage covers, from 0 to 1; low if the user never talked about this."""
     episode_id: str
     event_id: str
     revision: int
@@ -143,9 +143,9 @@ class Recalled(BaseModel):
     source: Literal["llm", "fallback"]
     """The summary's `quality.source`."""
     matches: tuple[Match, ...] = ()
-    """What was said: the best passage's messages that contain words of the query, best first."""
+    """The messages of the best passage that contain words of the query, best first."""
     scores: RankingScores | None = None
-    """What `score` is made of; null unless it was requested."""
+    """The parts of `score`; null unless they were requested."""
 
 
 class Candidate(NamedTuple):

@@ -25,7 +25,7 @@ class ArchivedMessage:
 
 
 class MessageText(NamedTuple):
-    """What was said in a message: the beginning of its content, by whom, and when."""
+    """The text of a message: the beginning of its content, who wrote it, and when."""
 
     content: str
     role: Role
@@ -146,7 +146,7 @@ class MessageWriter(Protocol):
 
 
 class MessageArchive(MessageWriter, Protocol):
-    """The message archive, in which the last change stays.
+    """The message archive, which keeps the last change of each message.
 
     Archiver and summarizer write the same documents, in any order and repeatedly. Only the archiver writes metadata,
     which the summarizer does not have. All methods raise StoreUnavailable.

@@ -131,14 +131,14 @@ ARCHIVERS = ("metadata", "is_continuation")
 HOLDING = ("core_ids", "overlap_ids")
 """Fields of an episode with the messages that it has, or had."""
 LIVING = {"episode_count": {"$ne": 0}}
-"""Selects conversations of which something is left."""
+"""Selects conversations that still have episodes."""
 
 
 def connect(settings: Mongo) -> MongoDatabase:
     """Return a handle of the configured database, which connects on first use and must be closed with `close`.
 
-    What is read decides what is announced and committed, so it must not be rolled back. Therefore reads go to the
-    primary and see what a majority has, whatever the URI says. Raises: ConfigurationError.
+    Readers decide what is announced and committed, so what they have read must not be rolled back. Therefore, reads go
+    to the primary and see what a majority has, whatever the URI says. Raises: ConfigurationError.
     """
     milliseconds = int(settings.timeout_seconds * 1000)
     selection = int(min(settings.answer_seconds or math.inf, settings.timeout_seconds) * 1000)
@@ -181,7 +181,7 @@ async def check(database: MongoDatabase) -> str:
 async def ensure_indexes(database: MongoDatabase, expires: Set[str] = frozenset()) -> None:
     """Create the missing indexes; may be repeated.
 
-    `expires` are the collections in which documents expire, which need an index by age. Raises: StoreUnavailable.
+    `expires` are the collections whose documents expire; they need an index by age. Raises: StoreUnavailable.
     """
     with mongo_errors():
         for name in expires:
@@ -589,7 +589,7 @@ class MongoMessages:
                 )
 
     async def _upsert(self, changes: Mapping[str, Any]) -> None:
-        """Change or create each document; if archiver and summarizer create one at once, the slower one repeats."""
+        """Change or create each document. If another writer creates the same one first, the change is repeated."""
         keys = list(changes)
         while keys:
             writes = [UpdateOne({"_id": key}, changes[key], upsert=True) for key in keys]

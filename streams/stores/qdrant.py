@@ -98,7 +98,7 @@ def connect_qdrant(settings: Qdrant) -> HttpConnection:
         url=rest_address(settings),
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
         timeout=math.ceil(settings.timeout_seconds),
-        check_compatibility=False,  # it would call the server at once, and block; see require_supported
+        check_compatibility=False,  # the check would block on the server at once; `require_supported` checks later
         verify=verification(settings),
     )
     return HttpConnection(client, server_name(settings), settings.answer_seconds)

@@ -107,7 +107,7 @@ class SqliteFile:
         return await self.read(lambda connection: rows(connection, select, values))
 
     async def write(self, call: Callable[[apsw.Connection], T]) -> T:
-        """Call in a transaction that no other writer shares; afterwards it is on disk. Raises: StoreUnavailable."""
+        """Run the call in a transaction of its own; afterwards it is on disk. Raises: StoreUnavailable."""
         return await self._run(lambda connection: _transact(connection, "BEGIN IMMEDIATE", call))
 
     async def apart(self, call: Callable[[], T]) -> T:
@@ -181,7 +181,7 @@ def _prepared(connection: apsw.Connection, timeout_seconds: float) -> apsw.Conne
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Wait until no other process prepares a file in the directory: two cannot switch it to WAL mode at once."""
+    """Wait until no other process prepares a file in the directory: only one at a time can switch it to WAL mode."""
     held = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -196,7 +196,7 @@ def _transact(connection: apsw.Connection, begin: str, call: Callable[[apsw.Conn
         found = call(connection)
         connection.execute("COMMIT")
     finally:
-        if connection.in_transaction:  # it failed and SQLite has not rolled it back, as it does when the disk is full
+        if connection.in_transaction:  # SQLite itself rolls back some failures only, such as a full disk
             connection.execute("ROLLBACK")
     return found
 

@@ -257,7 +257,7 @@ class SqliteEpisodes:
             sum({usage}.prompt_tokens'), sum({usage}.cached_tokens'), sum({usage}.completion_tokens')
             FROM participants AS p JOIN episodes ON id = episode_id
             WHERE tenant_id IS ?1 AND substr(user_id, 1, length(?2)) = ?2 AND user_id > ifnull(?3, '')
-            GROUP BY user_id ORDER BY user_id LIMIT ?4"""  # noqa: S608 – of ours
+            GROUP BY user_id ORDER BY user_id LIMIT ?4"""  # noqa: S608 – only our own names are inserted
         found = await self._file.select(select, tenant_id, prefix, after, limit)
         return [
             UserTotals(user, conversations, episodes, _moment(last), *tokens)
