@@ -1,4 +1,4 @@
-"""What the benchmarks share: processes and their resource use, quantiles, topics, and tables."""
+"""Shared by the benchmarks: processes and their resource use, quantiles, topics, and tables."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ COMPACTED = {"cleanup.policy": "compact"}
 
 
 class Form(NamedTuple):
-    """How thorough a run is."""
+    """The thoroughness of a run."""
 
     rounds: int = 3
     short: bool = False

@@ -25,7 +25,7 @@ PATTERNS: dict[tuple[str, ...], Schema] = {
     ("redaction", "entities"): {"pattern": rf"^(\s*all\s*|(\s*({ENTITY})?\s*(,|$))*)$"},
     ("redaction", "phone_regions"): {"pattern": r"^(\s*[A-Z]{2}\s*(,|$))*$"},
 }
-"""What the validators of single settings require."""
+"""Patterns that allow the same values as the validators of these settings."""
 NOISE = {"title", "default", "writeOnly", "format"}
 SECRET: Schema = {
     "type": "object",

@@ -29,8 +29,8 @@ from afterword.streams.tls import trusting
 
 CALLS_AT_A_TIME = 8
 MOST_RESPONSE_BYTES = 4 * 1024 * 1024
-"""Most decoded bytes that are read of a response; a vector of 4,096 numbers takes about 90 kB, a list of models 1
-MB."""
+"""Maximum number of decoded bytes that are read of a response; a vector of 4,096 numbers takes about 90 kB, a list of
+models 1 MB."""
 RETRIED_4XX = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY}
 CONFIGURATION = {
     HTTPStatus.UNAUTHORIZED: "it does not accept the API key",
@@ -41,7 +41,7 @@ ERRORS = {str(status) for status in range(400, 600)}
 TOO_LONG = {"context_length_exceeded", "exceed_context_size_error"}
 """Codes of OpenAI and llama.cpp for a prompt that does not fit into the model's context."""
 MESSAGE_CHARACTERS = 2000
-"""Most characters of a server's error message that are read."""
+"""Maximum number of characters of a server's error message that are read."""
 _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
 _TOO_LONG = re.compile(
     r"context (?:length|size|window)|reduce the length|too many (?:input |prompt )?tokens|(?:request|payload) too large"

@@ -75,7 +75,7 @@ KUBERNETES = re.compile(
 
 LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
 MOST_PENDING_EPISODES = 20
-"""Most episodes that the rolling summary may be behind, since one update includes all of them."""
+"""Maximum number of episodes that the rolling summary may be behind, since one update includes all of them."""
 
 Location = tuple[int | str, ...]
 """A setting's section, if it is in one, and its name."""
@@ -504,7 +504,8 @@ class EmbedderSettings(Section):
 
 
 MOST_RERANKED = 32
-"""Most episodes that a reranking server is given: Text Embeddings Inference accepts this many documents by default."""
+"""Maximum number of episodes that a reranking server is given: Text Embeddings Inference accepts this many documents by
+default."""
 
 
 class RerankerSettings(Section):

@@ -41,7 +41,7 @@ from afterword.streams.text.tokens import count_tokens
 
 MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer], Summarizer]
 MOST_ASKED = 3
-"""Most summaries for which one record asks an LLM: two episodes and a row."""
+"""Maximum number of summaries for which one record asks an LLM: two episodes and a row."""
 CONNECTIONS = 4
 """Writes of an episode at a time, each on a connection of its own."""
 WARM_UP_SCOPE = "afterword/warm-up"

@@ -12,7 +12,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 MOST_KEYS = 1000
-"""Most keys in one query, unless a single caller asks for more."""
+"""Maximum number of keys in one query, unless a single caller asks for more."""
 
 
 async def gather_or_cancel(*steps: Coroutine[Any, Any, Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 MAX_DEPTH = 32
-"""Most levels of `any` and `all`: more than anyone can follow, and far from Python's own limit."""
+"""Maximum number of levels of `any` and `all`: more than anyone can follow, and far from Python's own limit."""
 MILLISECONDS = 1000
 
 Node = tuple[str, Any]
@@ -123,7 +123,7 @@ class TriggerPreset(NamedTuple):
     keep_recent: int
     """Number of messages that an agent is given verbatim beside the summary."""
     max_summary_length: int
-    """Most characters of the long summary."""
+    """Maximum number of characters of the long summary."""
 
 
 DEFAULT = TriggerPreset(10, keep_recent=4, max_summary_length=1000)

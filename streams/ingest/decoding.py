@@ -16,7 +16,7 @@ from afterword.streams.ingest.sources import Format
 
 MAGIC, PREFIX_BYTES = 0, 5
 MAX_VALUES = 1_000_000
-"""Most values that an Avro record's bytes may turn into, which take some 100 MB of memory."""
+"""Maximum number of values that an Avro record's bytes may turn into, which take some 100 MB of memory."""
 MAX_SCHEMA_DEPTH = 64
 BYTES_OF_PRIMITIVE = {"null": 0, "boolean": 1, "int": 1, "long": 1, "float": 4, "double": 8, "bytes": 1, "string": 1}
 UNREADABLE = (EOFError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)

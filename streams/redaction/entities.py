@@ -22,9 +22,9 @@ DIGITS_AT_END = re.compile(r"_[0-9]+\Z")
 MAX_PATTERNS = 50
 MAX_PATTERN_CHARACTERS = 1000
 MAX_PATTERN_BYTES = 8 * 2**20
-"""Most memory for a compiled pattern and its automata."""
+"""Maximum memory for a compiled pattern and its automata."""
 MOST_SCANNED = 2**27
-"""Most characters that matching one pattern may examine in one line: 0.2 s at worst."""
+"""Maximum number of characters that matching one pattern may examine in one line: 0.2 s at worst."""
 
 
 class Span(NamedTuple):

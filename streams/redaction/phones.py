@@ -16,7 +16,7 @@ LEAST_DIGITS, MOST_DIGITS = 7, 15
 """ITU-T E.164 allows at most 15 digits including the country code; shorter numbers are not worth the false alarms."""
 MOST_GROUPS = 8
 MOST_STARTS = 8
-"""Most places in one run of digits at which a number is looked for."""
+"""Maximum number of places in one run of digits at which a number is looked for."""
 SHORT_DIGITS, LONG_DIGITS = 8, 10
 NORTH_AMERICA = ("US", "CA")
 NEAR = 28

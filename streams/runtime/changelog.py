@@ -39,8 +39,8 @@ POLL_MS = 200
 FETCH_WAIT_MS = 50
 FETCH_BYTES = 1 << 20
 MAX_RECORDS = 5000
-"""Most records in one poll. A decoded record takes some 500 bytes, in each of the partitions that recover at the same
-time, and the event loop is blocked while the records are applied."""
+"""Maximum number of records in one poll. A decoded record takes some 500 bytes, in each of the partitions that recover
+at the same time, and the event loop is blocked while the records are applied."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,8 @@ OWNER_ONLY = 0o700
 AHEAD_SECONDS = 3600.0
 """A timestamp further in the future than this comes from a wrong clock, so it says nothing about age."""
 MOST_MOVES = 10_000
-"""Most early index entries that one pass moves, and most rows that are indexed at once: some 50 ms of work."""
+"""Maximum number of early index entries that one pass moves, and of rows that are indexed at once: some 50 ms of
+work."""
 
 
 class Expiry(int):

@@ -19,7 +19,7 @@ log = structlog.get_logger()
 SKIP_SECONDS = 600.0
 """A due key on which the agent fails is skipped for this long."""
 SKIPPED = 10_000
-"""Most keys that are skipped at a time."""
+"""Maximum number of keys that are skipped at a time."""
 
 TableKey = tuple[str, bytes]
 """Table name and key."""

@@ -28,9 +28,9 @@ class Options:
     """Settings of the engine; the names carry the units."""
 
     max_batch: int = 2000
-    """Most records in one transaction."""
+    """Maximum number of records in one transaction."""
     max_batch_bytes: int = 1024 * 1024
-    """Most bytes of records in one transaction, unless it has only one record."""
+    """Maximum number of bytes of records in one transaction, unless it has only one record."""
     max_written_bytes: int = 8 * 1024 * 1024
     """Once it has written this many bytes, an agent should take no more records into a transaction: see
     `Batch.most_bytes`."""
@@ -52,13 +52,13 @@ class Options:
     tick_seconds: float = 0.5
     """Interval at which the deadlines of a caught-up partition are checked."""
     tick_keys: int = 1000
-    """Most due keys in one tick."""
+    """Maximum number of due keys in one tick."""
     watchdog_seconds: float = 120.0
     """A worker that has work and makes no progress for this long is stopped."""
     handling_seconds: float = 0.0
     """Time that the agent may take beyond `watchdog_seconds` before it finishes any record (at-least-once)."""
     max_in_flight: int = 64
-    """Most records of one partition that the agent may have in hand (at-least-once)."""
+    """Maximum number of records of one partition that the agent may have in hand (at-least-once)."""
     commit_interval_seconds: float = 1.0
     """Interval between commits that have no outputs (at-least-once); outputs are committed at once."""
     offset_metadata_bytes: int = 4096

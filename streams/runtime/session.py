@@ -31,7 +31,7 @@ WITHDRAWN = -1
 SHORTER = 0.1
 """Fraction of the usual wait after a failure that another retry follows anyway."""
 MOST_REJECTED = FAILURES
-"""Most dead letters that wait to be committed with the next slice."""
+"""Maximum number of dead letters that wait to be committed with the next slice."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ TIMED_OUT = (TimeoutError, KafkaTimeoutError, RequestTimedOutError)
 STOP_SECONDS = 5.0
 CANCEL_SECONDS = 0.1
 MOST_REQUESTS = 10
-"""Most requests that a producer can have in flight: one to its coordinator and one to each broker."""
+"""Maximum number of requests that a producer can have in flight: one to its coordinator and one to each broker."""
 RETRY_BACKOFF_MS = 10
 """Kafka 4 answers the first produce of a transaction with a retriable error while it verifies the transaction."""
 
@@ -39,7 +39,7 @@ Row = tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes]]]
 """Key, value, timestamp in milliseconds, headers."""
 TRACEPARENT = "traceparent"
 MAX_LINKS = 32
-"""Most links of a span, because collectors refuse spans that are too large."""
+"""Maximum number of links of a span, because collectors refuse spans that are too large."""
 W3C = TraceContextTextMapPropagator()
 LEAST_BYTES = 64 * 1024
 GROW_AFTER = 8

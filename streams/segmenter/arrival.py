@@ -15,7 +15,8 @@ from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.state import Body, State, Totals, event_time, id_digest
 
 MAX_MESSAGE_BYTES = 800_000
-"""Most bytes that one message may add to an episode; with overlap and envelope, the event stays below a megabyte."""
+"""Maximum number of bytes that one message may add to an episode; with overlap and envelope, the event stays below a
+megabyte."""
 MILLISECOND = timedelta(milliseconds=1)
 
 

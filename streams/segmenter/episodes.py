@@ -26,7 +26,7 @@ from afterword.streams.segmenter.state import Body, Scope
 from afterword.streams.telemetry.tracing import context_of, links, traceparent
 
 MAX_EVENT_BYTES = 1_000_000
-"""Most bytes of an `episode.closed` event's JSON."""
+"""Maximum number of bytes of an `episode.closed` event's JSON."""
 LAST_MS = 253_402_300_799_999
 """The last moment that Python's calendar has, in milliseconds since 1970."""
 REVISION = 1

@@ -25,7 +25,7 @@ NAMES = (
 """The settings that a conversation may override, all of which concern only the next message. Overlap and the duplicate
 window reach back, so they are the deployment's."""
 MAX_BYTES = 2000
-"""Most bytes of their JSON, which is in the conversation's row and so is written with every batch."""
+"""Maximum number of bytes of their JSON, which is in the conversation's row and so is written with every batch."""
 MAX_IDLE_SECONDS = 2_592_000
 """30 days, the longest idle timeout that a conversation may set for itself."""
 REMEMBERED = 1024

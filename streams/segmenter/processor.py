@@ -64,7 +64,8 @@ CE_SOURCE = "afterword/segmenter"
 NO_TRACER = NoOpTracer()
 
 FORGOTTEN_AT_ONCE = 1000
-"""Most messages whose rows are deleted at once when a conversation is forgotten: some 150 kB of tombstones."""
+"""Maximum number of messages whose rows are deleted at once when a conversation is forgotten: some 150 kB of
+tombstones."""
 REPORTED = 10_000
 """A worker remembers at most this many conversations whose damage it has reported."""
 
@@ -137,7 +138,7 @@ class Segmenter:
     redaction: "RecordRedaction | None" = None
     """Removes personal data and secrets from every event before anything of it is stored, and from dead letters."""
     max_pending: int = MAX_PENDING_MESSAGES
-    """Most messages that may wait in a conversation's state."""
+    """Maximum number of messages that may wait in a conversation's state."""
     traced: bool = field(init=False)
     rulebook: Rulebook = field(init=False)
     reported: set[bytes] = field(init=False, default_factory=set)

@@ -15,15 +15,16 @@ from afterword.streams.settings import Episodes
 from afterword.streams.triggers import Fires, compile_trigger
 
 MAX_EPISODE_BYTES = 700_000
-"""Most bytes of the core messages' JSON; the rest of an `episode.closed`, which has less than a megabyte, is for
-overlap and envelope."""
+"""Maximum number of bytes of the core messages' JSON; the rest of an `episode.closed`, which has less than a megabyte,
+is for overlap and envelope."""
 MAX_OVERLAP_BYTES = 100_000
 MAX_PENDING_MESSAGES = 1000
 """Messages that may wait in a conversation's state; once there are this many, all finished episodes close."""
 MAX_PENDING_BYTES = 2_000_000
 """Likewise for the bytes of their JSON."""
 MOST_GONE = 10_000
-"""Most rows of one open episode when most of its messages were deleted; also how far an overlap may lie behind."""
+"""Maximum number of rows of one open episode when most of its messages were deleted; also how far an overlap may lie
+behind."""
 FORGOTTEN_AT_ONCE = 4
 """Rows left over from a longer window that are deleted with each message, so that lowering the window does not put all
 of them into one transaction."""
@@ -35,7 +36,7 @@ class EpisodeRules(NamedTuple):
     limits: Episodes
     fires: Fires
     max_pending: int
-    """Most messages that may wait in the conversation's state."""
+    """Maximum number of messages that may wait in the conversation's state."""
 
 
 class Cut(NamedTuple):

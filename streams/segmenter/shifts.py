@@ -23,7 +23,7 @@ An episode that a different version opened is not cut by its text.
 MAX_CHARACTERS = 600
 """Only this many characters of a message are read."""
 MAX_CONTENT = 24
-"""Most different content words of a message that are compared."""
+"""Maximum number of different content words of a message that are compared."""
 STEM_BYTES = 5
 """Only this many bytes of a word are compared."""
 REMEMBERED = 64
@@ -31,7 +31,7 @@ REMEMBERED = 64
 TYPICAL_EPISODE = 4
 """The average number of messages per episode towards which the threshold moves over a conversation."""
 MOST_SAVED = 12
-"""Most messages above or below that average that count."""
+"""Maximum number of messages above or below that average that count."""
 ENGLISH_WORD_IN = 5
 """The text is English if at least one word in five, here and in earlier messages, exists only in English."""
 FORMAL = 56
@@ -41,7 +41,7 @@ Long words and long messages are typical of services, and of assistants that inf
 much is new; in chats between people neither says anything.
 """
 MOST_NEW = 7
-"""Most content words new to the episode that count."""
+"""Maximum number of content words new to the episode that count."""
 FOREIGN_CHARACTER_IN = 10
 """At most one character in ten may be beyond ASCII; otherwise the text is in no language that the model knows."""
 

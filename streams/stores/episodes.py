@@ -14,7 +14,7 @@ from afterword.schemas.summaries import RevisionReason
 from afterword.streams.stores.arguments import require
 
 MOST_REVISIONS = 20
-"""Most revisions of an episode that are recorded, including the last one."""
+"""Maximum number of revisions of an episode that are recorded, including the last one."""
 
 
 class Revision(BaseModel):

@@ -25,7 +25,8 @@ MIN_COVERAGE = 0.18
 """Keeps 95 % of the questions that an episode answers, as `make quality` measures."""
 MIN_SCORE_RATIO = 0.4
 MOST_QUERY_CHARACTERS = 2000
-"""Most characters of a query that are searched for, because its words are stemmed in each language it may be in."""
+"""Maximum number of characters of a query that are searched for, because its words are stemmed in each language it may
+be in."""
 
 DEPTH = 50
 """Number of candidates that a search finds by words, and also by vectors."""
@@ -44,7 +45,7 @@ COORDINATE = np.dtype("i1")
 """The messages' vectors have 8 bits per coordinate, which changes a cosine by about 0.002."""
 LARGEST = 127
 MOST_WORDS = 2000
-"""Most words of a text that are kept."""
+"""Maximum number of words of a text that are kept."""
 
 Vector = Sequence[float] | NDArray[np.float32]
 

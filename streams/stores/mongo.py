@@ -88,7 +88,7 @@ Collection: TypeAlias = Any
 
 STORE = "mongodb"
 BATCH_SIZE = 1000
-"""Most operations in one bulk write, and ids in one `$in`."""
+"""Maximum number of operations in one bulk write, and of ids in one `$in`."""
 PAGE_SIZE = 40
 """Documents per reply. A message has up to 1 MB, the driver refuses 48 MB, and unlike MongoDB not every server splits a
 reply at 16 MB."""

@@ -20,7 +20,7 @@ from afterword.streams.private import OWNER_FILE, private_directory
 
 STORE = "sqlite"
 CACHE_KIB = 16 * 1024
-"""Most memory for the file's pages, in each process."""
+"""Maximum memory for the file's pages, in each process."""
 PRAGMAS = (
     "synchronous = FULL",  # an offset is committed after the write, so the write must survive a loss of power
     "secure_delete = ON",

@@ -33,7 +33,8 @@ from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 from afterword.streams.text.search_words import hashed, query_words
 
 SCANNED = 1000
-"""Most episodes whose vectors are compared with a query's; they are the newest ones, but words find older ones too."""
+"""Maximum number of episodes whose vectors are compared with a query's; they are the newest ones, but words find older
+ones too."""
 OWNER_BYTES = 6
 """Length of an owner's digest; if two owners have the same one, a search still compares the owners themselves."""
 OWNER = 2
@@ -138,7 +139,7 @@ def _remove(connection: apsw.Connection, episode_id: str, revision: int) -> None
 
 
 class StoredPoint(NamedTuple):
-    """What the index has of an episode."""
+    """An episode as the index has it."""
 
     id: int
     revision: int

@@ -507,7 +507,7 @@ def _message_row(archived: ArchivedMessage) -> dict[str, Any]:
 
 
 class Known(NamedTuple):
-    """What is stored of a message."""
+    """A message as it is stored."""
 
     state: ArchivedMessage | DeletedMessage
     is_whole: bool

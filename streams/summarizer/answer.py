@@ -49,7 +49,7 @@ _CHANNEL = re.compile(r"\A(?s:.*)(?:<[|｜]message[|｜]>|assistantfinal)")
 _FENCE = re.compile(r"\s*(?P<fence>`{3,}+|~{3,}+|'{3})[^\n]*\n(?P<inside>.*?)(?:\n[ \t]*+(?P=fence)|\Z)", re.DOTALL)
 MOST_WRAPPINGS = 6
 MOST_OBJECTS = 100
-"""Most JSON objects that are examined, from the end of an answer."""
+"""Maximum number of JSON objects that are examined, from the end of an answer."""
 _REFUSAL = re.compile(
     r"\W*+(?:(?:i(?:'|’)?m|i am|we are|we(?:'|’)re)?\s*(?:very |so |really )?(?:sorry|afraid|apologi[sz]e)\b.{0,30}\b"
     r"(?:can(?:'|’)?t|cannot|can not|unable|not able|won(?:'|’)?t)\b"

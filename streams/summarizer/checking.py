@@ -27,7 +27,8 @@ from afterword.streams.text.sentences import first_sentences
 STAGE = "check"
 DECIMALS = 4
 MOST_AHEAD = 16
-"""Most sources that are read before their summaries are there; what is found in one takes twenty times its size."""
+"""Maximum number of sources that are read before their summaries are there; what is found in one takes twenty times its
+size."""
 
 Checked = tuple[Summary, Sequence[Problem]]
 """A summary with its measures, and the faults for which it is refused, worst first."""

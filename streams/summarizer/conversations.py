@@ -35,7 +35,8 @@ from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.text.tokens import count_tokens
 
 MAX_ROLLING_BYTES = 500_000
-"""Most bytes of row texts in one record. JSON escapes may make them somewhat longer, and a record may have 2 MiB."""
+"""Maximum number of bytes of row texts in one record. JSON escapes may make them somewhat longer, and a record may have
+2 MiB."""
 
 
 class Scope(NamedTuple):
@@ -58,7 +59,7 @@ class Scope(NamedTuple):
 
 
 class RowText(NamedTuple):
-    """What the LLM wrote for a row, with its last episode."""
+    """A row's text, which the LLM wrote together with the summary of the row's last episode."""
 
     text: str
     before: tuple[tuple[int, int], ...]

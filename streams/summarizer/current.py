@@ -18,7 +18,7 @@ from afterword.streams.text.tokens import count_tokens
 MessageState = ArchivedMessage | DeletedMessage
 
 MAX_NAMES_BYTES = 700_000
-"""Most bytes of JSON of an episode's message ids, and twice that of its flows and tools.
+"""Maximum number of bytes of JSON of an episode's message ids, and twice that of its flows and tools.
 
 A newly closed episode has no more unless edits have made it larger, and a summary with all of it fits into a record of
 one megabyte.

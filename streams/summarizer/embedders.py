@@ -37,7 +37,7 @@ ATTEMPTS = 4
 RETRY_BUDGET_SECONDS = 60.0
 """Time for the retries of one call; after that, its step is retried with backoff."""
 VECTOR_CHARACTERS = 1000
-"""Most characters of a message that go into its vector: people say what matters first."""
+"""Maximum number of characters of a message that go into its vector: people say what matters first."""
 LARGEST_COORDINATE = 3.4e38
 """Largest 32-bit float, which is what vector stores use for coordinates."""
 

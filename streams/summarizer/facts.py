@@ -16,7 +16,7 @@ MACHINES = frozenset({"assistant", "agent", "bot", "chatbot", "ai", "system", "t
 """Roles about which no fact is kept, because a profile is about people."""
 DETECTED_CHARACTERS = 4000
 MOST_CITED = 10
-"""Most messages of a fact that are read, beginning with the first."""
+"""Maximum number of messages of a fact that are read, beginning with the first."""
 
 
 class Source(NamedTuple):

@@ -33,7 +33,7 @@ TRANSIENT = (ProviderUnavailable, BudgetExhausted)
 """Errors that say nothing about the episode: the LLM did not answer at all."""
 MOST_DOUBLINGS = 30
 MOST_REQUESTED = 8
-"""Most unhandled requests of one worker, so that new episodes keep most of the LLM's capacity."""
+"""Maximum number of unhandled requests of one worker, so that new episodes keep most of the LLM's capacity."""
 POLL_SECONDS = 1.0
 LONGEST_POLL_SECONDS = 30.0
 """Longest pause between two checks while nothing is due, or the LLM does not answer."""

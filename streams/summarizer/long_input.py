@@ -21,7 +21,8 @@ SMALLEST_TOKENS = 60
 EACH_TOKENS = 2
 """Additional tokens that a message may take among its neighbours."""
 MOST_PARTS = 16
-"""Most parts of one episode. Its longest messages are shortened to fit, so that calls and time are bounded."""
+"""Maximum number of parts of one episode. Its longest messages are shortened to fit, so that calls and time are
+bounded."""
 PREVIOUS_SHARE, OVERLAP_SHARE = 3, 6
 """Divisors of the space in a prompt: at most a third for the previous summary and a sixth for the overlap."""
 PART_OVERLAP = 2

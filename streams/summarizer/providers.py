@@ -44,7 +44,7 @@ CHARACTERS_PER_TOKEN = 4
 """The average in English. Other languages use the margin of the rolling summary, whose words are limited more
 tightly."""
 PLAIN_TOKENS = 500
-"""Most tokens of a plain-text answer, unless the settings say otherwise."""
+"""Maximum number of tokens of a plain-text answer, unless the settings say otherwise."""
 SHORT_SENTENCES = 2
 
 Prompt = Callable[[str | None], Messages]

@@ -13,7 +13,7 @@ from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH
 from afterword.streams.text.tokens import count_tokens
 
 PENDING_TOKENS = 2000
-"""Most tokens of long summaries that an LLM is shown; beyond that, short ones take their place."""
+"""Maximum number of tokens of long summaries that an LLM is shown; beyond that, short ones take their place."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class SummaryRules:
 
     @property
     def row_tokens(self) -> int:
-        """Most tokens of a row's text: a quarter more than what completes a row, or no row would ever be complete."""
+        """Maximum tokens of a row's text: a quarter more than completes a row, or no row would ever be complete."""
         return self.rolling_max_tokens * 5 // 4
 
 

@@ -6,7 +6,7 @@ from afterword.schemas import EpisodeClosed, Fact, Quality, Usage
 from afterword.streams.summarizer.llm.retrying import Deadline
 
 MAX_SUMMARY_LENGTH = 1000
-"""Most characters of the long summary, unless the settings say otherwise."""
+"""Maximum number of characters of the long summary, unless the settings say otherwise."""
 EXTRACTIVE = "extractive_provider"
 """`quality.reason` if no LLM is configured: a summary without an LLM is always marked."""
 
@@ -19,11 +19,11 @@ class SummaryRequest:
     previous_rolling: str
     """Rolling summary before this episode; empty for the first episode of a conversation."""
     rolling_tokens: int
-    """Most tokens of the new rolling summary."""
+    """Maximum number of tokens of the new rolling summary."""
     problem: str | None = None
     """What was wrong with the previous summary, in words for an LLM."""
     max_summary_length: int = MAX_SUMMARY_LENGTH
-    """Most characters of the long summary."""
+    """Maximum number of characters of the long summary."""
     wants_rolling: bool = True
     """False if the rolling summary stays as it is this time, so that the LLM need not be asked for it."""
     deadline: Deadline = field(default_factory=Deadline, compare=False, repr=False)

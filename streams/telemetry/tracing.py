@@ -46,7 +46,8 @@ COMMANDS_EXPORT_SECONDS = 10.0
 """Limit for a command, which may export all its spans at its end."""
 STEP = "afterword.step"
 MAX_LINKS = 32
-"""Most links of a span: a batch has thousands of messages, and collectors refuse spans that are too large."""
+"""Maximum number of links of a span: a batch has thousands of messages, and collectors refuse spans that are too
+large."""
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 
 

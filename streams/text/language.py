@@ -25,9 +25,9 @@ PLAUSIBLE_CONFIDENCE = 0.02
 LONGEST_STEMMED = 100
 """A string with more letters is not a word; a stemmer's time grows with the square of the length."""
 STEMS = 16_384
-"""Most stems that are cached, about 4 MB: a million words of dialogue have 15,000 different ones."""
+"""Maximum number of stems that are cached, about 4 MB: a million words of dialogue have 15,000 different ones."""
 DETECTED_CHARACTERS = 4000
-"""Most characters used for detection, whose time grows with the length."""
+"""Maximum number of characters used for detection, whose time grows with the length."""
 
 ENGLISH_STOP_WORDS = """
 i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself it its
@@ -53,7 +53,8 @@ _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _MARK_CODES = range(0x300, 0x1F000)
 """Contains all marks that belong to words; searching all of Unicode takes 0.2 s."""
 LONGEST_MARKS = 30
-"""Most non-starters in a row, as in the Stream-Safe Text Format (UAX #15, section 13); no writing system needs more."""
+"""Maximum number of non-starters in a row, as in the Stream-Safe Text Format (UAX #15, section 13); no writing system
+needs more."""
 _JOINER = "\u034f"
 """COMBINING GRAPHEME JOINER: an invisible mark that ends such a run."""
 _LOADING = Lock()

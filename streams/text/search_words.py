@@ -17,12 +17,12 @@ import regex
 from afterword.streams.text.language import LONGEST_STEMMED, STEMS, normalized, plausible, stem
 
 MOST_GROUPS = 8
-"""Most groups of digits that are read as one number."""
+"""Maximum number of groups of digits that are read as one number."""
 LIKELY_LANGUAGES = 8
-"""Most languages in which a query's words are stemmed. A single word is plausible in dozens, each of which has a list
-of stop words to load."""
+"""Maximum number of languages in which a query's words are stemmed. A single word is plausible in dozens, each of which
+has a list of stop words to load."""
 MOST_PARTS = 4
-"""Most parts of a hyphenated word."""
+"""Maximum number of parts of a hyphenated word."""
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hangul}"
 _LETTERS = rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}])+"

@@ -28,7 +28,7 @@ from afterword.streams.webhooks.addresses import AddressRefused, socket_maker
 log = structlog.get_logger()
 
 MOST_REQUESTS = 16
-"""Most concurrent requests of one worker to one endpoint."""
+"""Maximum number of concurrent requests of one worker to one endpoint."""
 USER_AGENT = "Afterword-Webhooks"
 MOST_WAIT_SECONDS = 3600.0
 """Longest Retry-After that is respected."""

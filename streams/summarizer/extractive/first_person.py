@@ -34,7 +34,7 @@ _THING = rf"(?P<plan>{_NAME}(?: (?!(?:in|on|for|next|this|with|because|and|but)\
 
 
 class Rule(NamedTuple):
-    """What a sentence with this beginning means."""
+    """The meaning of a sentence with this beginning."""
 
     kind: FactKind
     attribute: str | None

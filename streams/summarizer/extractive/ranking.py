@@ -13,7 +13,7 @@ MAX_CHARACTERS = 380
 LAST = 1_000_000
 """Added to the place of a question, so that it stands at the end of its turn, before the answer."""
 MAX_LINKS = 2
-"""Most questions in a row that are answered by another question."""
+"""Maximum number of questions in a row that are answered by another question."""
 LONG_TURN = 3
 """If an assistant's turn has more sentences than this, only the first one is used."""
 
@@ -121,7 +121,7 @@ class Sentence:
 
 @dataclass
 class Turn:
-    """What one speaker says before another one does."""
+    """The words of one speaker before another one speaks."""
 
     speaker: tuple[str, str, str | None]
     said: list[str] = field(default_factory=list)

@@ -15,7 +15,7 @@ from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 STOP = ["<|im_end|>", "<|im_start|>", "<|endoftext|>"]
 """Ends of an answer in ChatML, also for models that continue with the next turn."""
 MOST_CHARACTERS = 100_000
-"""Most characters of an answer that are read; no model writes more, only a broken server sends more."""
+"""Maximum number of characters of an answer that are read; no model writes more, only a broken server sends more."""
 _COMPLETE = """
 stop stop_sequence stop_token eos eos_token end end_turn end_of_turn complete completed done finished
 tool_call tool_calls tool_use function_call

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 STAGE = "summarize"
 ANSWERS = 3
-"""Most answers to a question, including the first, until one is usable."""
+"""Maximum number of answers to a question, including the first, until one is usable."""
 
 Question = Callable[[str | None], ChatRequest]
 """Makes a question, given what was wrong with the previous answer."""

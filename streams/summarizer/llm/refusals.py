@@ -66,7 +66,7 @@ class Refusals:
     def __init__(self, protocol: "ChatProtocol") -> None:
         self._protocol = protocol
         self._of_prompts: dict[tuple[str | None, bool], PromptRefusals] = {}
-        """By model, and whether JSON is requested."""
+        """The key is the model, and whether JSON is requested."""
         self._learning = asyncio.Lock()
         self.left_out: frozenset[str] = frozenset()
 

@@ -9,7 +9,7 @@ TemplateName = Literal["episodic", "focus_points", "plain_3_5"]
 VERSION_CHARACTERS = 8
 PLAIN: TemplateName = "plain_3_5"
 MAX_SENTENCES = {PLAIN: 5}
-"""Most sentences of the long summary, by preset."""
+"""Maximum number of sentences of the long summary, by preset."""
 MOST_SENTENCES = 8
 
 
