@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperOption
 
-from afterword.commands import deployment, dev, dlq, person, prompt, reading, serve, summaries, usage, worker, writing
+from afterword.commands import deployment, dev, dlq, person, reading, serve, summaries, worker, writing
 from afterword.commands.common import report
 from afterword.streams.errors import AfterwordError
 from afterword.version import version_line
@@ -56,7 +56,7 @@ app.add_typer(deployment.state_app, name="state")
 app.add_typer(summaries.app, name="summaries")
 app.add_typer(person.app, name="erase")
 app.add_typer(serve.keys_app, name="keys")
-app.add_typer(prompt.app, name="prompt")
+app.add_typer(summaries.prompt_app, name="prompt")
 app.add_typer(deployment.index, name="index")
 app.add_typer(deployment.stores, name="stores")
 for command in (
@@ -74,7 +74,7 @@ for command in (
     reading.recall,
     reading.profile,
     person.export,
-    usage.usage,
+    summaries.usage,
     deployment.audit,
 ):
     app.command()(command)

@@ -17,7 +17,7 @@ from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_ports
 from afterword.local.dev import SERVER, start_worker
 from afterword.operating.audit.run import is_consumed
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings, load_settings
 
 PARTITIONS = 4

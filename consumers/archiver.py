@@ -21,7 +21,7 @@ from afterword.schemas.dead_letters import ARCHIVE, UNFORESEEN, dead_letter
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, StoreUnavailable
-from afterword.streams.kafka import require_topics
+from afterword.streams.kafka.clients import require_topics
 from afterword.streams.runtime import App, Batches, Output, failing_batch
 from afterword.streams.runtime.errors import place_of
 from afterword.streams.runtime.health import HealthServer, Readiness

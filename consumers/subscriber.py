@@ -22,7 +22,7 @@ from afterword.schemas.decoding import check_key, validate
 from afterword.schemas.headers import CE_ID, CE_TYPE, DELETION, FOR_ENDPOINT, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import TopicReplaced
-from afterword.streams.kafka import client_options, connection_of, noting_address, require_topics, start_client
+from afterword.streams.kafka.clients import client_options, connection_of, noting_address, require_topics, start_client
 from afterword.streams.settings import Kafka, Settings, load_settings
 
 log = structlog.get_logger(__name__)

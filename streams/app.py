@@ -4,8 +4,8 @@ from functools import partial
 
 from opentelemetry.trace import Tracer
 
-from afterword.streams.fetching import BoundedConsumer
-from afterword.streams.kafka import client_id, require_topics, security
+from afterword.streams.kafka.clients import client_id, require_topics, security
+from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.runtime import App, EngineMetrics, Options
 from afterword.streams.runtime.health import HealthServer, Readiness
 from afterword.streams.runtime.options import NO_TRACER

@@ -12,7 +12,7 @@ from opentelemetry.trace import Tracer
 from afterword.schemas import EpisodeRedo
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, StoreUnavailable
-from afterword.streams.kafka import IdempotentProducer, require_topics, running_producer
+from afterword.streams.kafka.clients import IdempotentProducer, require_topics, running_producer
 from afterword.streams.runtime import App
 from afterword.streams.runtime.collector import loading
 from afterword.streams.runtime.failures import Attempts

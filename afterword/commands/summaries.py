@@ -1,11 +1,13 @@
-"""`afterword summaries`: redo stored summaries."""
+"""Commands about stored summaries: redo them, try another prompt on them, and add up what they used."""
 
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +16,9 @@ from afterword.streams.text.visible import shown
 
 if TYPE_CHECKING:
     from afterword.operating.redo import RedoCounts, RedoPlan, Wanted
+    from afterword.operating.trial import Comparison, Measures, TrialSummary
+    from afterword.streams.settings import Settings
+    from afterword.streams.stores.episodes import UsageBy, UsageTotals
 
 app = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
 
@@ -34,6 +39,21 @@ InFlight = Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of 
 GiveUp = Annotated[float, typer.Option(min=0.01, help="Stop after this long without a new summary.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be redone without changing anything.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+prompt_app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True)
+
+PROGRESS_EVERY = 10
+
+File = Annotated[Path | None, typer.Argument(metavar="FILE", help="Prompt template; default: the current prompt.")]
+Size = Annotated[int, typer.Option("--sample", min=1, max=10_000, help="Number of stored summaries.")]
+Model = Annotated[str | None, typer.Option(help="Model to ask; default: the current one.")]
+Seed = Annotated[int, typer.Option(help="The same seed chooses the same summaries.")]
+Show = Annotated[int, typer.Option(min=0, help="Texts to print side by side, the worst first.")]
+PromptPrice = Annotated[float | None, typer.Option(min=0, help="Price of a million prompt tokens.")]
+AnswerPrice = Annotated[float | None, typer.Option(min=0, help="Price of a million answer tokens.")]
+By = Annotated[
+    Literal["tenant", "user", "model", "day"], typer.Option("--by", help="What to group by. Days are in UTC.")
+]
+USAGE_COLUMNS = ("episodes", "prompt tokens", "cached", "answer tokens", "seconds")
 
 
 @app.callback()
@@ -143,3 +163,129 @@ def _pause(done: "RedoCounts") -> str:
     if not done.pause_seconds:
         return ""
     return f"the summarizers could not make the last ones; next request in {done.pause_seconds:.0f} s"
+
+
+@prompt_app.callback()
+def prompt() -> None:
+    """Try prompts before they are used."""
+
+
+@prompt_app.command("try")
+def try_prompt(
+    file: File = None,
+    size: Size = 50,
+    model: Model = None,
+    seed: Seed = 0,
+    show: Show = 5,
+    prompt_price: PromptPrice = None,
+    answer_price: AnswerPrice = None,
+    as_json: Json = False,
+) -> None:
+    """Summarize stored episodes with another prompt or model, and compare. Nothing is stored.
+
+    Exit 1 if the candidate is worse: if more summaries fail the quality gate, or if less of them is in the messages.
+    """
+    from afterword.operating.trial import compare
+
+    if file is None and model is None:
+        raise typer.BadParameter("give a prompt FILE, --model, or both")
+    if (prompt_price is None) != (answer_price is None):
+        raise typer.BadParameter("give both prices or none")
+    prices = None if prompt_price is None or answer_price is None else (prompt_price, answer_price)
+    found = asyncio.run(compare(start_command(), file, model, size, seed, _show_progress))
+    if as_json:
+        print_json(_document(found, prices))
+    else:
+        _print(found, prices, show)
+    if found.is_worse:
+        raise typer.Exit(1)
+
+
+def _show_progress(done: int) -> None:
+    if done % PROGRESS_EVERY == 0:
+        typer.echo(f"{done} summaries", err=True)
+
+
+def _document(found: "Comparison", prices: tuple[float, float] | None) -> dict[str, Any]:
+    def side(measures: "Measures") -> dict[str, Any]:
+        return asdict(measures) | ({"cost_of_1000": measures.cost(*prices)} if prices else {})
+
+    def made(one: "TrialSummary") -> dict[str, Any]:
+        texts = {name: value for name, value in vars(one).items() if name not in ("maker", "usage")}
+        return {**texts, **one.maker._asdict(), "usage": one.usage.model_dump()}
+
+    return {
+        "worse": found.is_worse,
+        "not_archived": found.not_archived,
+        "stored": side(found.stored),
+        "candidate": side(found.candidate),
+        "episodes": [
+            {
+                "episode_id": trial.episode_id,
+                "stored": made(trial.stored),
+                "candidate": made(trial.candidate),
+            }
+            for trial in found.trials
+        ],
+    }
+
+
+def _print(found: "Comparison", prices: tuple[float, float] | None, show: int) -> None:
+    both = found.stored, found.candidate
+    rows = [
+        ("model", *(side.model for side in both)),
+        ("prompt", *(side.prompt_version or "" for side in both)),
+        ("summaries", *(f"{side.summaries:,}" for side in both)),
+        ("refused by the gate", *(f"{side.refused:,}" for side in both)),
+        ("grounding", *(f"{side.grounding:.3f}" for side in both)),
+        ("unsupported, each", *(f"{side.unsupported:.2f}" for side in both)),
+        ("tokens of the long summary", *(f"{side.long_tokens:.0f}" for side in both)),
+        ("tokens of the short summary", *(f"{side.short_tokens:.0f}" for side in both)),
+        ("tokens of prompts, each", *(f"{side.prompt_tokens:.0f}" for side in both)),
+        ("tokens of answers, each", *(f"{side.answer_tokens:.0f}" for side in both)),
+    ]
+    if prices:
+        rows.append(("cost of 1,000", *(f"{side.cost(*prices):.2f}" for side in both)))
+    print_table(("", "stored", "candidate"), rows)
+    texts = [(t.episode_id, _text(t.stored), _text(t.candidate)) for t in found.trials[:show]]
+    if texts:
+        typer.echo("")
+        print_table(("episode", "stored", "candidate"), texts)
+    if found.not_archived:
+        typer.echo(f"{found.not_archived:,} sampled episodes have messages that are not in the archive", err=True)
+    typer.echo("the candidate is worse" if found.is_worse else "the candidate is not worse")
+
+
+def _text(made: "TrialSummary") -> str:
+    refused = f" ({made.refused})" if made.refused else ""
+    return f"[{made.grounding:.2f}{refused}] {made.long_summary}"
+
+
+def usage(by: By = "model", as_json: Json = False) -> None:
+    """Add up the tokens, seconds and cost of the last revision of every stored episode.
+
+    The cost uses the current AFTERWORD_LLM__PROMPT_PRICE, __CACHED_PRICE and __ANSWER_PRICE.
+    """
+    settings = start_command()
+    found = asyncio.run(_read_usage(settings, by))
+    costs = [settings.llm.cost(*one[2:5]) for one in found]
+    if as_json:
+        print_json([{by: one.group, **_numbers(one), "cost": cost} for one, cost in zip(found, costs, strict=True)])
+        return
+    has_cost = any(cost is not None for cost in costs)
+    rows = [
+        [one.group or "–", *(f"{number:,.0f}" for number in one[1:]), *([f"{cost:,.2f}"] if cost is not None else [])]
+        for one, cost in zip(found, costs, strict=True)
+    ]
+    print_table([by, *USAGE_COLUMNS, *(["cost"] if has_cost else [])], rows, none="no episodes are stored")
+
+
+async def _read_usage(settings: "Settings", by: "UsageBy") -> "list[UsageTotals]":
+    from afterword.streams.stores.opening import open_stores
+
+    async with open_stores(settings) as stores:
+        return await stores.episodes.usage(by)
+
+
+def _numbers(one: "UsageTotals") -> dict[str, float]:
+    return {name: number for name, number in one._asdict().items() if name != "group"}

@@ -82,7 +82,7 @@ async def to_its_end(
     machine that takes seconds, and no timer can cut it short.
     """
     from afterword.streams.errors import AfterwordError, WorkerFailed
-    from afterword.streams.kafka import broker_errors
+    from afterword.streams.kafka.clients import broker_errors
     from afterword.streams.logs import log
     from afterword.streams.runtime.errors import EngineError
 

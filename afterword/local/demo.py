@@ -17,7 +17,7 @@ from afterword.reading.watch import watch
 from afterword.samples import interleaved
 from afterword.schemas import EpisodeClosed, InvalidRecord, MessageCreated, SummaryCreated, decode_episode
 from afterword.streams.errors import AfterwordError
-from afterword.streams.kafka import running_consumer
+from afterword.streams.kafka.clients import running_consumer
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.index import Recalled
 from afterword.writing.produce import Produced, ProduceOptions, check_lines, produce

@@ -26,7 +26,7 @@ from afterword.reading.watch import seek_to_now
 from afterword.schemas import InvalidRecord, decode_episode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources
-from afterword.streams.kafka import running_consumer
+from afterword.streams.kafka.clients import running_consumer
 from afterword.streams.private import write_private
 from afterword.streams.settings import CONFIG_FILE_VARIABLE, Kafka, Settings, load_settings
 from afterword.streams.text.visible import many

@@ -19,7 +19,7 @@ from afterword.reading.watch import events, seek_to_now
 from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources, match_topics, our_topics
-from afterword.streams.kafka import admin_client, client_options, running_consumer
+from afterword.streams.kafka.clients import admin_client, client_options, running_consumer
 from afterword.streams.settings import Settings, keys_in_clear
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.summarizer.providers import LlmProvider, make_provider

@@ -28,8 +28,8 @@ from afterword.schemas.dead_letters import (
 from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import Source, our_topics, source_topics
-from afterword.streams.kafka import broker_errors, client_options, require_topics, send_copy, start_client
-from afterword.streams.log_reader import Log, Position, Positions, open_log, position_of
+from afterword.streams.kafka.clients import broker_errors, client_options, require_topics, send_copy, start_client
+from afterword.streams.kafka.log_reader import Log, Position, Positions, open_log, position_of
 from afterword.streams.settings import Kafka
 
 RESOLUTION_PREFIX = RESERVED_PREFIX + "dlq."

@@ -16,8 +16,8 @@ from typing import NamedTuple, Protocol
 from afterword.schemas import EpisodeRedo, SummaryCreated
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError
-from afterword.streams.kafka import IdempotentProducer, broker_errors, require_topics, running_producer
-from afterword.streams.log_reader import Log, Position, open_log
+from afterword.streams.kafka.clients import IdempotentProducer, broker_errors, require_topics, running_producer
+from afterword.streams.kafka.log_reader import Log, Position, open_log
 from afterword.streams.settings import Kafka, Retry, Settings, variable
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_episode, scope_of
 from afterword.streams.stores.messages import MessageArchive

@@ -20,8 +20,8 @@ from afterword.operating.topics import read_with
 from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, decode_input
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
-from afterword.streams.kafka import admin_client, client_options, require_topics
-from afterword.streams.log_reader import Log, Position, open_log, position_of
+from afterword.streams.kafka.clients import admin_client, client_options, require_topics
+from afterword.streams.kafka.log_reader import Log, Position, open_log, position_of
 from afterword.streams.runtime.changelog import Bookmark, new_lineage
 from afterword.streams.runtime.database import RowChange
 from afterword.streams.runtime.options import Clients, Options

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer
 
 from afterword.consumers.subscriber import REPEATS_REMEMBERED, RecentIds, decode_revision
 from afterword.schemas import InvalidRecord, SummaryCreated, SummaryDeleted
-from afterword.streams.kafka import running_consumer
+from afterword.streams.kafka.clients import running_consumer
 from afterword.streams.settings import Settings
 
 log = structlog.get_logger(__name__)

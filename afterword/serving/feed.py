@@ -29,8 +29,8 @@ from afterword.schemas.episodes import EPISODE_CLOSED, CloseReason
 from afterword.schemas.headers import FOR_ENDPOINT, header, owner_in
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, ConfigurationError, StoreUnavailable
-from afterword.streams.kafka import require_topics
-from afterword.streams.log_reader import open_log, reached
+from afterword.streams.kafka.clients import require_topics
+from afterword.streams.kafka.log_reader import open_log, reached
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.telemetry import Metrics

@@ -20,7 +20,7 @@ from afterword.schemas import (
 )
 from afterword.schemas.headers import CE_ID, Headers, header
 from afterword.schemas.records import SOURCE, ProducerRecord, to_record
-from afterword.streams.kafka import (
+from afterword.streams.kafka.clients import (
     IdempotentProducer,
     broker_errors,
     client_options,

@@ -23,7 +23,7 @@ from afterword.streams.ingest.sources import (
     parse_sources,
     require_sources,
 )
-from afterword.streams.log_reader import Log, batches, open_log
+from afterword.streams.kafka.log_reader import Log, batches, open_log
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes, Settings
 from afterword.streams.text.tokens import count_tokens

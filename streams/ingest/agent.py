@@ -25,8 +25,8 @@ from afterword.streams.ingest.decoding import Decode, decoder
 from afterword.streams.ingest.mapping import map_record
 from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistry, open_registry
 from afterword.streams.ingest.sources import Source, match_topics, our_topics, require_sources
-from afterword.streams.kafka import admin_client, require_topics
-from afterword.streams.log_reader import Log, TopicStalled
+from afterword.streams.kafka.clients import admin_client, require_topics
+from afterword.streams.kafka.log_reader import Log, TopicStalled
 from afterword.streams.runtime import App, Batches, Output, failing_batch
 from afterword.streams.runtime.batch import Batch
 from afterword.streams.runtime.errors import AgentFailed, place_of
@@ -62,7 +62,7 @@ EPISODE_MESSAGES = 10
 
 
 class Lags(Protocol):
-    """The part of `streams.log_reader.Log` that is asked."""
+    """The part of `streams.kafka.log_reader.Log` that is asked."""
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]: ...
 

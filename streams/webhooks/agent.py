@@ -20,7 +20,7 @@ from afterword.schemas.headers import FOR_ENDPOINT, KafkaRecord, header
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUnavailable
-from afterword.streams.kafka import require_topics
+from afterword.streams.kafka.clients import require_topics
 from afterword.streams.lanes import Lanes
 from afterword.streams.runtime import App, AtLeastOnce, run_in_batch
 from afterword.streams.runtime.at_least_once import mark_idle, mark_working

@@ -17,7 +17,7 @@ from afterword.local.dev import ROLES
 from afterword.operating.checks import smoke
 from afterword.operating.topics import ensure_topics
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.kafka import admin_client, running_producer
+from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.settings import Kafka, Settings, load_settings
 from tests.deploy.acls import allow
 from tests.deploy.helm import Helm

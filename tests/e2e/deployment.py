@@ -20,7 +20,7 @@ from afterword.operating.audit.report import Report
 from afterword.operating.topics import ensure_topics
 from afterword.samples import interleaved
 from afterword.schemas import EpisodeClosed, decode_closed
-from afterword.streams.kafka import client_options
+from afterword.streams.kafka.clients import client_options
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.text.tokens import count_tokens

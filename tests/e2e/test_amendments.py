@@ -11,7 +11,7 @@ import pytest_asyncio
 from afterword import Memory, MessageCreated, Producer, RevisionSubscriber, SummaryCreated, SummaryDeleted
 from afterword.local.dev import ROLES
 from afterword.schemas.dead_letters import read_dead_letter
-from afterword.streams.kafka import running_consumer
+from afterword.streams.kafka.clients import running_consumer
 from afterword.streams.segmenter.state import CONVERSATIONS, State, decode_state, record_key
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed

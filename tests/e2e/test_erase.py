@@ -20,7 +20,7 @@ from afterword import Eraser, Memory, MessageCreated, Producer
 from afterword.local.dev import ROLES
 from afterword.operating.erasing.receipt import Receipt
 from afterword.operating.erasing.verifying import verify
-from afterword.streams.kafka import running_producer
+from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import Deployment, deployed, environment_of

@@ -15,7 +15,7 @@ import pytest
 from afterword import MessageCreated, Producer
 from afterword.local.dev import ROLES
 from afterword.schemas import EpisodeClosed
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.writing.importing.run import ArchiveBehind, until_archived
 from tests.e2e.deployment import Deployment, environment_of

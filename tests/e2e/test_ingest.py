@@ -17,8 +17,8 @@ from aiokafka.admin import NewTopic
 
 from afterword.local.dev import ROLES
 from afterword.streams.ingest.sources import Source, parse_sources
-from afterword.streams.kafka import admin_client, running_producer
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.clients import admin_client, running_producer
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed, environment_of
 from tests.schema_registry import Registry, framed

@@ -27,7 +27,7 @@ from afterword.embedded.kafka import Access
 from afterword.local.dev import ROLES
 from afterword.operating.erasing.verifying import verify
 from afterword.operating.topics import UNBOUNDED, wanted_topics
-from afterword.streams.kafka import admin_client, running_producer
+from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.summarizer.prompt import FIELDS
 from tests.e2e.deployment import Deployment, deployed

@@ -25,7 +25,7 @@ from afterword.serving.app import make_app
 from afterword.serving.principal import new_key
 from afterword.serving.server import HttpServer, configuration
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.kafka import client_options
+from afterword.streams.kafka.clients import client_options
 from afterword.streams.stores.opening import open_stores
 from tests.conftest import stack_settings
 from tests.e2e.deployment import Deployment, deployed

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword import Memory, MessageCreated, Producer
 from afterword.local.dev import ROLES
-from afterword.streams.kafka import client_options, running_producer
+from afterword.streams.kafka.clients import client_options, running_producer
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import Deployment, deployed

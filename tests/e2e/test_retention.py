@@ -7,8 +7,8 @@ import pytest
 import pytest_asyncio
 
 from afterword import Memory, Producer, SummaryDeleted
-from afterword.streams.kafka import running_consumer, running_producer
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.clients import running_consumer, running_producer
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import EpisodeRef
 from afterword.streams.stores.opening import open_stores

@@ -19,7 +19,7 @@ from afterword.operating.erasing.receipt import Receipt
 from afterword.operating.erasing.verifying import verify
 from afterword.serving.principal import new_key
 from afterword.serving.server import HEADER_SECONDS
-from afterword.streams.kafka import running_producer
+from afterword.streams.kafka.clients import running_producer
 from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import Deployment, environment_of
 from tests.e2e.test_redaction import documents

@@ -14,8 +14,8 @@ from afterword.operating.dlq import Filters, open_queue
 from afterword.operating.state import rebuild_state
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import EpisodeClosed
-from afterword.streams.kafka import admin_client, running_producer
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.clients import admin_client, running_producer
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.state import CONVERSATIONS, TABLES
 from afterword.streams.settings import Settings
 from afterword.writing.produce import ProduceOptions, produce

@@ -39,8 +39,8 @@ from afterword.schemas.dead_letters import is_offset
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.errors import TopicMissing
-from afterword.streams.kafka import broker_errors
-from afterword.streams.log_reader import (
+from afterword.streams.kafka.clients import broker_errors
+from afterword.streams.kafka.log_reader import (
     POLL_MILLISECONDS,
     Log,
     ReadProgress,

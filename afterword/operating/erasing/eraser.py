@@ -25,8 +25,8 @@ from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError
-from afterword.streams.kafka import broker_errors
-from afterword.streams.log_reader import Log, open_log, position_of
+from afterword.streams.kafka.clients import broker_errors
+from afterword.streams.kafka.log_reader import Log, open_log, position_of
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure

@@ -21,8 +21,8 @@ from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.ids import conversation_of_episode, conversation_of_scope
 from afterword.streams.errors import RowUnreadable, StateUnreadable
-from afterword.streams.kafka import broker_errors
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.clients import broker_errors
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import DeletedEpisode

@@ -22,7 +22,7 @@ from afterword.serving.principal import Principal
 from afterword.serving.reading import Parameters
 from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable
-from afterword.streams.log_reader import batches, open_log
+from afterword.streams.kafka.log_reader import batches, open_log
 from afterword.streams.settings import Kafka
 
 SHOWN = 12

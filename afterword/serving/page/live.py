@@ -29,7 +29,7 @@ from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor
 from afterword.serving.principal import is_still_admitted
 from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
-from afterword.streams.log_reader import Log, open_log
+from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.settings import Kafka
 from afterword.streams.summarizer.summary import EXTRACTIVE
 

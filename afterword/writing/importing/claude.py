@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from afterword.streams.text.content import ContentUnreadable, flatten, said
-from afterword.writing.importing.identity import identifier
 from afterword.writing.importing.outcomes import (
     ImportOptions,
     ImportOutcome,
     Refused,
     Rejected,
+    identifier,
     mapping,
     outcomes_of,
     rfc3339_of,

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from afterword.schemas.messages import MESSAGE_CREATED
-from afterword.writing.importing.identity import user_of
-from afterword.writing.importing.outcomes import ImportOptions, ImportOutcome, Refused, Rejected, found
+from afterword.writing.importing.outcomes import ImportOptions, ImportOutcome, Refused, Rejected, found, user_of
 from afterword.writing.importing.records import Malformed
 
 

@@ -8,15 +8,18 @@ from typing import Any
 import orjson
 
 from afterword.streams.text.content import ROLES, ContentUnreadable, flatten_message, said
-from afterword.writing.importing.identity import conversation_of, identifier, user_of, words_of
 from afterword.writing.importing.outcomes import (
     ImportOptions,
     ImportOutcome,
     Refused,
     Rejected,
+    conversation_of,
+    identifier,
     mapping,
     outcomes_of,
     rfc3339_of,
+    user_of,
+    words_of,
 )
 from afterword.writing.importing.records import MAX_WEIGHT, TOO_LARGE, Malformed
 

@@ -17,14 +17,21 @@ from opentelemetry.trace import Tracer
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError
-from afterword.streams.kafka import broker_errors
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.clients import broker_errors
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.writing.importing import chatgpt, claude, jsonl, messages
-from afterword.writing.importing.identity import OneOwner
-from afterword.writing.importing.outcomes import Found, ImportOptions, ImportOutcome, LeftOut, Refused, Rejected
+from afterword.writing.importing.outcomes import (
+    Found,
+    ImportOptions,
+    ImportOutcome,
+    LeftOut,
+    OneOwner,
+    Refused,
+    Rejected,
+)
 from afterword.writing.importing.records import BLANK, records
 from afterword.writing.produce import Pace
 from afterword.writing.producer import Producer

@@ -18,7 +18,7 @@ from afterword.local.dev import ROLES
 from afterword.operating.audit.report import Report
 from afterword.operating.audit.run import is_consumed
 from afterword.streams.errors import AfterwordError
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings, load_settings
 from tests.e2e.deployment import Record, deployed, fingerprints, segmented
 from tests.e2e.faults import changes

@@ -17,7 +17,7 @@ from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.kafka import Access
 from afterword.operating.audit.report import Report
 from afterword.schemas.dead_letters import read_dead_letter
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.log_reader import open_log
 from tests.e2e.deployment import Deployment
 from tests.e2e.faults.llm import Llm
 from tests.e2e.faults.load import Load

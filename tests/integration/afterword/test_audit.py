@@ -23,8 +23,8 @@ from afterword.schemas.headers import CE_ID, cloud_event
 from afterword.schemas.ids import event_id
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import TopicMissing
-from afterword.streams.kafka import running_producer
-from afterword.streams.log_reader import Position, open_log
+from afterword.streams.kafka.clients import running_producer
+from afterword.streams.kafka.log_reader import Position, open_log
 from afterword.streams.runtime.progress import Progress
 from afterword.streams.segmenter.processor import Outgoing, Segmenter
 from afterword.streams.settings import Settings

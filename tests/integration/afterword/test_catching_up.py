@@ -13,7 +13,7 @@ from afterword.reading.context import Owner
 from afterword.schemas.headers import owner_header
 from afterword.serving import feed as module
 from afterword.serving.feed import RECORDS_A_TURN, Feed, Published, Reached, StreamFilter, offsets_of
-from afterword.streams.kafka import running_producer
+from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.telemetry import Metrics

@@ -10,7 +10,7 @@ import pytest_asyncio
 from afterword.embedded import EmbeddedStack
 from afterword.embedded.kafka import Access, Listener
 from afterword.operating.checks import CheckFailed, check_commits
-from afterword.streams.kafka import admin_client
+from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Settings, load_settings
 from tests.deploy.acls import allow
 from tests.stack import chosen_jars

@@ -19,7 +19,7 @@ from afterword.reading.watch import events, seek_to_now
 from afterword.schemas import Compression, EpisodeMetrics, Quality, SummaryCreated, Usage
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.streams.kafka import running_consumer, running_producer
+from afterword.streams.kafka.clients import running_consumer, running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.opening import open_stores
 from tests.samples import a_conversation, a_row

@@ -14,7 +14,7 @@ from aiokafka.errors import ProducerFenced
 from afterword.operating.dlq import DeadLetterQueue, Filters, NoSuchDeadLetter, ReplayOverlaps, open_queue
 from afterword.operating.topics import ensure_topics
 from afterword.schemas.dead_letters import DeadLetter, Origin, dead_letter
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from tests.conftest import MakeSettings
 

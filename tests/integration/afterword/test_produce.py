@@ -14,7 +14,7 @@ from afterword.operating.topics import ensure_topics
 from afterword.schemas import ConversationFlush, MessageCreated, decode_input
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.errors import BrokerUnavailable, RequestRefused, TopicMissing
-from afterword.streams.kafka import admin_client
+from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Settings
 from afterword.writing.produce import LinesInvalid, Produced, ProduceOptions, produce
 from afterword.writing.producer import Producer

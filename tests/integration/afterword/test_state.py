@@ -11,8 +11,8 @@ from aiokafka.admin import NewPartitions
 from afterword.operating.state import MessagesGrown, SegmenterCameBack, owned, rebuild_state, resume_points
 from afterword.operating.topics import ensure_topics
 from afterword.schemas.ids import episode_id
-from afterword.streams.kafka import admin_client, client_options
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.clients import admin_client, client_options
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.runtime.changelog import Bookmark
 from afterword.streams.runtime.transaction import transactional_id
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, Scope

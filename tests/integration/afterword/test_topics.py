@@ -14,7 +14,7 @@ from aiokafka.structs import OffsetAndMetadata
 from afterword.operating.checks import Advice, CheckFailed, check_wanted_topics
 from afterword.operating.topics import TopicReport, await_topics, check_topics, ensure_topics
 from afterword.streams.errors import BrokerUnavailable, TopicMissing
-from afterword.streams.kafka import client_options
+from afterword.streams.kafka.clients import client_options
 from afterword.streams.runtime.options import Clients, Options
 from afterword.streams.runtime.sources import encode_partitions
 from afterword.streams.runtime.transaction import TransactionalProducer

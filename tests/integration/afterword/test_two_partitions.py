@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from afterword.operating import audit
-from afterword.streams.kafka import running_producer
+from afterword.streams.kafka.clients import running_producer
 from afterword.streams.segmenter.agent import standard_partition
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import deployed

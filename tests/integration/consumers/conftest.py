@@ -6,7 +6,7 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer
 
 from afterword.operating.topics import ensure_topics
-from afterword.streams.kafka import running_producer
+from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 
 PARTITIONS = 2

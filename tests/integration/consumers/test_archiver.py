@@ -25,8 +25,8 @@ from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH
 from afterword.streams.errors import StateUnreadable, StoreUnavailable, TopicMissing
-from afterword.streams.kafka import admin_client
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.clients import admin_client
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.runtime.errors import AgentFailed
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.worker import STOP_SECONDS, running

@@ -11,7 +11,7 @@ import zstandard
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from afterword.schemas.headers import REPLACED
-from afterword.streams.fetching import BoundedConsumer
+from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.settings import Settings
 from tests import raw_batches
 from tests.raw_batches import COMPRESSORS, packed, record

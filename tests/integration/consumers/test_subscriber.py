@@ -25,8 +25,8 @@ from afterword.schemas import (
 from afterword.schemas.headers import CE_ID, CE_TYPE
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import TopicMissing, TopicReplaced
-from afterword.streams.kafka import admin_client, running_consumer
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.clients import admin_client, running_consumer
+from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from tests.extras import BASE, run_with
 from tests.offsets import commit_offsets

@@ -17,7 +17,7 @@ from afterword.embedded.errors import StartCancelled
 from afterword.embedded.java import Java
 from afterword.embedded.kafka import record
 from afterword.embedded.process import until_ready
-from afterword.streams.kafka import admin_client
+from afterword.streams.kafka.clients import admin_client
 from afterword.streams.private import cache_directory
 from afterword.streams.runtime.protocol import committed_offsets
 from afterword.streams.settings import Kafka

@@ -21,8 +21,8 @@ from afterword.streams.errors import ConfigurationError
 from afterword.streams.ingest.agent import BulkGate, ingest_app, run_ingest
 from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import match_topics, our_topics, require_sources
-from afterword.streams.kafka import admin_client, running_consumer, running_producer
-from afterword.streams.log_reader import Log, open_log
+from afterword.streams.kafka.clients import admin_client, running_consumer, running_producer
+from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.runtime.health import Readiness
 from afterword.streams.runtime.worker import PARTITIONS, running
 from afterword.streams.settings import Settings

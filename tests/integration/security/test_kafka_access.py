@@ -8,7 +8,7 @@ import pytest
 
 from afterword import Producer, SummarySubscriber
 from afterword.streams.errors import BrokerRefuses, ConfigurationError, TopicMissing
-from afterword.streams.kafka import admin_client, running_consumer, running_producer, security
+from afterword.streams.kafka.clients import admin_client, running_consumer, running_producer, security
 from afterword.streams.settings import Kafka, Settings
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
 from tests.integration.security.conftest import MUTUAL, PASSWORD, SecureStack

@@ -12,7 +12,7 @@ import pytest_asyncio
 from afterword import SummarySubscriber
 from afterword.local.dev import ROLES
 from afterword.schemas import SummaryCreated
-from afterword.streams.kafka import running_consumer, running_producer
+from afterword.streams.kafka.clients import running_consumer, running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import find_conversation, find_episode
 from afterword.streams.stores.opening import open_stores

@@ -9,7 +9,7 @@ from aiokafka import TopicPartition
 
 from afterword.embedded import Process
 from afterword.schemas.dead_letters import read_dead_letter
-from afterword.streams.kafka import admin_client
+from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Settings
 from tests.e2e.deployment import deployed, environment_of
 from tests.integration.summarizer.failing import FAILS

@@ -16,7 +16,7 @@ from aiokafka import ConsumerRecord
 from afterword import SummarySubscriber
 from afterword.schemas import EpisodeClosed, SummaryCreated, fingerprint
 from afterword.schemas.dead_letters import DEAD_LETTER_PREFIX
-from afterword.streams.kafka import running_consumer, running_producer
+from afterword.streams.kafka.clients import running_consumer, running_producer
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import living
 from afterword.streams.stores.opening import open_stores

@@ -15,7 +15,7 @@ from afterword.schemas import SummaryDeleted
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
-from afterword.streams.kafka import running_producer
+from afterword.streams.kafka.clients import running_producer
 from afterword.streams.settings import Settings
 from tests.doubles.receiver import SECRET, Receiver, receiving, until
 from tests.e2e.deployment import Deployment, deployed

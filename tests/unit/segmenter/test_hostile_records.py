@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from afterword.streams.fetching import GuardedRecords
+from afterword.streams.kafka.fetching import GuardedRecords
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Episodes
 from afterword.streams.text.tokens import count_tokens

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.schemas.replacements import read_replacement
-from afterword.streams.fetching import HANDED_ON_BYTES, KEPT_BYTES, RECORD_BYTES, GuardedRecords, next_records
+from afterword.streams.kafka.fetching import HANDED_ON_BYTES, KEPT_BYTES, RECORD_BYTES, GuardedRecords, next_records
 from afterword.streams.tasks import TURN_SECONDS
 from tests.raw_batches import CODECS, COMPRESSORS, batch, packed, record
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.kafka import ClientCredentials, security
+from afterword.streams.kafka.clients import ClientCredentials, security
 from afterword.streams.settings import Kafka
 from tests.certificates import Authority
 
@@ -101,7 +101,7 @@ def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
 
 
 def test_producers_and_subscribers_import_it_without_the_workers_dependencies() -> None:
-    loaded = "import sys, afterword.streams.kafka; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = "import sys, afterword.streams.kafka.clients; print(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     heavy = {"faust", "httpx", "motor", "numpy", "opentelemetry", "prometheus_client", "qdrant_client", "rocksdict"}
     assert heavy.isdisjoint(done.stdout.split())

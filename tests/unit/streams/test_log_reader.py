@@ -5,7 +5,7 @@ from typing import Any
 
 from aiokafka import TopicPartition
 
-from afterword.streams.log_reader import batches
+from afterword.streams.kafka.log_reader import batches
 
 PARTITION = TopicPartition("t", 0)
 

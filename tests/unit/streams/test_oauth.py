@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from pydantic import SecretStr
 
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.kafka import (
+from afterword.streams.kafka.clients import (
     ClientCredentials,
     NoToken,
     SignedTokens,

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from afterword.embedded.claims import HOST, free_ports
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
-from afterword.streams.kafka import admin_client
+from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Kafka, Mongo, Qdrant, Settings
 from afterword.streams.stores import mongo
 from afterword.streams.stores.opening import open_stores

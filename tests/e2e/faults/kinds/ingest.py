@@ -9,8 +9,8 @@ import orjson
 from aiokafka.admin import NewTopic
 
 from afterword.operating.audit.run import is_consumed
-from afterword.streams.kafka import running_producer
-from afterword.streams.log_reader import open_log
+from afterword.streams.kafka.clients import running_producer
+from afterword.streams.kafka.log_reader import open_log
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.records import everything
 from tests.e2e.faults.world import PATIENCE_SECONDS, World

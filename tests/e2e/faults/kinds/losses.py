@@ -10,7 +10,7 @@ from aiokafka.admin import RecordsToDelete
 
 from afterword.operating.state import rebuild_state
 from afterword.operating.topics import ensure_topics
-from afterword.streams.log_reader import Log, open_log
+from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.segmenter.state import TABLES
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.world import PATIENCE_SECONDS, World, until

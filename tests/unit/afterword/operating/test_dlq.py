@@ -25,7 +25,7 @@ from afterword.schemas.dead_letters import (
 from afterword.schemas.headers import REPLACED, Headers
 from afterword.schemas.replacements import replacement_header
 from afterword.streams.errors import BrokerUnavailable
-from afterword.streams.kafka import broker_errors
+from afterword.streams.kafka.clients import broker_errors
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)

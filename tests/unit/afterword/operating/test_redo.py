@@ -18,7 +18,7 @@ from afterword.operating.redo import (
     summaries_to_redo,
 )
 from afterword.schemas import EpisodeRedo, MessageCreated, Quality, SummaryCreated
-from afterword.streams.log_reader import Position
+from afterword.streams.kafka.log_reader import Position
 from afterword.streams.settings import Retry
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage

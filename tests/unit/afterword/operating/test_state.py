@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from afterword.operating.state import Last, ResumePoints, ResumeState
 from afterword.schemas import EpisodeClosed
-from afterword.streams.log_reader import Position
+from afterword.streams.kafka.log_reader import Position
 from afterword.streams.segmenter.processor import Outgoing
 from afterword.streams.segmenter.state import NOBODY, Scope, State, decode_state, encode_state, scope_key
 from tests.unit.segmenter.chat import EPISODES, Chat, Sent, closed, episodes, flush, limits, say, says

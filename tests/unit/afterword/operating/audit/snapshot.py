@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from afterword.operating.audit import Report, evidence, judge
 from afterword.operating.audit.evidence import Circumstances, Damage, number_of, open_evidence, scope_in, scope_name
-from afterword.streams.log_reader import Position
+from afterword.streams.kafka.log_reader import Position
 
 
 class Pending(NamedTuple):

@@ -2,7 +2,7 @@
 
 from aiokafka import TopicPartition
 
-from afterword.streams.log_reader import Extent
+from afterword.streams.kafka.log_reader import Extent
 
 MESSAGES, OTHER, GROWN = TopicPartition("messages", 0), TopicPartition("messages", 1), TopicPartition("messages", 2)
 

@@ -15,7 +15,7 @@ from afterword.operating.audit.judge import FATES
 from afterword.operating.audit.report import EXAMPLES_NAMED
 from afterword.operating.audit.sources import dead_letter_of
 from afterword.schemas.dead_letters import dead_letter
-from afterword.streams.log_reader import Position
+from afterword.streams.kafka.log_reader import Position
 from tests.unit.afterword.operating.audit.snapshot import (
     AgentFlush,
     AmendmentRecord,

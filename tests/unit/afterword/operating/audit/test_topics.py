@@ -9,7 +9,7 @@ from afterword.operating.audit.sources import take_episode
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import Headers, cloud_event
-from afterword.streams.log_reader import Position, Positions
+from afterword.streams.kafka.log_reader import Position, Positions
 from tests.samples import NOON
 
 

@@ -11,7 +11,7 @@ from afterword.operating.erasing.eraser import Eraser
 from afterword.operating.erasing.receipt import Receipt
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.streams.log_reader import Position
+from afterword.streams.kafka.log_reader import Position
 from afterword.streams.settings import load_settings
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.writing.producer import WrittenAt

@@ -23,8 +23,8 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, NotCoordinatorFor
 from aiokafka.structs import OffsetAndMetadata
 
 from afterword.streams.errors import AfterwordError
-from afterword.streams.fetching import BoundedConsumer
-from afterword.streams.kafka import admin_client, client_options, start_client
+from afterword.streams.kafka.clients import admin_client, client_options, start_client
+from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.runtime.progress import Progress, ProgressDamaged
 from afterword.streams.runtime.protocol import committed_offsets
 from afterword.streams.settings import Kafka

@@ -173,7 +173,7 @@ async def running_consumer(
 
     Raises: BrokerUnavailable, TopicMissing.
     """
-    from afterword.streams.fetching import BoundedConsumer  # its decompressors come with the extra `worker`
+    from afterword.streams.kafka.fetching import BoundedConsumer  # its decompressors come with the extra `worker`
 
     await require_topics(kafka, *topics)
     ours = client_options(kafka)
