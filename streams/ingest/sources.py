@@ -116,7 +116,7 @@ class Source(Table):
 
     @property
     def named(self) -> Sequence[str]:
-        """The topics that are named, without the patterns."""
+        """The topics given by name, without the patterns."""
         return [topic for topic in self.topics if TOPIC_NAME.fullmatch(topic)]
 
 
@@ -133,7 +133,7 @@ def load_sources(settings: Settings) -> tuple[Source, ...]:
 
 
 def parse_sources(text: str, file: str) -> tuple[Source, ...]:
-    """Parse TOML. Tables other than `[[sources]]` are the settings' own. Raises: ConfigurationError."""
+    """Parse the tables `[[sources]]` of TOML; all others belong to the settings. Raises: ConfigurationError."""
     try:
         given = tomllib.loads(text).get("sources", [])
     except tomllib.TOMLDecodeError as error:

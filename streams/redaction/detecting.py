@@ -216,7 +216,7 @@ def _nth_alphanumeric(text: str, n: int) -> int:
 
 
 def ips(text: str) -> Spans:
-    """Find IPv4 and IPv6 addresses, except those of every machine: loopback, unspecified, netmasks, section numbers."""
+    """Find IPv4 and IPv6 addresses that identify somebody: not loopback, unspecified, netmasks or section numbers."""
     for found in _IPV4.finditer(text):
         if not _VERSION.search(text, max(0, found.start() - LOOKED_BACK), found.start()) and _is_somebodys(found[0]):
             yield found.span()

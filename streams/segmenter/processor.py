@@ -258,7 +258,7 @@ class _Batch:
 
     def _give_up_deadline(self, scope_log: ScopeLog) -> None:
         """Make a conversation with damaged rows not due until its next message, or for another forgetting period."""
-        with suppress(RowUnreadable):  # if its own row is damaged, it is not due again anyway
+        with suppress(RowUnreadable):  # a conversation whose own row is damaged has no deadline
             if scope_log.state:
                 scope_log.state = scope_log.state._replace(
                     deadline_ms=0, silent_ms=0 if scope_log.is_pending else self._now_ms

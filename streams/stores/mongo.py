@@ -621,7 +621,7 @@ class MongoBudgets:
         below = {"_id": key, "tokens": {"$lt": limit}}
         change = {"$inc": {"tokens": amount}, "$setOnInsert": {"expires_at": expires_at}}
         with mongo_errors():
-            for _ in range(2):  # a counter that another worker just created is a duplicate key too, so look again
+            for _ in range(2):  # again, because another worker may just have created the counter
                 try:
                     await self._counters.update_one(below, change, upsert=True)
                 except DuplicateKeyError:

@@ -1,4 +1,4 @@
-"""The stores on servers: MongoDB, and Qdrant for the search index."""
+"""The stores on servers: MongoDB for documents, and Qdrant for the search index."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -76,7 +76,7 @@ def lane_of(record: KafkaRecord) -> LaneKey:
 
 
 class Outputs:
-    """The Kafka topics that the summarizer writes. What is sent is committed together with the record's offset."""
+    """The Kafka topics that the summarizer writes. The records sent are committed together with the source's offset."""
 
     def __init__(self, app: App, kafka: Kafka, metrics: Metrics) -> None:
         self._kafka = kafka

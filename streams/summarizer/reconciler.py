@@ -164,7 +164,7 @@ class Reconciler:
         """`keep` writes the current events to the compacted topics. `maker` describes how summaries are made here."""
         self._episodes = episodes
         self._messages = messages
-        self._read_changed = Coalesced(messages.changed)  # many episodes in flight read it
+        self._read_changed = Coalesced(messages.changed)  # many episodes are in flight, so reads are combined
         self._index = index
         self._summarizer = summarizer
         self._embedder = embedder

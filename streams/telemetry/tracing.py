@@ -154,7 +154,7 @@ def open_span(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **opti
 
 
 class MemoryOperation(NamedTuple):
-    """What a step does with memory, as in the GenAI conventions."""
+    """The memory operation of a step, as in the GenAI conventions."""
 
     name: Literal["create_memory", "update_memory", "delete_memory"]
     record_id: str

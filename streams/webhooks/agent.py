@@ -121,7 +121,7 @@ class Deliveries:
         metrics: Metrics,
         since: datetime | None = None,
     ) -> None:
-        """`attempts` retries records on which our own code fails. Records from before `since` are not sent."""
+        """`attempts` limits retries when our own code fails on a record. Records from before `since` are not sent."""
         self.name = endpoint.name
         self._since_ms = since.timestamp() * 1000 if since else 0.0
         self._endpoint = endpoint

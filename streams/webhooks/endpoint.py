@@ -137,7 +137,7 @@ class Endpoint:
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None),  # `post` has its own, for the whole exchange
+            timeout=aiohttp.ClientTimeout(total=None),  # `post` limits the whole exchange
             headers={"user-agent": USER_AGENT},
             auto_decompress=False,
         )
@@ -157,7 +157,7 @@ class Endpoint:
             yield
 
     async def post(self, identity: str, body: bytes) -> None:
-        """Deliver a message once; call it in a turn. Raises: DeliveryFailed."""
+        """Deliver a message once; the caller must have a turn. Raises: DeliveryFailed."""
         failure = await self._tried(identity, body)
         if failure is None:
             return

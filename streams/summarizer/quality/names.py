@@ -74,7 +74,7 @@ def names(text: str, language: str) -> Iterator[tuple[str, str]]:
 
 
 def _marked(text: str, capitals: Sequence[re.Match[str]], language: str) -> Iterator[re.Match[str]]:
-    """Yield what a title or a neighbouring name marks as a name: nouns hardly ever follow each other, names do."""
+    """Yield the words that a title or a neighbouring name marks as names. Nouns rarely follow each other; names do."""
     capitals = [m for m in capitals if not is_common(m[0], language) and not _follows_number(text, m)]
     for before, match, after in zip([None, *capitals], capitals, [*capitals[1:], None], strict=False):
         has_neighbour = (before and _SPACE.fullmatch(text, before.end(), match.start())) or (
