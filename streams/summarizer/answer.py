@@ -253,9 +253,10 @@ def _object_in(text: str, fields: Sequence[str]) -> dict[str, Any]:
     start, end = texts.find("{"), texts.rfind("}") + 1
     if not 0 <= start < end:
         raise AnswerInvalid(problem="it held no JSON object")
-    candidates = [_loose_object(texts[start:end], fields), *_objects(text)]
+    objects = list(_objects(text))
+    candidates = [_loose_object(texts[start:end], fields), *objects]
     complete = [one for one in candidates if all(isinstance(one.get(field), str) for field in fields)]
-    found = complete or [one for one in candidates if not one.keys().isdisjoint(fields)]
+    found = complete or [one for one in candidates if not one.keys().isdisjoint(fields)] or objects[:1]
     if not found:
         raise AnswerInvalid(problem="it was not valid JSON")
     return found[-1]

@@ -122,6 +122,7 @@ async def test_check_is_content_with_a_complete_deployment(settings):
             "llm",
             "reranker",
             "webhooks",
+            "sources",
             "keys",
         )
     ]

@@ -73,6 +73,8 @@ def with_password(authority: Authority) -> dict[str, str]:
         "AFTERWORD_RERANKER__BASE_URL": f"https://u:{CANARY}@{AWAY}/v1",
         "AFTERWORD_RERANKER__API_KEY": CANARY,
         "AFTERWORD_SERVE__COOKIE_SECRET": CANARY,
+        "AFTERWORD_REGISTRY__USERNAME": "u",
+        "AFTERWORD_REGISTRY__PASSWORD": CANARY,
     }
 
 

@@ -85,7 +85,7 @@ async def test_the_request_carries_transcript_rolling_summary_schema_and_key(
     assert request.headers["Authorization"] == f"Bearer {KEY}"
     body = request.body
     schema = body["response_format"]["json_schema"]["schema"] if protocol == "openai" else body["format"]
-    assert set(schema["required"]) == set(llm.TEXTS)
+    assert set(schema["required"]) == {*llm.TEXTS, "facts"}
     options = body if protocol == "openai" else body["options"]
     assert options["temperature"] == 0.5
     assert options["max_tokens" if protocol == "openai" else "num_predict"] == 700

@@ -101,6 +101,7 @@ def test_quotation_marks_that_are_not_escaped_belong_to_the_text() -> None:
         ("{A flight}", "not valid JSON"),
         ('{"title": "A flight"; }', '"short_summary" was missing'),
         (json.dumps({"title": "A flight"}), '"short_summary" was missing'),
+        (json.dumps({"summary": {"text": "A flight"}}), '"title" was missing'),
         (written(title=None), '"title" was not a string'),
         (written(long_summary=["One.", "Two."]), '"long_summary" was not a string'),
         (written(short_summary=" … "), '"short_summary" was empty'),
