@@ -118,7 +118,7 @@ async def test_an_answer_in_json_is_sized_for_its_texts_and_what_stays_is_not_as
     await json.summarize(REQUEST)
     await json.summarize(SummaryRequest(a_closed_episode(), "Before.", 2000, max_summary_length=2000))
     carried = await json.summarize(SummaryRequest(a_closed_episode(), "Before.", 800, wants_rolling=False))
-    assert [request.max_tokens for request in model.requests] == [1500, 3250, 500]
+    assert [request.max_tokens for request in model.requests] == [1900, 3650, 900]
     assert [set(JSON) - set((request.schema or {})["required"]) for request in model.requests] == [
         set(),
         set(),
