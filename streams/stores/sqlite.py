@@ -97,6 +97,7 @@ class SqliteFile:
         self._timeout_seconds = timeout_seconds
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite") if path else None
         self._connection: apsw.Connection | None = None
+        self._emptying: asyncio.Future[None] | None = None
 
     async def read(self, call: Callable[[apsw.Connection], T]) -> T:
         """Call with a connection that sees one state of the file. Raises: StoreUnavailable."""
@@ -121,10 +122,15 @@ class SqliteFile:
     async def empty_log(self) -> None:
         """Overwrite what earlier writes replaced or deleted, because the write-ahead log keeps a copy of it.
 
+        Calls that wait at the same time share one run: all jobs have one thread, so it starts after their writes.
+
         Raises: StoreUnavailable if a reader does not end in time; then the write must be repeated.
         """
-        if self.path is not None:
-            await self._run(_empty_log)
+        if self.path is None:
+            return
+        if self._emptying is None or self._emptying.done():
+            self._emptying = asyncio.ensure_future(self._run(_empty_log))
+        await asyncio.shield(self._emptying)
 
     async def close(self) -> None:
         if self._connection is not None:

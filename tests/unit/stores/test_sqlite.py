@@ -33,6 +33,7 @@ asyncio.run(write())
 """
 ROWS = 20
 EPISODES = 300
+WRITERS = 16
 
 
 def test_what_two_writers_were_told_is_written_outlives_kill_9(tmp_path: Path) -> None:
@@ -102,3 +103,27 @@ async def instructions(file: SqliteFile, index: SqliteIndex, query: Query) -> in
     assert await index.search(query)
     await file.read(lambda connection: connection.set_progress_handler(None))
     return counted
+
+
+async def test_writers_that_wait_at_the_same_time_share_one_emptying_of_the_log(tmp_path: Path) -> None:
+    """It takes tens of milliseconds, and many records are in progress."""
+    file = SqliteFile(tmp_path / "file.sqlite")
+    emptied = 0
+
+    def count(_: object, statement: str, __: object) -> bool:
+        nonlocal emptied
+        emptied += "wal_checkpoint" in statement
+        return True
+
+    await file.read(lambda connection: setattr(connection, "exec_trace", count))
+
+    async def change(number: int) -> None:
+        await file.write(
+            lambda connection: insert(connection, "budgets", {"key": f"{number}", "tokens": 1, "expires_at": 0})
+        )
+        await file.empty_log()
+
+    await asyncio.gather(*map(change, range(WRITERS)))
+    assert 1 <= emptied < WRITERS
+    assert (tmp_path / "file.sqlite-wal").stat().st_size == 0
+    await file.close()
