@@ -76,7 +76,7 @@ class HttpClient:
         self._timeout_seconds = server.timeout_seconds
         # gzip is the only encoding: its decoder takes a limit of output bytes
         headers = {"accept-encoding": "gzip", **_authorization(server.api_key, variable((section, "api_key")))}
-        # one for all connections, because reading the CAs takes longer than many a request
+        # one context for all connections, because reading the CAs takes longer than many requests do
         ca_file = server.ca_file
         verify = trusting(ca_file, variable((section, "ca_file"))) if ca_file else httpx.create_ssl_context()
 

@@ -382,7 +382,7 @@ class AtLeastOncePartition:
     def _progress(self, offset: int, metadata: str) -> Progress:
         try:
             return Progress.read(offset, metadata)
-        except ProgressDamaged as error:  # the records that it named are handled again
+        except ProgressDamaged as error:  # the records in the damaged progress are handled again
             log.error("progress_refused", partition=self._where, stage="engine", problem=str(error))
             return Progress(offset)
 

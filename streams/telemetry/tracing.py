@@ -140,7 +140,7 @@ def traceparent(span: Span) -> Headers:
 @contextmanager
 def open_span(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **options: Any) -> Iterator[Span]:
     """Open a span around the block; an error that leaves the block is recorded by its type."""
-    if isinstance(tracer, NoOpTracer):  # it would make the remote parent the current span, and pass it on as ours
+    if isinstance(tracer, NoOpTracer):  # the no-op tracer would make the remote parent the current span
         yield INVALID_SPAN
         return
     # messages and stack traces of exceptions may quote contents

@@ -333,7 +333,7 @@ def _days(match: re.Match[str], language: str) -> list[list[Day]]:
     part = match.groupdict()
     year, month, number = (next(filter(None, (part.get(f"{each}{n}") for n in range(6))), "") for each in "ymd")
     of_year = int(year) if year else None
-    if len(year) == 2:  # as POSIX has it
+    if len(year) == 2:  # POSIX's rule for two-digit years
         of_year = int(year) + (1900 if year >= "69" else 2000)
     of_month = int(month) if month.isdecimal() else months(language).get(month.casefold(), 0)
     numbers = [int(re.sub(r"\D", "", each)) for each in (part["first"], number, part["last"]) if each]
