@@ -280,7 +280,7 @@ async def test_a_search_is_a_span_with_the_number_of_its_hits_and_nothing_of_the
 async def test_a_search_that_fails_has_the_type_of_its_error(
     world: Remembered, spans: InMemorySpanExporter, tracer: Tracer
 ) -> None:
-    async def away(_: Query) -> list[Candidate]:
+    async def away(*_: object) -> list[Candidate]:
         raise StoreUnavailable(store="index", problem="secret")
 
     with pytest.raises(StoreUnavailable):
