@@ -254,8 +254,9 @@ def pack_vectors(vectors: Sequence[Vector | None]) -> bytes:
 
 def cosines(packed: bytes, vector: Vector) -> NDArray[np.float32]:
     """Compare packed vectors with another vector; the cosine is 0 for a message without a vector."""
-    vectors = np.frombuffer(packed, COORDINATE).reshape(-1, len(vector)).astype(np.float32)
-    compared: NDArray[np.float32] = vectors @ _unit(vector) / np.float32(LARGEST)
+    vectors = np.frombuffer(packed, COORDINATE).reshape(-1, len(vector))
+    # einsum, because `@` copies the coordinates as floats and wakes threads that then wait busily for more work
+    compared: NDArray[np.float32] = np.einsum("ij,j->i", vectors, _unit(vector)) / np.float32(LARGEST)
     return compared
 
 
