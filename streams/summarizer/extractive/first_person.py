@@ -56,7 +56,11 @@ ENGLISH = _rules(
     # a correction is valid from then on, like everything said later
     ("identity", "name", rf"(?:it['’]s|it is|my name is|{_AM})?\s*not {_PROPER},? but {_PROPER}\W*$"),
     ("identity", "name", rf"(?:it['’]s|it is) {_PROPER},? not {_PROPER}\W*$"),
-    ("identity", "home_city", rf"i {_OFTEN}(?:live|reside) (?:in|near|at|outside)\b"),
+    (
+        "identity",
+        "home_city",
+        rf"(?:{_AM}{_PROPER}(?:,| and) |{_HAVE}moved[:;,] )?i {_OFTEN}(?:live|reside) (?:in|near|at|outside)\b",
+    ),
     ("identity", "home_city", rf"{_HAVE}moved (?:back )?(?:to|from [\w ]{{1,30}} to)\b"),
     ("identity", None, rf"{_AM}(?:originally )?from (?:{_PROPER}|the\b)"),
     ("identity", "age", rf"{_AM}\d{{1,3}}(?:\W*$| years? old)"),

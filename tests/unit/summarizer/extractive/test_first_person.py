@@ -10,6 +10,8 @@ from tests.samples import an_episode_message
     ("sentence", "kind", "attribute"),
     [
         ("I live in Leeds.", "identity", "home_city"),
+        ("Hi, I am Dana and I live in Leeds.", "identity", "home_city"),
+        ("I have moved: I live in Porto now.", "identity", "home_city"),
         ("Well, I've just moved from Leeds to Porto.", "identity", "home_city"),
         ("My name is Jon.", "identity", "name"),
         ("It's John, not Jon.", "identity", "name"),
