@@ -40,7 +40,7 @@ from afterword.serving.requests import (
     body_of,
     described_body,
 )
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.streams.stores.episodes import Revision, StoredEpisode, revisions_until
 from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
 
@@ -288,11 +288,6 @@ class ContextAnswer(Model):
         )
 
 
-def _services(request: Request) -> Services:
-    found: Services = request.app.state.services
-    return found
-
-
 def _count(request: Request, number: int) -> None:
     request.state.count = number
 
@@ -307,7 +302,7 @@ async def list_conversations(
     separately.
     """
     user_id, tenant_id = principal.user(wanted.user_id), principal.tenant(wanted.tenant_id)
-    page = await _services(request).memory.conversations(
+    page = await services_of(request).memory.conversations(
         user_id=user_id, tenant_id=tenant_id, limit=wanted.limit, after=wanted.after
     )
     _count(request, len(page.conversations))
@@ -319,7 +314,7 @@ async def list_users(request: Request, principal: MayAdminister, wanted: Annotat
     """List the users who take part in a tenant's episodes, in the order of their ids. Needs a key with `admin`."""
     if principal.user_id is not ANYONE:
         raise NotPermitted(problem="the key is bound to one user")
-    page = await _services(request).memory.users(
+    page = await services_of(request).memory.users(
         tenant_id=principal.tenant(wanted.tenant_id), limit=wanted.limit, after=wanted.after, prefix=wanted.prefix
     )
     _count(request, len(page.users))
@@ -331,7 +326,7 @@ async def get_profile(
     request: Request, principal: MayRead, user_id: UserId, wanted: Annotated[ProfileQuery, Query()]
 ) -> ProfileAnswer:
     """Show what is known about a user, each fact with the messages that state it, and what was superseded."""
-    found = await _services(request).memory.profile(
+    found = await services_of(request).memory.profile(
         principal.user(user_id), principal.tenant(wanted.tenant_id), wanted.max_tokens
     )
     _count(request, len(found.facts))
@@ -343,7 +338,7 @@ async def get_conversation(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ConversationQuery, Query()]
 ) -> ConversationDetails:
     """Show a conversation's title, counts and last activity."""
-    found = await _services(request).memory.conversation(conversation_id, wanted.agent_id, **wanted.owner(principal))
+    found = await services_of(request).memory.conversation(conversation_id, wanted.agent_id, **wanted.owner(principal))
     if found is None:
         raise NotFound(what="conversation")
     _count(request, 1)
@@ -355,7 +350,7 @@ async def get_context(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ContextQuery, Query()]
 ) -> ContextAnswer:
     """Return what an agent needs to continue: title, rolling summary and last messages, within `max_tokens`."""
-    found = await _services(request).memory.context(
+    found = await services_of(request).memory.context(
         conversation_id,
         wanted.keep_recent,
         wanted.max_tokens,
@@ -374,7 +369,7 @@ async def list_episodes(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[EpisodesQuery, Query()]
 ) -> EpisodesAnswer:
     """List a conversation's episodes, newest first. The list is empty if it is unknown or belongs to somebody else."""
-    page = await _services(request).memory.episodes(
+    page = await services_of(request).memory.episodes(
         conversation_id, wanted.limit, wanted.before, wanted.agent_id, **wanted.owner(principal)
     )
     _count(request, len(page.episodes))
@@ -386,7 +381,7 @@ async def list_messages(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[MessagesQuery, Query()]
 ) -> MessagePage:
     """List a conversation's archived messages, newest first."""
-    page = await _services(request).memory.messages(
+    page = await services_of(request).memory.messages(
         conversation_id, wanted.limit, wanted.before, wanted.agent_id, **wanted.owner(principal)
     )
     if page is None:
@@ -404,7 +399,7 @@ async def get_message(
     wanted: Annotated[MessageQuery, Query()],
 ) -> MessageInContext:
     """Show an archived message with the messages before and after it."""
-    found = await _services(request).memory.message(
+    found = await services_of(request).memory.message(
         conversation_id, message_id, wanted.neighbours, **wanted.owner(principal)
     )
     if found is None:
@@ -418,7 +413,7 @@ async def get_episode(
     request: Request, principal: MayRead, episode_id: EpisodeId, wanted: Annotated[ByOwner, Query()]
 ) -> EpisodeDocument:
     """Show the last revision of an episode and list earlier ones, whose texts are not kept."""
-    found = await _services(request).memory.episode(episode_id, **wanted.owner(principal))
+    found = await services_of(request).memory.episode(episode_id, **wanted.owner(principal))
     if found is None:
         raise NotFound(what="episode")
     _count(request, 1)
@@ -431,7 +426,7 @@ async def search_episodes(
 ) -> RecallAnswer:
     """Search one user's episodes, best match first."""
     filters: dict[str, Any] = {name: getattr(wanted, name) for name in RECALL_FILTERS}
-    hits = await _services(request).memory.recall(
+    hits = await services_of(request).memory.recall(
         wanted.query, user_id=principal.user(wanted.user_id), tenant_id=principal.tenant(wanted.tenant_id), **filters
     )
     _count(request, len(hits))

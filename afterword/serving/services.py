@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from fastapi import Request
+
 from afterword.operating.erasing.requests import ErasureRunner
 from afterword.reading.memory import Memory
 from afterword.schemas.records import ProducerRecord
@@ -45,3 +47,8 @@ class Services:
     erasures: ErasureRunner
     warming: "asyncio.Task[None] | None" = None
     """A task that must end before the server is ready."""
+
+
+def services_of(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found

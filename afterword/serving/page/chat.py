@@ -21,7 +21,7 @@ from afterword.serving.page.visitor import Submitted, WritingVisitor, field
 from afterword.serving.principal import Principal
 from afterword.serving.problems import NotFound
 from afterword.serving.reading import Parameters
-from afterword.serving.services import Services
+from afterword.serving.services import Services, services_of
 from afterword.serving.writing import FlushBody, flush_conversation, write_events
 from afterword.streams.errors import ProviderError
 from afterword.streams.summarizer.llm.chat import ChatRequest
@@ -42,7 +42,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 async def on_this_machine(request: Request, principal: WritingVisitor) -> Principal:
     """Admit visitors of a server without authentication, which only this machine can reach. Raises: NotFound."""
-    if _services(request).settings.serve.auth != "none":
+    if services_of(request).settings.serve.auth != "none":
         raise NotFound(what="page")
     return principal
 
@@ -102,7 +102,7 @@ async def say(
     request: Request, _: LocalVisitor, wanted: Annotated[TypedQuery, Query()], fields: Submitted
 ) -> RedirectResponse:
     """Send a message, and the LLM's answer if there is an LLM."""
-    services, content = _services(request), field(fields, "content", MOST_CHARACTERS).strip()
+    services, content = services_of(request), field(fields, "content", MOST_CHARACTERS).strip()
     problem = None
     if content:
         await _send(services, wanted.id, "user", content)
@@ -125,7 +125,7 @@ async def close(
 
 
 async def _part(request: Request, principal: Principal, conversation_id: str) -> str:
-    services = _services(request)
+    services = services_of(request)
     said = await _messages(services.memory, conversation_id)
     thread = ""
     if said:
@@ -181,8 +181,3 @@ async def _send(services: Services, conversation_id: str, role: Role, content: s
 
 def _new_id() -> str:
     return f"chat-{secrets.token_hex(4)}"
-
-
-def _services(request: Request) -> Services:
-    found: Services = request.app.state.services
-    return found

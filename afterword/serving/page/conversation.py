@@ -24,7 +24,7 @@ from afterword.serving.page.visitor import ReadingVisitor
 from afterword.serving.principal import Principal, is_still_admitted
 from afterword.serving.problems import NotFound
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent, Parameters
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.streams.stores.episodes import StoredEpisode
 
 MESSAGES_ON_PAGE = 50
@@ -114,7 +114,7 @@ async def show_conversations(
     tenant_id = principal.tenant(wanted.tenant_id or None)
     page = None
     if user_id:
-        memory = _services(request).memory
+        memory = services_of(request).memory
         page = await memory.conversations(user_id=principal.user(str(user_id)), tenant_id=tenant_id, after=wanted.after)
     given: dict[str, Any] = {"user_id": user_id, "tenant_id": tenant_id, "page": page, "wanted_user": wanted.user_id}
     return html_page(request, "conversations.html", principal, **given, **choices(principal))
@@ -163,7 +163,7 @@ async def thread_of(
     may_write: bool = True,
 ) -> str:
     """Render the page's messages and the episodes they belong to."""
-    memory, owner = _services(request).memory, principal.owner._asdict()
+    memory, owner = services_of(request).memory, principal.owner._asdict()
     messages = await memory.messages(wanted.id, MESSAGES_ON_PAGE, wanted.before, wanted.agent_id, **owner)
     if messages is None:
         raise NotFound(what="conversation")
@@ -188,12 +188,12 @@ async def stream_conversation(
 ) -> EventStream:
     """Tell a conversation's page that something changed. Raises: NotFound, BrokerUnavailable."""
     await seen_conversation(request, principal, wanted.id, wanted.agent_id)
-    feed = _services(request).feed
+    feed = services_of(request).feed
     feed.require_running()
     asked = StreamFilter(principal.owner, frozenset(ALL), wanted.id, key_id=principal.key_id)
     return EventStream(
         _changes(feed, asked),
-        _services(request).streams,
+        services_of(request).streams,
         principal.key_id,
         partial(is_still_admitted, request, principal),
     )
@@ -212,7 +212,7 @@ async def show_context(
     request: Request, principal: ReadingVisitor, wanted: Annotated[ShownContextQuery, Query()]
 ) -> HTMLResponse:
     """Show what an agent would load within this many tokens."""
-    memory = _services(request).memory
+    memory = services_of(request).memory
     context = await memory.context(
         wanted.id, max_tokens=wanted.max_tokens, agent_id=wanted.agent_id, **principal.owner._asdict()
     )
@@ -232,7 +232,7 @@ async def show_message(
 
 async def seen_message(request: Request, principal: Principal, wanted: MessageQuery) -> MessageCreated:
     """Find a message that the visitor may see. Raises: NotFound."""
-    memory = _services(request).memory
+    memory = services_of(request).memory
     found = await memory.find_messages(wanted.id, [wanted.message_id], **principal.owner._asdict())
     if not found:
         raise NotFound(what="message")
@@ -243,13 +243,8 @@ async def seen_conversation(
     request: Request, principal: Principal, conversation_id: str, agent_id: str | None = None
 ) -> ConversationDetails:
     """Find a conversation that the visitor may see. Raises: NotFound."""
-    memory = _services(request).memory
+    memory = services_of(request).memory
     found = await memory.conversation(conversation_id, agent_id, **principal.owner._asdict())
     if found is None:
         raise NotFound(what="conversation")
-    return found
-
-
-def _services(request: Request) -> Services:
-    found: Services = request.app.state.services
     return found

@@ -21,7 +21,7 @@ from afterword.serving.page.visitor import ReadingVisitor, Submitted, WritingVis
 from afterword.serving.principal import Principal
 from afterword.serving.problems import NotFound, RequestInvalid
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, Parameters
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.serving.writing import DeletionQuery, delete_message
 
 KNOWN_TOKENS = 10_000
@@ -77,7 +77,7 @@ async def show_people(
     tenant_id = principal.tenant(wanted.tenant_id or None)
     if principal.user_id is not ANYONE:
         return _to_person(principal.user(None), tenant_id)
-    services = _services(request)
+    services = services_of(request)
     page = None
     if principal.may("admin"):
         page = await services.memory.users(tenant_id=tenant_id, after=wanted.after, prefix=wanted.prefix)
@@ -92,7 +92,7 @@ async def show_person(
 ) -> HTMLResponse:
     """Show what is known about a user, what has changed, and their conversations."""
     user_id, tenant_id = _person(principal, wanted)
-    memory = _services(request).memory
+    memory = services_of(request).memory
     profile, page = await asyncio.gather(
         memory.profile(user_id, tenant_id, KNOWN_TOKENS),
         memory.conversations(user_id=user_id, tenant_id=tenant_id, limit=CONVERSATIONS),
@@ -115,7 +115,7 @@ async def show_loaded(
     request: Request, principal: ReadingVisitor, wanted: Annotated[LoadedQuery, Query()]
 ) -> HTMLResponse:
     """Show what an agent would load about a person within this many tokens."""
-    profile = await _services(request).memory.profile(*_person(principal, wanted), wanted.max_tokens)
+    profile = await services_of(request).memory.profile(*_person(principal, wanted), wanted.max_tokens)
     return html_page(request, "person_context.html", principal, profile=profile, max_tokens=wanted.max_tokens)
 
 
@@ -124,7 +124,7 @@ async def show_sources(
     request: Request, principal: WritingVisitor, wanted: Annotated[FactQuery, Query()]
 ) -> HTMLResponse:
     """Show the messages that state a fact, with a form that deletes them."""
-    memory = _services(request).memory
+    memory = services_of(request).memory
     profile = await memory.profile(*_person(principal, wanted), KNOWN_TOKENS)
     facts = (fact for fact in (*profile.facts, *profile.superseded) if digest_of(fact) == wanted.fact)
     fact = next(facts, None)
@@ -198,8 +198,3 @@ def _person(principal: Principal, wanted: OwnedParameters) -> tuple[str, str | N
 
 def _to_person(user_id: str, tenant_id: str | None, **more: str | None) -> RedirectResponse:
     return RedirectResponse(address("/person", user_id=user_id, tenant_id=tenant_id, **more), 303)
-
-
-def _services(request: Request) -> Services:
-    found: Services = request.app.state.services
-    return found

@@ -31,13 +31,13 @@ _ASKED = {
 episode adds or changes. At most {rolling_words} words.",
 }
 _FACTS = """\
-a list, [] if there is nothing, of what the messages say of people that will matter in later conversations, each \
+what the messages say about people that will matter in later conversations, as a list ([] if nothing) of \
 {{"statement": a few words without a subject, "about": "user" or a name, "kind": "identity", "relation", "constraint", \
 "preference", "plan" or "event", "attribute": a name such as home_city or employer if it is a value that may change, \
 else null, "messages": [numbers of the messages that say it]}}."""
 _SYSTEM = """\
 You write the long-term memory of a chat assistant. You are given one episode of a conversation and answer with one \
-JSON object that has exactly these fields, strings but for the last:
+JSON object that has exactly these fields, all strings except the last:
 {asked}
 
 {fence_rule}
