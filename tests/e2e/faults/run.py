@@ -26,7 +26,7 @@ from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.workers import SESSION_SECONDS
 from tests.e2e.faults.load import Conversations, Dialogues, Load
 from tests.e2e.faults.loops import Loops, probed
-from tests.e2e.faults.stalls import Announcements, Group, Watched, measured
+from tests.e2e.faults.stalls import Group, measured
 from tests.e2e.faults.world import Servers, World
 from tests.openai_server import success
 
@@ -122,14 +122,10 @@ def watched(form: Form) -> Sequence[str]:
     return ROLES if form.hostile else ("segmenter",)
 
 
-def watched_of(kafka: Kafka, role: str) -> Watched:
-    servers = kafka.bootstrap_servers
-    if role == "summarizer":
-        return Announcements(
-            servers, kafka.episodes_topic, [kafka.summaries_topic, kafka.dead_letters(kafka.episodes_topic)]
-        )
-    group = kafka.segmenter_id if role == "segmenter" else kafka.archiver_id
-    return Group(servers, group, kafka.messages_topic, kafka.partitions)
+def watched_of(kafka: Kafka, role: str) -> Group:
+    group = {"segmenter": kafka.segmenter_id, "summarizer": kafka.summarizer_id, "archiver": kafka.archiver_id}[role]
+    topic = kafka.episodes_topic if role == "summarizer" else kafka.messages_topic
+    return Group(kafka.bootstrap_servers, group, topic, kafka.partitions)
 
 
 @contextlib.asynccontextmanager

@@ -3,16 +3,13 @@
 import asyncio
 import contextlib
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
-
-from afterword.schemas.headers import CE_ID, header
 
 LOOK_SECONDS = 0.25
 ANSWER_SECONDS = 5.0
@@ -69,7 +66,7 @@ Look = Callable[[], Awaitable[Found]]
 
 
 @contextlib.asynccontextmanager
-async def measured(watched: "Watched", clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Stalls]:
+async def measured(watched: "Group", clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Stalls]:
     """Looks while the block runs; what it cannot see, because no broker answers, it takes for unchanged.
 
     Raises: LookingEnded, at the end of the block.
@@ -86,7 +83,7 @@ async def measured(watched: "Watched", clock: Callable[[], float] = time.monoton
             raise LookingEnded from (None if task.cancelled() else task.exception())
 
 
-async def _look_always(stalls: Stalls, watched: "Watched", clock: Callable[[], float]) -> None:
+async def _look_always(stalls: Stalls, watched: "Group", clock: Callable[[], float]) -> None:
     while True:
         # aiokafka asserts that it knows a broker, and one that just comes up may name none
         with contextlib.suppress(KafkaError, OSError, AssertionError):
@@ -138,41 +135,3 @@ class Group:
                 return committed, {source.partition: end for source, end in ends.items()}
 
             yield look
-
-
-@dataclass(frozen=True)
-class Announcements:
-    """Count of a topic's events that were followed by one of the same id; some take long, and others overtake them."""
-
-    bootstrap_servers: str
-    topic: str
-    followers: Sequence[str]
-
-    @contextlib.asynccontextmanager
-    async def opened(self) -> AsyncIterator[Look]:
-        partition_of: dict[str, int] = {}
-        followed: set[str] = set()
-        consumer = AIOKafkaConsumer(
-            self.topic,
-            *self.followers,
-            bootstrap_servers=self.bootstrap_servers,
-            isolation_level="read_committed",
-            auto_offset_reset="earliest",
-        )
-        async with started(consumer):
-
-            async def look() -> Found:
-                for source, records in (await consumer.getmany(timeout_ms=0)).items():
-                    for record in records:
-                        event = header(record.headers, CE_ID) or ""
-                        if source.topic == self.topic:
-                            partition_of[event] = source.partition
-                        else:
-                            followed.add(event)
-                done = Counter(partition for event, partition in partition_of.items() if event in followed)
-                return done, Counter(partition_of.values())
-
-            yield look
-
-
-Watched = Group | Announcements
