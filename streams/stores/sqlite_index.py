@@ -7,6 +7,7 @@ words, and a word is as rare as it is among the owner's episodes.
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import apsw
@@ -32,6 +33,9 @@ from afterword.streams.stores.index import (
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 from afterword.streams.text.search_words import hashed, query_words
 
+MATCHED = 1000
+"""If the rarest words of a query are in this many episodes, commoner words find no others: `bm25()` takes 0.6 µs for
+each."""
 SCANNED = 1000
 """Maximum number of episodes whose vectors are compared with a query's; they are the newest ones, but words find older
 ones too."""
@@ -174,13 +178,28 @@ def _search(connection: apsw.Connection, query: Query, dense: Dense | None, mode
 def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> list[int]:
     """Find the best episodes that have a word of the query; equally good ones come in the order of their writing."""
     asked = hashed(form for word in query_words(query.text) for form in word.forms)
-    if not asked:
+    words = dict.fromkeys(_tokens(asked, _digest(query.user_id, query.tenant_id)))
+    wanted = _rarest(connection, words) if allowed.is_every else list(words)
+    if not wanted:
         return []
-    match = " OR ".join(dict.fromkeys(_tokens(asked, _digest(query.user_id, query.tenant_id))))
     # The unary plus keeps SQLite from running the whole match once for each of these rows, which takes seconds.
     only = "" if allowed.is_every else f"AND +rowid IN (SELECT id FROM points WHERE {allowed.condition})"  # noqa: S608 – only our own names are inserted
     select = f"SELECT rowid FROM words WHERE words MATCH :match {only} ORDER BY bm25(words), rowid LIMIT :most"  # noqa: S608 – only our own names are inserted
-    return [row for (row,) in rows(connection, select, {**allowed.values, "match": match, "most": max(DEPTH, query.k)})]
+    values = {**allowed.values, "match": " OR ".join(wanted), "most": max(DEPTH, query.k)}
+    return [row for (row,) in rows(connection, select, values)]
+
+
+def _rarest(connection: apsw.Connection, words: Iterable[str]) -> list[str]:
+    """Return the words that are in any episode, the rarest first, up to the one with which they have MATCHED episodes.
+
+    Words that are in MATCHED episodes or more count as equally rare.
+    """
+    select = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {MATCHED})"  # noqa: S608 – only our own names are inserted
+    counts = {word: connection.execute(select, (word,)).get for word in words}
+    found = sorted(filter(counts.get, counts), key=lambda word: counts[word])
+    totals = accumulate(counts[word] for word in found)
+    most = next((counts[word] for word, total in zip(found, totals, strict=True) if total >= MATCHED), MATCHED)
+    return [word for word in found if counts[word] <= most]
 
 
 def _by_vector(connection: apsw.Connection, model: str | None, dense: Dense, allowed: Allowed) -> list[int]:

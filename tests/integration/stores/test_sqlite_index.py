@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.stores.index import Query
 from afterword.streams.stores.sqlite import SqliteFile
-from afterword.streams.stores.sqlite_index import SqliteIndex
+from afterword.streams.stores.sqlite_index import MATCHED, SqliteIndex
 from tests.indexing import put
 from tests.samples import a_summary
 
@@ -91,6 +91,18 @@ async def test_of_equal_episodes_the_first_come_first(index: SqliteIndex) -> Non
     await put(index, plain(999), "taxi museum")
     assert (await found(index, "taxi museum"))[0] == "c1:999"
     assert (await found(index, "taxi"))[:3] == ["c1:2", "c1:3", "c1:4"]
+
+
+async def test_common_words_find_together_what_none_of_them_finds_alone() -> None:
+    index = SqliteIndex(SqliteFile(None))
+    for ordinal in range(1, MATCHED + 1):
+        await put(index, plain(ordinal), "taxi")
+        await put(index, plain(ordinal, conversation_id="c2"), f"museum {WORDS[2 + ordinal % 2]}")
+    await put(index, plain(1, conversation_id="c3"), "taxi museum")
+    await put(index, plain(2, conversation_id="c3"), "taxi")
+    assert (await found(index, "taxi museum"))[0] == "c3:1"
+    rarer_elsewhere = await found(index, "hotel flight taxi", conversation_id="c3")
+    assert rarer_elsewhere == ["c3:2", "c3:1"]
 
 
 async def test_a_later_revision_takes_the_place_of_the_earlier_one(index: SqliteIndex) -> None:
