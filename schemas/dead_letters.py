@@ -16,8 +16,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from afterword.schemas.base import EPOCH, rfc3339
-from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
-from afterword.schemas.replacements import read_replacement
+from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header, replacement_in
 
 DEAD_LETTER_PREFIX = RESERVED_PREFIX + "errors."
 MAX_MESSAGE_CHARACTERS = 500
@@ -115,7 +114,7 @@ def _bounded(record: KafkaRecord) -> tuple[bytes | None, bytes | None, Headers, 
     """Return key, value and headers cut to the limits, and headers that describe what was cut."""
     key, value, headers = record.key, record.value, _original_headers(record)
     cut: dict[str, str] = {}
-    if read_replacement(record.headers):
+    if replacement_in(record.headers):
         cut["truncated"] = "record"
     if key is not None and len(key) > MAX_KEY_BYTES:
         cut |= cut_headers("key", key)

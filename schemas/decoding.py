@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from afterword.schemas.base import EPOCH, Model, utc_milliseconds
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO, EpisodeAmended, EpisodeClosed, EpisodeRedo
-from afterword.schemas.headers import CE_TYPE, CONTENT_TYPE, REPLACED, STRUCTURED_JSON, header
+from afterword.schemas.headers import CE_TYPE, CONTENT_TYPE, STRUCTURED_JSON, header, replacement_in
 from afterword.schemas.mending import mended
 from afterword.schemas.messages import (
     CONVERSATION_DELETED,
@@ -24,7 +24,6 @@ from afterword.schemas.messages import (
     MessageDeleted,
     MessageEdited,
 )
-from afterword.schemas.replacements import read_replacement
 
 RecordHeaders = Sequence[tuple[str, bytes | None]]
 M = TypeVar("M", bound=Model)
@@ -74,12 +73,9 @@ def decode_input(key: bytes | None, value: bytes | None, headers: RecordHeaders,
 
 
 def check_original(headers: RecordHeaders) -> None:
-    """Reject a replacement with its original's error, and any other record that has the reserved header."""
-    if not headers or header(headers, REPLACED) is None:
-        return
-    if replaced := read_replacement(headers):
+    """Reject a record that stands in for another one, with the original's error. Raises: InvalidRecord."""
+    if replaced := replacement_in(headers):
         raise InvalidRecord(replaced.error_type, replaced.detail)
-    raise InvalidRecord("invalid_header", f"{REPLACED} is reserved")
 
 
 def record_time(timestamp_ms: int) -> datetime:

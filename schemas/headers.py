@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import orjson
 
@@ -26,7 +26,7 @@ events without decoding them."""
 DELETION = "afterword_deletion"
 """Header of an episode's tombstone on the compacted topic, which holds the `summary.deleted` that ended the episode."""
 REPLACED = RESERVED_PREFIX + "replaced"
-"""Header of a record that stands in for one that a consumer could not pass on; JSON, see `replacements.py`."""
+"""Name of a `Replacement`."""
 
 
 class KafkaRecord(Protocol):
@@ -46,6 +46,28 @@ class KafkaRecord(Protocol):
     def value(self) -> bytes | None: ...
     @property
     def headers(self) -> Sequence[tuple[str, bytes]]: ...
+
+
+class Replacement(tuple[str, bytes]):
+    """The header of a record that stands in for one that a consumer could not pass on.
+
+    Readers recognize it by its class, because a producer may send a header with the same name.
+    """
+
+    error_type: str
+    detail: str
+    """What was wrong with the original, without anything that it contains."""
+
+    def __new__(cls, error_type: str, detail: str) -> Self:
+        made = super().__new__(cls, (REPLACED, detail.encode()))
+        made.error_type, made.detail = error_type, detail
+        return made
+
+
+def replacement_in(headers: Sequence[tuple[str, bytes | None]]) -> Replacement | None:
+    """Return the header that says what a record stands in for; None for an ordinary record."""
+    first = headers[0] if headers else None
+    return first if isinstance(first, Replacement) else None
 
 
 def cloud_event(event_type: str, event_id: str, source: str, time: datetime) -> Headers:

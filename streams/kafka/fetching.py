@@ -5,8 +5,8 @@ becomes, and drops the rest of a batch at a header name that is not UTF-8. `Boun
 
 - A large batch is decompressed as a stream, as its records are taken. One call returns about `HANDED_ON_BYTES` of one
   partition's records at most, or as many as can be read in one turn.
-- A record that cannot be passed on as it is becomes a small one with the header `REPLACED`, at the same offset and if
-  possible with the same key. Decoding it raises the original's error, so it ends as a dead letter.
+- A record that cannot be passed on as it is becomes a small one whose header is a `Replacement`, at the same offset and
+  if possible with the same key. Decoding it raises the original's error, so it ends as a dead letter.
 - A record whose offset is outside its batch's range would move the consumer past other records, and brokers check that
   only in compressed batches. The rest of such a batch is replaced too.
 
@@ -31,7 +31,7 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint
 
-from afterword.schemas.replacements import replacement_header
+from afterword.schemas.headers import Replacement
 from afterword.streams.tasks import Turn
 
 HANDED_ON_BYTES = 16 * 2**20
@@ -129,8 +129,8 @@ class GuardedBatch:
                 yield record
         except _UNREADABLE as error:
             if last + 1 < end:
-                facts = {"first": last + 1, "last": end - 1, "cause": type(error).__name__}
-                yield _replacement(last + 1, 0, None, "undecodable_batch", **facts)
+                detail = f"offsets {last + 1} to {end - 1} cannot be read: {type(error).__name__}"
+                yield _replacement(last + 1, 0, None, Replacement("undecodable_batch", detail))
 
 
 class Record(NamedTuple):
@@ -275,7 +275,7 @@ def _read(batch: bytes, stream: _Reader) -> Iterator[Record]:
         try:
             named = tuple((name.decode(), said) for name, said in headers)
         except UnicodeDecodeError:
-            yield _replacement(offset, time, key, "invalid_header")
+            yield _replacement(offset, time, key, Replacement("invalid_header", "a header's name is not UTF-8"))
         else:
             yield Record(offset, time, int(by_broker), key, value, named)
 
@@ -293,10 +293,9 @@ def _too_large(stream: _Reader, offset: int, time: int, end: int) -> Record:
         kept = kept or piece[:KEPT_BYTES]
     for _ in stream.skip(end - stream.position):
         pass
-    facts: dict[str, int | str] = {"bytes": length, "value_bytes": size, "value_sha256": digest.hexdigest()}
-    return _replacement(offset, time, key, "too_large", **facts)._replace(value=kept)
+    detail = f"{length} bytes, including a value of {size} bytes with SHA-256 {digest.hexdigest()}"
+    return _replacement(offset, time, key, Replacement("too_large", detail))._replace(value=kept)
 
 
-def _replacement(offset: int, time: int, key: bytes | None, error_type: str, **facts: int | str) -> Record:
-    key = key if key is not None and len(key) <= KEY_BYTES else None
-    return Record(offset, time, 0, key, None, (replacement_header(error_type, **facts),))
+def _replacement(offset: int, time: int, key: bytes | None, why: Replacement) -> Record:
+    return Record(offset, time, 0, key if key is None or len(key) <= KEY_BYTES else None, None, (why,))

@@ -13,7 +13,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas.replacements import read_replacement
+from afterword.schemas.headers import Replacement, replacement_in
 from afterword.streams.kafka.fetching import HANDED_ON_BYTES, KEPT_BYTES, RECORD_BYTES, GuardedRecords, next_records
 from afterword.streams.tasks import TURN_SECONDS
 from tests.raw_batches import CODECS, COMPRESSORS, batch, packed, record
@@ -42,10 +42,10 @@ def read(batches: bytes, reader: Any = GuardedRecords) -> list[Record]:
     return found
 
 
-def why(record: Record) -> dict[str, str]:
-    found = read_replacement(record[4])
+def why(record: Record) -> Replacement:
+    found = replacement_in(record[4])
     assert found is not None
-    return found._asdict()
+    return found
 
 
 @given(made=records, codec=st.sampled_from(list(CODECS)), more=records)
@@ -61,8 +61,8 @@ def test_a_record_that_is_too_large_is_replaced_and_its_neighbours_are_not(codec
     found = read(packed(payload, codec, 3, COMPRESSORS[codec]))
     assert [(offset, key) for offset, _, key, *_ in found] == [(100, b"a"), (101, b"b"), (102, b"c")]
     assert found[1][3] == huge[:KEPT_BYTES]
-    assert why(found[1])["error_type"] == "too_large"
-    assert hashlib.sha256(huge).hexdigest() in why(found[1])["detail"]
+    assert why(found[1]).error_type == "too_large"
+    assert hashlib.sha256(huge).hexdigest() in why(found[1]).detail
     assert found[2][3] == b"after"
 
 
@@ -123,7 +123,7 @@ def test_a_frame_that_claims_a_huge_window_gets_no_memory() -> None:
     stream = compressor.compressobj()
     payload = stream.compress(record(0, b"k", b"v")) + stream.flush()
     [one] = read(packed(b"", "zstd", 1, lambda _: payload))
-    assert why(one)["error_type"] == "undecodable_batch"
+    assert why(one).error_type == "undecodable_batch"
 
 
 @pytest.mark.parametrize("codec", COMPRESSORS)
@@ -138,7 +138,7 @@ def test_a_header_name_that_is_not_utf8_replaces_its_record_only(codec: str) -> 
         (101, b"b", None),
         (102, b"c", b"3"),
     ]
-    assert why(found[1])["error_type"] == "invalid_header"
+    assert why(found[1]).error_type == "invalid_header"
     assert found[2][4] == [("ok", b"x")]
 
 
@@ -157,7 +157,7 @@ def test_beside_a_bad_name_all_records_are_read_as_aiokafka_reads_them(made: lis
     expected = read(fine, MemoryRecords)
     for one, (offset, timestamp, key, value, headers) in zip(found, expected, strict=True):
         assert (one.offset, one.timestamp) == (offset, timestamp)
-        if read_replacement(list(one.headers)) is None:
+        if replacement_in(list(one.headers)) is None:
             assert (one.key, one.value, list(one.headers)) == (key, value, headers)
 
 
@@ -173,7 +173,7 @@ def test_no_bytes_stop_it_and_no_offset_is_passed_over(data: st.DataObject, code
     offsets = [offset for offset, *_ in found]
     assert offsets == sorted(set(offsets))
     assert all(100 <= offset < 110 for offset in offsets)
-    said = read_replacement(found[-1][4])
+    said = replacement_in(found[-1][4])
     if said and said.error_type == "undecodable_batch":
         assert "to 109" in said.detail
     else:
@@ -190,15 +190,15 @@ def test_no_record_is_handed_on_at_an_offset_that_is_not_its_batchs(deltas: tupl
     assert offsets == sorted(set(offsets))
     assert all(100 <= offset <= 102 for offset in offsets)
     if offsets[-1] < 102:
-        assert why(found[-1])["error_type"] == "undecodable_batch"
+        assert why(found[-1]).error_type == "undecodable_batch"
 
 
 def test_what_cannot_be_read_on_is_one_record_that_says_so() -> None:
     payload = record(0, b"a", b"1") + b"\xff" * 20
     found = read(packed(payload, "gzip", 5, gzip.compress))
     assert [r[0] for r in found] == [100, 101]
-    assert why(found[1])["error_type"] == "undecodable_batch"
-    assert "offsets 101 to 104" in why(found[1])["detail"]
+    assert why(found[1]).error_type == "undecodable_batch"
+    assert "offsets 101 to 104" in why(found[1]).detail
 
 
 def test_a_wrong_checksum_is_left_to_aiokafka() -> None:

@@ -22,8 +22,7 @@ from afterword.schemas.dead_letters import (
     dead_letter,
     read_dead_letter,
 )
-from afterword.schemas.headers import REPLACED, Headers
-from afterword.schemas.replacements import replacement_header
+from afterword.schemas.headers import REPLACED, Headers, Replacement
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.kafka.clients import broker_errors
 
@@ -131,12 +130,12 @@ def test_a_dead_letter_fits_into_any_topic_and_says_what_it_left_out(value: int,
 
 
 def test_a_replacement_cannot_be_replayed() -> None:
-    replaced = Record(headers=[replacement_header("undecodable_batch", first=1, last=2, cause="EOFError")])
+    replaced = Record(headers=[Replacement("undecodable_batch", "offsets 1 to 2 cannot be read: EOFError")])
     assert read_dead_letter(dead_letter_of(replaced)).truncated
 
 
 def test_a_record_that_pretends_to_be_a_replacement_can_be_replayed() -> None:
-    pretending = Record(headers=[(REPLACED, b'{"error_type": "too_large", "detail": "3000000 bytes"}')])
+    pretending = Record(headers=[(REPLACED, b"3000000 bytes")])
     assert not read_dead_letter(dead_letter_of(pretending)).truncated
 
 
