@@ -2,9 +2,6 @@
 
 import asyncio
 import re
-import zlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -74,131 +71,65 @@ class HttpClient:
         url = _checked_url(server.base_url or default_url, variable((section, "base_url")))
         self.address = f"{url.host}:{url.port}" if url.port else url.host
         self._timeout_seconds = server.timeout_seconds
-        # gzip is the only encoding: its decoder takes a limit of output bytes
-        headers = {"accept-encoding": "gzip", **_authorization(server.api_key, variable((section, "api_key")))}
-        # one context for all connections, because reading the CAs takes longer than many requests do
+        self._calls = asyncio.Semaphore(calls_at_a_time)
         ca_file = server.ca_file
-        verify = trusting(ca_file, variable((section, "ca_file"))) if ca_file else httpx.create_ssl_context()
-
-        def connection() -> httpx.AsyncClient:
-            return httpx.AsyncClient(
-                base_url=url,
-                headers=headers,
-                verify=verify,
-                timeout=server.timeout_seconds,
-                trust_env=not is_loopback(url.host),  # a proxy can never lead back to this machine
-            )
-
-        self._pool = Pool(calls_at_a_time, connection)
+        self._client = httpx.AsyncClient(
+            base_url=url,
+            headers=_authorization(server.api_key, variable((section, "api_key"))),
+            verify=trusting(ca_file, variable((section, "ca_file"))) if ca_file else True,
+            timeout=server.timeout_seconds,
+            trust_env=not is_loopback(url.host),  # a proxy can never lead back to this machine
+            limits=httpx.Limits(max_keepalive_connections=calls_at_a_time),
+        )
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Return the response's JSON object. Raises: ProviderError, also for an error in a response with status 200."""
-        answer = _json_answer(await self.post_for_bytes(path, body))
+        try:
+            answer = json_object(await self.post_for_bytes(path, body))
+        except InvalidRecord:
+            raise no_answer("its response was not a JSON object") from None
         if error := answer.get("error"):
             raise reported(error, body)
         return answer
 
     async def post_for_bytes(self, path: str, body: dict[str, Any]) -> bytes:
         """Return the response's decoded body, at most MOST_RESPONSE_BYTES. Raises: ProviderError."""
-        return await self._call(path, body)
-
-    async def close(self) -> None:
-        await self._pool.close()
-
-    async def _call(self, path: str, body: dict[str, Any]) -> bytes:
-        async with self._pool.connection() as connection:
-            response, content = await self._send(connection, path, orjson.dumps(body))
+        async with self._calls:
+            response, content = await self._send(path, orjson.dumps(body))
         if response.is_success:
             return content
         raise failure(response, content, body)
 
-    async def _send(self, client: httpx.AsyncClient, path: str, content: bytes) -> tuple[httpx.Response, bytes]:
+    async def _send(self, path: str, content: bytes) -> tuple[httpx.Response, bytes]:
         """Return the response and its decoded body. Raises: ProviderUnavailable."""
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", "accept-encoding": "gzip"}
         try:
             # httpx limits the silence between two bytes; a server that trickles is limited here
             async with asyncio.timeout(self._timeout_seconds):
-                async with client.stream("POST", path, content=content, headers=headers) as response:
-                    return response, await _body(response)
+                async with self._client.stream("POST", path, content=content, headers=headers) as response:
+                    return response, await bounded_body(response)
         except (TimeoutError, httpx.TimeoutException):
             raise ProviderUnavailable(problem=f"{self.address} did not answer in time") from None
         except httpx.RequestError as error:
             raise ProviderUnavailable(problem=f"{type(error).__name__} at {self.address}") from None
 
-
-class Pool:
-    """A pool for `size` concurrent calls, each with an HTTP client of its own that is created when it is needed.
-
-    A single client would be slow: httpx looks at each of a client's connections at the start and end of each request.
-    With 128 connections in use that costs 9 ms of CPU per request, with separate clients 1 ms (docs/performance.md).
-    """
-
-    def __init__(self, size: int, make: Callable[[], httpx.AsyncClient]) -> None:
-        """Make the first client at once. Raises: what `make` raises."""
-        self._make = make
-        self._clients = [make()]
-        # last in, first out: the client used last has an open connection, and no more are created than needed
-        self._free = asyncio.LifoQueue[httpx.AsyncClient | None]()
-        for _ in range(size - 1):
-            self._free.put_nowait(None)
-        self._free.put_nowait(self._clients[0])
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[httpx.AsyncClient]:
-        """Wait for a free client, first come, first served, and lend it."""
-        client = await self._free.get()
-        try:
-            client = client or self._another()
-            yield client
-        finally:
-            self._free.put_nowait(client)
-
     async def close(self) -> None:
-        for client in self._clients:
-            await client.aclose()
-
-    def _another(self) -> httpx.AsyncClient:
-        client = self._make()
-        self._clients.append(client)
-        return client
-
-
-async def _body(response: httpx.Response) -> bytes:
-    """Read a body, ignoring problems with the body of an error response. Raises: ProviderUnavailable."""
-    try:
-        return await bounded_body(response)
-    except ProviderUnavailable:
-        if response.is_success:
-            raise
-        return b""
+        await self._client.aclose()
 
 
 async def bounded_body(response: httpx.Response) -> bytes:
-    """Read and decode a body of at most MOST_RESPONSE_BYTES. Raises: ProviderUnavailable."""
-    decode = _decoder(response.headers.get("content-encoding", ""))
+    """Read a body of at most MOST_RESPONSE_BYTES, or none if a longer one describes an error.
+
+    Raises: ProviderUnavailable.
+    """
     body = bytearray()
-    async for chunk in response.aiter_raw():
-        body += decode(chunk, MOST_RESPONSE_BYTES + 1 - len(body))
+    async for chunk in response.aiter_bytes():
+        body += chunk
         if len(body) > MOST_RESPONSE_BYTES:
-            raise no_answer(f"its response was longer than {MOST_RESPONSE_BYTES} bytes")
+            if response.is_success:
+                raise no_answer(f"its response was longer than {MOST_RESPONSE_BYTES} bytes")
+            return b""
     return bytes(body)
-
-
-def _decoder(encoding: str) -> Callable[[bytes, int], bytes]:
-    """Return a function that decodes bytes, up to a given number of them. Raises: ProviderUnavailable."""
-    if encoding.strip().lower() in ("", "identity"):
-        return lambda chunk, most: chunk[:most]
-    if encoding.strip().lower() not in ("gzip", "x-gzip"):
-        raise no_answer("its response has an encoding that was not asked for")
-    decompressor = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-
-    def decoded(chunk: bytes, most: int) -> bytes:
-        try:
-            return decompressor.decompress(chunk, most)
-        except zlib.error:
-            raise no_answer("its response was not valid gzip") from None
-
-    return decoded
 
 
 def no_answer(problem: str) -> ProviderUnavailable:
@@ -222,7 +153,13 @@ def failure(response: httpx.Response, content: bytes, request: dict[str, Any]) -
     A refusal becomes ProviderMisconfigured here. A caller that knows how other requests fare may find that it concerns
     only this one.
     """
-    return _meaning(response.status_code, _error_in(content), request, _retry_after(response))
+    retry_after = retry_after_seconds(response.headers.get("retry-after"), datetime.now(UTC)) or 0
+    try:
+        said = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        said = {}
+    error = _as_error(said.get("error", said) if isinstance(said, dict) else said)
+    return _meaning(response.status_code, error, request, retry_after)
 
 
 def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_after: float = 0.0) -> ProviderError:
@@ -261,10 +198,6 @@ def retry_after_seconds(value: str | None, now: datetime) -> float | None:
     return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds())
 
 
-def _retry_after(response: httpx.Response) -> float:
-    return retry_after_seconds(response.headers.get("retry-after"), datetime.now(UTC)) or 0
-
-
 def _named(error: dict[str, Any], request: dict[str, Any]) -> frozenset[str]:
     """Return the request's fields that an error mentions, as in `max_tokens`, `maxTokens` or "Max tokens"."""
     try:
@@ -278,14 +211,6 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalpha, text.lower()))
 
 
-def _error_in(content: bytes) -> dict[str, Any]:
-    try:
-        body = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        return {}
-    return _as_error(body.get("error", body) if isinstance(body, dict) else body)
-
-
 def _as_error(error: Any) -> dict[str, Any]:
     return error if isinstance(error, dict) else {"message": error}
 
@@ -294,13 +219,6 @@ def _text(error: dict[str, Any], field: str) -> str:
     """Return a field if it is a string, else an empty one: `str` of something deeply nested raises RecursionError."""
     found = error.get(field)
     return found if isinstance(found, str) else ""
-
-
-def _json_answer(content: bytes) -> dict[str, Any]:
-    try:
-        return json_object(content)
-    except InvalidRecord:
-        raise no_answer("its response was not a JSON object") from None
 
 
 def _authorization(api_key: SecretStr | None, setting: str) -> dict[str, str]:

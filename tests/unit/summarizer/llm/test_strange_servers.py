@@ -37,7 +37,7 @@ class Server(HttpClient):
         self.respond = respond
         self.asked: list[dict[str, Any]] = []
 
-    async def _send(self, client: httpx.AsyncClient, path: str, content: bytes) -> tuple[httpx.Response, bytes]:
+    async def _send(self, path: str, content: bytes) -> tuple[httpx.Response, bytes]:
         self.asked.append(orjson.loads(content))
         status, body = self.respond(self.asked[-1])
         return httpx.Response(status), body.encode() if isinstance(body, str) else orjson.dumps(body)
