@@ -8,8 +8,7 @@ for records that it fails on itself, with the stage `archive`.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import stamina
@@ -29,7 +28,7 @@ from afterword.streams.runtime.session import size_of
 from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Settings
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageWriter
-from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, step, trace_in
 from afterword.streams.telemetry.worker import worker_telemetry
@@ -65,9 +64,10 @@ async def run_archiver(settings: Settings) -> None:
     async with (
         worker_telemetry("archiver", settings, readiness) as telemetry,
         HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views),
-        connected_archive(settings, readiness) as archive,
+        open_stores(settings) as stores,
     ):
-        await run(archiver_app(settings, archive, readiness, telemetry.metrics, telemetry.tracer), readiness)
+        await until_available(stores.prepare_database, readiness)
+        await run(archiver_app(settings, stores.messages, readiness, telemetry.metrics, telemetry.tracer), readiness)
 
 
 def archiver_app(
@@ -249,35 +249,3 @@ def parts(records: Iterable[KafkaRecord], most_bytes: int, most_records: int) ->
         total += size
     if part:
         yield part
-
-
-@asynccontextmanager
-async def connected_archive(settings: Settings, readiness: Readiness) -> AsyncIterator[MessageWriter]:
-    """Open the archive, whether or not it is available. Until the first write, a ping determines readiness."""
-    async with open_stores(settings) as stores:
-        contact = asyncio.create_task(until_available(stores.ping_database, readiness))
-        try:
-            yield PreparedArchive(stores)
-        finally:
-            contact.cancel()
-
-
-class PreparedArchive:
-    """A MessageWriter that prepares the database before the first write, so that both are retried together."""
-
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
-        self._prepared = False
-
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        await self._prepare()
-        await self._stores.messages.put_many(messages)
-
-    async def change(self, change: ArchiveChange) -> None:
-        await self._prepare()
-        await self._stores.messages.change(change)
-
-    async def _prepare(self) -> None:
-        if not self._prepared:
-            await self._stores.prepare_database()
-            self._prepared = True

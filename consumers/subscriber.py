@@ -281,40 +281,35 @@ def decode(record: ConsumerRecord) -> SummaryCreated | None:
     """Decode a record; None if it is of another type. Raises: InvalidRecord."""
     if header(record.headers, CE_TYPE) not in (SUMMARY_CREATED, None):
         return None
-    return _keyed(SummaryCreated, record)
+    return _checked(SummaryCreated, record, record.value, "conversation_id")
 
 
 def decode_revision(record: ConsumerRecord) -> SummaryCreated | SummaryDeleted | None:
     """Decode a summary or a deletion, like `decode`. Raises: InvalidRecord."""
     if header(record.headers, CE_TYPE) == SUMMARY_DELETED:
-        return _keyed(SummaryDeleted, record)
+        return _checked(SummaryDeleted, record, record.value, "conversation_id")
     return decode(record)
 
 
 def decode_kept(record: ConsumerRecord) -> SummaryCreated | None:
     """Decode a summary on the compacted topic; None for a tombstone. Raises: InvalidRecord."""
-    return None if record.value is None else _of_episode(SummaryCreated, record, record.value)
+    return None if record.value is None else _checked(SummaryCreated, record, record.value, "episode_id")
 
 
 def decode_current(record: ConsumerRecord) -> SummaryCreated | SummaryDeleted | None:
     """Decode a record of the compacted topic; None for a tombstone that we did not write. Raises: InvalidRecord."""
     if record.value is not None:
-        return _of_episode(SummaryCreated, record, record.value)
+        return _checked(SummaryCreated, record, record.value, "episode_id")
     deletion = header(record.headers, DELETION)
-    return None if deletion is None else _of_episode(SummaryDeleted, record, deletion.encode())
+    return None if deletion is None else _checked(SummaryDeleted, record, deletion.encode(), "episode_id")
 
 
-def _of_episode(model: type[E], record: ConsumerRecord, value: bytes) -> E:
-    event = validate(model, value)
-    check_key(record.key, event.episode_id)
-    return event
-
-
-def _keyed(model: type[E], record: ConsumerRecord) -> E:
-    if record.value is None:
+def _checked(model: type[E], record: ConsumerRecord, value: bytes | None, key: str) -> E:
+    """Decode an event, whose field `key` must be the record's key. Raises: InvalidRecord."""
+    if value is None:
         raise InvalidRecord("empty_value", "the record has no value")
-    event = validate(model, record.value)
-    check_key(record.key, event.conversation_id)
+    event = validate(model, value)
+    check_key(record.key, getattr(event, key))
     return event
 
 

@@ -11,7 +11,7 @@ from opentelemetry.trace import Tracer
 
 from afterword.schemas import EpisodeRedo
 from afterword.streams.app import faust_app
-from afterword.streams.errors import AfterwordError, StoreUnavailable
+from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import IdempotentProducer, require_topics, running_producer
 from afterword.streams.runtime import App
 from afterword.streams.runtime.collector import loading
@@ -21,15 +21,12 @@ from afterword.streams.runtime.options import NO_TRACER
 from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, crash_with, run
 from afterword.streams.settings import Settings
 from afterword.streams.stores.bookkeeping import Budgets
-from afterword.streams.stores.episodes import EpisodeStore
-from afterword.streams.stores.index import pack_words
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer import agent as summarizer
 from afterword.streams.summarizer.conversations import Conversations
 from afterword.streams.summarizer.embedders import make_embedder
 from afterword.streams.summarizer.fallbacks import CE_SOURCE, FallbackTimer, redo_headers
 from afterword.streams.summarizer.providers import maker_of
-from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
 from afterword.streams.summarizer.reconciler import Reconciler, now
 from afterword.streams.summarizer.retention import RetentionSweep
 from afterword.streams.summarizer.rolling import SummaryRules
@@ -37,16 +34,10 @@ from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
-from afterword.streams.text.tokens import count_tokens
 
 MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer], Summarizer]
 MOST_ASKED = 3
 """Maximum number of summaries for which one record asks an LLM: two episodes and a row."""
-CONNECTIONS = 4
-"""Writes of an episode at a time, each on a connection of its own."""
-WARM_UP_SCOPE = "afterword/warm-up"
-"""Stands for a conversation that is not there."""
-WARM_UP_TEXT = "The order arrived late, and the customer asks for a refund of the delivery fee."
 
 
 def summary_rules(settings: Settings) -> SummaryRules:
@@ -95,7 +86,6 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         await closing.enter_async_context(
             HealthServer(readiness, settings.health.host, settings.health.port, telemetry.views)
         )
-        models = asyncio.create_task(asyncio.to_thread(load_models))  # runs while we wait for servers
         app = summarizer_app(settings, metrics, tracer)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
@@ -120,7 +110,6 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         metrics.in_flight.set_function(lambda: lanes.in_flight)
         closing.push_async_callback(lanes.drain, 0)
         await steps.retry_until_success("indexes", stores.prepare_database)
-        await asyncio.gather(models, open_connections(stores.episodes))
         producer: IdempotentProducer | None = None
 
         async def send(redo: EpisodeRedo) -> None:
@@ -145,18 +134,3 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             closing.callback(task.cancel)
         closing.callback(asyncio.create_task(crash_with(app, running)).cancel)
         await run(app, readiness)
-
-
-def load_models() -> None:
-    """Load what checks and indexes an episode, which takes 80 ms of CPU."""
-    count_tokens(WARM_UP_TEXT)
-    assess(SourceTexts(WARM_UP_TEXT), Texts(WARM_UP_TEXT, WARM_UP_TEXT, WARM_UP_TEXT), QualityRules())
-    pack_words([WARM_UP_TEXT], WARM_UP_TEXT)
-
-
-async def open_connections(episodes: EpisodeStore) -> None:
-    """Open the connections of one episode; a database that is away is left to the first one."""
-    reads = [episodes.latest_row(WARM_UP_SCOPE) for _ in range(CONNECTIONS)]
-    for found in await asyncio.gather(*reads, return_exceptions=True):
-        if isinstance(found, BaseException) and not isinstance(found, StoreUnavailable):
-            raise found

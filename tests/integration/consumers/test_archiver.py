@@ -17,7 +17,7 @@ from aiokafka.admin import RecordsToDelete
 from opentelemetry.trace import NoOpTracer
 from structlog.testing import capture_logs
 
-from afterword.consumers.archiver import CONDITIONS, archiver_app, connected_archive, run_archiver
+from afterword.consumers.archiver import CONDITIONS, archiver_app, run_archiver
 from afterword.operating.dlq import Filters, open_queue
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import ConversationFlush, MessageCreated
@@ -72,11 +72,10 @@ async def archiving(
 ) -> AsyncIterator[None]:
     """The archiver's app, by default with the archive of the settings."""
     readiness, metrics = readiness or Readiness(*CONDITIONS), metrics or Metrics("archiver", "0")
-    async with (
-        connected_archive(settings, readiness) as connected,
-        running(archiver_app(settings, archive or connected, readiness, metrics, NoOpTracer())),
-    ):
-        yield
+    async with open_stores(settings) as stores:
+        await stores.prepare_database()
+        async with running(archiver_app(settings, archive or stores.messages, readiness, metrics, NoOpTracer())):
+            yield
 
 
 @pytest_asyncio.fixture
