@@ -1,4 +1,4 @@
-"""Checks a summary against its source before it is used."""
+"""Checks an LLM's summary against its source before it is used."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,6 @@ from afterword.streams.summarizer.quality import (
     SourceTexts,
     Texts,
     assess,
-    share_of_pairs,
 )
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
@@ -37,10 +36,7 @@ log = structlog.get_logger()
 
 
 class SummaryCheck:
-    """Measures every summary, and finds the faults for which an LLM's summary is refused.
-
-    A summary without an LLM is only measured, because it is the last resort.
-    """
+    """Measures an LLM's summaries, and finds the faults for which they are refused."""
 
     def __init__(self, quality: QualitySettings, metrics: Metrics, instructions: str = "") -> None:
         """`instructions` are all instructions that prompts contain, which a summary must not repeat."""
@@ -61,11 +57,9 @@ class SummaryCheck:
         texts = texts_of(request, summary)
         # in a thread: the first call loads models, and a huge source takes time, in which other lanes continue
         found = await asyncio.to_thread(assess, source, texts, self._rules)
-        said = [(message.role, message.content) for message in request.episode.messages]
-        paired = await asyncio.to_thread(share_of_pairs, (texts.short, texts.long), said)
-        measured = {"grounding": round(min(found.grounding, paired), DECIMALS), "unsupported": found.unsupported}
+        measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
         summary = replace(summary, quality=summary.quality.model_copy(update=measured))
-        if not found.problems or not self._enabled or summary.quality.source != "llm":
+        if not found.problems or not self._enabled:
             return summary, ()
         worst = found.problems[0].reason
         self._metrics.quality_rejections.labels(bounded(worst)).inc()
@@ -96,22 +90,8 @@ class RequestCheck:
         return await self._check.check(self._request, self._source, made)
 
 
-class Unchecked:
-    """Finds no faults."""
-
-    async def read_source(self) -> None: ...
-
-    async def __call__(self, made: Summary) -> Checked:
-        return made, ()
-
-
-Assess = RequestCheck | Unchecked
-
-
 def trimmed(summary: Summary) -> Summary:
-    """Cut an LLM's texts to their highest number of sentences, because cutting is better than refusing."""
-    if summary.quality.source != "llm":
-        return summary
+    """Cut the texts to their highest number of sentences, because cutting is better than refusing."""
     return replace(
         summary,
         short_summary=first_sentences(summary.short_summary, SHORT_SENTENCES),

@@ -31,6 +31,7 @@ from afterword.streams.summarizer.prompt import (
     structured,
 )
 from afterword.streams.summarizer.prompt.structured import WORDS_PER_TOKEN
+from afterword.streams.summarizer.quality import share_of_pairs
 from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.prose import MAX_MESSAGE_CHARACTERS
@@ -46,6 +47,7 @@ tightly."""
 PLAIN_TOKENS = 500
 """Maximum number of tokens of a plain-text answer, unless the settings say otherwise."""
 SHORT_SENTENCES = 2
+DECIMALS = 4
 
 Prompt = Callable[[str | None], Messages]
 """Makes a prompt, given what was wrong with the previous answer."""
@@ -266,26 +268,35 @@ class ExtractiveProvider:
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         # in a thread: a very long message takes some hundred milliseconds, in which other lanes continue
-        texts = await asyncio.to_thread(
-            summarize, request.episode, request.previous_rolling, request.rolling_tokens, request.max_summary_length
-        )
-        truncated = any(len(message.content) > MAX_MESSAGE_CHARACTERS for message in request.episode.messages)
-        return Summary(
-            title=texts.title,
-            short_summary=texts.short_summary,
-            long_summary=texts.long_summary,
-            rolling_summary=texts.rolling_summary,
-            quality=Quality(source="fallback", reason=EXTRACTIVE, truncated=truncated),
-            model=self.name,
-            usage=Usage(),
-            facts=await asyncio.to_thread(first_person, request.episode.messages),
-        )
+        return await asyncio.to_thread(extracted, request)
 
     async def check(self) -> None:
         """Do nothing: it depends on nothing that could be missing."""
 
     async def close(self) -> None:
         """Do nothing: it has no connection."""
+
+
+def extracted(request: SummaryRequest) -> Summary:
+    """Make a summary of the conversation's own sentences.
+
+    Its figures and names are the conversation's, so only a question beside another one's answer is not grounded.
+    """
+    messages = request.episode.messages
+    texts = summarize(request.episode, request.previous_rolling, request.rolling_tokens, request.max_summary_length)
+    said = [(message.role, message.content) for message in messages]
+    paired = share_of_pairs((texts.short_summary, texts.long_summary), said)
+    truncated = any(len(message.content) > MAX_MESSAGE_CHARACTERS for message in messages)
+    return Summary(
+        title=texts.title,
+        short_summary=texts.short_summary,
+        long_summary=texts.long_summary,
+        rolling_summary=texts.rolling_summary,
+        quality=Quality(source="fallback", reason=EXTRACTIVE, grounding=round(paired, DECIMALS), truncated=truncated),
+        model=ExtractiveProvider.name,
+        usage=Usage(),
+        facts=first_person(messages),
+    )
 
 
 def facts_of(stated: Sequence[StatedFact] | None, messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:

@@ -21,7 +21,7 @@ from afterword.streams.errors import (
 from afterword.streams.settings import Settings
 from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.summarizer.budget import TokenBudget
-from afterword.streams.summarizer.checking import Assess, SummaryCheck, Unchecked
+from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.llm.retrying import Deadline
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, Planner, combining
 from afterword.streams.summarizer.prompt import plain, structured
@@ -81,25 +81,21 @@ class Summarizer:
 
     async def summarize(self, request: SummaryRequest) -> Summary:
         """Make a summary, if necessary without the LLM. Raises: the ProviderErrors on which the episode waits."""
-        check = self._check_of(request)
         try:
-            return await self._summarize(request, check)
+            return await self.summarize_without_fallback(request)
         except self._waits:
             raise
         except ProviderError as error:
-            return await self._fall_back(request, check, error)
+            return await self._fall_back(request, error)
 
     async def summarize_without_fallback(self, request: SummaryRequest) -> Summary:
         """Make a summary within budget and deadline. Raises: ProviderError with the `usage` of all calls."""
-        return await self._summarize(request, self._check_of(request))
-
-    async def _summarize(self, request: SummaryRequest, check: Assess) -> Summary:
         request = replace(request, deadline=Deadline(self._seconds))
         if self._budget is None:
-            return await self._ask_until_good(request, check)
+            return await self._ask_until_good(request)
         taken = await self._budget.take(request)
         try:
-            summary = await self._ask_until_good(request, check)
+            summary = await self._ask_until_good(request)
         except ProviderError as error:
             await self._budget.settle(taken, usage_of(error))
             raise
@@ -113,8 +109,11 @@ class Summarizer:
     async def close(self) -> None:
         await self._provider.close()
 
-    async def _ask_until_good(self, request: SummaryRequest, check: Assess) -> Summary:
+    async def _ask_until_good(self, request: SummaryRequest) -> Summary:
         """Ask, check, and ask once more with what was wrong. Raises: ProviderError, in the end a SummaryRefused."""
+        if self._check is None:
+            return await self._ask(request)
+        check = self._check.of(request)
         used, asked = Usage(), request
         while True:
             try:
@@ -129,9 +128,6 @@ class Summarizer:
             if asked is not request or request.deadline.left <= 0:
                 raise SummaryRefused(reason=problems[0].reason, problem=problems[0].feedback, usage=used)
             asked = replace(request, problem="; ".join(problem.feedback for problem in problems))
-
-    def _check_of(self, request: SummaryRequest) -> Assess:
-        return self._check.of(request) if self._check else Unchecked()
 
     async def _ask(self, request: SummaryRequest) -> Summary:
         """Ask; with a `redactor`, the provider sees placeholders, and the summary has the originals."""
@@ -197,7 +193,7 @@ class Summarizer:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _fall_back(self, request: SummaryRequest, check: Assess, error: ProviderError) -> Summary:
+    async def _fall_back(self, request: SummaryRequest, error: ProviderError) -> Summary:
         log.warning(
             "summary_fell_back",
             stage=STAGE,
@@ -205,7 +201,7 @@ class Summarizer:
             problem=str(error),
             episode_id=request.episode.episode_id,
         )
-        summary, _ = await check(await self._fallback.summarize(request))
+        summary = await self._fallback.summarize(request)
         quality = summary.quality.model_copy(update={"source": "fallback", "reason": error.error_type})
         return replace(summary, quality=quality, usage=usage_of(error))
 
@@ -220,7 +216,7 @@ def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metric
         provider,
         planner=planner_of(provider),
         budget=TokenBudget(settings.budget, budgets, metrics) if budgets else None,
-        check=SummaryCheck(settings.quality, metrics, instructions(settings)),
+        check=check_of(provider, settings, metrics),
         redactor=settings.redaction.redactor() if masks(settings) else None,
         waits=waited_for(settings),
         seconds=settings.llm.summary_seconds,
@@ -232,6 +228,13 @@ def planner_of(provider: Provider) -> Planner | None:
     if not isinstance(provider, LlmProvider):
         return None
     return Planner(provider.room)
+
+
+def check_of(provider: Provider, settings: Settings, metrics: Metrics) -> SummaryCheck | None:
+    """Return the check of an LLM's summaries; the extractive method invents nothing."""
+    if not isinstance(provider, LlmProvider):
+        return None
+    return SummaryCheck(settings.quality, metrics, instructions(settings))
 
 
 def masks(settings: Settings) -> bool:

@@ -127,16 +127,6 @@ async def test_a_refused_summary_ends_in_a_fallback_with_the_reason_and_its_own_
     assert "Karen" not in str(logs)
 
 
-async def test_what_no_llm_wrote_is_measured_and_never_refused() -> None:
-    made = replace(INVENTED, quality=Measured(source="fallback", reason="x"))
-    provider, asked = checked(made)
-    summary = await provider.summarize(REQUEST)
-    assert summary.quality.grounding is not None
-    assert summary.quality.grounding < 0.8
-    assert "Karen" in summary.quality.unsupported
-    assert len(asked.requests) == 1
-
-
 async def test_the_check_may_be_turned_off_and_still_measures() -> None:
     provider, asked = checked(INVENTED, enabled=False)
     summary = await provider.summarize(REQUEST)
