@@ -346,7 +346,7 @@ async def measured(corpus: Corpus, directory: Path) -> list[dict[str, str]]:
             await episodes.put(stored, None)
             await messages.put_many(list(_archived(closed)))
             texts = {message.id: message.content for message in closed.messages}
-            await index.put(stored.summary, texts, await embed_messages(embedder, texts))
+            await index.put(stored, texts, await embed_messages(embedder, texts))
         memory = partial(Memory, episodes, messages, index.search)
         rows = await _rows("words", corpus, memory)
         rows += await _rows("words and vectors", corpus, partial(memory, embed=embedder.embed))

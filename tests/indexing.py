@@ -1,10 +1,20 @@
 """Indexing an episode by one text."""
 
+from dataclasses import replace
+
 from afterword.schemas import SummaryCreated
+from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import Dense, EpisodeIndex
+from tests.samples import a_stored_episode
 
 
-async def put(index: EpisodeIndex, summary: SummaryCreated, text: str, vector: Dense | None = None) -> None:
+async def put(
+    index: EpisodeIndex, summary: SummaryCreated, text: str, vector: Dense | None = None, writers: tuple[str, ...] = ()
+) -> None:
     """Index an episode whose first message has this text and this vector."""
     first = summary.message_ids[0]
-    await index.put(summary, {first: text}, {first: vector} if vector else None)
+    await index.put(episode_of(summary, writers), {first: text}, {first: vector} if vector else None)
+
+
+def episode_of(summary: SummaryCreated, writers: tuple[str, ...] = ()) -> StoredEpisode:
+    return replace(a_stored_episode(summary.ordinal), summary=summary, writers=writers)

@@ -195,5 +195,6 @@ def a_stored_episode_of(closed: EpisodeClosed, texts: Summary, revision: int = 1
         "cause": a_cause(closed.ordinal),
         "inputs": tuple((message.id, -1) for message in (*closed.messages, *closed.overlap)),
         "participants": tuple(dict.fromkeys(message.user_id for message in (*closed.messages, *closed.overlap))),
+        "writers": tuple(dict.fromkeys(message.user_id for message in closed.messages)),
     }
     return StoredEpisode(**{**given, **fields})

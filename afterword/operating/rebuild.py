@@ -87,7 +87,7 @@ class IndexRebuild:
         found = await self._messages.get_many(keys)
         texts = {archived.message.id: archived.message.content for archived in found.values()}
         vectors = await embed_messages(self._embedder, texts) if self._embedder else None
-        await self._index.put(summary, texts, vectors)
+        await self._index.put(stored, texts, vectors)
         return len(found) == len(set(keys))
 
 

@@ -574,7 +574,10 @@ class Memory:
         min_score_ratio: float = MIN_SCORE_RATIO,
         explain: bool = False,
     ) -> list[Recalled]:
-        """Return the user's episodes that best match the query, best first, with the messages that match.
+        """Return the episodes with the user that best match the query, best first, with the messages that match.
+
+        An episode is found by everyone who wrote in it. Messages of other people are shown only to the user of the
+        episode, who wrote its first user message, and to the user who began the conversation.
 
         The result is empty if the user never talked about this, that is, if no hit has a `coverage` of at least
         `min_coverage`, 0 to 1. Hits that score less than `min_score_ratio`, 0 to 1, of the best score are left out.

@@ -12,7 +12,7 @@ from afterword.reading.reranking import Document, Reranking
 from afterword.reading.times import AskedTime, asked_time
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import message_key
-from afterword.streams.stores.episodes import EpisodeStore, living
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_conversation, living, scope_of
 from afterword.streams.stores.index import Candidate, Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText
 from afterword.streams.tasks import gather_or_cancel
@@ -48,6 +48,8 @@ class Hit(NamedTuple):
     messages: Mapping[str, float]
     """The scores of its best messages by message id."""
     is_of_asked_time: bool
+    shows_all: bool = True
+    """Whether the user may read the messages of the episode's other users."""
 
 
 class EpisodeSearch:
@@ -123,10 +125,18 @@ class EpisodeSearch:
         shown: list[Hit] = []
         for one in hits:
             episode = stored.get(one.hit.episode_id)
-            if episode and episode.summary.short_summary and query.allows(episode.summary):
+            if episode and episode.summary.short_summary and query.allows(episode):
                 kept = {name: score for name, score in one.messages.items() if name in episode.summary.message_ids}
-                shown.append(one._replace(hit=_stored_hit(one.hit, episode.summary), messages=kept))
+                shows_all = await self._may_read_all(query, episode)
+                shown.append(Hit(_stored_hit(one.hit, episode.summary), kept, one.is_of_asked_time, shows_all))
         return shown
+
+    async def _may_read_all(self, query: Query, episode: StoredEpisode) -> bool:
+        """Return whether the episode or its conversation belongs to the user, who else merely wrote in it."""
+        if episode.summary.user_id == query.user_id:
+            return True
+        known = await find_conversation(self._episodes, scope_of(episode.summary))
+        return known is not None and known.user_id == query.user_id
 
     async def _texts(
         self, query: Query, wanted: Iterable[tuple[Recalled, Iterable[str]]], characters: int
@@ -143,8 +153,12 @@ class EpisodeSearch:
             texts[episode_id][message_id] = text
         return texts
 
-    async def _said_in(self, query: Query, hits: Iterable[Hit]) -> Texts:
-        return await self._texts(query, ((one.hit, one.messages) for one in hits), READ_CHARACTERS)
+    async def _said_in(self, query: Query, hits: Sequence[Hit]) -> Texts:
+        """Read the hits' messages, except those of others that the user may not read."""
+        found = await self._texts(query, ((one.hit, one.messages) for one in hits), READ_CHARACTERS)
+        for name in [one.hit.episode_id for one in hits if not one.shows_all]:
+            found[name] = {key: text for key, text in found[name].items() if text.user_id == query.user_id}
+        return found
 
     async def _reranked(
         self, reranking: Reranking, query: Query, shown: Sequence[Hit], words: Sequence[Word]

@@ -162,7 +162,7 @@ class MessageQuery(ByOwner):
 
 
 class RecallBody(Model):
-    """A search in one user's episodes."""
+    """A search in the episodes that a user wrote in."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -424,7 +424,10 @@ async def get_episode(
 async def search_episodes(
     request: Request, principal: MayRead, wanted: Annotated[RecallBody, body_of(RecallBody, SMALL_BYTES)]
 ) -> RecallAnswer:
-    """Search one user's episodes, best match first."""
+    """Search the episodes that a user wrote in, best match first.
+
+    Messages of other people are shown to the user who began the episode or the conversation, and to nobody else.
+    """
     filters: dict[str, Any] = {name: getattr(wanted, name) for name in RECALL_FILTERS}
     hits = await services_of(request).memory.recall(
         wanted.query, user_id=principal.user(wanted.user_id), tenant_id=principal.tenant(wanted.tenant_id), **filters

@@ -73,6 +73,7 @@ def episode_document(episode: Episode) -> Document:
         "close_reason": episode.close_reason,
         "first_offset": episode.first_offset,
         "participants": episode.participants,
+        "writers": episode.writers,
         "earlier": [revision.model_dump() for revision in episode.earlier],
         "unusable": episode.unusable,
         "due_at": episode.due_at,
@@ -108,6 +109,7 @@ def episode_from(document: StoredDocument) -> StoredEpisode:
         cause=Cause(**document["cause"]),
         inputs=_inputs_from(document),
         participants=tuple(document["participants"]),
+        writers=tuple(document["writers"]),
         earlier=tuple(Revision.model_validate(one, strict=False) for one in document["earlier"]),
         attempt=document["attempt"],
         unusable=document["unusable"],
@@ -192,7 +194,7 @@ def message_from(document: StoredDocument) -> ArchivedMessage:
 
 def text_from(document: StoredDocument) -> MessageText:
     author = {"user": document["user_id"], "assistant": document.get("agent_id")}.get(document["role"])
-    return MessageText(document["content"], document["role"], document["sent_at"], author)
+    return MessageText(document["content"], document["role"], document["sent_at"], author, document["user_id"])
 
 
 def any_message_from(document: StoredDocument) -> ArchivedMessage | DeletedMessage:

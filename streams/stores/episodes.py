@@ -80,6 +80,8 @@ class StoredEpisode:
     """The messages of core and overlap from which the texts were made."""
     participants: tuple[str, ...] = ()
     """The users in these messages, each once."""
+    writers: tuple[str, ...] = ()
+    """The users in its core messages, each once."""
     earlier: tuple[Revision, ...] = ()
     """Revisions before this one, oldest first, at most MOST_REVISIONS."""
     attempt: int = 0
@@ -92,6 +94,11 @@ class StoredEpisode:
     @property
     def ordinal(self) -> int:
         return self.summary.ordinal
+
+    @property
+    def finders(self) -> tuple[str, ...]:
+        """The users whose searches find it: its own, and everyone who wrote in it."""
+        return tuple(dict.fromkeys((self.summary.user_id, *self.writers)))
 
     @property
     def version(self) -> tuple[int, int]:

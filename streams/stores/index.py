@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from afterword.schemas import SummaryCreated
 from afterword.schemas.base import Time
 from afterword.schemas.messages import Role
+from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.text.language import detect
 from afterword.streams.text.search_words import hashed, words_of
 
@@ -32,11 +33,11 @@ DEPTH = 50
 """Number of candidates that a search finds by words, and also by vectors."""
 
 PAYLOAD_FIELDS = {
-    *("event_id", "episode_id", "conversation_id", "user_id", "agent_id", "tenant_id", "message_ids"),
+    *("event_id", "episode_id", "conversation_id", "agent_id", "tenant_id", "message_ids"),
     *("revision", "ordinal", "short_summary", "started_at", "ended_at", "closed_at", "created_at"),
 }
 DELETED = "deleted"
-"""Marks the point that remains of a deleted episode in Qdrant: without vectors, texts and owner, so no search finds
+"""Marks the point that remains of a deleted episode in Qdrant: without vectors, texts and users, so no search finds
 it."""
 END = 0
 """Ends the words of each text, which are unsigned 32-bit integers: first the messages' in order, then the summary's."""
@@ -51,7 +52,7 @@ Vector = Sequence[float] | NDArray[np.float32]
 
 
 class Query(BaseModel):
-    """A search in the episodes of one user and tenant."""
+    """A search in the episodes of a tenant that one user wrote in."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -78,10 +79,11 @@ class Query(BaseModel):
         after, before = self.started_after or begin, self.ended_before or end
         return self.model_copy(update={"started_after": max(after, begin), "ended_before": min(before, end)})
 
-    def allows(self, summary: SummaryCreated) -> bool:
-        """Return whether an episode has the query's owner and passes its filters."""
+    def allows(self, episode: StoredEpisode) -> bool:
+        """Return whether the query's user may find an episode, and it passes the filters."""
+        summary = episode.summary
         return (
-            (summary.user_id, summary.tenant_id) == (self.user_id, self.tenant_id)
+            (self.user_id in episode.finders and summary.tenant_id == self.tenant_id)
             and self.agent_id in (None, summary.agent_id)
             and self.conversation_id in (None, summary.conversation_id)
             and (self.started_after is None or summary.started_at >= self.started_after)
@@ -166,9 +168,9 @@ class EpisodeIndex(Protocol):
     """
 
     async def put(
-        self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+        self, episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
     ) -> None:
-        """Index an episode by its summary and its messages.
+        """Index an episode by its summary and its messages, for each of its `finders`.
 
         `texts` and `vectors` are by message id; some may be missing.
         """

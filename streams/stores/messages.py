@@ -32,6 +32,8 @@ class MessageText(NamedTuple):
     sent_at: datetime
     author: str | None = None
     """The user, or the agent whose answer it is; None if nobody is named."""
+    user_id: str = ""
+    """The message's user, which of an answer is the user who gets it."""
 
 
 @dataclass(frozen=True)

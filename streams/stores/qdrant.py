@@ -20,11 +20,11 @@ from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
 from afterword.streams.stores.arguments import require_texts
+from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import (
     DELETED,
     DEPTH,
@@ -53,7 +53,9 @@ WORDS, VECTORS = "words", "messages"
 """Names of a point's vectors, and of the payload fields that the ranking reads."""
 
 PAGE_SIZE = 1000
-FILTERED_FIELDS = ("tenant_id", "user_id", "agent_id", "conversation_id")
+USERS = "user_ids"
+"""Payload field with the users who find the episode."""
+FILTERED_FIELDS = ("tenant_id", USERS, "agent_id", "conversation_id")
 """Payload fields that have an index."""
 
 Call = Callable[[Any], Any]
@@ -166,14 +168,14 @@ class QdrantIndex:
         self._creating = asyncio.Lock()
 
     async def put(
-        self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+        self, episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
     ) -> None:
         # stemming a long episode takes a while
-        point = await asyncio.to_thread(_point, summary, texts, vectors)
+        point = await asyncio.to_thread(_point, episode, texts, vectors)
         if not vectors and self._model is not None and not await self._exists():
             return  # the first vector determines the dimension with which the collection is created
         await self._ensure_collection(len(next(iter(vectors.values()))) if vectors else None)
-        await self._upsert(point, summary.revision)
+        await self._upsert(point, episode.summary.revision)
 
     async def remove(self, episode_id: str, revision: int) -> None:
         if self._model is None:
@@ -183,7 +185,7 @@ class QdrantIndex:
         payload = {"episode_id": episode_id, "revision": revision, DELETED: True}
         point = models.PointStruct(
             id=point_id(episode_id), vector={}, payload=payload
-        )  # no search finds a point without an owner
+        )  # no search finds a point without users
         await self._upsert(point, revision)
 
     async def _upsert(self, point: models.PointStruct, revision: int) -> None:
@@ -295,9 +297,8 @@ async def check(settings: Qdrant) -> str:
     return f"{without_credentials(settings.url) if settings.url else 'at its default address'}, version {version}"
 
 
-def _point(
-    summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None
-) -> models.PointStruct:
+def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None) -> models.PointStruct:
+    summary = episode.summary
     words, packed = packed_texts(summary, texts, vectors)
     sparse = document_vector(words)
     named: dict[str, Any] = {}
@@ -305,8 +306,13 @@ def _point(
         named[WORDS] = models.SparseVector(indices=list(sparse.indices), values=list(sparse.values))
     if vectors:
         named[VECTORS] = [list(vector) for vector in vectors.values()]
-    ranked = {WORDS: base64.b64encode(words).decode(), VECTORS: base64.b64encode(packed).decode()}
-    return models.PointStruct(id=point_id(summary.episode_id), vector=named, payload=payload(summary) | ranked)
+    kept = {
+        **payload(summary),
+        USERS: list(episode.finders),
+        WORDS: base64.b64encode(words).decode(),
+        VECTORS: base64.b64encode(packed).decode(),
+    }
+    return models.PointStruct(id=point_id(summary.episode_id), vector=named, payload=kept)
 
 
 def _up_to(revision: int) -> models.Filter:
@@ -321,13 +327,13 @@ def _requests(query: Query, dense: Dense | None) -> list[models.QueryRequest]:
     asked: dict[str, Any] = ({WORDS: words} if sparse.indices else {}) | ({VECTORS: [list(dense)]} if dense else {})
     most = max(DEPTH, query.k)
     return [
-        models.QueryRequest(query=vector, using=name, filter=_owned_by(query), limit=most, with_payload=True)
+        models.QueryRequest(query=vector, using=name, filter=_allowed_by(query), limit=most, with_payload=True)
         for name, vector in asked.items()
     ]
 
 
-def _owned_by(query: Query) -> models.Filter:
-    conditions: list[models.Condition] = [_is("user_id", query.user_id), _of_tenant(query.tenant_id)]
+def _allowed_by(query: Query) -> models.Filter:
+    conditions: list[models.Condition] = [_is(USERS, query.user_id), _of_tenant(query.tenant_id)]
     if query.agent_id is not None:
         conditions.append(_is("agent_id", query.agent_id))
     if query.conversation_id is not None:

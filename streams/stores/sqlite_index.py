@@ -1,7 +1,7 @@
 """The search index in the SQLite file: FTS5 finds words with `bm25()`, and NumPy finds vectors by cosine.
 
-FTS5 gets words as numbers, each prefixed with a digest of the episode's owner. So a search reads only its owner's
-words, and a word is as rare as it is among the owner's episodes.
+FTS5 gets an episode's words once for each user who finds it: as numbers, prefixed with a digest of the user. So a
+search reads only its user's words, and a word is as rare as it is among the user's episodes.
 """
 
 import hashlib
@@ -14,10 +14,10 @@ import apsw
 import numpy as np
 import orjson
 
-from afterword.schemas import SummaryCreated
 from afterword.schemas.base import EPOCH
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.stores.arguments import require_texts
+from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import (
     DEPTH,
     END,
@@ -39,17 +39,19 @@ each."""
 SCANNED = 1000
 """Maximum number of episodes whose vectors are compared with a query's; they are the newest ones, but words find older
 ones too."""
-OWNER_BYTES = 6
-"""Length of an owner's digest; if two owners have the same one, a search still compares the owners themselves."""
-OWNER = 2
+USER_BYTES = 6
+"""Length of a user's digest; if two users have the same one, a search still compares the users themselves."""
+USER = 2
 """Number of conditions that every query has: user and tenant."""
+POINTS = "finders JOIN points ON points.id = point"
 
 
 class Point(NamedTuple):
     """An episode as it is indexed."""
 
     row: Mapping[str, Any]
-    words: str
+    finders: Sequence[Mapping[str, Any]]
+    words: Sequence[int]
     vectors: bytes
     size: int
     """Dimension of the vectors."""
@@ -61,7 +63,7 @@ class Allowed(NamedTuple):
     condition: str
     values: Mapping[str, Any]
     is_every: bool
-    """True if all of the owner's episodes are allowed."""
+    """True if all of the user's episodes are allowed."""
 
 
 class SqliteIndex:
@@ -72,10 +74,10 @@ class SqliteIndex:
         self._model = model
 
     async def put(
-        self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+        self, episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
     ) -> None:
         # stemming a long episode takes a while, in which other processes may write
-        point = await self._file.apart(lambda: _point(summary, texts, vectors or {}, self._model))
+        point = await self._file.apart(lambda: _point(episode, texts, vectors or {}, self._model))
         if await self._file.write(lambda connection: _put(connection, point)):
             await self._file.empty_log()
 
@@ -100,20 +102,21 @@ class SqliteIndex:
         await self._file.close()
 
 
-def _point(summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense], model: str | None) -> Point:
-    owner = _digest(summary.user_id, summary.tenant_id)
+def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense], model: str | None) -> Point:
+    summary = episode.summary
     words, packed = packed_texts(summary, texts, vectors)
     row = {
-        **summary.model_dump(include={"episode_id", "revision", "tenant_id", "user_id", "agent_id", "conversation_id"}),
-        "started_at": _microseconds(summary.started_at),
+        **summary.model_dump(include={"episode_id", "revision", "agent_id", "conversation_id"}),
         "ended_at": _microseconds(summary.ended_at),
         "model": model,
         "payload": orjson.dumps(payload(summary)).decode(),
         "packed": words,
     }
+    finder = {"tenant_id": summary.tenant_id, "started_at": _microseconds(summary.started_at)}
     numbers = packed_words(words)
     size = len(next(iter(vectors.values()))) if vectors else 0
-    return Point(row, " ".join(_tokens(numbers[numbers != END].tolist(), owner)), packed, size)
+    finders = [{**finder, "user_id": user} for user in episode.finders]
+    return Point(row, finders, numbers[numbers != END].tolist(), packed, size)
 
 
 def _put(connection: apsw.Connection, point: Point) -> bool:
@@ -124,7 +127,10 @@ def _put(connection: apsw.Connection, point: Point) -> bool:
     if kept:
         _delete(connection, kept.id)
     row = insert(connection, "points", point.row)
-    connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (row, point.words))
+    for finder in point.finders:
+        words = " ".join(_tokens(point.words, _digest(finder["user_id"], finder["tenant_id"])))
+        finder_row = insert(connection, "finders", {"point": row, **finder})
+        connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (finder_row, words))
     if point.vectors:
         other = "SELECT size FROM vectors JOIN points USING (id) WHERE model IS ? LIMIT 1"
         for (kept_size,) in rows(connection, other, (point.row["model"],)):
@@ -156,8 +162,10 @@ def _stored_point(connection: apsw.Connection, episode_id: str) -> StoredPoint |
 
 
 def _delete(connection: apsw.Connection, row: int) -> None:
-    for table in ("words", "vectors", "points"):
-        connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (row,))  # noqa: S608 – only our own names are inserted
+    connection.execute("DELETE FROM words WHERE rowid IN (SELECT id FROM finders WHERE point = ?)", (row,))
+    connection.execute("DELETE FROM finders WHERE point = ?", (row,))
+    connection.execute("DELETE FROM vectors WHERE id = ?", (row,))
+    connection.execute("DELETE FROM points WHERE id = ?", (row,))
 
 
 def _search(connection: apsw.Connection, query: Query, dense: Dense | None, model: str | None) -> list[Candidate]:
@@ -165,10 +173,10 @@ def _search(connection: apsw.Connection, query: Query, dense: Dense | None, mode
     found = dict.fromkeys(_by_words(connection, query, allowed))
     if dense:
         found |= dict.fromkeys(_by_vector(connection, model, dense, allowed)[: max(DEPTH, query.k)])
-    # the owner is compared again: whatever was found, no other user's episode is returned
-    select = f"""SELECT points.id, payload, points.packed, coalesce(vectors.packed, x'')
-        FROM points LEFT JOIN vectors USING (id)
-        WHERE points.id IN (SELECT value FROM json_each(:ids)) AND {allowed.condition}"""  # noqa: S608 – only our own names are inserted
+    # the user is compared again: whatever was found, no other user's episode is returned
+    select = f"""SELECT finders.id, payload, points.packed, coalesce(vectors.packed, x'')
+        FROM {POINTS} LEFT JOIN vectors ON vectors.id = point
+        WHERE finders.id IN (SELECT value FROM json_each(:ids)) AND {allowed.condition}"""  # noqa: S608 – only our own names are inserted
     values = {**allowed.values, "ids": orjson.dumps(list(found)).decode()}
     kept = {row: packed for row, *packed in rows(connection, select, values)}
     candidates = (kept[row] for row in found if row in kept)
@@ -183,7 +191,7 @@ def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> li
     if not wanted:
         return []
     # The unary plus keeps SQLite from running the whole match once for each of these rows, which takes seconds.
-    only = "" if allowed.is_every else f"AND +rowid IN (SELECT id FROM points WHERE {allowed.condition})"  # noqa: S608 – only our own names are inserted
+    only = "" if allowed.is_every else f"AND +rowid IN (SELECT finders.id FROM {POINTS} WHERE {allowed.condition})"  # noqa: S608 – only our own names are inserted
     select = f"SELECT rowid FROM words WHERE words MATCH :match {only} ORDER BY bm25(words), rowid LIMIT :most"  # noqa: S608 – only our own names are inserted
     values = {**allowed.values, "match": " OR ".join(wanted), "most": max(DEPTH, query.k)}
     return [row for (row,) in rows(connection, select, values)]
@@ -204,7 +212,7 @@ def _rarest(connection: apsw.Connection, words: Iterable[str]) -> list[str]:
 
 def _by_vector(connection: apsw.Connection, model: str | None, dense: Dense, allowed: Allowed) -> list[int]:
     """Order the newest allowed episodes by the best cosine of a message."""
-    select = f"""SELECT id, size, vectors.packed FROM points JOIN vectors USING (id)
+    select = f"""SELECT finders.id, size, vectors.packed FROM {POINTS} JOIN vectors ON vectors.id = point
         WHERE {allowed.condition} AND model IS :model ORDER BY started_at DESC LIMIT :most"""  # noqa: S608 – only our own names are inserted
     found = rows(connection, select, {**allowed.values, "model": model, "most": SCANNED})
     if not found:
@@ -226,7 +234,7 @@ def _allowed(query: Query) -> Allowed:
         "ended_at < :ended_before": query.ended_before and _microseconds(query.ended_before),
     }
     given = {part: value for part, value in wanted.items() if value is not None or part.startswith("tenant_id")}
-    return Allowed(" AND ".join(given), {part.rpartition(":")[2]: v for part, v in given.items()}, len(given) == OWNER)
+    return Allowed(" AND ".join(given), {part.rpartition(":")[2]: v for part, v in given.items()}, len(given) == USER)
 
 
 def _require_size(kept: int, size: int) -> None:
@@ -235,13 +243,13 @@ def _require_size(kept: int, size: int) -> None:
         raise ConfigurationError(setting="AFTERWORD_EMBEDDER__MODEL", problem=problem)
 
 
-def _tokens(numbers: Iterable[int], owner: str) -> list[str]:
-    return [f"{owner}{number:x}" for number in numbers]
+def _tokens(numbers: Iterable[int], user: str) -> list[str]:
+    return [f"{user}{number:x}" for number in numbers]
 
 
 def _digest(user_id: str, tenant_id: str | None) -> str:
-    """Return an owner's digest, in which no tenant differs from one with an empty name."""
-    return hashlib.blake2b(orjson.dumps([tenant_id, user_id]), digest_size=OWNER_BYTES).hexdigest()
+    """Return the digest of a tenant's user, in which no tenant differs from one with an empty name."""
+    return hashlib.blake2b(orjson.dumps([tenant_id, user_id]), digest_size=USER_BYTES).hexdigest()
 
 
 def _microseconds(time: datetime) -> int:

@@ -424,6 +424,7 @@ class Reconciler:
             last_offset=episode.source.last_offset,
             cause=task.cause,
             participants=tuple(dict.fromkeys(one.user_id for one in (*episode.messages, *episode.overlap))),
+            writers=tuple(dict.fromkeys(one.user_id for one in episode.messages)),
             earlier=revisions_until(before) if before else (),
             due_at=next_attempt(self._retry, 0, 0, made_at) if is_due else None,
         )
@@ -499,7 +500,7 @@ class Reconciler:
             await self._remove_point(made.episode)
             return
         await gather_or_cancel(
-            self._put_point(made.episode.summary, made.now.contents),
+            self._put_point(made.episode, made.now.contents),
             *([self._assign(task.closed)] if task.closed is not None else []),
         )
 
@@ -514,12 +515,12 @@ class Reconciler:
             await self._conversations.remake(scope, {stored.ordinal: None}, asks_llm=False)
             await self._conversations.recount(scope)
 
-    async def _put_point(self, summary: SummaryCreated, texts: Mapping[str, str]) -> None:
-        """Index the summary with the texts of its core messages, by their ids."""
+    async def _put_point(self, episode: StoredEpisode, texts: Mapping[str, str]) -> None:
+        """Index an episode with the texts of its core messages, by their ids."""
         embedder, vectors = self._embedder, None
         if embedder:
             vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
-        await self._retry_until_success("index", lambda: self._index.put(summary, texts, vectors))
+        await self._retry_until_success("index", lambda: self._index.put(episode, texts, vectors))
 
     async def _remove_point(self, gone: Episode) -> None:
         event = gone.event

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from afterword.schemas import SummaryCreated
+from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import Dense
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
@@ -12,9 +13,13 @@ from tests.doubles.stores import View, at_once
 
 @dataclass(frozen=True)
 class IndexedEpisode:
-    summary: SummaryCreated
+    episode: StoredEpisode
     texts: dict[str, str]
     vectors: dict[str, Dense]
+
+    @property
+    def summary(self) -> SummaryCreated:
+        return self.episode.summary
 
     @property
     def raw_text(self) -> str:
@@ -34,11 +39,12 @@ class MemoryIndex(SqliteIndex):
         return View({name: self._put[name, there[name]] for name in ids if name in there}, self._set)
 
     async def put(
-        self, summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
+        self, episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None = None
     ) -> None:
-        await super().put(summary, texts, vectors)
-        self._put[summary.episode_id, summary.revision] = IndexedEpisode(summary, dict(texts), dict(vectors or {}))
+        await super().put(episode, texts, vectors)
+        key = episode.summary.episode_id, episode.summary.revision
+        self._put[key] = IndexedEpisode(episode, dict(texts), dict(vectors or {}))
 
     def _set(self, key: str, point: IndexedEpisode | None) -> None:
         if point:
-            at_once(self.put(point.summary, point.texts, point.vectors))
+            at_once(self.put(point.episode, point.texts, point.vectors))

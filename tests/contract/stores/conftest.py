@@ -97,6 +97,15 @@ async def stand_in() -> AsyncIterator[EpisodeIndex]:
         await index.close()
 
 
+@pytest.fixture
+def index_beside(request: pytest.FixtureRequest, backend: SqliteFile | MongoDatabase) -> EpisodeIndex:
+    """The index that is used with the database: in the same file, or Qdrant."""
+    if isinstance(backend, SqliteFile):
+        return SqliteIndex(backend)
+    made: EpisodeIndex = request.getfixturevalue("stand_in")
+    return made
+
+
 @pytest_asyncio.fixture
 async def server(qdrant_url: str, unique: Callable[[str], str]) -> AsyncIterator[EpisodeIndex]:
     """Qdrant's own, where there is one."""

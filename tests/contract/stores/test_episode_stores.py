@@ -46,6 +46,7 @@ async def test_an_episode_comes_back_equal_in_every_field(episodes: EpisodeQueri
         cause=Cause("episode.closed", 3, 2**40),
         inputs=(("m1", 7), ("$a.b", -1)),
         participants=("u1", "u2"),
+        writers=("u2",),
         earlier=(Revision.of(a_summary(1)), Revision.of(a_summary(1, revision=2))),
         attempt=4,
         unusable=2,

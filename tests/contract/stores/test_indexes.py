@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from afterword.streams.stores.index import DEPTH, EpisodeIndex, Query, cosines, packed_texts
-from tests.indexing import put
+from tests.indexing import episode_of, put
 from tests.samples import NOON, a_summary
 
 # the stand-in answers with the client's local mode, which warns that it has no payload indexes
@@ -73,7 +73,7 @@ async def test_a_candidate_has_what_the_ranking_compares(index: EpisodeIndex) ->
     summary = a_summary()
     texts = dict(zip(summary.message_ids, ["A flight to Rome, please.", "", "Thanks."], strict=True))
     vectors = {summary.message_ids[0]: [0.6, 0.8], summary.message_ids[2]: [0.0, -2.0]}
-    await index.put(summary, texts, vectors)
+    await index.put(episode_of(summary), texts, vectors)
     (one,) = await index.search(a_query("flights"))
     assert (one.words, one.vectors) == packed_texts(summary, texts, vectors)
     assert cosines(one.vectors, [2.0, 0.0]).tolist() == pytest.approx([0.6, 0.0, 0.0], abs=0.005)
@@ -131,6 +131,29 @@ async def test_only_what_belongs_to_both_tenant_and_user_is_found(index: Episode
     assert await found(index, "flight", **owner) == [mine]
 
 
+async def test_everyone_who_wrote_in_an_episode_finds_it_and_nobody_else(index: EpisodeIndex) -> None:
+    await put(index, a_summary(1), "A flight.", [0.6, 0.8], writers=("u2", "u1", "ü/3"))
+    await put(index, a_summary(2), "A flight.", [0.6, 0.8], writers=("u1",))
+    await put(index, a_summary(1, conversation_id="c2", tenant_id="t2"), "A flight.", [0.6, 0.8], writers=("u2",))
+    everyone = {"u1": ["c1:1", "c1:2"], "u2": ["c1:1"], "ü/3": ["c1:1"], "u4": []}
+    for user, expected in everyone.items():
+        assert sorted(await found(index, "flight", user_id=user)) == expected
+        by_vector = await index.search(a_query("aeroplane", user_id=user), [0.6, 0.8])
+        assert sorted(one.hit.episode_id for one in by_vector) == expected
+    assert await found(index, "flight", user_id="u2", conversation_id="c1", started_after=NOON) == ["c1:1"]
+    assert await found(index, "flight", user_id="u2", tenant_id="t2") == ["c2:1"]
+    assert await found(index, "flight", user_id="u2", tenant_id=None) == []
+
+
+async def test_whoever_is_left_out_of_a_later_revision_finds_the_episode_no_longer(index: EpisodeIndex) -> None:
+    await put(index, a_summary(1), "A flight.", writers=("u1", "u2"))
+    await put(index, a_summary(1, revision=2), "A flight.", writers=("u1", "u3"))
+    await put(index, a_summary(1), "A flight.", writers=("u1", "u2"))
+    assert [await found(index, "flight", user_id=user) for user in ("u1", "u2", "u3")] == [["c1:1"], [], ["c1:1"]]
+    await index.remove("c1:1", 3)
+    assert [await found(index, "flight", user_id=user) for user in ("u1", "u3")] == [[], []]
+
+
 @pytest.mark.parametrize("missing", ["user_id", "tenant_id"])
 def test_there_is_no_query_without_tenant_and_user(missing: str) -> None:
     with pytest.raises(ValueError, match=missing):
@@ -153,7 +176,7 @@ async def test_the_best_vector_of_a_message_finds_what_shares_no_word(index: Epi
         summary = a_summary(ordinal)
         ids = summary.message_ids[:2]
         texts = dict.fromkeys(ids, "An invoice." if ordinal == 2 else "A flight.")
-        await index.put(summary, texts, dict(zip(ids, vectors, strict=True)))
+        await index.put(episode_of(summary), texts, dict(zip(ids, vectors, strict=True)))
     hits = await index.search(a_query("aeroplane"), [0.9, 0.1])
     assert [one.hit.episode_id for one in hits] == ["c1:1", "c1:2"]
     assert await index.search(a_query("aeroplane", user_id="u2"), [0.9, 0.1]) == []

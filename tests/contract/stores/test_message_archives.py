@@ -252,8 +252,8 @@ async def test_texts_are_those_of_the_very_messages_up_to_a_length(messages: Mes
     await messages.change(ArchiveChange(MessageEdited(conversation_id="c1", id="m3", content="Now."), 0, 5))
     key = message_key("c1", "m1", "a")
     assert await messages.texts([key, "c1:m1", "c1:m2", "c1:m3", "c1:m4", "c1:m5"], 4) == {
-        key: MessageText("From", ours.message.role, ours.message.sent_at or NOON, ours.message.user_id),
-        "c1:m3": MessageText("Now.", edited.message.role, edited.message.sent_at or NOON, edited.message.user_id),
+        key: MessageText("From", ours.message.role, ours.message.sent_at or NOON, "u1", "u1"),
+        "c1:m3": MessageText("Now.", edited.message.role, edited.message.sent_at or NOON, "u1", "u1"),
     }
     assert await messages.texts([], 4) == {}
 

@@ -22,9 +22,11 @@ from afterword.schemas import (
     fingerprint,
 )
 from afterword.serving.principal import Principal
-from afterword.serving.tools import ProfileArguments, Toolbox
+from afterword.serving.reading import RecallAnswer
+from afterword.serving.tools import ProfileArguments, RecallArguments, Toolbox
 from afterword.streams.settings import Retention, Retry
 from afterword.streams.stores.episodes import EpisodeQueries
+from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import ArchiveChange, MessageArchive
 from afterword.streams.summarizer.conversations import Conversations
 from afterword.streams.summarizer.providers import ExtractiveProvider
@@ -33,7 +35,6 @@ from afterword.streams.summarizer.retention import RetentionSweep
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
-from tests.doubles.index import MemoryIndex
 from tests.samples import NOON, a_cause, a_closed_episode, a_fact, an_episode_message
 from tests.summarizer_world import METRICS, TODAY, Topic, a_step_runner
 from tests.unit.afterword.serving.served import Served, serving
@@ -60,6 +61,7 @@ class Story:
     served: Served
     episodes: EpisodeQueries
     messages: MessageArchive
+    index: EpisodeIndex
     reconciler: Reconciler
     memory: Memory
     llm: "Llm"
@@ -127,6 +129,19 @@ class Story:
                 assert len(told) == len(source.message_ids), "a fact without a living message"
                 assert any(fact.statement.rstrip(".") in message.content for message in told)
 
+    async def found(self, query: str, user: str = ADA, tenant_id: str = "t1") -> dict[str, list[str]]:
+        """The episodes that a user finds, each with the messages that are shown, the same by every door."""
+        hits = await self.memory.recall(query, user_id=user, tenant_id=tenant_id, min_coverage=0)
+        body = {"query": query, "user_id": user, "tenant_id": tenant_id, "min_coverage": 0}
+        answer = (await self.served.client.post("/v1/recall", json=body)).json()
+        assert answer["hits"] == [hit.model_dump(mode="json") for hit in hits]
+        holder = Principal("k", {"read"}, tenant_id=tenant_id, user_id=user)
+        tool = await Toolbox(self.memory, self.served.broker, holder).recall(
+            RecallArguments(query=query, min_coverage=0)
+        )
+        assert tool.document == RecallAnswer(hits=tuple(hits))
+        return {hit.episode_id: [match.content for match in hit.matches] for hit in hits}
+
     async def was(self, user: str = ADA) -> list[tuple[str, int]]:
         """What was superseded, with the day."""
         found = await self.memory.profile(user, "t1")
@@ -134,8 +149,8 @@ class Story:
 
 
 @pytest_asyncio.fixture
-async def story(episodes: EpisodeQueries, messages: MessageArchive) -> AsyncIterator[Story]:
-    index = MemoryIndex()
+async def story(episodes: EpisodeQueries, messages: MessageArchive, index_beside: EpisodeIndex) -> AsyncIterator[Story]:
+    index = index_beside
     memory, llm = Memory(episodes, messages, index.search), Llm()
     reconciler = Reconciler(
         episodes=episodes,
@@ -151,7 +166,7 @@ async def story(episodes: EpisodeQueries, messages: MessageArchive) -> AsyncIter
         clock=lambda: NOON + timedelta(days=60),
     )
     async with serving(memory=memory) as served:
-        yield Story(served, episodes, messages, reconciler, memory, llm)
+        yield Story(served, episodes, messages, index, reconciler, memory, llm)
 
 
 async def tell_it_all(story: Story) -> None:
@@ -225,7 +240,7 @@ async def test_what_has_expired_is_not_known_any_more(story: Story) -> None:
         Retention(episodes_days=20),
         episodes=story.episodes,
         messages=story.messages,
-        index=MemoryIndex(),
+        index=story.index,
         conversations=Conversations(story.episodes, Summarizer(story.llm), steps, rules),
         metrics=METRICS,
         clock=lambda: NOON + timedelta(days=40),
@@ -247,6 +262,23 @@ async def test_whose_data_is_erased_is_not_known_any_more_and_others_are(story: 
     assert await story.known() == await story.was() == []
     assert await story.known(BOB) == ["I live in Oslo."]
     assert [one.user_id for one in (await story.memory.users(tenant_id="t1")).users] == [BOB]
+
+
+async def test_everyone_finds_what_they_took_part_in_with_their_own_messages(story: Story) -> None:
+    await tell_it_all(story)
+    bank, oslo = "Hello Bob, I work for a bank.", "I live in Oslo."
+    assert await story.found("Who works for a bank in Oslo?", BOB) == {"c5:1": [bank, oslo]}
+    assert await story.found("Who works for a bank in Oslo?") == {"c5:1": [bank]}
+    assert await story.found("Oslo", "carl") == await story.found("Oslo", BOB, "t2") == {}
+    assert await story.memory.episode("c5:1", user_id=ADA, tenant_id="t1") is None
+    await story.change(MessageEdited(id="c5-1", conversation_id="c5", tenant_id="t1", content="I work for a circus."))
+    assert await story.found("circus") == {"c5:1": ["I work for a circus."]}
+    assert "c5:1" not in await story.found("bank")
+    await story.delete("c5-1")
+    assert "c5:1" not in await story.found("Who works for a circus in Oslo?")
+    assert await story.found("Who works for a circus in Oslo?", BOB) == {"c5:1": [oslo]}
+    await story.change(ConversationDeleted(conversation_id="c5", tenant_id="t1"))
+    assert await story.found("Oslo", BOB) == {}
 
 
 async def test_an_export_has_the_facts(story: Story) -> None:

@@ -58,7 +58,7 @@ def _sparse(text: str) -> models.SparseVector:
 async def test_the_payload_has_all_ids_times_and_what_a_search_shows(
     index: QdrantIndex, client: AsyncQdrantClient
 ) -> None:
-    await put(index, a_summary(agent_id="a1"), RAW_TEXT)
+    await put(index, a_summary(agent_id="a1"), RAW_TEXT, writers=("u2",))
     _, record = await read(client)
     assert record.payload is not None
     assert record.payload.pop("words")
@@ -67,7 +67,7 @@ async def test_the_payload_has_all_ids_times_and_what_a_search_shows(
         "event_id": "c1:1:1",
         "episode_id": "c1:1",
         "conversation_id": "c1",
-        "user_id": "u1",
+        "user_ids": ["u1", "u2"],
         "agent_id": "a1",
         "tenant_id": "t1",
         "message_ids": ["m0", "m1", "m2"],

@@ -112,7 +112,7 @@ class Remembered:
         known = history.conversation
         assert await self.episodes.put_conversation(counted_in(known, whose, summary, stored.cause), known)
         await self.messages.assign(summary.episode_id, [archived(message, closed) for message in core])
-        await self.index.put(summary, {m.id: m.content for m in core})
+        await self.index.put(stored, {m.id: m.content for m in core})
 
 
 NEWCOMERS_QUESTIONS = {

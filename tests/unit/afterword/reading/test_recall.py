@@ -51,6 +51,26 @@ async def test_a_hit_shows_what_was_said_by_whom_and_when_best_first(world: Reme
     assert explained.scores.cosine is None
 
 
+async def test_a_group_is_found_by_everyone_but_only_who_began_it_reads_what_others_wrote(world: Remembered) -> None:
+    await world.summarise(await world.say("Shall we sail?", "Gladly.", user_id="u1"))
+    said = await world.say("A boat to Corsica, please.", role="user", user_id="u2")
+    said += await world.say("The blue boat is free.", role="assistant", user_id="u2")
+    said += await world.say("Not a boat again!", role="user", user_id="u3")
+    said += await world.say("The boat, then.", role="user", user_id="u1")
+    await world.summarise(said)
+
+    async def read(user: str) -> set[str]:
+        hits = await world.memory.recall("boat to Corsica", user_id=user, tenant_id="t1")
+        assert [hit.episode_id for hit in hits] == ["c1:2"]
+        return {match.content for match in hits[0].matches}
+
+    everything = {message.content for message in said[:3]}  # the best passage
+    assert await world.memory.recall("boat to Corsica", user_id="u4", tenant_id="t1") == []
+    assert await read("u1") == everything  # the conversation is theirs
+    assert await read("u2") == everything  # the episode is
+    assert await read("u3") == {"Not a boat again!"}
+
+
 async def test_only_what_is_shown_is_read_from_the_archive(world: Remembered) -> None:
     for n in range(20):
         await world.summarise(await world.say(*TRIP, conversation_id=f"c{n}"))
