@@ -22,18 +22,23 @@ from afterword.streams.summarizer.llm.retrying import RetryBudget
 from afterword.streams.summarizer.prompt import (
     EPISODIC,
     FIELDS,
+    JSON_FRAME,
+    PLAIN_FRAME,
     TEMPLATES,
-    Messages,
+    WITHOUT_ROLLING,
+    WORDS_PER_TOKEN,
     Template,
-    build_prompt,
-    plain,
+    json_prompt,
+    long_prompt,
+    rolling_prompt,
     schema_of,
-    structured,
+    short_prompt,
+    title_prompt,
 )
-from afterword.streams.summarizer.prompt.structured import WORDS_PER_TOKEN
 from afterword.streams.summarizer.quality import share_of_pairs
 from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
+from afterword.streams.text.fences import Messages
 from afterword.streams.text.prose import MAX_MESSAGE_CHARACTERS
 from afterword.streams.text.sentences import cut_at_word
 
@@ -78,7 +83,7 @@ class StructuredQuestions:
     schema: dict[str, Any] | None = schema_of(FIELDS)
 
     def __init__(self, template: Template, llm: Llm) -> None:
-        self.version = template.version(structured.FRAME + (plain.FRAME if llm.title_model else ""))
+        self.version = template.version(JSON_FRAME + (PLAIN_FRAME if llm.title_model else ""))
         self._template = template
         self._llm = llm
         self._measured: tuple[SummaryRequest, ChatRequest] | None = None
@@ -104,7 +109,7 @@ class StructuredQuestions:
         measured, self._measured = self._measured, None
         if measured and measured[0] is request and problem == request.problem:
             return measured[1]
-        messages = build_prompt(
+        messages = json_prompt(
             request.episode,
             request.previous_rolling,
             request.rolling_tokens,
@@ -125,7 +130,7 @@ class PlainQuestions:
     schema: dict[str, Any] | None = None
 
     def __init__(self, template: Template, llm: Llm) -> None:
-        self.version = template.version(plain.FRAME)
+        self.version = template.version(PLAIN_FRAME)
         self._template = template
         self._llm = llm
         self._max_tokens = llm.max_output_tokens or PLAIN_TOKENS
@@ -133,7 +138,7 @@ class PlainQuestions:
     async def ask(self, request: SummaryRequest, asking: Asking) -> Answer:
         ask = partial(self._text, request, asking)
         long = await ask("long_summary", self._long_prompt(request), self._template.max_sentences)
-        short = await ask("short_summary", partial(plain.short_prompt, request.episode, long), SHORT_SENTENCES)
+        short = await ask("short_summary", partial(short_prompt, request.episode, long), SHORT_SENTENCES)
         if request.wants_rolling and request.previous_rolling:
             rolling = await ask("rolling_summary", self._rolling_prompt(request))
         else:
@@ -155,11 +160,11 @@ class PlainQuestions:
         )
 
     def _long_prompt(self, request: SummaryRequest) -> Prompt:
-        return partial(plain.long_prompt, self._template, request.episode, request.previous_rolling)
+        return partial(long_prompt, self._template, request.episode, request.previous_rolling)
 
     def _rolling_prompt(self, request: SummaryRequest) -> Prompt:
         words = int(min(request.rolling_tokens, self._max_tokens) * WORDS_PER_TOKEN)
-        return partial(plain.rolling_prompt, request.episode, request.previous_rolling, words)
+        return partial(rolling_prompt, request.episode, request.previous_rolling, words)
 
 
 async def ask_for_title(request: SummaryRequest, answer: Answer, asking: Asking, llm: Llm) -> str:
@@ -169,7 +174,7 @@ async def ask_for_title(request: SummaryRequest, answer: Answer, asking: Asking,
     """
 
     def question(problem: str | None) -> ChatRequest:
-        messages = plain.title_prompt(request.episode, answer.long_summary, problem)
+        messages = title_prompt(request.episode, answer.long_summary, problem)
         return ChatRequest(messages, llm.max_output_tokens or PLAIN_TOKENS, model=llm.title_model)
 
     try:
@@ -188,7 +193,7 @@ def json_tokens(request: SummaryRequest) -> int:
 
 
 def _fields(request: SummaryRequest) -> tuple[str, ...]:
-    return FIELDS if request.wants_rolling else structured.WITHOUT_ROLLING
+    return FIELDS if request.wants_rolling else WITHOUT_ROLLING
 
 
 class Maker(NamedTuple):

@@ -24,7 +24,7 @@ from afterword.streams.summarizer.budget import TokenBudget
 from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.llm.retrying import Deadline
 from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, Planner, combining
-from afterword.streams.summarizer.prompt import plain, structured
+from afterword.streams.summarizer.prompt import JSON_FRAME, PLAIN_FRAME
 from afterword.streams.summarizer.providers import (
     ExtractiveProvider,
     LlmProvider,
@@ -244,7 +244,7 @@ def masks(settings: Settings) -> bool:
 
 def instructions(settings: Settings) -> str:
     """Return all instructions that prompts may contain."""
-    return f"{structured.FRAME}\n{plain.FRAME}\n{template_of(settings.summarizer).text}"
+    return f"{JSON_FRAME}\n{PLAIN_FRAME}\n{template_of(settings.summarizer).text}"
 
 
 def waited_for(settings: Settings) -> tuple[type[ProviderError], ...]:

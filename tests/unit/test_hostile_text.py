@@ -28,7 +28,7 @@ from afterword.streams.summarizer.extractive import carry_forward, condense, sum
 from afterword.streams.summarizer.extractive.ranking import informativeness, is_politeness, is_question
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
 from afterword.streams.summarizer.long_input import Planner
-from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, build_prompt, plain
+from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, json_prompt, long_prompt, short_prompt
 from afterword.streams.summarizer.quality.assess import Evidence, QualityRules, SourceTexts, Texts, assess
 from afterword.streams.summarizer.quality.assess import plain as plain_text
 from afterword.streams.summarizer.quality.facts import facts, source_facts
@@ -160,9 +160,9 @@ READERS: dict[str, Reader] = {
     "check of a context": lambda text: assess(
         SourceTexts(CONTENT, text, text, instructions=CONTENT), Texts("Hats", CONTENT, CONTENT, CONTENT), RULES
     ),
-    "structured prompt": lambda text: build_prompt(an_episode(text), text, 400),
-    "plain prompt": lambda text: plain.long_prompt(TEMPLATES["plain_3_5"], an_episode(text), text, text),
-    "prompt of a summary": lambda text: plain.short_prompt(an_episode("Hello"), text, None),
+    "structured prompt": lambda text: json_prompt(an_episode(text), text, 400),
+    "plain prompt": lambda text: long_prompt(TEMPLATES["plain_3_5"], an_episode(text), text, text),
+    "prompt of a summary": lambda text: short_prompt(an_episode("Hello"), text, None),
     "problem": problem_line,
     "ChatML": lambda text: chatml([{"role": "user", "content": text}]),
     "plan of a long input": planned,

@@ -8,8 +8,8 @@ from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.http import HttpClient, no_answer
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.prompt import Messages
 from afterword.streams.text.content import ContentUnreadable, Kind, flatten_message
+from afterword.streams.text.fences import Messages
 from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 
 STOP = ["<|im_end|>", "<|im_start|>", "<|endoftext|>"]

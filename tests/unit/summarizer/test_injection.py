@@ -8,7 +8,8 @@ import pytest
 from afterword.schemas import EpisodeClosed, Usage
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.prompt import Messages, build_prompt
+from afterword.streams.summarizer.prompt import json_prompt
+from afterword.streams.text.fences import Messages
 from tests.doubles.llm import an_llm_provider
 from tests.samples import a_closed_episode, an_episode_message
 from tests.summarizer_world import World
@@ -112,7 +113,7 @@ def without_overlap(episode: EpisodeClosed) -> EpisodeClosed:
 
 def skeleton(episode: EpisodeClosed, previous: str) -> bytes:
     """The prompt without what is between its fences, and without their code."""
-    prompt = build_prompt(episode, previous, 800)
+    prompt = json_prompt(episode, previous, 800)
     assert [message["role"] for message in prompt] == ["system", "user"]
     code = prompt[0]["content"].partition("carry the code ")[2].partition(".")[0]
     kept, inside = [], False

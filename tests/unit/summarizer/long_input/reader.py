@@ -5,7 +5,7 @@ import asyncio
 from afterword.schemas import EpisodeMessage, Quality, Usage
 from afterword.streams.errors import ProviderError
 from afterword.streams.summarizer.extractive import condense
-from afterword.streams.summarizer.prompt import build_prompt
+from afterword.streams.summarizer.prompt import json_prompt
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.text.tokens import count_tokens
 
@@ -76,4 +76,4 @@ class Reader:
 
 
 def _prompt(request: SummaryRequest) -> list[dict[str, str]]:
-    return build_prompt(request.episode, request.previous_rolling, request.rolling_tokens, request.problem)
+    return json_prompt(request.episode, request.previous_rolling, request.rolling_tokens, request.problem)

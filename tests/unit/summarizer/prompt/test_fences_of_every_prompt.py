@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 from afterword.schemas import EpisodeClosed
 from afterword.streams.prompt_template import PLACEHOLDERS
 from afterword.streams.summarizer.llm.chat import chatml
-from afterword.streams.summarizer.prompt import PLAIN, TEMPLATES, Messages, Template, build_prompt, plain
-from afterword.streams.text.fences import UNKNOWN_LANGUAGE
+from afterword.streams.summarizer.prompt import (
+    PLAIN,
+    TEMPLATES,
+    Template,
+    json_prompt,
+    long_prompt,
+    rolling_prompt,
+    short_prompt,
+    title_prompt,
+)
+from afterword.streams.text.fences import UNKNOWN_LANGUAGE, Messages
 from afterword.streams.text.language import NAMES
 from tests.unit.summarizer.conversations import an_episode_of
 from tests.unit.summarizer.test_control_tokens import TOKENS
@@ -33,14 +42,14 @@ PLAIN_TEMPLATES = (TEMPLATES[PLAIN], *(Template(PLAIN, text, custom=True) for te
 Prompt = Callable[[EpisodeClosed, str], Messages]
 """Function of an episode and another text that an LLM may have written: the previous summary, or the episode's."""
 PROMPTS: dict[str, Prompt] = {
-    "short": lambda episode, text: plain.short_prompt(episode, text, None),
-    "title": lambda episode, text: plain.title_prompt(episode, text, None),
-    "rolling": lambda episode, text: plain.rolling_prompt(episode, text, 300, None),
+    "short": lambda episode, text: short_prompt(episode, text, None),
+    "title": lambda episode, text: title_prompt(episode, text, None),
+    "rolling": lambda episode, text: rolling_prompt(episode, text, 300, None),
 }
 for number, each in enumerate(JSON_TEMPLATES):
-    PROMPTS[f"JSON, {number}"] = partial(build_prompt, rolling_tokens=800, template=each)
+    PROMPTS[f"JSON, {number}"] = partial(json_prompt, rolling_tokens=800, template=each)
 for number, each in enumerate(PLAIN_TEMPLATES):
-    PROMPTS[f"plain, {number}"] = partial(plain.long_prompt, each, problem=None)
+    PROMPTS[f"plain, {number}"] = partial(long_prompt, each, problem=None)
 every_prompt = pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS.keys())
 LANGUAGES = re.compile("|".join([UNKNOWN_LANGUAGE, *(name.capitalize() for name in set(NAMES.values()))]))
 FEW = settings(max_examples=25, deadline=None)
@@ -96,9 +105,9 @@ def test_a_chatml_text_holds_the_turns_that_we_open_and_no_other_control_token(
 def test_what_was_wrong_with_an_answer_is_told_on_one_line_without_control_tokens(text: str) -> None:
     episode, problem = an_episode(["Hello."], ["Hi."]), f"it names {text}"
     for told in (
-        build_prompt(episode, "", 800, problem),
-        plain.long_prompt(TEMPLATES[PLAIN], episode, "", problem),
-        plain.title_prompt(episode, "", problem),
+        json_prompt(episode, "", 800, problem),
+        long_prompt(TEMPLATES[PLAIN], episode, "", problem),
+        title_prompt(episode, "", problem),
     ):
         (line,) = [line for line in told[1]["content"].splitlines() if "Your previous answer" in line]
         assert "it names" in line

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from afterword.streams.summarizer.prompt.structured import FRAME
+from afterword.streams.summarizer.prompt import JSON_FRAME
 from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
 
 LINES = [
@@ -65,10 +65,10 @@ def test_a_spoilt_summary_is_told_as_what_it_is(reason: str, spoilt: Texts) -> N
 
 
 def test_an_echo_of_the_instructions_is_told_unless_the_conversation_itself_holds_them() -> None:
-    sentence = next(line for line in FRAME.splitlines() if len(line.split()) > 12)
+    sentence = next(line for line in JSON_FRAME.splitlines() if len(line.split()) > 12)
     echo = replace(GOOD, long=f"{GOOD.long} {sentence}")
-    assert "echo" in reasons(echo, replace(SOURCE, instructions=FRAME))
-    said_so = replace(SOURCE, episode=f"{SOURCE.episode}\n{sentence}", instructions=FRAME)
+    assert "echo" in reasons(echo, replace(SOURCE, instructions=JSON_FRAME))
+    said_so = replace(SOURCE, episode=f"{SOURCE.episode}\n{sentence}", instructions=JSON_FRAME)
     assert "echo" not in reasons(echo, said_so)
 
 
