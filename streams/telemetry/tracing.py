@@ -56,7 +56,9 @@ def tracing_from(environment: Mapping[str, str], role: str, version: str) -> "Tr
 
     Raises: ConfigurationError for any protocol but HTTP.
     """
-    if not any(environment.get(name) for name in ENDPOINTS) or is_off(environment):
+    is_off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    is_off |= environment.get("OTEL_TRACES_EXPORTER") == "none"
+    if is_off or not any(environment.get(name) for name in ENDPOINTS):
         return None
     named = next((name for name in PROTOCOLS if environment.get(name)), None)
     if named and environment[named] != PROTOCOL:
@@ -76,12 +78,6 @@ def exporting(resource: Mapping[str, str]) -> "TracerProvider":
     provider = TracerProvider(resource=ours.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider
-
-
-def is_off(environment: Mapping[str, str]) -> bool:
-    """Return whether the standard variables turn tracing off."""
-    disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    return disabled or environment.get("OTEL_TRACES_EXPORTER") == "none"
 
 
 def tracer_of(provider: "TracerProvider") -> Tracer:

@@ -12,7 +12,6 @@ from opentelemetry.trace import Tracer
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from afterword.streams.runtime.health import Readiness, View
-from afterword.streams.runtime.lag import PartitionStatus
 from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.runtime.worker import PARTITIONS
 from afterword.streams.settings import Settings, shown_as_dict
@@ -69,10 +68,9 @@ def status(metrics: Metrics, reasons: Mapping[str, str], settings: Mapping[str, 
         "role": metrics.role,
         "ready": not reasons,
         "reasons": dict(reasons),
-        "partitions": [_partition(found) for found in metrics.engine.partition_statuses],
+        "partitions": [
+            {name: value for name in SHOWN_OF_PARTITION if (value := getattr(found, name)) is not None}
+            for found in metrics.engine.partition_statuses
+        ],
         "settings": settings,
     }
-
-
-def _partition(found: PartitionStatus) -> dict[str, Any]:
-    return {name: value for name in SHOWN_OF_PARTITION if (value := getattr(found, name)) is not None}

@@ -153,7 +153,9 @@ class Deliveries:
         except InvalidRecord as error:
             await self._undelivered.send(record, error.error_type, error.detail)
         except EndpointGone:
-            await self._disabled()
+            # wait until the worker stops or loses the partition: the event stays, and nothing after it is committed
+            self._metrics.webhook_gone.labels(self.name).set(1)
+            await asyncio.Event().wait()
         except DeliveryFailed as error:
             await self._undelivered.send(record, error.error_type, str(error), error.tries)
 
@@ -203,11 +205,6 @@ class Deliveries:
                 await asyncio.sleep(STORE_SECONDS)
             else:
                 return stored is not None and (stored.ended is not None or stored.revision > event.revision)
-
-    async def _disabled(self) -> None:
-        """Wait until the worker stops or loses the partition; the event stays, and nothing after it is committed."""
-        self._metrics.webhook_gone.labels(self.name).set(1)
-        await asyncio.Event().wait()
 
 
 def wait_after(error: Exception) -> bool | float:

@@ -3,10 +3,10 @@
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import NamedTuple, Self
+from typing import Self
 from urllib.parse import quote
 
 import aiohttp
@@ -34,16 +34,6 @@ MOST_WAIT_SECONDS = 3600.0
 """Longest Retry-After that is respected."""
 KEPT_ALIVE_SECONDS = 30.0
 
-GONE, TIMEOUT, CONNECTION, TLS, NO_ADDRESS, PRIVATE = FAILURES = (
-    "gone",
-    "timeout",
-    "connection",
-    "tls",
-    "name_not_resolved",
-    "address_refused",
-)
-STATUSES = ("http_1xx", "http_3xx", "http_4xx", "http_429", "http_5xx")
-"""Kinds of failures with an answer, other than `gone`."""
 SAFE = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 """Characters that stay as they are in an id: all visible ASCII ones. An event id contains `%` only as `%25`."""
 
@@ -52,7 +42,7 @@ class DeliveryFailed(AfterwordError):
     """{problem}"""
 
     kind: str
-    """Kind of failure, from FAILURES or STATUSES."""
+    """Kind of failure, such as `timeout` or `http_5xx`: the label of a counter."""
     retry_after: float = 0.0
     """Seconds that the endpoint asks to wait; 0 if it does not ask."""
     tries: int = 1
@@ -63,21 +53,16 @@ class EndpointGone(DeliveryFailed):
     """the endpoint answered 410 Gone"""
 
 
-class EndpointAnswer(NamedTuple):
-    """The part of an answer that counts."""
+def failure_of(status: int, retry_after: str | None, now: datetime) -> DeliveryFailed | None:
+    """Judge an answer: None for 2xx, which alone means that the event was accepted. A redirect is a failure too.
 
-    status: int
-    retry_after: str | None = None
-
-
-def failure_of(answer: EndpointAnswer, now: datetime) -> DeliveryFailed | None:
-    """Judge an answer: None for 2xx, which alone means that the event was accepted. A redirect is a failure too."""
-    status = answer.status
+    `retry_after` is the answer's header, if it has one.
+    """
     if 200 <= status < 300:
         return None
     if status == 410:
-        return EndpointGone(kind=GONE)
-    asked = (retry_after_seconds(answer.retry_after, now) or 0.0) if status in (429, 503) else 0.0
+        return EndpointGone(kind="gone")
+    asked = (retry_after_seconds(retry_after, now) or 0.0) if status in (429, 503) else 0.0
     kind = "http_429" if status == 429 else f"http_{min(max(status // 100, 1), 5)}xx"
     return DeliveryFailed(problem=f"it answers {status}", kind=kind, retry_after=min(asked, MOST_WAIT_SECONDS))
 
@@ -85,14 +70,15 @@ def failure_of(answer: EndpointAnswer, now: datetime) -> DeliveryFailed | None:
 def failure_from(error: Exception) -> DeliveryFailed:
     """Say why there was no answer, without any part of the address, request or answer."""
     if isinstance(error, TimeoutError):
-        return DeliveryFailed(problem="it does not answer in time", kind=TIMEOUT)
+        return DeliveryFailed(problem="it does not answer in time", kind="timeout")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return DeliveryFailed(problem="its name cannot be resolved", kind=NO_ADDRESS)
+        return DeliveryFailed(problem="its name cannot be resolved", kind="name_not_resolved")
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
-        return DeliveryFailed(problem="its certificate is not trusted, or it speaks no TLS", kind=TLS)
+        return DeliveryFailed(problem="its certificate is not trusted, or it speaks no TLS", kind="tls")
     if isinstance(getattr(error, "os_error", None), AddressRefused):
-        return DeliveryFailed(problem="its address is private, and private_hosts does not name its host", kind=PRIVATE)
-    return DeliveryFailed(problem=f"the connection failed ({type(error).__name__})", kind=CONNECTION)
+        problem = "its address is private, and private_hosts does not name its host"
+        return DeliveryFailed(problem=problem, kind="address_refused")
+    return DeliveryFailed(problem=f"the connection failed ({type(error).__name__})", kind="connection")
 
 
 class Endpoint:
@@ -153,7 +139,7 @@ class Endpoint:
             while (seconds := self._not_before - time.monotonic()) > 0:  # noqa: ASYNC110 – an answer may postpone it
                 await asyncio.sleep(seconds)
             if self._is_gone:
-                raise EndpointGone(kind=GONE)
+                raise EndpointGone(kind="gone")
             yield
 
     async def post(self, identity: str, body: bytes) -> None:
@@ -168,28 +154,23 @@ class Endpoint:
         raise failure
 
     async def _tried(self, identity: str, body: bytes) -> DeliveryFailed | None:
+        """Post, and leave the answer's body unread; whatever has not arrived by then ends with the connection."""
         headers = signed_headers(identity, body, self._settings.signing_secrets, self._clock())
+        posting = self._session.post(self._settings.url, data=body, headers=headers, allow_redirects=False)
         try:
-            async with asyncio.timeout(self._seconds):
-                return failure_of(await self._answer(body, headers), self._clock())
+            async with asyncio.timeout(self._seconds), posting as answer:
+                return failure_of(answer.status, answer.headers.get("retry-after"), self._clock())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return failure_from(error)
-
-    async def _answer(self, body: bytes, headers: Mapping[str, str]) -> EndpointAnswer:
-        """Post, and leave the answer's body unread; whatever has not arrived by then ends with the connection."""
-        async with self._session.post(self._settings.url, data=body, headers=headers, allow_redirects=False) as found:
-            return EndpointAnswer(found.status, found.headers.get("retry-after"))
 
 
 def webhook_body(event: SummaryCreated | SummaryDeleted) -> bytes:
     """Encode the event as JSON: `type`, `timestamp`, and `data`, which is the event as on its topic."""
     if isinstance(event, SummaryCreated):
-        return _enveloped(SUMMARY_CREATED, event.created_at, event.to_json())
-    return _enveloped(SUMMARY_DELETED, event.deleted_at, event.to_json())
-
-
-def _enveloped(kind: str, moment: datetime, data: bytes) -> bytes:
-    return orjson.dumps({"type": kind, "timestamp": rfc3339(moment), "data": orjson.Fragment(data)})
+        kind, moment = SUMMARY_CREATED, event.created_at
+    else:
+        kind, moment = SUMMARY_DELETED, event.deleted_at
+    return orjson.dumps({"type": kind, "timestamp": rfc3339(moment), "data": orjson.Fragment(event.to_json())})
 
 
 def webhook_id(event_id: str) -> str:

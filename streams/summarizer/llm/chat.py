@@ -6,8 +6,7 @@ from typing import Any, Protocol
 
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid
-from afterword.streams.http import HttpClient, no_answer
-from afterword.streams.settings import Llm
+from afterword.streams.http import no_answer
 from afterword.streams.text.content import ContentUnreadable, Kind, flatten_message
 from afterword.streams.text.fences import Messages
 from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
@@ -92,14 +91,6 @@ class ChatProtocol(Protocol):
     def optional_fields(self, request: ChatRequest) -> frozenset[str]:
         """Return the optional fields that this question is sent with."""
         ...
-
-
-class HttpProtocol(ChatProtocol, Protocol):
-    """A chat protocol as the registry needs it."""
-
-    DEFAULT_URL: str
-
-    def __init__(self, llm: Llm, http: HttpClient) -> None: ...
 
 
 def chatml(messages: Messages) -> str:

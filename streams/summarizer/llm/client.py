@@ -20,7 +20,7 @@ from afterword.streams.errors import (
 )
 from afterword.streams.http import HttpClient
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, HttpProtocol, Reply
+from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
 from afterword.streams.summarizer.llm.ollama import Ollama
 from afterword.streams.summarizer.llm.openai import OpenAi
 from afterword.streams.summarizer.llm.refusals import Refusals, harmless
@@ -41,10 +41,7 @@ Read = Callable[[str], T]
 """Reads an answer's text. Raises: AnswerInvalid if it is unusable."""
 
 log = structlog.get_logger()
-PROTOCOLS: Mapping[str, type[HttpProtocol]] = {
-    "openai": OpenAi,
-    "ollama": Ollama,
-}
+PROTOCOLS: Mapping[str, type[OpenAi | Ollama]] = {"openai": OpenAi, "ollama": Ollama}
 """Chat protocols by `llm.provider`."""
 
 
@@ -87,7 +84,7 @@ class LlmClient:
         async with deadline.hold(self._calls):
             model = request.model or self.llm.model
             began = time.monotonic()
-            with self._traced(model) as span, self._timed(model):
+            with self._observed(model) as span:
                 try:
                     async with asyncio.timeout(deadline.left):
                         reply = await self.refusals.chat(request)
@@ -99,30 +96,23 @@ class LlmClient:
         return read(reply.complete_text)
 
     @contextmanager
-    def _traced(self, model: str | None) -> Iterator[Span]:
-        """Trace one call, and count its error."""
+    def _observed(self, model: str | None) -> Iterator[Span]:
+        """Trace and time one call, and count its error."""
         attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": self.name}
         if model:
             attributes["gen_ai.request.model"] = model
         name = f"chat {model}" if model else "chat"
+        began, error_type = time.monotonic(), ""
         with open_span(self._tracer, name, SpanKind.CLIENT, attributes) as span:
             try:
                 yield span
             except ProviderError as error:
-                self.metrics.llm_requests.labels(bounded(error.error_type)).inc()
+                error_type = bounded(error.error_type)
+                self.metrics.llm_requests.labels(error_type).inc()
                 raise
-
-    @contextmanager
-    def _timed(self, model: str | None) -> Iterator[None]:
-        began, error_type = time.monotonic(), ""
-        try:
-            yield
-        except ProviderError as error:
-            error_type = bounded(error.error_type)
-            raise
-        finally:
-            seconds = self.metrics.llm_seconds.labels("chat", self.name, model or "", error_type)
-            seconds.observe(time.monotonic() - began)
+            finally:
+                seconds = self.metrics.llm_seconds.labels("chat", self.name, model or "", error_type)
+                seconds.observe(time.monotonic() - began)
 
     def _count(self, reply: Reply, span: Span) -> None:
         usage = reply.usage

@@ -44,14 +44,13 @@ class OpenAi:
         limit = "max_completion_tokens" if "max_tokens" in request.left_out else "max_tokens"
         options: dict[str, Any] = {"temperature": self._llm.temperature, limit: request.max_tokens}
         if request.schema and not self._chatml:  # /completions has no such field
-            options["response_format"] = _response_format(request.schema)
+            options["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "summary", "strict": True, "schema": request.schema},
+            }
         accepted = {name: value for name, value in options.items() if name not in request.left_out}
         asked = {"prompt": chatml(request.messages), "stop": STOP} if self._chatml else {"messages": request.messages}
         return {"model": request.model or self._llm.model, **asked, **accepted}
-
-
-def _response_format(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": {"name": "summary", "strict": True, "schema": schema}}
 
 
 def cached_tokens(usage: dict[str, Any]) -> int:

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from stdnum import luhn
 
-from afterword.streams.redaction.detecting import has_luhn_digit
 from afterword.streams.redaction.entities import ENTITIES, MOST_SCANNED, Span
 from afterword.streams.redaction.redactor import Redactor, folded, merged
 from afterword.streams.settings import Redaction
@@ -174,11 +172,6 @@ def test_every_character_is_folded_to_one_that_reads_the_same() -> None:
         digit = unicodedata.decimal(original, None)
         same = original if "\ud800" <= original <= "\udfff" else unicodedata.normalize("NFKC", original)
         assert character in ("\ufffd", original, same) if digit is None else character == str(digit)
-
-
-@given(st.from_regex(r"[0-9]{2,19}", fullmatch=True))
-def test_the_check_digit_is_that_of_the_library(digits: str) -> None:
-    assert has_luhn_digit(digits) == luhn.is_valid(digits)
 
 
 def test_the_first_of_two_that_overlap_is_believed() -> None:

@@ -16,7 +16,6 @@ from afterword.streams.webhooks.endpoint import (
     MOST_REQUESTS,
     DeliveryFailed,
     Endpoint,
-    EndpointAnswer,
     EndpointGone,
     failure_of,
     webhook_body,
@@ -85,7 +84,7 @@ async def test_after_retry_after_no_request_begins_before_that_time() -> None:
 
 @pytest.mark.parametrize(("said", "seconds"), [("120", 120), ("999999", 3600), ("-1", 0), ("soon", 0), ("", 0)])
 def test_retry_after_is_bounded_and_nonsense_is_not_heeded(said: str, seconds: float) -> None:
-    found = failure_of(EndpointAnswer(503, said), MOMENT)
+    found = failure_of(503, said, MOMENT)
     assert found is not None
     assert found.retry_after == seconds
 
