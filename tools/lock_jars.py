@@ -15,8 +15,8 @@ from jgo.parse import Coordinate
 
 # Apache Kafka itself. slf4j-simple writes its log to standard error, mongo-java-server implements MongoDB's protocol on
 # top of H2, and ecj is a Java compiler that needs no JDK.
-KAFKA = "4.1.1"
-TESTED_KAFKAS = ("3.7.2", "3.9.1")
+KAFKA = "4.4.0"
+TESTED_KAFKAS = ("3.7.2", "3.9.1", "4.1.1")
 WANTED = {
     "kafka": (f"org.apache.kafka:kafka_2.13:{KAFKA}", "org.slf4j:slf4j-simple:1.7.36"),
 }

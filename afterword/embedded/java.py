@@ -94,7 +94,7 @@ class JarCache:
     def ensure(self) -> None:
         """Fetch the jars that are missing or changed. If all are present, the network is not used.
 
-        Every start hashes all jars, because the cache may have been modified since; 61 jars of 53 MB take 0.16 s.
+        Every start hashes all jars, because the cache may have been modified since; 45 jars of 45 MB take 0.15 s.
         Raises: JarsUnavailable.
         """
         if not all(map(self._has_its_hash, self.jars)):
