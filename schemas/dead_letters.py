@@ -35,6 +35,8 @@ LATEST_SECONDS = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 """The latest time a datetime can hold; a record's timestamp may be later."""
 ARCHIVE = "archive"
 """Stage of a record of `messages` that only the archiver failed on; the segmenter handles it independently."""
+INGEST = "ingest"
+"""Stage of a record of another application's topic, whose key is the application's own."""
 WEBHOOKS = "webhooks"
 """Stage of an event that a webhook endpoint did not accept."""
 UNFORESEEN = "unforeseen"
@@ -76,6 +78,8 @@ class DeadLetter:
     """Part of the original is missing, so it cannot be replayed from here."""
     users: tuple[str, ...] = ()
     """Users named anywhere in a value that was cut, including the part that is missing."""
+    timestamp: int = 0
+    """When the dead letter was written, in milliseconds since 1970."""
 
     @property
     def address(self) -> str:
@@ -83,7 +87,8 @@ class DeadLetter:
 
     @property
     def conversation_id(self) -> str | None:
-        return None if self.key is None else self.key.decode(errors="replace")
+        """The record's key; None for a record that ingest rejected, whose key may be anything."""
+        return None if self.key is None or self.stage == INGEST else self.key.decode(errors="replace")
 
 
 def dead_letter(
@@ -164,6 +169,7 @@ def read_dead_letter(record: KafkaRecord) -> DeadLetter:
         headers=_original_headers(record),
         truncated=said("truncated") is not None,
         users=_users(said("users")),
+        timestamp=record.timestamp,
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PAGE = 500
 """Number of dead letters per table."""
-COLUMNS = ("address", "failed", "stage", "type", "conversation", "problem")
+COLUMNS = ("address", "failed", "stage", "type", "key", "problem")
 
 app = typer.Typer(help="List, show, replay or discard dead letters.", no_args_is_help=True)
 
@@ -150,12 +150,11 @@ def _filters(
 
 def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[str]], Awaitable[None]]") -> None:
     from afterword.operating.dlq import open_queue
-    from afterword.streams.ingest.sources import load_sources
 
     settings = start_command()
 
     async def run() -> None:
-        async with open_queue(settings.kafka, load_sources(settings)) as queue:
+        async with open_queue(settings) as queue:
             topics = await queue.topics()
             if topic is not None and topic not in topics:
                 raise typer.BadParameter(f"{topic!r} is not one of {', '.join(topics)}", param_hint="--topic")
@@ -213,7 +212,7 @@ def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
 
 def _cells(found: "DeadLetter") -> tuple[str, ...]:
     failed = f"{found.failed_at:%Y-%m-%d %H:%M:%S}"
-    texts = found.stage, found.error_type, found.conversation_id or "–", found.problem
+    texts = found.stage, found.error_type, _text(found.key) or "–", found.problem
     return found.address, failed, *map(shown, texts)
 
 
@@ -224,6 +223,7 @@ def _row(found: "DeadLetter") -> dict[str, Any]:
         "stage": found.stage,
         "type": found.error_type,
         "problem": found.problem,
+        "key": _text(found.key),
         "conversation_id": found.conversation_id,
         "origin": found.origin and found.origin._asdict(),
         "bytes": len(found.value or b""),

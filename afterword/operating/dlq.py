@@ -27,10 +27,10 @@ from afterword.schemas.dead_letters import (
 )
 from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, header
 from afterword.streams.errors import AfterwordError
-from afterword.streams.ingest.sources import Source, our_topics, source_topics
+from afterword.streams.ingest.sources import load_sources, our_topics, source_topics
 from afterword.streams.kafka.clients import broker_errors, client_options, require_topics, send_copy, start_client
 from afterword.streams.kafka.log_reader import Log, Position, Positions, open_log, position_of
-from afterword.streams.settings import Kafka
+from afterword.streams.settings import Kafka, Settings
 
 RESOLUTION_PREFIX = RESERVED_PREFIX + "dlq."
 BATCH = 200
@@ -107,33 +107,34 @@ class DeadLetterCounts:
 
 
 def queue_topics(kafka: Kafka) -> list[str]:
-    """Return the topics that hold dead letters."""
+    """Return the topics that hold dead letters, without those of sources."""
     return [*map(kafka.dead_letters, (kafka.messages_topic, kafka.episodes_topic)), kafka.undelivered_topic]
 
 
 @asynccontextmanager
-async def open_queue(kafka: Kafka, sources: Sequence[Source] = ()) -> AsyncIterator["DeadLetterQueue"]:
+async def open_queue(settings: Settings) -> AsyncIterator["DeadLetterQueue"]:
     """Open the dead-letter queues of all topics, including those of ingest's sources.
 
-    Raises: BrokerUnavailable, TopicMissing.
+    Raises: BrokerUnavailable, TopicMissing, ConfigurationError.
     """
-    await require_topics(kafka, *queue_topics(kafka))
-    async with open_log(kafka) as log:
-        yield DeadLetterQueue(kafka, log, sources)
+    await require_topics(settings.kafka, *queue_topics(settings.kafka))
+    async with open_log(settings.kafka) as log:
+        yield DeadLetterQueue(settings, log)
 
 
 class DeadLetterQueue:
     """The dead letters of all topics, read without a consumer group and resolved exactly once, in bounded memory."""
 
-    def __init__(self, kafka: Kafka, log: Log, sources: Sequence[Source] = ()) -> None:
-        self._kafka = kafka
+    def __init__(self, settings: Settings, log: Log) -> None:
+        """Raises: ConfigurationError."""
+        self._kafka = settings.kafka
         self._log = log
-        self._sources = sources
+        self.sources = load_sources(settings)
 
     async def topics(self) -> list[str]:
         """Return the topics that hold dead letters: our own, and those that exist for the sources."""
-        existing = await self._log.topics() if self._sources else set()
-        read = source_topics(self._sources, existing, our_topics(self._kafka))
+        existing = await self._log.topics() if self.sources else set()
+        read = source_topics(self.sources, existing, our_topics(self._kafka))
         return queue_topics(self._kafka) + [one for one in map(self._kafka.dead_letters, read) if one in existing]
 
     async def unresolved(self, topic: str, filters: Matching) -> AsyncGenerator[DeadLetter, None]:

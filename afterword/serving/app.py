@@ -153,7 +153,7 @@ def make_app(services: Services) -> FastAPI:
     app = routes_only()
     app.state.services = services
     app.state.seal = Seal(settings.cookie_secret)
-    app.state.lag_reader = LagReader(services.settings.kafka)
+    app.state.lag_reader = LagReader(services.settings)
     app.state.recent_messages = RecentMessages(services.settings.kafka)
     add_handlers(app)
     # the last middleware added is the outermost

@@ -16,6 +16,7 @@ from aiokafka.errors import KafkaError
 from opentelemetry.trace import Tracer
 
 from afterword.schemas import InvalidRecord
+from afterword.schemas.dead_letters import INGEST as STAGE
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.decoding import check_original
 from afterword.schemas.headers import KafkaRecord
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-STAGE = "ingest"
 REGISTRY = "registry"
 """Readiness condition: the schema registry answers."""
 WAIT_SECONDS = 0.5

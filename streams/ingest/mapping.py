@@ -99,13 +99,18 @@ def _record(record: KafkaRecord, model: type[Model], fields: Mapping[str, Any]) 
     return made._replace(headers=[*made.headers, *(one for one in record.headers if one[0] in TRACE)])
 
 
-def _id(expression: Expression, about: Mapping[str, Any], field: str) -> str:
-    """Return a string, or an integer as a string. Raises: InvalidRecord."""
-    found = expression.find(about)
+def id_of(found: object) -> str | None:
+    """Return a string, or an integer as a string; None for any other value."""
     if isinstance(found, str):
         return found
-    if isinstance(found, int) and not isinstance(found, bool):
-        return str(found)
+    return str(found) if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _id(expression: Expression, about: Mapping[str, Any], field: str) -> str:
+    """Return an id. Raises: InvalidRecord."""
+    found = expression.find(about)
+    if (name := id_of(found)) is not None:
+        return name
     raise _unmapped(field, expression, "neither a text nor a whole number" if found is not None else "finds nothing")
 
 

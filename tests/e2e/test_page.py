@@ -21,10 +21,12 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from afterword.samples import sample_lines
+from afterword.schemas.dead_letters import INGEST, dead_letter
 from afterword.serving.app import make_app
 from afterword.serving.principal import new_key
 from afterword.serving.server import HttpServer, configuration
 from afterword.streams.errors import StoreUnavailable
+from afterword.streams.ingest.sources import load_sources
 from afterword.streams.kafka.clients import client_options
 from afterword.streams.stores.opening import open_stores
 from tests.conftest import stack_settings
@@ -34,6 +36,7 @@ from tests.stack import Stack
 from tests.unit.afterword.serving.served import Served
 from tests.unit.afterword.serving.served import serving as in_memory
 from tests.unit.afterword.serving.test_reading import a_conversation
+from tests.unit.streams.ingest.records import FIELDS, Foreign
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 EXECUTABLE = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -118,7 +121,10 @@ def address(path: str, **ids: str) -> str:
 async def world(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     """Everything, with a conversation of two episodes, the samples, and dead letters."""
     suffix, directory = f"-{uuid4().hex[:8]}", tmp_path_factory.mktemp("page")
+    sources = directory / "afterword.toml"
+    sources.write_text(f'[[sources]]\ntopics = ["crm{suffix}"]\n[sources.map]\n{FIELDS}')
     overrides = {"kafka": {"partitions": 2}, "engine": {"tick_seconds": 0.2}, "drain_seconds": 5}
+    overrides["ingest"] = {"file": sources}
     settings = stack_settings(stack, suffix, f"page{suffix}", directory, **overrides)
     async with deployed(settings, directory) as deployment, serving(deployment) as server, async_playwright() as driver:
         for role in ROLES:
@@ -542,6 +548,21 @@ async def test_dead_letters_are_shown_and_replayed_and_discarded(world: World) -
         await expect(page.get_by_role("status").filter(has_text="1 dead letter was replayed")).to_be_visible()
         await until_there(page, "/dead-letters", letter)  # it is rejected again, as another one
         assert await letter.get_by_role("link").get_attribute("href") not in shown
+        await letter.get_by_role("checkbox").check()
+        await page.get_by_role("button", name="Discard selected").click()
+        await expect(page.get_by_role("status").filter(has_text="1 dead letter was discarded")).to_be_visible()
+        await expect(letter).to_have_count(0)
+
+
+async def test_dead_letters_of_a_source_are_shown_with_their_key_and_discarded(world: World) -> None:
+    kafka, [source] = world.deployment.settings.kafka, load_sources(world.deployment.settings)
+    rejected = Foreign(b'{"user": "dana"}', key=b"customer-7", topic=source.topics[0])
+    key, value, headers = dead_letter(rejected, stage=INGEST, error_type="unmapped", message="no role", now_ms=1)
+    async with AIOKafkaProducer(**client_options(kafka)) as producer:
+        await producer.send_and_wait(kafka.dead_letters(rejected.topic), value, key=key, headers=headers)
+    async with world.page() as page:
+        letter = page.locator(".letter", has_text="key customer-7")
+        await until_there(page, "/dead-letters", letter)
         await letter.get_by_role("checkbox").check()
         await page.get_by_role("button", name="Discard selected").click()
         await expect(page.get_by_role("status").filter(has_text="1 dead letter was discarded")).to_be_visible()

@@ -84,7 +84,7 @@ def check_ordinals(episodes: list[EpisodeClosed]) -> None:
 
 
 async def letters(settings: Settings, error_type: str | None = None) -> int:
-    async with open_queue(settings.kafka) as queue:
+    async with open_queue(settings) as queue:
         topics = [
             settings.kafka.dead_letters(t) for t in (settings.kafka.messages_topic, settings.kafka.episodes_topic)
         ]
@@ -151,7 +151,7 @@ async def test_a_conversation_in_quarantine_goes_on_after_the_state_is_rebuilt(d
     deployment.lose_state("segmenter")
     await rebuild_state(settings)
     deployment.start("segmenter")
-    async with open_queue(settings.kafka) as queue:
+    async with open_queue(settings) as queue:
         topic = settings.kafka.dead_letters(settings.kafka.messages_topic)
         await queue.resolve(topic, Filters(error_type=UNREADABLE, conversation_id=DAMAGED), "replayed")
     await say(settings, range(16, 20), flush=True)

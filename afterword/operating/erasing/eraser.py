@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from aiokafka import ConsumerRecord
 
-from afterword.operating.dlq import DeadLetterQueue, Filters, open_queue, queue_topics
+from afterword.operating.dlq import DeadLetterQueue, Filters, open_queue
 from afterword.operating.erasing.person import Person, TheirDeadLetters, edited_id, person_of
 from afterword.operating.erasing.receipt import Receipt, TopicDate, gone_by
 from afterword.operating.topics import read_configs
@@ -28,7 +28,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import Log, open_log, position_of
 from afterword.streams.segmenter.state import TABLES
-from afterword.streams.settings import Settings, load_settings
+from afterword.streams.settings import Kafka, Settings, load_settings
 from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure
 from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.messages import Selection
@@ -148,7 +148,7 @@ class Eraser:
         kafka = self._settings.kafka
         async with AsyncExitStack() as opening:
             self._stores = await opening.enter_async_context(open_stores(self._settings))
-            self._queue = await opening.enter_async_context(open_queue(kafka))
+            self._queue = await opening.enter_async_context(open_queue(self._settings))
             self._log = await opening.enter_async_context(open_log(kafka))
             self._producer = await opening.enter_async_context(Producer.from_settings(self._settings))
             self._running = opening.pop_all()
@@ -164,7 +164,7 @@ class Eraser:
         person = person_of(user_id, tenant_id, conversation_id)
         found = {one.conversation_id: one async for page in self._pages(person) for one in page}
         theirs = await self._dead_letters(person, found)
-        counts = [await self._queue.count(topic, theirs, "discarded") for topic in queue_topics(self._settings.kafka)]
+        counts = [await self._queue.count(topic, theirs, "discarded") for topic in await self._queue.topics()]
         return ErasurePlan(
             conversations=len(found),
             shared_conversations=sum(not one.alone for one in found.values()),
@@ -325,7 +325,7 @@ class Eraser:
     async def _discard_dead_letters(self, run: Run) -> int:
         await self._until_read(run, "archiver", self._settings.kafka.archiver_id)
         theirs = await self._dead_letters(run.person, run.found)
-        topics = queue_topics(self._settings.kafka)
+        topics = await self._queue.topics()
         return sum([(await self._queue.resolve(topic, theirs, "discarded")).resolved for topic in topics])
 
     async def _dead_letters(self, person: Person, found: Mapping[str, ErasedConversation]) -> TheirDeadLetters:
@@ -345,7 +345,7 @@ class Eraser:
         written = await self._stores.messages.get_many(sorted(set(edits.values())))
         others = {key for key, one in written.items() if one.message.user_id != person.user_id}
         theirs = frozenset(address for address, key in edits.items() if key not in others)
-        return TheirDeadLetters(person, alone, shared, theirs)
+        return TheirDeadLetters(person, alone, shared, theirs, self._queue.sources)
 
     # The receipt
 
@@ -371,7 +371,9 @@ class Eraser:
 
     async def _topic_dates(self, now: datetime) -> tuple[TopicDate, ...]:
         messages_topic = self._settings.kafka.messages_topic
-        configs = await read_configs(self._settings, [messages_topic, *own_topics(self._settings)])
+        configs = await read_configs(
+            self._settings, [messages_topic, *own_topics(self._settings.kafka), *await self._queue.topics()]
+        )
         dates = []
         for topic, config in configs.items():
             with broker_errors(self._settings.kafka.bootstrap_servers):
@@ -386,12 +388,10 @@ def new_erasure(person: Person, asked_by: str | None) -> Erasure:
     return Erasure(str(uuid4()), *person, asked_at=utc_milliseconds(datetime.now(UTC)), asked_by=asked_by)
 
 
-def own_topics(settings: Settings) -> list[str]:
-    """Return the topics and changelogs that Afterword writes."""
-    kafka = settings.kafka
+def own_topics(kafka: Kafka) -> list[str]:
+    """Return the topics and changelogs that Afterword writes, without dead letters."""
     return [
         *(kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic),
-        *queue_topics(kafka),
         *(kafka.changelog(table) for table in TABLES),
         kafka.current_episodes_topic,
         kafka.current_conversations_topic,

@@ -3,17 +3,23 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
 
-from afterword.schemas.dead_letters import WEBHOOKS, DeadLetter
+from afterword.schemas.dead_letters import INGEST, WEBHOOKS, DeadLetter
 from afterword.schemas.decoding import InvalidRecord, RecordHeaders, json_object, loads, read_event
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
+from afterword.streams.ingest.mapping import context, id_of
+from afterword.streams.ingest.sources import Expression, Source
 from afterword.streams.stores.arguments import require
 
+FRAME_BYTES = 5
+"""A zero byte and a schema's id, which precede a value that was written with a schema registry."""
 QUOTED = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 """Matches strings in JSON that may be truncated."""
 
@@ -98,6 +104,39 @@ def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> st
     return found if isinstance(found, str) else ""
 
 
+def is_of_source(letter: DeadLetter, sources: Sequence[Source], person: Person) -> bool:
+    """Return whether a record that ingest rejected holds data of the person, as far as it shows that.
+
+    In JSON, the user that the source's mapping finds decides. If it finds none, the record is theirs if their id is a
+    word in it. Other records, such as Avro, are theirs if their bytes contain the id.
+    """
+    data, origin = letter.value or b"null", letter.origin
+    source = next((one for one in sources if origin and one.takes(origin.topic)), None)
+    try:
+        value = loads(data[FRAME_BYTES:] if data.startswith(b"\0") else data)
+        about = context(replace(letter, **origin._asdict()) if origin else letter, value)
+        text = orjson.dumps([about["key"], value, about["headers"]]).decode()
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        parts = b"\n".join([letter.key or b"", data, *(said for _, said in letter.headers)])
+        return all(one.encode() in parts for one in (person.user_id, person.conversation_id or ""))
+    found = {name: _found(getattr(source.map, name), about) for name in Person._fields} if source else {}
+    if source and found["tenant_id"] != person.tenant_id:
+        return False
+    return all(
+        found.get(name) == wanted
+        if found.get(name) is not None
+        else bool(re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", text))
+        for name, wanted in (("user_id", person.user_id), ("conversation_id", person.conversation_id))
+        if wanted is not None
+    )
+
+
+def _found(expression: Expression | None, about: Mapping[str, Any]) -> str | None:
+    with suppress(InvalidRecord):
+        return None if expression is None else id_of(expression.find(about))
+    return None
+
+
 class TheirDeadLetters(NamedTuple):
     """Selects dead letters of conversations that were the person's alone, and others that contain their data.
 
@@ -110,8 +149,11 @@ class TheirDeadLetters(NamedTuple):
     shared: frozenset[str] = frozenset()
     edits: frozenset[str] = frozenset()
     """Addresses of their edits in shared conversations."""
+    sources: Sequence[Source] = ()
 
     def match(self, dead_letter: DeadLetter) -> bool:
+        if dead_letter.stage == INGEST:
+            return is_of_source(dead_letter, self.sources, self.person)
         if self.person.conversation_id not in (None, dead_letter.conversation_id):
             return False
         # a record of another tenant was rejected for that reason alone

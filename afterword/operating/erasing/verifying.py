@@ -3,7 +3,7 @@
 Stores must have nothing. Topics keep their records until their dates. Whatever came after the receipt does not count.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,15 +12,17 @@ from typing import NamedTuple
 import orjson
 from aiokafka import ConsumerRecord
 
-from afterword.operating.dlq import queue_topics, resolved_offset
+from afterword.operating.dlq import resolved_offset
 from afterword.operating.erasing.eraser import PAGE
-from afterword.operating.erasing.person import Person, edited_id, holds, person_of
+from afterword.operating.erasing.person import Person, edited_id, holds, is_of_source, person_of
 from afterword.operating.erasing.receipt import NotTheirs, Receipt
 from afterword.schemas.base import rfc3339
+from afterword.schemas.dead_letters import INGEST, read_dead_letter
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
 from afterword.schemas.headers import CE_TYPE, header
 from afterword.schemas.ids import conversation_of_episode, conversation_of_scope
 from afterword.streams.errors import RowUnreadable, StateUnreadable
+from afterword.streams.ingest.sources import DEAD_LETTERS, Source, load_sources
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
@@ -86,7 +88,7 @@ async def verify(
         with broker_errors(settings.kafka.bootstrap_servers):
             log = await opening.enter_async_context(open_log(settings.kafka))
             existing = await log.topics()
-            records = Records(settings.kafka, receipt, person)
+            records = Records(settings.kafka, receipt, person, load_sources(settings))
             for date in receipt.topics:
                 if date.topic not in existing or not records.may_be_on(date.topic):
                     continue
@@ -158,6 +160,7 @@ class Records(NamedTuple):
     kafka: Kafka
     receipt: Receipt
     person: Person
+    sources: Sequence[Source] = ()
 
     @property
     def _current(self) -> tuple[str, str]:
@@ -167,17 +170,17 @@ class Records(NamedTuple):
         """Return False for topics that only hold episode ids or counters."""
         kafka = self.kafka
         episodes = (kafka.episodes_topic, kafka.summaries_topic, kafka.conversations_topic)
-        return topic in (*episodes, *self._current, *queue_topics(kafka), kafka.changelog(MESSAGES))
+        return topic in (*episodes, *self._current, kafka.changelog(MESSAGES)) or topic.endswith(DEAD_LETTERS)
 
     def are_theirs(self, record: ConsumerRecord) -> bool:
-        if not record.value or resolved_offset(record) is not None:
+        if resolved_offset(record) is not None:
             return False
+        if record.topic.endswith(DEAD_LETTERS) and (letter := read_dead_letter(record)).stage == INGEST:
+            return is_of_source(letter, self.sources, self.person)
         if record.topic == self.kafka.changelog(MESSAGES):
             return self._is_pending_message(record)
-        if header(record.headers, CE_TYPE) == EPISODE_REDO:
+        if not record.value or _has_only_ids(record):
             return False
-        if header(record.headers, CE_TYPE) == EPISODE_AMENDED and b'"fields":{}' in record.value:
-            return False  # a deletion contains only ids
         conversation = (record.key or b"").decode(errors="replace")
         if record.topic in self._current:
             conversation = self._conversation_of(record.topic, conversation)
@@ -207,6 +210,8 @@ class Records(NamedTuple):
         return conversation_of_episode(key) if is_episode else conversation_of_scope(key)[0]
 
     def _is_pending_message(self, record: ConsumerRecord) -> bool:
+        if not record.value:
+            return False
         try:
             key = parse_key(record.key)
             body = decode_body(record.value) if key.kind == "body" else None
@@ -215,3 +220,9 @@ class Records(NamedTuple):
         if body is None or body.is_gone or key.scope.conversation_id not in self.receipt.conversations:
             return False
         return bool(orjson.loads(body.json).get("user_id") == self.person.user_id)
+
+
+def _has_only_ids(record: ConsumerRecord) -> bool:
+    event_type = header(record.headers, CE_TYPE)
+    is_deletion = event_type == EPISODE_AMENDED and b'"fields":{}' in record.value
+    return event_type == EPISODE_REDO or is_deletion

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Request
 from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse
 
-from afterword.operating.dlq import DeadLetterQueue, Filters, queue_topics
+from afterword.operating.dlq import DeadLetterQueue, Filters
 from afterword.schemas import Usage
 from afterword.schemas.base import rfc3339
 from afterword.schemas.episodes import EPISODE_CLOSED
@@ -30,7 +30,7 @@ from afterword.serving.principal import is_still_admitted
 from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import Log, open_log
-from afterword.streams.settings import Kafka
+from afterword.streams.settings import Settings
 from afterword.streams.summarizer.summary import EXTRACTIVE
 
 TICK_SECONDS = 1.0
@@ -206,8 +206,9 @@ class WorkerLags:
 class LagReader:
     """Reads the lag at most once per LAG_SECONDS for all visitors together."""
 
-    def __init__(self, kafka: Kafka, clock: Callable[[], float] = time.monotonic) -> None:
-        self._kafka = kafka
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._kafka = settings.kafka
         self._clock = clock
         self._reading = asyncio.Lock()
         self._at = 0.0
@@ -244,13 +245,13 @@ class LagReader:
             )
 
     async def _dead_letters(self, reading: Log) -> int | None:
-        topics = queue_topics(self._kafka)
+        queue = DeadLetterQueue(self._settings, reading)
+        topics = await queue.topics()
         async with reading.reader(*topics, isolation_level="read_committed") as consumer:
             assigned = list(consumer.assignment())
             first, ends = await consumer.beginning_offsets(assigned), await consumer.end_offsets(assigned)
         if ends != self._counted[0]:
             few = sum(ends.values()) - sum(first.values()) <= MOST_COUNTED
-            queue = DeadLetterQueue(self._kafka, reading)
             found = [await queue.count(topic, Filters(), "discarded") for topic in topics] if few else []
             self._counted = ends, sum(counts.found for counts in found) if few else None
         return self._counted[1]

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from afterword.operating.dlq import Action, Filters, NoSuchDeadLetter, open_queue, queue_topics
+from afterword.operating.dlq import Action, Filters, NoSuchDeadLetter, open_queue
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.serving.operating import READY_SECONDS
 from afterword.serving.page.rendering import PageRoute, html_page
@@ -19,7 +19,7 @@ from afterword.serving.problems import NotFound, RequestInvalid
 from afterword.serving.reading import Parameters
 from afterword.serving.services import Services
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
-from afterword.streams.settings import Kafka
+from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy
 from afterword.version import running_version
 
@@ -97,8 +97,8 @@ async def show_dead_letters(
     request: Request, principal: OperatingVisitor, wanted: Annotated[LettersQuery, Query()]
 ) -> HTMLResponse:
     """List the first dead letters that were neither replayed nor discarded."""
-    kafka = _kafka(request)
-    letters = await _in_time(kafka, _listed(kafka))
+    settings = _settings(request)
+    letters = await _in_time(settings, _listed(settings))
     request.state.count = len(letters)
     given: dict[str, Any] = {
         "letters": letters[:LISTED],
@@ -109,10 +109,10 @@ async def show_dead_letters(
     return html_page(request, "dead_letters.html", principal, **given)
 
 
-async def _listed(kafka: Kafka) -> list[DeadLetter]:
+async def _listed(settings: Settings) -> list[DeadLetter]:
     found: list[DeadLetter] = []
-    async with open_queue(kafka) as queue:
-        for topic in queue_topics(kafka):
+    async with open_queue(settings) as queue:
+        for topic in await queue.topics():
             async with aclosing(queue.unresolved(topic, Filters())) as letters:
                 async for letter in letters:
                     found.append(letter)
@@ -126,8 +126,8 @@ async def show_dead_letter(
     request: Request, principal: OperatingVisitor, wanted: Annotated[LetterQuery, Query()]
 ) -> HTMLResponse:
     """Show a dead letter: why it was rejected, its headers, and the beginning of its value."""
-    kafka = _kafka(request)
-    letter = await _in_time(kafka, _letter(kafka, wanted.address))
+    settings = _settings(request)
+    letter = await _in_time(settings, _letter(settings, wanted.address))
     value = letter.value or b""
     given: dict[str, Any] = {
         "letter": letter,
@@ -138,8 +138,8 @@ async def show_dead_letter(
     return html_page(request, "dead_letter.html", principal, **given)
 
 
-async def _letter(kafka: Kafka, address: str) -> DeadLetter:
-    async with open_queue(kafka) as queue:
+async def _letter(settings: Settings, address: str) -> DeadLetter:
+    async with open_queue(settings) as queue:
         try:
             return await queue.find(address)
         except NoSuchDeadLetter:
@@ -153,28 +153,28 @@ async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Su
     addresses = frozenset(fields.get("address", ()))
     if action is None:
         raise RequestInvalid(problems=[("action", "must be replay or discard")])
-    kafka = _kafka(request)
-    count = await _in_time(kafka, _resolved(kafka, addresses, action)) if addresses else 0
+    settings = _settings(request)
+    count = await _in_time(settings, _resolved(settings, addresses, action)) if addresses else 0
     return RedirectResponse(f"/dead-letters?done={action}&count={count}", 303)
 
 
-async def _resolved(kafka: Kafka, addresses: frozenset[str], action: Action) -> int:
+async def _resolved(settings: Settings, addresses: frozenset[str], action: Action) -> int:
     topics = {address.rsplit("/", 2)[0] for address in addresses}
-    async with open_queue(kafka) as queue:
+    async with open_queue(settings) as queue:
         chosen = ChosenLetters(addresses)
-        done = [await queue.resolve(topic, chosen, action) for topic in queue_topics(kafka) if topic in topics]
+        done = [await queue.resolve(topic, chosen, action) for topic in await queue.topics() if topic in topics]
     return sum(counts.resolved for counts in done)
 
 
-async def _in_time(kafka: Kafka, work: Awaitable[T]) -> T:
+async def _in_time(settings: Settings, work: Awaitable[T]) -> T:
     """Limit work to WORK_SECONDS. Raises: BrokerUnavailable."""
     try:
         async with asyncio.timeout(WORK_SECONDS):
             return await work
     except TimeoutError:
-        raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem="no answer in time") from None
+        raise BrokerUnavailable(servers=settings.kafka.bootstrap_servers, problem="no answer in time") from None
 
 
-def _kafka(request: Request) -> Kafka:
+def _settings(request: Request) -> Settings:
     services: Services = request.app.state.services
-    return services.settings.kafka
+    return services.settings

@@ -199,7 +199,7 @@ reranker serve webhooks ingest registry
 {{- else if eq .component "archiver" -}}
 qdrant llm embedder reranker serve webhooks ingest registry
 {{- else if eq .component "server" -}}
-llm webhooks ingest registry
+llm webhooks registry
 {{- else if eq .component "webhooks" -}}
 qdrant llm embedder reranker serve ingest registry
 {{- else if eq .component "ingest" -}}

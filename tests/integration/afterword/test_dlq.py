@@ -73,7 +73,7 @@ async def world(make_settings: MakeSettings) -> AsyncIterator[World]:
     producer = AIOKafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers)
     await producer.start()
     try:
-        async with open_queue(settings.kafka) as queue:
+        async with open_queue(settings) as queue:
             yield World(settings, producer, queue)
     finally:
         await producer.stop()

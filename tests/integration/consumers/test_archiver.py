@@ -228,7 +228,7 @@ async def test_a_message_on_which_the_archiver_fails_is_a_dead_letter_and_its_ne
     async with archiving(settings, archive):
         await until(lambda: is_committed(settings, 9))
     assert archive.messages.keys() == {message_key(CONVERSATION, str(n)) for n in range(9) if n != 4}
-    async with open_queue(kafka) as queue:
+    async with open_queue(settings) as queue:
         topic = kafka.dead_letters(kafka.messages_topic)
         [letter] = [found async for found in queue.unresolved(topic, Filters())]
         assert (letter.stage, letter.error_type) == ("archive", "unforeseen")

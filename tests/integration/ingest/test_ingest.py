@@ -65,12 +65,12 @@ def chat(n: int, **changed: Any) -> dict[str, Any]:
     return {"id": f"m{n}", "thread": f"c{n % 3}", "user": "u", "role": "user", "text": f"text {n}", **changed}
 
 
-async def send(settings: Settings, values: Sequence[Any]) -> None:
+async def send(settings: Settings, values: Sequence[Any], **options: Any) -> None:
     """Send JSON, or bytes as they are."""
     async with running_producer(settings.kafka) as producer:
         for value in values:
             data = value if isinstance(value, bytes) else orjson.dumps(value)
-            await producer.send_and_wait(topic_of(settings), data)
+            await producer.send_and_wait(topic_of(settings), data, **options)
 
 
 @asynccontextmanager
@@ -97,7 +97,7 @@ async def is_done(settings: Settings) -> bool:
     async with open_log(settings.kafka) as log:
         topic = topic_of(settings)
         ends = await log.ends(topic)
-        return sum((await log.lags(settings.kafka.ingest_id, topic, ends)).values()) == 0
+        return await log.left(settings.kafka.ingest_id, topic, ends) == 0
 
 
 async def records_in(settings: Settings, topic: str) -> list[ConsumerRecord]:
@@ -125,11 +125,35 @@ async def test_each_record_is_a_message_or_a_dead_letter_of_its_own_topic(write:
     assert sorted(one.id for one in found) == sorted(f"m{n}" for n in range(22))
     letters = await records_in(settings, settings.kafka.dead_letters(topic))
     assert sorted(record.value for record in letters) == sorted(bad)
-    async with open_queue(settings.kafka) as queue:
+    async with open_queue(settings) as queue:
         problems = [one async for one in queue.unresolved(settings.kafka.dead_letters(topic), Filters(stage="ingest"))]
     assert sorted(one.error_type for one in problems) == ["invalid_json", "invalid_json", "unmapped"]
     assert {one.origin.topic for one in problems if one.origin} == {topic}
     assert any("map.role = value.role" in one.problem for one in problems)
+
+
+async def test_a_dead_letter_goes_back_to_its_topic_as_it_was_and_is_a_message_once_the_mapping_is_mended(
+    write: Write,
+) -> None:
+    settings = await write()
+    topic, headers = topic_of(settings), [("tenant", b"acme"), ("traceparent", b"t")]
+    await send(settings, [chat(1, role="clerk")], key=b"customer-7", headers=headers, partition=1)
+    async with ingesting(settings):
+        await until(lambda: is_done(settings))
+    file = settings.ingest.file
+    file.write_text(
+        file.read_text().replace('"value.role"', '{ path = "value.role", values = { clerk = "assistant" } }')
+    )
+    async with open_queue(settings) as queue:
+        [letter] = [one async for one in queue.unresolved(settings.kafka.dead_letters(topic), Filters())]
+        assert (letter.key, letter.conversation_id) == (b"customer-7", None)
+        assert (await queue.resolve(letter.topic, Filters(), "replayed")).resolved == 1
+    first, again = await records_in(settings, topic)
+    assert (again.partition, again.key, again.value, list(again.headers)) == (1, first.key, first.value, headers)
+    async with ingesting(settings):
+        await until(lambda: is_done(settings))
+    [found] = await messages(settings)
+    assert (found.id, found.role) == ("m1", "assistant")
 
 
 async def test_a_worker_that_comes_back_goes_on_where_the_last_one_was(write: Write) -> None:

@@ -164,7 +164,7 @@ async def test_what_is_not_taken_in_time_is_a_dead_letter_and_its_replay_goes_to
             drain_seconds=10,
         )
         topic = settings.kafka.undelivered_topic
-        async with deployed(settings, tmp_path) as deployment, open_queue(settings.kafka) as queue:
+        async with deployed(settings, tmp_path) as deployment, open_queue(settings) as queue:
             deployment.start(ROLE)
             await announce(settings, 1, 2)
             count = 2 * len(CONVERSATIONS)

@@ -11,11 +11,20 @@ import pytest
 
 from afterword.operating.dlq import DeadLetterCounts, Matching
 from afterword.operating.erasing.person import Person, TheirDeadLetters, holds, person_of
-from afterword.schemas.dead_letters import MAX_BYTES, WEBHOOKS, DeadLetter, dead_letter, read_dead_letter
+from afterword.schemas.dead_letters import (
+    INGEST,
+    MAX_BYTES,
+    WEBHOOKS,
+    DeadLetter,
+    Origin,
+    dead_letter,
+    read_dead_letter,
+)
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
 from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
 from tests.unit.afterword.operating.erasing.world import TENANT, ErasesWithoutBroker, World
+from tests.unit.streams.ingest.records import FIELDS, source
 from tests.virtual_time import run_in_virtual_time
 
 ANN = Person("ann", "acme")
@@ -195,3 +204,56 @@ def test_an_edit_names_no_user_and_is_theirs_unless_somebody_else_has_the_messag
 
     expected = {"messages.dlq/0/0"} if is_theirs else set()
     assert run_in_virtual_time(story()) == (expected, len(expected), len(expected))
+
+
+def of_source(value: bytes | None, key: bytes = b"k", tenant: bytes = b"acme") -> DeadLetter:
+    """A record of the topic `chat` that ingest rejected."""
+    letter = dead("", value or b"")
+    origin = Origin("chat", 1, 9)
+    return replace(
+        letter, topic="chat.dlq", stage=INGEST, origin=origin, key=key, value=value, headers=[("tenant", tenant)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("letter", "is_theirs"),
+    [
+        (of_source(b'{"user": "ann", "thread": "t1"}'), True),
+        (of_source(b'\0\0\0\0\1{"user": "ann", "thread": "t1"}'), True),
+        (of_source(b'{"user": "ann", "thread": "t1"}', tenant=b"other"), False),
+        (of_source(b'{"user": "bob", "text": "ann"}'), False),
+        (of_source(b'{"user": {"name": "ann"}}'), True),
+        (of_source(b'{"user": {"name": "anna"}}'), False),
+        (of_source(b'{"payload": "{\\"user\\": \\"ann\\"}"}'), True),
+        (of_source(b"{}", key=b"ann"), True),
+        (of_source(None, key=b"ann"), True),
+        (of_source(b'{"user": "ann", "te'), True),
+        (of_source(b"\0\0\0\0\1\x04t1\x06ann"), True),
+        (of_source(b"\0\0\0\0\1\x04t1\x06bob"), False),
+        (replace(of_source(b'{"from": ["ann"]}', tenant=b"other"), origin=Origin("no source's", 0, 0)), True),
+    ],
+)  # fmt: skip
+def test_what_ingest_rejected_is_theirs_by_its_mapping_or_if_it_contains_their_id(
+    letter: DeadLetter, is_theirs: bool
+) -> None:
+    mapped = source(FIELDS + 'tenant_id = "headers.tenant"')
+    assert TheirDeadLetters(ANN, frozenset({"k"}), sources=[mapped]).match(letter) is is_theirs
+
+
+@pytest.mark.parametrize(("conversation", "is_theirs"), [("t1", True), ("t2", False), ("k", False)])
+def test_what_ingest_rejected_is_only_theirs_in_the_conversation_that_is_erased(
+    conversation: str, is_theirs: bool
+) -> None:
+    mapped = source(FIELDS + 'tenant_id = "headers.tenant"')
+    theirs = TheirDeadLetters(ANN._replace(conversation_id=conversation), frozenset(), sources=[mapped])
+    assert theirs.match(of_source(b'{"user": "ann", "thread": "t1"}')) is is_theirs
+
+
+def test_an_erasure_discards_what_ingest_rejected_of_the_person() -> None:
+    async def story() -> tuple[set[str], int]:
+        letters = [of_source(b'{"user": "ann"'), replace(of_source(b'{"user": "bob"'), offset=1)]
+        eraser = ErasesLetters(World(), letters)
+        receipt = await eraser.erase("ann", TENANT)
+        return eraser.discarded, receipt.counts["dead_letters"]
+
+    assert run_in_virtual_time(story()) == ({"chat.dlq/0/0"}, 1)

@@ -89,6 +89,11 @@ class ErasesWithoutBroker(Eraser):
     async def unfinished(self, _group: str, topic: str, records: Set[Position]) -> set[Position]:
         return {Position(one.partition, one.offset) for one in self.world.unread if one.topic == topic} & records
 
+    sources = ()
+
+    async def topics(self) -> list[str]:
+        return ["messages.dlq", "chat.dlq"]
+
     async def unresolved(self, *_: Any) -> AsyncGenerator[DeadLetter, None]:
         for letter in ():
             yield letter
