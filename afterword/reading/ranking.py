@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afterword.streams.stores.index import END, Candidate, Dense, RankingScores, cosines, packed_words
+from afterword.streams.stores.index import END, WORD, Candidate, Dense, cosines, packed_words
 from afterword.streams.text.search_words import Word, hashed
 
 WINDOW = 3
@@ -32,8 +32,20 @@ BACKGROUND = 50
 """Number of imaginary texts without any word of the query that are added to the candidates. Without them, a word that
 all messages of a small memory share would count as common."""
 
+TABLE_BITS = 16
+TABLE_MASK = np.uint32((1 << TABLE_BITS) - 1)
+
 Numbers = NDArray[np.intp]
 Scores = NDArray[np.float64]
+
+
+class Measures(NamedTuple):
+    """The parts of a score, each from 0 to 1."""
+
+    episode: float
+    passage: float
+    message: float
+    cosine: float | None
 
 
 class Ranked(NamedTuple):
@@ -47,7 +59,7 @@ class Ranked(NamedTuple):
     the mean of that share and the best cosine."""
     messages: dict[int, float]
     """The scores of the messages in the best passage and of the best message, by position."""
-    scores: RankingScores
+    measures: Measures
 
 
 def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candidate]) -> list[Ranked]:
@@ -83,16 +95,16 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
             float(scores[at]),
             float(coverage[at]),
             shown[at],
-            RankingScores(
-                episode=float(episodes.shares[at]),
-                passage=float(best_passages[at]),
-                message=float(best_pieces[at]),
-                cosine=None if vector is None else float(best_cosines[at]),
+            Measures(
+                float(episodes.shares[at]),
+                float(best_passages[at]),
+                float(best_pieces[at]),
+                None if vector is None else float(best_cosines[at]),
             ),
         )
         for at, candidate in enumerate(candidates)
     ]
-    return sorted(ranked, key=lambda one: (one.score, one.candidate.hit.ended_at), reverse=True)
+    return sorted(ranked, key=lambda one: (one.score, one.candidate.ended_at), reverse=True)
 
 
 class _Texts:
@@ -102,10 +114,9 @@ class _Texts:
     """
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
-        packed = [packed_words(candidate.words) for candidate in candidates]
-        self._words = np.concatenate(packed)
+        self._words = packed_words(b"".join(candidate.words for candidate in candidates))
         self._ends = np.flatnonzero(self._words == END)
-        counts = np.array([np.count_nonzero(each == END) for each in packed])
+        counts = np.array([len(candidate.message_ids) + 1 for candidate in candidates])
         self.owners = np.repeat(np.arange(len(candidates)), counts)
         """The candidate that each text belongs to."""
         self.message_counts = counts - 1
@@ -144,14 +155,10 @@ class _Texts:
         """Count each word of the query in each piece."""
         counts = np.zeros((len(query), len(self.piece_texts)))
         numbered = {number: at for at, word in enumerate(query) for number in hashed(word.forms)}
-        if numbered:
-            known = np.sort(np.fromiter(numbered, self._words.dtype))
-            places = np.minimum(np.searchsorted(known, self._words), len(known) - 1)
-            found = np.flatnonzero(known[places] == self._words)
-            texts = np.searchsorted(self._ends, found)
-            pieces = self._first[texts] + (found - self._starts[texts]) // PIECE_WORDS
-            rows = np.array([numbered[number] for number in known.tolist()])
-            np.add.at(counts, (rows[places[found]], pieces), 1)
+        found = np.flatnonzero(_contained(self._words, np.fromiter(numbered, WORD)))
+        texts = np.searchsorted(self._ends, found)
+        pieces = self._first[texts] + (found - self._starts[texts]) // PIECE_WORDS
+        np.add.at(counts, ([numbered[number] for number in self._words[found].tolist()], pieces), 1)
         return counts
 
     def summed(self, of_pieces: NDArray[Any]) -> tuple[Scores, Scores]:
@@ -166,18 +173,19 @@ class _Texts:
 
     def shown(self, of_passages: Scores, of_messages: Scores) -> list[dict[int, float]]:
         """Choose the messages of each candidate's best passage, and its best message."""
+        # as lists, because NumPy is slow with so few numbers at a time
+        scores, shares = of_messages.tolist(), of_passages.tolist()
+        passages, passages_until = self._passages.tolist(), self._passages_until.tolist()
+        firsts, afters = (np.searchsorted(self._passages, each).tolist() for each in (self._begins, self._until))
         chosen: list[dict[int, float]] = []
-        bounds = np.searchsorted(self._passages, self._begins), np.searchsorted(self._passages, self._until)
-        for begin, until, first, after in zip(self._begins, self._until, *bounds, strict=True):
+        for begin, until, first, after in zip(self._begins.tolist(), self._until.tolist(), firsts, afters, strict=True):
             if begin == until:
                 chosen.append({})
                 continue
-            passage = (
-                after - 1 - int(np.argmax(of_passages[first:after][::-1]))
-            )  # of equal ones the last: answers follow
-            best = begin + int(np.argmax(of_messages[begin:until]))
-            messages = {best, *range(self._passages[passage], self._passages_until[passage])}
-            chosen.append({int(at - begin): float(of_messages[at]) for at in sorted(messages)})
+            passage = max(reversed(range(first, after)), key=shares.__getitem__)  # of equals the last: answers follow
+            best = max(range(begin, until), key=scores.__getitem__)
+            messages = {best, *range(passages[passage], passages_until[passage])}
+            chosen.append({at - begin: scores[at] for at in sorted(messages)})
         return chosen
 
 
@@ -199,6 +207,15 @@ def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_
     average = lengths.sum() / max(np.count_nonzero(lengths), 1)
     norms = K1 * (1 - b + b * np.maximum(lengths, 1) / max(average, 1))
     return _Compared(weights @ (counts / (counts + norms)) / total, weights @ (counts > 0) / total)
+
+
+def _contained(words: NDArray[np.uint32], wanted: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Return which words are wanted. Nearly all others are excluded by their last bits, which is faster."""
+    table = np.zeros(1 << TABLE_BITS, np.bool_)
+    table[wanted & TABLE_MASK] = True
+    contained: NDArray[np.bool_] = table[words & TABLE_MASK]
+    contained[contained] = np.isin(words[contained], wanted)
+    return contained
 
 
 def _cosines(vector: Dense | None, candidates: Sequence[Candidate], messages: Numbers) -> Scores:

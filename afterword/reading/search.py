@@ -13,7 +13,7 @@ from afterword.reading.times import AskedTime, asked_time
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_conversation, living, scope_of
-from afterword.streams.stores.index import Candidate, Dense, Embed, Query, Recalled
+from afterword.streams.stores.index import Candidate, Dense, Embed, Query, RankingScores, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.search_words import Word, query_words
@@ -86,7 +86,7 @@ class EpisodeSearch:
         if of_time:
             ranked = sorted((_with_time(one, of_time) for one in ranked), key=lambda one: -one.score)
         wanted = max(query.k, self._reranking.candidates) if self._reranking else query.k
-        shown = await self._as_stored(query, [_hit(query, one, of_time) for one in ranked[:wanted]])
+        shown = await self._as_stored(query, ranked[:wanted], of_time)
         if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
             return []
         if self._reranking:
@@ -100,35 +100,39 @@ class EpisodeSearch:
         """Query the index, and once more for the time that the query names."""
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
         answers = await gather_or_cancel(*(self._search(each, vector) for each in queries))
-        return list({one.hit.episode_id: one for found in answers for one in found}.values())
+        return list({one.episode_id: one for found in answers for one in found}.values())
 
     async def _of_time(self, asked: AskedTime, query: Query, ranked: Sequence[Ranked]) -> set[str]:
         """Return the ids of matching episodes that took place at this time or in which a matching message names it.
 
         A message may name another time than its own, because plans for May are made in April.
         """
-        matching = [one for one in ranked if one.scores.message > 0]  # by vectors alone, something matches at any time
-        hits = {one.candidate.hit.episode_id: one.candidate.hit for one in matching}
-        found = {name for name, hit in hits.items() if asked.meets(hit.started_at, hit.ended_at)}
-        others = [one for one in matching if one.candidate.hit.episode_id not in found]
-        texts = await self._texts(query, ((one.candidate.hit, _named(one)) for one in others), NAMED_CHARACTERS)
+        # by vectors alone, something matches at any time
+        matching = {one.candidate.episode_id: one for one in ranked if one.measures.message > 0}
+        found = {
+            name for name, one in matching.items() if asked.meets(one.candidate.started_at, one.candidate.ended_at)
+        }
+        others = [(one.candidate, _named(one)) for name, one in matching.items() if name not in found]
+        texts = await self._texts(query, others, NAMED_CHARACTERS)
 
         def names_it(name: str) -> bool:
-            return any(asked.is_named(text.content, hits[name].ended_at) for text in texts[name].values())
+            said_at = matching[name].candidate.ended_at
+            return any(asked.is_named(text.content, said_at) for text in texts[name].values())
 
         # in a thread, because it is CPU-bound
         return found | await asyncio.to_thread(lambda: set(filter(names_it, texts)))
 
-    async def _as_stored(self, query: Query, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the hits that may be shown, with their stored revisions: the index may have an earlier one."""
-        stored = living((await self._episodes.lookup([one.hit.episode_id for one in hits])).values())
+    async def _as_stored(self, query: Query, ranked: Sequence[Ranked], of_time: Collection[str]) -> list[Hit]:
+        """Return those that may be shown, in their stored revisions: the index may have an earlier one."""
+        stored = living((await self._episodes.lookup([one.candidate.episode_id for one in ranked])).values())
         shown: list[Hit] = []
-        for one in hits:
-            episode = stored.get(one.hit.episode_id)
+        for one in ranked:
+            name = one.candidate.episode_id
+            episode = stored.get(name)
             if episode and episode.summary.short_summary and query.allows(episode):
-                kept = {name: score for name, score in one.messages.items() if name in episode.summary.message_ids}
+                kept = {key: score for key, score in _named(one).items() if key in episode.summary.message_ids}
                 shows_all = await self._may_read_all(query, episode)
-                shown.append(Hit(_stored_hit(one.hit, episode.summary), kept, one.is_of_asked_time, shows_all))
+                shown.append(Hit(_recalled(query, one, episode.summary), kept, name in of_time, shows_all))
         return shown
 
     async def _may_read_all(self, query: Query, episode: StoredEpisode) -> bool:
@@ -139,12 +143,12 @@ class EpisodeSearch:
         return known is not None and known.user_id == query.user_id
 
     async def _texts(
-        self, query: Query, wanted: Iterable[tuple[Recalled, Iterable[str]]], characters: int
+        self, query: Query, wanted: Iterable[tuple[Candidate | Recalled, Iterable[str]]], characters: int
     ) -> dict[str, dict[str, MessageText]]:
         """Read some messages of each hit from the archive, skipping those that it no longer has."""
         keys = {
-            message_key(hit.conversation_id, one, query.tenant_id): (hit.episode_id, one)
-            for hit, message_ids in wanted
+            message_key(episode.conversation_id, one, query.tenant_id): (episode.episode_id, one)
+            for episode, message_ids in wanted
             for one in message_ids
         }
         texts = defaultdict[str, dict[str, MessageText]](dict)
@@ -191,20 +195,14 @@ class EpisodeSearch:
 
 
 def _named(ranked: Ranked) -> dict[str, float]:
-    return {ranked.candidate.hit.message_ids[place]: score for place, score in ranked.messages.items()}
+    return {ranked.candidate.message_ids[place]: score for place, score in ranked.messages.items()}
 
 
 def _with_time(ranked: Ranked, of_time: Collection[str]) -> Ranked:
     """Add the time's share of the score. It also counts as that share of the query's coverage."""
-    share = ASKED_TIME_SHARE * (ranked.candidate.hit.episode_id in of_time)
+    share = ASKED_TIME_SHARE * (ranked.candidate.episode_id in of_time)
     score = ranked.score * (1 - ASKED_TIME_SHARE) + share
     return ranked._replace(score=score, coverage=ranked.coverage * (1 - share) + share)
-
-
-def _hit(query: Query, ranked: Ranked, of_time: Collection[str]) -> Hit:
-    hit, scores = ranked.candidate.hit, ranked.scores if query.explain else None
-    update = {"score": ranked.score, "coverage": ranked.coverage, "scores": scores}
-    return Hit(hit.model_copy(update=update), _named(ranked), hit.episode_id in of_time)
 
 
 def _near_the_best(query: Query, hits: Sequence[Hit]) -> list[Hit]:
@@ -212,10 +210,9 @@ def _near_the_best(query: Query, hits: Sequence[Hit]) -> list[Hit]:
     return [one for one in hits[: query.k] if one.hit.score >= least]
 
 
-def _stored_hit(hit: Recalled, summary: SummaryCreated) -> Recalled:
-    names = Recalled.model_fields.keys() & SummaryCreated.model_fields.keys()
-    stored = {name: getattr(summary, name) for name in names}
-    return hit.model_copy(update={**stored, "source": summary.quality.source})
+def _recalled(query: Query, ranked: Ranked, summary: SummaryCreated) -> Recalled:
+    scores = RankingScores(**ranked.measures._asdict()) if query.explain else None
+    return Recalled.of(summary, score=ranked.score, coverage=ranked.coverage, scores=scores)
 
 
 def _with_matches(shown: Sequence[Hit], texts: Texts, words: Sequence[Word]) -> list[Recalled]:

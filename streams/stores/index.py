@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, islice
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +32,6 @@ be in."""
 DEPTH = 50
 """Number of candidates that a search finds by words, and also by vectors."""
 
-PAYLOAD_FIELDS = {
-    *("event_id", "episode_id", "conversation_id", "agent_id", "tenant_id", "message_ids"),
-    *("revision", "ordinal", "short_summary", "started_at", "ended_at", "closed_at", "created_at"),
-}
 DELETED = "deleted"
 """Marks the point that remains of a deleted episode in Qdrant: without vectors, texts and users, so no search finds
 it."""
@@ -127,9 +123,9 @@ class Recalled(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    score: float = 0.0
+    score: float
     """Quality of the episode's match, from 0 to 1."""
-    coverage: float = 0.0
+    coverage: float
     """Share of the query that its best passage covers, from 0 to 1; low if the user never talked about this."""
     episode_id: str
     event_id: str
@@ -137,8 +133,7 @@ class Recalled(BaseModel):
     conversation_id: str
     agent_id: str | None
     ordinal: int
-    title: str = ""
-    """Title of the episode. It is not in the index; `Memory.recall` takes it from the stored episode."""
+    title: str
     short_summary: str
     message_ids: tuple[str, ...]
     started_at: Time
@@ -150,11 +145,22 @@ class Recalled(BaseModel):
     scores: RankingScores | None = None
     """The parts of `score`; null unless they were requested."""
 
+    @classmethod
+    def of(cls, summary: SummaryCreated, **found: Any) -> Self:
+        """Make a hit of a stored episode and of how it was found."""
+        names = cls.model_fields.keys() & SummaryCreated.model_fields.keys()
+        stored = {name: getattr(summary, name) for name in names}
+        return cls(**stored, source=summary.quality.source, **found)
+
 
 class Candidate(NamedTuple):
     """An episode that a search found, with the data that the ranking compares."""
 
-    hit: Recalled
+    episode_id: str
+    conversation_id: str
+    message_ids: Sequence[str]
+    started_at: datetime
+    ended_at: datetime
     words: bytes
     """The words as `pack_words` encodes them."""
     vectors: bytes = b""
@@ -214,19 +220,6 @@ def packed_texts(
 def collection_name(collection: str, embedder_model: str | None) -> str:
     """Return the collection's name, such as `episodes`, or `episodes-nomic-embed-text` with vectors of that model."""
     return f"{collection}-{re.sub(r'[^A-Za-z0-9_.]+', '-', embedder_model)}" if embedder_model else collection
-
-
-def payload(summary: SummaryCreated) -> dict[str, Any]:
-    """Return what is stored beside the vectors: ids, times in RFC 3339, and the fields of `Recalled`."""
-    return {
-        **summary.model_dump(mode="json", include=PAYLOAD_FIELDS),
-        "quality": {"source": summary.quality.source},
-    }
-
-
-def recalled(payload: Mapping[str, Any]) -> Recalled:
-    """Make a hit of what `payload` returned."""
-    return Recalled(**{**payload, "source": payload["quality"]["source"]})
 
 
 def pack_words(messages: Sequence[str], summary: str) -> bytes:

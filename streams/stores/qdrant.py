@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from json import JSONDecodeError
 from operator import methodcaller
 from typing import Any
@@ -35,8 +36,6 @@ from afterword.streams.stores.index import (
     collection_name,
     packed_texts,
     packed_words,
-    payload,
-    recalled,
 )
 from afterword.streams.stores.qdrant_server import STORE, causes, problem_of, rest_address, server_name, verification
 from afterword.streams.text.search_words import hashed, query_words
@@ -52,6 +51,11 @@ OLDEST_VERSION = (1, 17)
 WORDS, VECTORS = "words", "messages"
 """Names of a point's vectors, and of the payload fields that the ranking reads."""
 
+PAYLOAD = {
+    *("episode_id", "revision", "conversation_id", "agent_id", "tenant_id", "message_ids"),
+    *("started_at", "ended_at"),
+}
+"""Fields of an episode that filters compare or that a candidate has."""
 PAGE_SIZE = 1000
 USERS = "user_ids"
 """Payload field with the users who find the episode."""
@@ -205,10 +209,7 @@ class QdrantIndex:
             return []
         answers = await self._connection.run(lambda client: client.query_batch_points(self.collection, requests))
         found = {point.id: point.payload for answer in answers for point in answer.points}
-        return [
-            Candidate(recalled(kept), base64.b64decode(kept[WORDS]), base64.b64decode(kept[VECTORS]))
-            for kept in found.values()
-        ]
+        return list(map(_candidate, found.values()))
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         require_texts(episode_ids=episode_ids)
@@ -306,13 +307,25 @@ def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[st
         named[WORDS] = models.SparseVector(indices=list(sparse.indices), values=list(sparse.values))
     if vectors:
         named[VECTORS] = [list(vector) for vector in vectors.values()]
-    kept = {
-        **payload(summary),
+    payload = {
+        **summary.model_dump(mode="json", include=PAYLOAD),
         USERS: list(episode.finders),
         WORDS: base64.b64encode(words).decode(),
         VECTORS: base64.b64encode(packed).decode(),
     }
-    return models.PointStruct(id=point_id(summary.episode_id), vector=named, payload=kept)
+    return models.PointStruct(id=point_id(summary.episode_id), vector=named, payload=payload)
+
+
+def _candidate(payload: Mapping[str, Any]) -> Candidate:
+    return Candidate(
+        payload["episode_id"],
+        payload["conversation_id"],
+        payload["message_ids"],
+        datetime.fromisoformat(payload["started_at"]),
+        datetime.fromisoformat(payload["ended_at"]),
+        base64.b64decode(payload[WORDS]),
+        base64.b64decode(payload[VECTORS]),
+    )
 
 
 def _up_to(revision: int) -> models.Filter:

@@ -27,15 +27,13 @@ from afterword.streams.stores.index import (
     cosines,
     packed_texts,
     packed_words,
-    payload,
-    recalled,
 )
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 from afterword.streams.text.search_words import hashed, query_words
 
-MATCHED = 1000
-"""If the rarest words of a query are in this many episodes, commoner words find no others: `bm25()` takes 0.6 µs for
-each."""
+LEAST_WORDS, MATCHED = 3, 1000
+"""A search finds episodes by this many of the query's rarest words, or by more if these are in fewer than MATCHED
+episodes together: `bm25()` takes 0.6 µs for each."""
 SCANNED = 1000
 """Maximum number of episodes whose vectors are compared with a query's; they are the newest ones, but words find older
 ones too."""
@@ -91,7 +89,7 @@ class SqliteIndex:
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
         require_texts(episode_ids=episode_ids)
         select = """SELECT episode_id, revision FROM points
-            WHERE episode_id IN (SELECT value FROM json_each(?)) AND payload IS NOT NULL AND model IS ?"""
+            WHERE episode_id IN (SELECT value FROM json_each(?)) AND message_ids IS NOT NULL AND model IS ?"""
         values = orjson.dumps(episode_ids).decode(), self._model
         return dict(await self._file.read(lambda connection: rows(connection, select, values)))
 
@@ -109,7 +107,7 @@ def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[st
         **summary.model_dump(include={"episode_id", "revision", "agent_id", "conversation_id"}),
         "ended_at": _microseconds(summary.ended_at),
         "model": model,
-        "payload": orjson.dumps(payload(summary)).decode(),
+        "message_ids": orjson.dumps(summary.message_ids).decode(),
         "packed": words,
     }
     finder = {"tenant_id": summary.tenant_id, "started_at": _microseconds(summary.started_at)}
@@ -132,10 +130,10 @@ def _put(connection: apsw.Connection, point: Point) -> bool:
         finder_row = insert(connection, "finders", {"point": row, **finder})
         connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (finder_row, words))
     if point.vectors:
-        other = "SELECT size FROM vectors JOIN points USING (id) WHERE model IS ? LIMIT 1"
-        for (kept_size,) in rows(connection, other, (point.row["model"],)):
+        model = point.row["model"]
+        for (kept_size,) in rows(connection, "SELECT size FROM vectors WHERE model IS ? LIMIT 1", (model,)):
             _require_size(kept_size, point.size)
-        insert(connection, "vectors", {"id": row, "size": point.size, "packed": point.vectors})
+        insert(connection, "vectors", {"id": row, "model": model, "size": point.size, "packed": point.vectors})
     return kept is not None
 
 
@@ -157,7 +155,7 @@ class StoredPoint(NamedTuple):
 
 
 def _stored_point(connection: apsw.Connection, episode_id: str) -> StoredPoint | None:
-    select = "SELECT id, revision, payload IS NULL FROM points WHERE episode_id = ?"
+    select = "SELECT id, revision, message_ids IS NULL FROM points WHERE episode_id = ?"
     return next((StoredPoint(*found) for found in rows(connection, select, (episode_id,))), None)
 
 
@@ -172,56 +170,65 @@ def _search(connection: apsw.Connection, query: Query, dense: Dense | None, mode
     allowed = _allowed(query)
     found = dict.fromkeys(_by_words(connection, query, allowed))
     if dense:
-        found |= dict.fromkeys(_by_vector(connection, model, dense, allowed)[: max(DEPTH, query.k)])
+        found |= dict.fromkeys(_by_vector(connection, query, model, dense, allowed))
     # the user is compared again: whatever was found, no other user's episode is returned
-    select = f"""SELECT finders.id, payload, points.packed, coalesce(vectors.packed, x'')
-        FROM {POINTS} LEFT JOIN vectors ON vectors.id = point
-        WHERE finders.id IN (SELECT value FROM json_each(:ids)) AND {allowed.condition}"""  # noqa: S608 – only our own names are inserted
+    select = f"""SELECT episode_id, conversation_id, message_ids, started_at, ended_at, points.packed,
+        coalesce(vectors.packed, x'') FROM json_each(:ids) CROSS JOIN {POINTS} LEFT JOIN vectors ON vectors.id = point
+        WHERE finders.id = json_each.value AND {allowed.condition}"""  # noqa: S608 – only our own names are inserted
     values = {**allowed.values, "ids": orjson.dumps(list(found)).decode()}
-    kept = {row: packed for row, *packed in rows(connection, select, values)}
-    candidates = (kept[row] for row in found if row in kept)
-    return [Candidate(recalled(orjson.loads(hit)), words, vectors) for hit, words, vectors in candidates]
+    return [_candidate(*point) for point in rows(connection, select, values)]
+
+
+def _candidate(
+    episode_id: str, conversation_id: str, message_ids: str, started: int, ended: int, words: bytes, vectors: bytes
+) -> Candidate:
+    times = _time(started), _time(ended)
+    return Candidate(episode_id, conversation_id, orjson.loads(message_ids), *times, words, vectors)
 
 
 def _by_words(connection: apsw.Connection, query: Query, allowed: Allowed) -> list[int]:
     """Find the best episodes that have a word of the query; equally good ones come in the order of their writing."""
     asked = hashed(form for word in query_words(query.text) for form in word.forms)
-    words = dict.fromkeys(_tokens(asked, _digest(query.user_id, query.tenant_id)))
-    wanted = _rarest(connection, words) if allowed.is_every else list(words)
-    if not wanted:
+    words = list(dict.fromkeys(_tokens(asked, _digest(query.user_id, query.tenant_id))))
+    if allowed.is_every:
+        words = _rarest(connection, words)
+    if not words:
         return []
     # The unary plus keeps SQLite from running the whole match once for each of these rows, which takes seconds.
     only = "" if allowed.is_every else f"AND +rowid IN (SELECT finders.id FROM {POINTS} WHERE {allowed.condition})"  # noqa: S608 – only our own names are inserted
     select = f"SELECT rowid FROM words WHERE words MATCH :match {only} ORDER BY bm25(words), rowid LIMIT :most"  # noqa: S608 – only our own names are inserted
-    values = {**allowed.values, "match": " OR ".join(wanted), "most": max(DEPTH, query.k)}
+    values = {**allowed.values, "match": " OR ".join(words), "most": max(DEPTH, query.k)}
     return [row for (row,) in rows(connection, select, values)]
 
 
 def _rarest(connection: apsw.Connection, words: Iterable[str]) -> list[str]:
-    """Return the words that are in any episode, the rarest first, up to the one with which they have MATCHED episodes.
-
-    Words that are in MATCHED episodes or more count as equally rare.
-    """
+    """Return the rarest of those words that are in any episode. Words in MATCHED or more count as equally rare."""
     select = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {MATCHED})"  # noqa: S608 – only our own names are inserted
     counts = {word: connection.execute(select, (word,)).get for word in words}
     found = sorted(filter(counts.get, counts), key=lambda word: counts[word])
-    totals = accumulate(counts[word] for word in found)
-    most = next((counts[word] for word, total in zip(found, totals, strict=True) if total >= MATCHED), MATCHED)
-    return [word for word in found if counts[word] <= most]
+    before = accumulate((counts[word] for word in found), initial=0)
+    return [
+        word
+        for at, (word, matched) in enumerate(zip(found, before, strict=False))
+        if at < LEAST_WORDS or matched < MATCHED
+    ]
 
 
-def _by_vector(connection: apsw.Connection, model: str | None, dense: Dense, allowed: Allowed) -> list[int]:
-    """Order the newest allowed episodes by the best cosine of a message."""
-    select = f"""SELECT finders.id, size, vectors.packed FROM {POINTS} JOIN vectors ON vectors.id = point
-        WHERE {allowed.condition} AND model IS :model ORDER BY started_at DESC LIMIT :most"""  # noqa: S608 – only our own names are inserted
+def _by_vector(
+    connection: apsw.Connection, query: Query, model: str | None, dense: Dense, allowed: Allowed
+) -> list[int]:
+    """Find those of the newest allowed episodes that have the best cosine of a message."""
+    source = "finders" if allowed.is_every else POINTS
+    select = f"""SELECT finders.id, size, vectors.packed FROM {source} JOIN vectors ON vectors.id = point
+        WHERE {allowed.condition} AND vectors.model IS :model ORDER BY started_at DESC LIMIT :most"""  # noqa: S608 – only our own names are inserted
     found = rows(connection, select, {**allowed.values, "model": model, "most": SCANNED})
     if not found:
         return []
-    _require_size(found[0][1], len(dense))
-    lengths = np.array([len(packed) // len(dense) for *_, packed in found])
-    similar = cosines(b"".join(packed for *_, packed in found), dense)
-    best = np.maximum.reduceat(similar, np.cumsum(lengths) - lengths)
-    return [found[at][0] for at in np.argsort(-best, kind="stable")]
+    ids, sizes, packed = zip(*found, strict=True)
+    _require_size(sizes[0], len(dense))
+    lengths = np.fromiter(map(len, packed), np.intp) // len(dense)
+    best = np.maximum.reduceat(cosines(b"".join(packed), dense), np.cumsum(lengths) - lengths)
+    return [ids[at] for at in np.argsort(-best, kind="stable")[: max(DEPTH, query.k)].tolist()]
 
 
 def _allowed(query: Query) -> Allowed:
@@ -250,6 +257,10 @@ def _tokens(numbers: Iterable[int], user: str) -> list[str]:
 def _digest(user_id: str, tenant_id: str | None) -> str:
     """Return the digest of a tenant's user, in which no tenant differs from one with an empty name."""
     return hashlib.blake2b(orjson.dumps([tenant_id, user_id]), digest_size=USER_BYTES).hexdigest()
+
+
+def _time(microseconds: int) -> datetime:
+    return EPOCH + timedelta(microseconds=microseconds)
 
 
 def _microseconds(time: datetime) -> int:

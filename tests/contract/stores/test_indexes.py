@@ -17,7 +17,7 @@ def a_query(text: str, **fields: Any) -> Query:
 
 
 async def found(index: EpisodeIndex, text: str, **fields: Any) -> list[str]:
-    return [one.hit.episode_id for one in await index.search(a_query(text, **fields))]
+    return [one.episode_id for one in await index.search(a_query(text, **fields))]
 
 
 async def ids(index: EpisodeIndex) -> list[str]:
@@ -59,22 +59,14 @@ async def test_an_empty_index_finds_nothing(index: EpisodeIndex) -> None:
     assert await index.search(a_query("flight")) == []
 
 
-async def test_a_hit_says_what_an_agent_needs(index: EpisodeIndex) -> None:
-    summary = a_summary(agent_id="a1")
-    await put(index, summary, "A flight to Rome, please.")
-    (one,) = await index.search(a_query("flights"))
-    copied = one.hit.model_dump(exclude={"score", "coverage", "source", "scores", "matches", "title"})
-    assert (one.hit.scores, one.hit.matches, one.hit.title) == (None, (), "")
-    assert copied == {name: getattr(summary, name) for name in copied}
-    assert one.hit.source == "llm"
-
-
 async def test_a_candidate_has_what_the_ranking_compares(index: EpisodeIndex) -> None:
     summary = a_summary()
     texts = dict(zip(summary.message_ids, ["A flight to Rome, please.", "", "Thanks."], strict=True))
     vectors = {summary.message_ids[0]: [0.6, 0.8], summary.message_ids[2]: [0.0, -2.0]}
     await index.put(episode_of(summary), texts, vectors)
     (one,) = await index.search(a_query("flights"))
+    assert (one.episode_id, one.conversation_id, [*one.message_ids]) == ("c1:1", "c1", [*summary.message_ids])
+    assert (one.started_at, one.ended_at) == (summary.started_at, summary.ended_at)
     assert (one.words, one.vectors) == packed_texts(summary, texts, vectors)
     assert cosines(one.vectors, [2.0, 0.0]).tolist() == pytest.approx([0.6, 0.0, 0.0], abs=0.005)
     assert cosines(one.vectors, [0.0, 1.0]).tolist() == pytest.approx([0.8, 0.0, -1.0], abs=0.005)
@@ -178,10 +170,10 @@ async def test_the_best_vector_of_a_message_finds_what_shares_no_word(index: Epi
         texts = dict.fromkeys(ids, "An invoice." if ordinal == 2 else "A flight.")
         await index.put(episode_of(summary), texts, dict(zip(ids, vectors, strict=True)))
     hits = await index.search(a_query("aeroplane"), [0.9, 0.1])
-    assert [one.hit.episode_id for one in hits] == ["c1:1", "c1:2"]
+    assert [one.episode_id for one in hits] == ["c1:1", "c1:2"]
     assert await index.search(a_query("aeroplane", user_id="u2"), [0.9, 0.1]) == []
     hits = await index.search(a_query("invoice"), [0.9, 0.1])
-    assert [one.hit.episode_id for one in hits] == ["c1:2", "c1:1"]
+    assert [one.episode_id for one in hits] == ["c1:2", "c1:1"]
 
 
 async def test_the_indexed_revision_is_told(index: EpisodeIndex) -> None:

@@ -46,7 +46,7 @@ async def other(path: Path) -> AsyncIterator[SqliteIndex]:
 
 async def found(index: SqliteIndex, text: str, **fields: Any) -> list[str]:
     query = Query(**{"text": text, "user_id": "u1", "tenant_id": "t1", "k": 100, **fields})
-    return [one.hit.episode_id for one in await index.search(query)]
+    return [one.episode_id for one in await index.search(query)]
 
 
 def plain(ordinal: int, **fields: Any) -> Any:
@@ -184,7 +184,7 @@ async def test_vectors_of_one_model_have_one_dimension_and_another_model_s_are_n
     query = Query(text="plane", user_id="u1", tenant_id="t1")
     with pytest.raises(ConfigurationError, match="dimension 2"):
         await index.search(query, [1.0, 0.0, 0.0])
-    assert [one.hit.episode_id for one in await index.search(query, [1.0, 0.0])] == ["c1:1"]
+    assert [one.episode_id for one in await index.search(query, [1.0, 0.0])] == ["c1:1"]
     assert await renewed.search(query, [1.0, 0.0, 0.0]) == []
     assert await found(renewed, "taxi") == ["c1:1"]
     assert await renewed.revisions(["c1:1"]) == {}  # it has to be put again, for its vector

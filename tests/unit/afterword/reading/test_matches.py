@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.reading.matches import EXCERPT_CHARACTERS, NOTHING_KNOWN, excerpt, hit_lines, hits_as_text
-from afterword.streams.stores.index import Match, Recalled, payload, recalled
+from afterword.streams.stores.index import Match, Recalled
 from afterword.streams.text.search_words import query_words
 from tests.samples import NOON, a_summary
 
@@ -15,7 +15,7 @@ def a_hit(*contents: str, title: str = "Trip to Rome") -> Recalled:
     said = [
         Match(message_id=f"m{n}", role="user", sent_at=NOON, content=one, score=1) for n, one in enumerate(contents)
     ]
-    return recalled(payload(a_summary(2))).model_copy(update={"title": title, "matches": tuple(said)})
+    return Recalled.of(a_summary(2, title=title), score=0.5, coverage=0.5, matches=tuple(said))
 
 
 def test_what_was_said_comes_first_then_where_it_is_from_then_the_summary() -> None:

@@ -7,17 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.reading.ranking import PIECE_WORDS, Ranked, rank
-from afterword.streams.stores.index import Candidate, Dense, pack_vectors, pack_words, payload, recalled
+from afterword.streams.stores.index import Candidate, Dense, pack_vectors, pack_words
 from afterword.streams.text.search_words import query_words
-from tests.samples import a_summary
+from tests.samples import NOON
 
 SMALL_TALK = ("The weather is fine.", "It is warm.", "Is tea better than coffee?")
 
 
 def candidate(number: int, *texts: str, summary: str = "", vectors: Sequence[Dense | None] = ()) -> Candidate:
     ids = tuple(f"m{at}" for at in range(len(texts)))
-    hit = recalled(payload(a_summary(number, message_ids=ids)))
-    return Candidate(hit, pack_words(texts, summary), pack_vectors(vectors))
+    return Candidate(str(number), "c1", ids, NOON, NOON, pack_words(texts, summary), pack_vectors(vectors))
 
 
 def ranked(query: str, *candidates: Candidate, vector: Dense | None = None) -> list[Ranked]:
@@ -25,7 +24,7 @@ def ranked(query: str, *candidates: Candidate, vector: Dense | None = None) -> l
 
 
 def ordinals(found: Sequence[Ranked]) -> list[int]:
-    return [one.candidate.hit.ordinal for one in found]
+    return [int(one.candidate.episode_id) for one in found]
 
 
 def test_words_that_stand_together_are_better_than_words_apart() -> None:
@@ -67,7 +66,7 @@ def test_a_vector_finds_what_shares_no_word_and_the_message_that_it_is_of() -> N
     assert ordinals([first, second]) == [1, 2]
     assert max(first.messages, key=lambda place: first.messages[place]) == 1
     assert first.coverage > 0.4 > second.coverage
-    assert first.scores.cosine == pytest.approx(0.99, abs=0.02)
+    assert first.measures.cosine == pytest.approx(0.99, abs=0.02)
 
 
 def test_coverage_is_the_share_of_the_query_that_one_passage_has() -> None:
@@ -104,4 +103,4 @@ def test_scores_are_shares_and_messages_are_of_the_episode(
     for one in found:
         assert 0 <= one.score <= 1
         assert 0 <= one.coverage <= 1
-        assert all(0 <= place < len(one.candidate.hit.message_ids) for place in one.messages)
+        assert all(0 <= place < len(one.candidate.message_ids) for place in one.messages)
