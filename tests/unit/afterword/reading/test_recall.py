@@ -123,10 +123,7 @@ async def test_another_tenants_message_of_the_same_id_is_not_read(world: Remembe
     await world.say("The blue boat is a secret.", tenant_id="t2")
     hits = await world.index.search(Query(text="kite", **OWNER))
     texts = "We talked about a kite.", "Yes.", "The blue boat is a secret."
-    found = [
-        Candidate(one.hit.model_copy(update={"message_ids": (*one.hit.message_ids, "m2")}), pack_words(texts, ""))
-        for one in hits
-    ]
+    found = [one._replace(message_ids=(*one.message_ids, "m2"), words=pack_words(texts, "")) for one in hits]
 
     async def with_foreign_ids(_: Query, __: Dense | None = None) -> list[Candidate]:
         return found
