@@ -10,6 +10,9 @@ from typing import TypeVar
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata
+
+from afterword.streams.runtime.progress import PREFIX, Progress
 
 LOOK_SECONDS = 0.25
 ANSWER_SECONDS = 5.0
@@ -111,9 +114,15 @@ async def started(client: Client) -> AsyncIterator[Client]:
             await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
 
 
+def finished(committed: OffsetAndMetadata) -> int:
+    """Count a partition's finished records: the summarizer also commits which ones beyond the offset are finished."""
+    progress = Progress.read(*committed) if committed.metadata.startswith(PREFIX) else Progress(committed.offset)
+    return progress.offset + len(progress.beyond)
+
+
 @dataclass(frozen=True)
 class Group:
-    """A group's committed offsets on a topic."""
+    """The records of a topic that a group has finished."""
 
     bootstrap_servers: str
     group: str
@@ -131,7 +140,7 @@ class Group:
             async def look() -> Found:
                 offsets = await admin.list_consumer_group_offsets(self.group)
                 ends = await consumer.end_offsets(sources)
-                committed = {source.partition: found.offset for source, found in offsets.items() if source in ends}
-                return committed, {source.partition: end for source, end in ends.items()}
+                done = {source.partition: finished(found) for source, found in offsets.items() if source in ends}
+                return done, {source.partition: end for source, end in ends.items()}
 
             yield look
