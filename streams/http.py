@@ -40,15 +40,20 @@ TOO_LONG = {"context_length_exceeded", "exceed_context_size_error"}
 MESSAGE_CHARACTERS = 2000
 """Maximum number of characters of a server's error message that are read."""
 _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
+_CONTEXT = re.compile(r"context (?:length|size|window)", re.I)
+_SIZED = r"\b(?:prompts?|inputs?|context|tokens|messages|sequence)\b(?! deadline)"
+_LIMIT = (
+    r"(?:too (?:long|large|big|many)|(?:long|great|larg|few|less|more)(?:er)? than|exceed|\bmax\b|maximum|at most|must be <"
+    r"|\brange\b|\breduce|\bshorten)"
+)
 _TOO_LONG = re.compile(
-    r"context (?:length|size|window)|reduce the length|too many (?:input |prompt )?tokens|(?:request|payload) too large"
-    r"|\b(?:prompt|input|context|tokens|messages|sequence)\b.{0,120}?"
-    r"(?:too (?:long|large|many)|(?:longer|greater|larger) than|exceed|maximum|must be (?:<|less|at most|shorter))",
+    rf"(?:request|payload) too large|{_SIZED}.{{0,120}}?{_LIMIT}|{_LIMIT}.{{0,40}}?{_SIZED}",
     re.I | re.S,
 )
-"""Matches servers' errors for a prompt that does not fit into the model's context: it, or its tokens, exceed a
-limit."""
+"""Matches servers' errors for a prompt that does not fit into the model's context: it, or its tokens, exceed a limit,
+in whichever order the error says that."""
 _QUOTA = re.compile(r"rate.?limit|\bper (?:second|minute|hour|day)\b", re.I)
+_CONTENTS = {"input", "messages", "model", "prompt"}
 _LIMITS_OF_ANSWERS = {"max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens"}
 _UNKNOWN_MODEL = re.compile(r"model\b.{0,200}\b(?:not found|not exist|unknown|not supported|invalid)", re.I | re.S)
 
@@ -165,24 +170,26 @@ def failure(response: httpx.Response, content: bytes, request: dict[str, Any]) -
 def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_after: float = 0.0) -> ProviderError:
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return ProviderRateLimited(retry_after=retry_after)
-    about = {"retry_after": retry_after, "has_response": True, "named": _named(error, request)}
+    said, named = _said(error), _named(error, request)
+    about = {"retry_after": retry_after, "has_response": True, "named": named}
+    names_context = bool(_CONTEXT.search(said))
     is_down = status >= HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.NOT_IMPLEMENTED
-    if is_down or status in RETRIED_4XX:
+    if status in RETRIED_4XX or (is_down and not (names_context and status == HTTPStatus.INTERNAL_SERVER_ERROR)):
         return ProviderUnavailable(problem=f"it answers with {status}", **about)
     if status < HTTPStatus.BAD_REQUEST:
         return ProviderMisconfigured(problem=f"it redirects ({status}); check the base URL", **about)
     if status in CONFIGURATION:
         return ProviderMisconfigured(problem=f"{CONFIGURATION[HTTPStatus(status)]} ({status})", **about)
-    code = _text(error, "code") or _text(error, "type")
-    message = (_text(error, "message") or _text(error, "detail") or _text(error, "error"))[:MESSAGE_CHARACTERS]
-    says_too_long = _text(error, "param") not in _LIMITS_OF_ANSWERS and _TOO_LONG.search(message)
-    if code in TOO_LONG or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or says_too_long:
-        is_quota = _QUOTA.search(f"{code} {message}")
+    code, param = _text(error, "code") or _text(error, "type"), _text(error, "param")
+    says_too_long = names_context or (named <= _CONTENTS and bool(_TOO_LONG.search(said)))
+    is_too_long = code in TOO_LONG or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    if is_too_long or (says_too_long and param not in _LIMITS_OF_ANSWERS):
+        is_quota = _QUOTA.search(said)
         return ProviderRateLimited(retry_after=retry_after) if is_quota else ContextExceeded(status=status)
-    if code == "model_not_found" or _text(error, "param") == "model" or _UNKNOWN_MODEL.search(message):
+    if code == "model_not_found" or param == "model" or _UNKNOWN_MODEL.search(said):
         return ProviderMisconfigured(problem=f"it knows no such model ({status})", **about)
-    named = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else might quote the prompt
-    return ProviderMisconfigured(problem=f"it refused the request ({status}{named})", **about)
+    known = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else might quote the prompt
+    return ProviderMisconfigured(problem=f"it refused the request ({status}{known})", **about)
 
 
 def retry_after_seconds(value: str | None, now: datetime) -> float | None:
@@ -200,11 +207,16 @@ def retry_after_seconds(value: str | None, now: datetime) -> float | None:
 
 def _named(error: dict[str, Any], request: dict[str, Any]) -> frozenset[str]:
     """Return the request's fields that an error mentions, as in `max_tokens`, `maxTokens` or "Max tokens"."""
-    try:
-        said = _letters(str(error)[:MESSAGE_CHARACTERS])
-    except RecursionError:
-        return frozenset()
+    said = _letters(_said(error))
     return frozenset(name for name in {*request} if _letters(name) in said)
+
+
+def _said(error: dict[str, Any]) -> str:
+    """Return what an error says, wherever in it."""
+    try:
+        return str(error)[:MESSAGE_CHARACTERS]
+    except RecursionError:
+        return ""
 
 
 def _letters(text: str) -> str:

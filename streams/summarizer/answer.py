@@ -30,8 +30,8 @@ KINDS = get_args(FactKind)
 
 _THOUGHT = r"[^<>\[\]◁▷|｜\s]{0,40}(?:think|thought|reason|reflect|reflex|analy|scratch|monolog)[^<>\[\]◁▷|｜\s]{0,40}"
 _BLOCK = re.compile(
-    r"\s*(?P<open>[<\[◁][|｜]?)(?P<begin>(?:start|begin)_(?:of_)?)?(?P<name>[^\W\d_][^<>\[\]◁▷|｜\s/]{0,60})"
-    r"(?:\s[^<>\[\]]{0,200})?(?P<close>[|｜]?[>\]▷])",
+    r"\s*(?P<open>[<\[◁«‹⟨〈【][|｜]?)(?P<begin>(?:start|begin)_(?:of_)?)?(?P<name>[^\W\d_][^<>\[\]◁▷|｜\s/]{0,60}?)"
+    r"(?:\s[^<>\[\]]{0,200})?(?P<close>[|｜]?[>\]▷»›⟩〉】])",
     re.IGNORECASE,
 )
 """Matches `<think>`, `[THINK]`, `◁think▷`, `<|START_THINKING|>`, `<|begin_of_thought|>` and the like, with any name."""
@@ -69,7 +69,13 @@ _NEXT_TURN = re.compile(
     r"<[|｜](?:im_end|endoftext|eot_id|end_of_text|end)[|｜]>|</s>|<end_of_turn>|<eos>"
     r"|<[|｜]im_start[|｜]>\s*(?:system|user|assistant|tool)\s*\n"
 )
-_LABEL = re.compile(r"\A[\s*_#>]*+(?:(?:updated |rolling |short )?summary|title)\s*:[*_\s]*", re.IGNORECASE)
+_LABEL = re.compile(
+    r"\A[\s*_#>]*+(?:(?:updated |rolling |short )?summary|title|zusammenfassung|résumé|resumen|resumo|riassunto"
+    r"|samenvatting|摘要|总结|要約|요약)[*_]*\s*?(?:[:：]|(?<=[*_])\n|\n\n?(?=\S))[*_\s]*",
+    re.IGNORECASE,
+)
+_RULE = re.compile(r"\n[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*\n")
+_QUOTED_LINE = re.compile(r"^>+ ?", re.MULTILINE)
 _PREFACE = re.compile(
     r"\A\s*+(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is)\b[^\n:]{0,120}:\s*\n", re.IGNORECASE
 )
@@ -174,10 +180,15 @@ def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None 
 
 
 def _unwrapped(text: str, field: str) -> str:
-    """Remove one label, preface, fence, pair of tags, or layer of JSON."""
+    """Remove one label, preface, fence, pair of tags, layer of JSON, or what a horizontal rule sets apart."""
     for around in (_PREFACE, _LABEL):
         text = around.sub("", text, count=1)
     text = text.strip()
+    if text.startswith(">"):
+        text = _QUOTED_LINE.sub("", text)
+    longest = max(_RULE.split(text), key=len)
+    if 2 * len(longest) > len(text):
+        text = longest.strip()
     if fence := _FENCE.match(text):
         return fence["inside"]
     if text[:1] + text[-1:] in ('""', "{}"):
@@ -238,28 +249,42 @@ _DECODER = json.JSONDecoder(strict=False)
 _ESCAPED = re.compile(r'\\.|"', re.DOTALL)
 _LIST_OF_FACTS = re.compile(rf"""(?<=["'”])\s*+,?\s*+["'“]?{FACTS}["'”]?\s*+:\s*+\[.*""", re.DOTALL)
 """The end of an answer, which may have been cut off."""
+_AFTER_TEXT = "\"'”*_,} \t\r\n"
+_CLOSING_TAG = re.compile(r"</[\w -]{1,30}>\Z")
 _CLOSING = {'"': '"', "'": "'", "“": "”"}
 
 
 def _object_in(text: str, fields: Sequence[str]) -> dict[str, Any]:
     """Return the last object that has all the fields, or else one that lets the caller say what is missing."""
     spoken = without_thinking(text)
-    if not spoken.strip():
-        raise AnswerInvalid(problem="it was empty")
     if is_refusal(spoken):
         raise AnswerInvalid(problem="it was a refusal")
     text = _unwrapped(text, "") if text.lstrip()[:1] == '"' else text  # an object inside a JSON string
     texts = _LIST_OF_FACTS.sub("}", text)
-    start, end = texts.find("{"), texts.rfind("}") + 1
-    if not 0 <= start < end:
-        raise AnswerInvalid(problem="it held no JSON object")
-    objects = list(_objects(text))
-    candidates = [_loose_object(texts[start:end], fields), *objects]
+    objects = [_with_known_names(one, fields) for one in _objects(text)]
+    candidates = [_labelled_texts(texts, fields), _loose_object(texts, fields), *objects]
     complete = [one for one in candidates if all(isinstance(one.get(field), str) for field in fields)]
     found = complete or [one for one in candidates if not one.keys().isdisjoint(fields)] or objects[:1]
-    if not found:
-        raise AnswerInvalid(problem="it was not valid JSON")
-    return found[-1]
+    if found:
+        return found[-1]
+    if not spoken.strip():
+        raise AnswerInvalid(problem="it was empty")
+    has_braces = 0 <= text.find("{") < text.rfind("}")
+    raise AnswerInvalid(problem="it was not valid JSON" if has_braces else "it held no JSON object")
+
+
+def _with_known_names(found: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Rename fields that are spelled in another way: `shortSummary`, `Short summary`."""
+    known = {_letters(field): field for field in (*fields, FACTS)}
+    return {known.get(_letters(name), name): value for name, value in found.items()}
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalpha, name.casefold()))
+
+
+def _spellings(fields: Sequence[str]) -> str:
+    return "|".join(field.replace("_", "[ _-]?") for field in fields)
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
@@ -280,13 +305,29 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
             waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
+def _labelled_texts(text: str, fields: Sequence[str]) -> dict[str, Any]:
+    """Read texts that follow their names instead of being in an object: `Title: …`, `**Title**`, `<title>…</title>`.
+
+    Linear in the text.
+    """
+    label = re.compile(
+        rf"""^[ \t>*_#"'“|<-]{{0,12}}({_spellings(fields)})["'”*_]{{0,6}}[ \t]*+(?:[:>]|$)[*_"'“ \t]*+""", re.I | re.M
+    )
+    found = list(label.finditer(text))
+    texts = {}
+    for name, following in zip_longest(found, found[1:]):
+        said = text[name.end() : following.start() if following else len(text)].rstrip(_AFTER_TEXT)
+        texts[name[1]] = _CLOSING_TAG.sub("", said).rstrip(_AFTER_TEXT)
+    return _with_known_names(texts, fields)
+
+
 def _loose_object(text: str, fields: Sequence[str]) -> dict[str, Any]:
     """Read the fields of something that is not quite JSON. Linear in the text.
 
     A text extends from the quotation mark after its field's name to the last one before the next field, or to the first
     one before a closing bracket. So it may contain quotation marks, be followed by comments, and lack a comma.
     """
-    names = re.compile(rf"""(?<=[{{,\s/])["'“]?({"|".join(fields)})["'”]?\s*+:\s*+(?=["'“])""")
+    names = re.compile(rf"""(?<=[{{,\s/])["'“]?({_spellings(fields)})["'”]?\s*+:\s*+(?=["'“])""", re.I)
     found = list(names.finditer(text))
     texts = {}
     for name, following in zip_longest(found, found[1:]):
@@ -296,7 +337,7 @@ def _loose_object(text: str, fields: Sequence[str]) -> dict[str, Any]:
         end = last.start() + 1 if last else raw.rfind(mark)
         if end > 0:
             texts[name[1]] = _unescaped(raw[1:end])
-    return texts
+    return _with_known_names(texts, fields)
 
 
 def _unescaped(raw: str) -> str:

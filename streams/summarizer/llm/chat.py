@@ -1,5 +1,6 @@
 """Questions to an LLM, its replies, and the interface that chat protocols implement."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,11 +17,11 @@ STOP = ["<|im_end|>", "<|im_start|>", "<|endoftext|>"]
 MOST_CHARACTERS = 100_000
 """Maximum number of characters of an answer that are read; no model writes more, only a broken server sends more."""
 _COMPLETE = """
-stop stop_sequence stop_token eos eos_token end end_turn end_of_turn complete completed done finished
-tool_call tool_calls tool_use function_call
+finish reason stop eos token sequence end of turn found complete completed done finished tool call calls use function
 """
 COMPLETE = frozenset(_COMPLETE.split())
-"""Reasons that mean that a model finished its answer. With any other, known or not, the answer counts as cut off."""
+"""Words of the reasons for which a model finishes its answer: `end_turn`, `FINISH_REASON_STOP`. With any other word, the
+answer counts as cut off."""
 MOST_TOKENS = 10**9
 """Largest number of tokens in one call that is believed; sums of such numbers fit into 64 bits."""
 
@@ -123,7 +124,8 @@ def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
 
 def is_complete(reason: object) -> bool:
     """Return whether a model that finished for this reason said everything; None means that no reason is given."""
-    return reason is None or (isinstance(reason, str) and reason.casefold() in COMPLETE)
+    words = re.findall(r"[a-z]+|[^a-z_-]", reason.casefold()) if isinstance(reason, str) else []
+    return reason is None or (bool(words) and COMPLETE.issuperset(words))
 
 
 def token_count(value: object) -> int:

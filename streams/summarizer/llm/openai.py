@@ -68,8 +68,8 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
         finished, error, refusal = choice.get("finish_reason"), choice.get("error"), message.get("refusal")
     except (KeyError, IndexError, TypeError, AttributeError):
         raise no_answer("its response was not a chat completion") from None
-    if error:
-        raise reported(error, body)
+    if error or finished == "error":
+        raise reported(error or finished, body)
     used = data.get("usage")
     usage = used if isinstance(used, dict) else {}
     prompt_tokens = token_count(usage.get("prompt_tokens"))

@@ -45,6 +45,12 @@ def written(**fields: object) -> str:
         json.dumps([GOOD]),
         json.dumps({"summary": GOOD}),
         json.dumps(written()),
+        written()[:-1],
+        written().replace("short_summary", "shortSummary").replace("title", "Title"),
+        "\n".join(f"**{name.replace('_', ' ').title()}:** {text}" for name, text in GOOD.items()),
+        "\n".join(f"<{name}>{text}</{name}>" for name, text in GOOD.items()),
+        "\n".join(f'"{name}": "{text}",' for name, text in GOOD.items()),
+        f"<think>I could write {written(title='A draft')} {written()}",
     ],
 )
 def test_the_object_is_found_wherever_it_stands(text: str) -> None:

@@ -24,6 +24,12 @@ SAID = "Ada cancelled order 4711. The refund takes three days."
         f"Summary: {SAID}",
         f"**Summary:** {SAID}",
         f"Updated summary:\n{SAID}",
+        f"### Summary\n{SAID}",
+        f"**Summary**\n\n{SAID}",
+        f"Résumé : {SAID}",
+        f"> {SAID}",
+        f"{SAID}\n\n---\nIt has nine words.",
+        f"«think»Two facts.«/think»{SAID}",
         f"Sure! Here is a summary of the messages:\n\n{SAID}",
         f"Here's the summary in 3 to 5 sentences:\n{SAID}",
         f"<think>The user wants a summary.</think>{SAID}",
@@ -66,6 +72,7 @@ def test_only_the_text_itself_is_taken(text: str) -> None:
         "<b>Ada</b> cancelled order 4711. She waits.",
         "[PHONE] called [EMAIL]. Ada waits.",
         "Ada sent the summary: it was short.",
+        "Summary judgment was granted. Ada waits.",
     ],
 )
 def test_a_text_that_mentions_a_tag_or_a_label_is_not_cut(said: str) -> None:

@@ -26,7 +26,7 @@ NOW = datetime(2026, 1, 5, 12, 0, 0, tzinfo=UTC)
 
 
 def failed(response: httpx.Response) -> ProviderError:
-    return failure(response, response.content, {})
+    return failure(response, response.content, {"messages": [], "temperature": 0.2, "max_tokens": 64})
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,10 @@ def test_a_prompt_that_the_models_context_does_not_hold_has_a_reason_of_its_own(
         (400, {"error": {"message": "The input token count (1200000) exceeds the maximum number of tokens allowed"}}),
         (400, {"detail": "Requested tokens (5000) exceed context window of 4096"}),
         (400, {"message": "too many tokens: total number of tokens in the prompt cannot exceed 4081"}),
+        (400, {"error": {"message": "This model's maximum prompt length is 131072 but it contains 140001 tokens."}}),
+        (400, {"message": "Range of input length should be [1, 30720]", "code": "InvalidParameter"}),
+        (422, {"detail": [{"msg": "prompt has 9000 tokens, max allowed is 8000", "loc": ["body"]}]}),
+        (500, {"error": "the input length exceeds the context length"}),
         (413, {}),
     ],
 )
@@ -117,6 +121,8 @@ def test_every_server_says_in_its_words_that_a_prompt_is_too_long(status: int, b
         {"message": "max_tokens is too large: 5000. At most 4096 completion tokens.", "param": "max_tokens"},
         {"message": "Invalid 'temperature': decimal above maximum value. Expected a value <= 2."},
         {"message": "messages: at least one message is required"},
+        {"loc": ["body", "temperature"], "msg": "Input should be less than or equal to 2"},
+        {"message": "context deadline exceeded"},
     ],
 )
 def test_another_refusal_is_not_about_the_length(error: dict[str, object]) -> None:

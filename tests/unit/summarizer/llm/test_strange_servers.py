@@ -89,6 +89,7 @@ NO_ANSWERS: list[Response] = [
     (200, {"choices": []}),
     (200, {"choices": [{"message": COMPLETION, "finish_reason": "stop"}]}),
     (200, {"choices": [{"message": COMPLETION, "finish_reason": "error", "error": {"code": 502}}]}),
+    (200, {"choices": [{"message": COMPLETION, "finish_reason": "error"}]}),
     (200, {"choices": [{"message": {**COMPLETION, "content": None}, "error": {"message": "gone"}}]}),
 ]
 
@@ -158,14 +159,14 @@ async def test_an_error_that_quotes_a_field_turns_it_off_only_if_harmless_questi
     assert not asked.left_out
 
 
-@pytest.mark.parametrize("reason", ["length", "MAX_TOKENS", "model_length", "error", "abort", "SAFETY", "", 5, {}])
+@pytest.mark.parametrize("reason", ["length", "MAX_TOKENS", "model_length", "user_stop", "abort", "SAFETY", "", 5, {}])
 async def test_an_answer_that_ended_for_any_unknown_reason_is_cut_off(reason: object) -> None:
     asked, _ = provider(lambda _: answers("Odile repaired the red tractor. She", reason), "plain_3_5")
     with pytest.raises(AnswerInvalid, match="cut off"):
         await summary_of(asked)
 
 
-@pytest.mark.parametrize("reason", ["stop", "STOP", "eos", "end_turn", "stop_sequence", "tool_calls", None])
+@pytest.mark.parametrize("reason", ["stop", "STOP", "eos", "end_turn", "stop_sequence", "tool_calls", "FINISH_REASON_STOP", None])
 async def test_an_answer_that_ended_for_a_known_reason_is_complete(reason: object) -> None:
     asked, _ = provider(lambda _: answers(TEXT, reason), "plain_3_5")
     assert (await summary_of(asked)).long_summary == TEXT
