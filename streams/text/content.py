@@ -29,12 +29,14 @@ ROLES = {
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 TEXTS = ("content", "parts", "text", "value", "body", "message", "refusal", "transcript", "transcription")
 """Fields that contain what was said, the usual ones first."""
+DESCRIBED = frozenset({*TEXTS, "alt", "alt_text", "caption", "captions", "description", "extracted_text"})
+"""Fields of media that say what is seen or heard in them."""
 ANSWERS = ("content", "output", "outputs", "result", "results", "response", "text", "value", "error")
 """Fields that contain a tool's answer."""
 NAMES = ("name", "toolName", "tool_name")
 """Fields that name the called tool."""
 REASONING = frozenset({"reasoning", "thinking", "thought", "thoughts"})
-RESULTS = frozenset({"output", "outputs", "response", "result", "results"})
+RESULTS = frozenset({"output", "outputs", "response", "result", "results", "return", "returns"})
 CALLS = frozenset({"call", "calls", "invocation", "invocations", "use"})
 ASKED = frozenset({"action", "args", "arguments", "input", "parameters"})
 MEDIA = {
@@ -158,7 +160,8 @@ def _part(part: Mapping[str, Any], depth: int) -> Iterator[Piece]:
         return
     found = list(_fields(part, depth))
     if not found:
-        found = [Piece(Kind.SAID, text) for _, text in _leaves(part) if _is_prose(text)]
+        texts = [text for _, text in _leaves(part) if text.strip() and not _is_data(text)]
+        found = [Piece(Kind.SAID, text) for text in texts] if any(map(_is_prose, texts)) else []
     if not found and set(_words(_type(part))) - {"text", "message", "input", "output"}:
         found = [Piece(Kind.SAID, "[attachment]")]
     yield from found
@@ -228,7 +231,7 @@ def _of_kind(kind: str, name: str, value: Any, depth: int) -> Iterator[Piece]:
                 break
     else:
         words = _words(name)
-        said = [text for path, text in _leaves(value) if path and path[-1] in TEXTS and text.strip()]
+        said = [text for path, text in _leaves(value) if path and {*path} & DESCRIBED and text.strip()]
         yield Piece(Kind.SAID, said[0] if said else next(MEDIA[word] for word in words if word in MEDIA))
 
 
@@ -331,8 +334,8 @@ def _is_about(name: str) -> bool:
 
 
 def _type(part: Mapping[str, Any]) -> str:
-    kind = part.get("type", part.get("content_type"))
-    return kind if isinstance(kind, str) else ""
+    kinds = map(part.get, ("type", "content_type", "part_kind", "kind"))
+    return next((kind for kind in kinds if isinstance(kind, str)), "")
 
 
 def _words(name: str) -> list[str]:

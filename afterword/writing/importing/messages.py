@@ -25,8 +25,8 @@ from afterword.writing.importing.records import MAX_WEIGHT, TOO_LARGE, Malformed
 
 ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
 """Roles of items in OpenAI's Responses API, by the last word of their type."""
-ANSWERED = ("tool", "call", "id")
-"""Name of the field that holds the id of the tool call a message answers, split into words."""
+ANSWERED = {("tool", "call", "id"), ("tool", "use", "id")}
+"""Names of the fields that hold the id of the tool call a message answers, split into words."""
 TIMES = (("sent", "at"), ("created", "at"), ("create", "time"), ("timestamp",), ("created",), ("time",), ("date",))
 """Names of the fields that hold a time, split into words, in order of preference."""
 SAID = frozenset(
@@ -169,7 +169,7 @@ def _inner(message: Any) -> Mapping[str, Any]:
 def _role(message: Any) -> str | None:
     """Return a message's role, or None if it is not a message. LangChain calls the role `type`."""
     for known in (mapping(message), _inner(message)):
-        if any(words_of(name) == ANSWERED and value for name, value in known.items()):
+        if any(words_of(name) in ANSWERED and value for name, value in known.items()):
             return "tool"  # regardless of its stated role
         for name in ("role", "type"):
             role = known.get(name)

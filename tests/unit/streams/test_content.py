@@ -28,6 +28,8 @@ def pieces(content: Any) -> list[tuple[Any, ...]]:
         ([{"type": "input_text", "text": "Hello"}, {"type": "refusal", "refusal": "No."}], "Hello\nNo."),
         ([{"type": "a kind of the future", "payload": {"said": "two words"}}], "two words"),
         ([{"type": "card", "body": "Hello"}], "Hello"),
+        ([{"type": "line", "children": [{"leaf": "so it is "}, {"leaf": "there"}]}], "so it is \nthere"),
+        ([{"type": "image", "source": {"data": "AAAA"}, "alt": "A red kayak"}], "A red kayak"),
         (42, "42"),
         ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}], "[image]"),
         ([{"inlineData": {"mimeType": "image/png", "data": "AAAA"}}], "[attachment]"),
@@ -59,6 +61,7 @@ def test_content_without_any_text_has_no_pieces(content):
         ({"type": "mcp_tool_result", "content": [{"type": "text", "text": "snow"}]}, "snow"),
         ({"type": "function_call_output", "call_id": "1", "output": "snow"}, "snow"),
         ({"content_type": "execution_output", "text": "snow"}, "snow"),
+        ({"part_kind": "tool-return", "tool_name": "weather", "content": "snow"}, "snow"),
     ],
 )
 def test_what_a_tool_answered_is_told_apart(content, answer):

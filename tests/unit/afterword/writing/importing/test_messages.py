@@ -262,7 +262,8 @@ def test_text_where_nobody_expects_it_is_rejected_and_not_taken_for_empty(text):
     assert reasons(outcomes) == ["history.json:1: message 1: its text is in utterance, where it is not read"]
 
 
-def test_what_a_tool_answered_was_said_by_the_tool_whoever_carries_it():
+@pytest.mark.parametrize("field", ["tool_call_id", "toolUseId"])
+def test_what_a_tool_answered_was_said_by_the_tool_whoever_carries_it(field: str):
     said = [
         {"role": "user", "content": "How is the weather?"},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "weather", "input": {}}]},
@@ -283,7 +284,7 @@ def test_what_a_tool_answered_was_said_by_the_tool_whoever_carries_it():
         ("user", "And tomorrow?", ()),
     ]
     assert [m.id for m in found[2:]] == ["m3", "m3.2"]
-    answer = {"role": "user", "tool_call_id": "t1", "content": "Snow."}
+    answer = {"role": "user", field: "t1", "content": "Snow."}
     assert [m.role for m in messages_of(read([{"id": "c", "messages": [answer]}]))] == ["tool"]
 
 
