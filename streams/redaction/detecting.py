@@ -19,10 +19,6 @@ _LABEL = rf"[{_LETTER}](?:[{_LETTER}-]{{0,61}}[{_LETTER}])?"
 _TOP = r"(?:xn--[0-9A-Za-z-]{2,59}|[A-Za-z\u00c0-\u024f\u0370-\u052f]{2,24})"
 _LOCAL = rf"[{_LETTER}_](?:[{_LETTER}!#$%&'*+^_`{{|}}~.-]{{0,63}}+)"
 _EMAIL = re.compile(rf"{_LOCAL}@(?:{_LABEL}\.){{1,8}}{_TOP}(?![{_LETTER}@])")
-_ENCODED = re.compile(
-    rf"[A-Za-z0-9._+-]{{1,64}}+(?:%(?:25)*40|&#(?:64|x40);)(?:{_LABEL}(?:\.|%(?:25)*2[Ee])){{1,8}}{_TOP}(?![{_LETTER}@])"
-)
-"""An address in a link, also in a link inside another one, and in HTML."""
 _AT = r"(?:\s?[\[({]\s?(?:at|ät|@|arroba|arobase|chiocciola|собака)\s?[\])}]\s?)"
 _DOT = r"(?:\s?[\[({]\s?(?:dot|\.|punkt|punto|point|ponto|точка)\s?[\])}]\s?)"
 _SPOKEN_DOT = "(?:dot|punto|point|ponto|punkt)"
@@ -70,7 +66,7 @@ _SECRET_NAME = re.compile(
 )
 _MAYBE_NAME = re.compile(r"key|code|s|sid|session(?:_?id)?|state|ticket|invite|nonce|hash|h|t|k|share", re.IGNORECASE)
 _PATH = re.compile(
-    r"hooks\.slack\.com/services/([\w/-]{20,})|discord(?:app)?\.com/api/webhooks/(\d{5,}/[\w-]{20,})"
+    r"hooks\.slack\.com/services/([\w/-]{20,})|(?:\bhooks?\.[\w.-]+|/(?:web)?hooks?\w{0,4})/([\w@/-]{16,})"
     r"|api\.telegram\.org/bot(\d{5,}:[\w-]{20,})"
     r"|/(?:reset|verify|confirm|invite|magic|login|activate|unsubscribe|share|s)[\w-]{0,24}/([A-Za-z0-9_~.-]{16,})",
     re.IGNORECASE,
@@ -78,7 +74,8 @@ _PATH = re.compile(
 LEAST_SECRET = 8
 
 _LONG_WORD = re.compile(r"[A-Za-z0-9_\-./+=~]{14}")
-"""No key is shorter than this."""
+"""No key is shorter than this, but a password may be."""
+_PASSWORD = re.compile("passw|mot de passe|contraseña|senha", re.IGNORECASE)
 _KNOWN_KEY = re.compile(
     r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{20,}+|[spr]k_(?:live|test)_[A-Za-z0-9]{10,}+|gh[pousr]_[A-Za-z0-9]{30,}+"
     r"|github_pat_\w{22,}+|gl(?:pat|dt|rt|cbt)-[\w-]{20,}+|xox[abeoprs]-[\w-]{10,}+|xapp-[\w-]{20,}+"
@@ -87,6 +84,7 @@ _KNOWN_KEY = re.compile(
     r"|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|key-[0-9a-f]{32}|whsec_[\w+/=]{20,}+|lin_api_\w{30,}+|r8_\w{30,}+"
     r"|gsk_\w{30,}+|xai-\w{30,}+|pplx-\w{30,}+|sq0[a-z]{3}-[\w-]{20,}+|NRAK-[A-Z0-9]{20,}+|[a-z]{2,10}_pat_\w{20,}+"
     r"|\d{8,10}:[A-Za-z0-9_-]{35}(?![A-Za-z0-9_-])|[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}+"
+    r"|LTAI[A-Za-z0-9]{12,}+|1//0[\w-]{40,}+|(?:pat-[a-z]{2,4}\d|access-(?:sandbox|development|production))-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     r"|ntn_[A-Za-z0-9]{40,}+|secret_[A-Za-z0-9]{43}(?![A-Za-z0-9])|dapi[0-9a-f]{32}(?:-\d)?(?![0-9a-f])"
     r"|eyJ[\w-]{8,300}+\.[\w-]{8,8000}+(?:\.[\w-]{8,}+)?)"
 )
@@ -99,16 +97,16 @@ _HEX = re.compile("[0-9a-f]+|[0-9A-F]+")
 _HASH = re.compile("(?:sha-?[0-9]+|md5|etag|0x)", re.IGNORECASE)
 LEAST_RANDOM, LEAST_BARE = 20, 24
 """Fewest characters of a random run in a token, after a prefix such as `figd_` and without one."""
-CHANGES_SHARE = 0.25
+CHANGES_SHARE, CHANGES_SHARE_WITHOUT_DIGITS = 0.25, 0.4
 """Changes between capitals, small letters and digits per character. Random runs have about 0.5, names fewer."""
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BEGIN, _PEM_END = "-----BEGIN", "-----END"
 _LABELLED_KEY = re.compile(
     r"(?:(?:api|access|secret|private|signing|encryption|auth|account|subscription|consumer)[ _-]?(?:key|token|secret)"
-    r"|client[ _-]?secret|refresh[ _-]?token|bot[ _-]?token|token|secret|api[ _-]?schlüssel|zugangsschlüssel"
+    r"|passw(?:or)?d|passwort|mot de passe|contraseña|senha|client[ _-]?secret|refresh[ _-]?token|bot[ _-]?token|token|secret|api[ _-]?schlüssel|zugangsschlüssel"
     r"|cl[ée] (?:d['’ ])?api|clave (?:de )?api|chiave api|chave (?:de )?api|apikey|密钥|令牌)"
     r"[\"'`]?(?:\s{0,2}(?:is|ist|lautet|est|es|è|é|=|:|：|=>|:=|是|為|为)\s{0,2}|\s)[\"'`]?"
-    r"(?:Bearer )?([A-Za-z0-9_\-./+=~]{16,}+)",
+    r"(?:Bearer )?([A-Za-z0-9_\-./+=~]{8,}+)",
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"\b(?:bearer|basic|apikey)[ :]{1,2}([A-Za-z0-9_\-./+=~]{16,}+)", re.IGNORECASE)
@@ -121,8 +119,6 @@ def emails(text: str) -> Spans:
             is_remote = found[0].startswith("git@") and _REPOSITORY.match(text, found.end())
             if not _FILE.search(found[0]) and not is_remote:
                 yield found.span()
-    if "%" in text or "&#" in text:
-        yield from (found.span() for found in _ENCODED.finditer(text))
     if is_spelled(text):
         for found in _SPELLED.finditer(text):
             if not _EMAIL.fullmatch(found[0]) and not _FILE.search(found[0]):
@@ -252,7 +248,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 def api_keys(text: str) -> Spans:
     """Find keys of known services, tokens of any others, private keys, and whatever is called a key or a token."""
-    if _PEM_BEGIN not in text and not _LONG_WORD.search(text):
+    if _PEM_BEGIN not in text and not _LONG_WORD.search(text) and not _PASSWORD.search(text):
         return
     yield from (found.span() for found in _KNOWN_KEY.finditer(text))
     for found in _TOKEN.finditer(text):
@@ -292,7 +288,8 @@ def is_token(word: str) -> bool:
     if len(run) < (LEAST_BARE if is_bare else LEAST_RANDOM) or (is_bare and _HEX.fullmatch(run)):
         return False
     digits = sum(c.isdigit() for c in run)
-    return 2 <= digits < len(run) - 1 and len(_CHANGE.findall(run)) >= CHANGES_SHARE * len(run)
+    share = CHANGES_SHARE if digits > 1 else CHANGES_SHARE_WITHOUT_DIGITS
+    return digits < len(run) - 1 and len(_CHANGE.findall(run)) >= share * len(run)
 
 
 def is_random(text: str) -> bool:

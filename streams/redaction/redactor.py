@@ -1,5 +1,6 @@
 """A deployment's redaction: what it finds in a text, and the text with placeholders."""
 
+import html
 import re
 import unicodedata
 from array import array
@@ -7,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from afterword.streams.redaction.detecting import DETECTORS, NUMERIC, has_numbers
-from afterword.streams.redaction.entities import ENTITIES, PHONE, REDACTED, OwnPattern, Span
+from afterword.streams.redaction.entities import EMAIL, ENTITIES, PHONE, REDACTED, OwnPattern, Span
 from afterword.streams.redaction.phones import Phones
 from afterword.streams.text.visible import IGNORABLE
 
@@ -55,6 +56,36 @@ def _character(character: str) -> str:
         return "\ufffd"  # a lone surrogate is not text and cannot be encoded
     compatible = unicodedata.normalize("NFKC", character)
     return compatible if len(compatible) == 1 else character
+
+
+_ESCAPE = re.compile(
+    r"%(?:25)*[2-7][0-9A-Fa-f]|(?:%(?:25)*[89A-Fa-f][0-9A-Fa-f])+|&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,31});"
+    r"|\\u[0-9A-Fa-f]{4}"
+)
+"""Characters in a link, also in a link inside another one, in HTML, and in JSON."""
+
+
+def unescaped(text: str) -> tuple[str, list[int], list[int]]:
+    """Return a text with its escapes read, folded, and the start and end of each of its characters in the original."""
+    parts, starts, ends = list[str](), list[int](), list[int]()
+    at = 0
+    for found in _ESCAPE.finditer(text):
+        meant = folded(_read_escape(found[0])).text
+        parts += text[at : found.start()], meant
+        starts += (*range(at, found.start()), *[found.start()] * len(meant))
+        ends += (*range(at + 1, found.start() + 1), *[found.end()] * len(meant))
+        at = found.end()
+    return (
+        "".join([*parts, text[at:]]),
+        starts + [*range(at, len(text))],
+        ends + [*range(at + 1, len(text) + 1)],
+    )
+
+
+def _read_escape(escape: str) -> str:
+    if escape.startswith("%"):
+        return bytes.fromhex(re.sub("%(?:25)*", "", escape)).decode(errors="replace")
+    return chr(int(escape[2:], 16)) if escape.startswith("\\") else html.unescape(escape)
 
 
 class Redactor:
@@ -129,6 +160,11 @@ class Redactor:
         for name, find in self._detectors:
             if numbers or name not in NUMERIC:
                 yield [Span(start, end, name.upper()) for start, end in find(text)]
+        if _ESCAPE.search(text):
+            plain, starts, ends = unescaped(text)
+            for name, find in self._detectors:
+                if name in NUMERIC or name == EMAIL:
+                    yield [Span(starts[start], ends[end - 1], name.upper()) for start, end in find(plain)]
 
 
 def merged(first: list[Span], others: list[Span]) -> list[Span]:
