@@ -43,8 +43,8 @@ _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
 _CONTEXT = re.compile(r"context (?:length|size|window)", re.I)
 _SIZED = r"\b(?:prompts?|inputs?|context|tokens|messages|sequence)\b(?! deadline)"
 _LIMIT = (
-    r"(?:too (?:long|large|big|many)|(?:long|great|larg|few|less|more)(?:er)? than|exceed|\bmax\b|maximum|at most|must be <"
-    r"|\brange\b|\breduce|\bshorten)"
+    r"(?:too (?:long|large|big|many)|(?:long|great|larg|few|less|more)(?:er)? than|exceed|\bmax\b|maximum"
+    r"|at most|must be <|\brange\b|\breduce|\bshorten)"
 )
 _TOO_LONG = re.compile(
     rf"(?:request|payload) too large|{_SIZED}.{{0,120}}?{_LIMIT}|{_LIMIT}.{{0,40}}?{_SIZED}",

@@ -103,7 +103,8 @@ _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BEGIN, _PEM_END = "-----BEGIN", "-----END"
 _LABELLED_KEY = re.compile(
     r"(?:(?:api|access|secret|private|signing|encryption|auth|account|subscription|consumer)[ _-]?(?:key|token|secret)"
-    r"|passw(?:or)?d|passwort|mot de passe|contraseña|senha|client[ _-]?secret|refresh[ _-]?token|bot[ _-]?token|token|secret|api[ _-]?schlüssel|zugangsschlüssel"
+    r"|passw(?:or)?d|passwort|mot de passe|contraseña|senha"
+    r"|client[ _-]?secret|refresh[ _-]?token|bot[ _-]?token|token|secret|api[ _-]?schlüssel|zugangsschlüssel"
     r"|cl[ée] (?:d['’ ])?api|clave (?:de )?api|chiave api|chave (?:de )?api|apikey|密钥|令牌)"
     r"[\"'`]?(?:\s{0,2}(?:is|ist|lautet|est|es|è|é|=|:|：|=>|:=|是|為|为)\s{0,2}|\s)[\"'`]?"
     r"(?:Bearer )?([A-Za-z0-9_\-./+=~]{8,}+)",

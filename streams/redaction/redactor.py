@@ -77,8 +77,8 @@ def unescaped(text: str) -> tuple[str, list[int], list[int]]:
         at = found.end()
     return (
         "".join([*parts, text[at:]]),
-        starts + [*range(at, len(text))],
-        ends + [*range(at + 1, len(text) + 1)],
+        [*starts, *range(at, len(text))],
+        [*ends, *range(at + 1, len(text) + 1)],
     )
 
 

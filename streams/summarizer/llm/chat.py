@@ -20,8 +20,8 @@ _COMPLETE = """
 finish reason stop eos token sequence end of turn found complete completed done finished tool call calls use function
 """
 COMPLETE = frozenset(_COMPLETE.split())
-"""Words of the reasons for which a model finishes its answer: `end_turn`, `FINISH_REASON_STOP`. With any other word, the
-answer counts as cut off."""
+"""Words of the reasons for which a model finishes its answer: `end_turn`, `FINISH_REASON_STOP`. With any other word,
+the answer counts as cut off."""
 MOST_TOKENS = 10**9
 """Largest number of tokens in one call that is believed; sums of such numbers fit into 64 bits."""
 

@@ -15,6 +15,8 @@ from afterword.streams.summarizer.quality.quantities import (
     TIME,
     Key,
     chinese_figures,
+    compound_keys,
+    named_times,
     quantities,
     readable,
     spoken_keys,
@@ -153,7 +155,10 @@ def source_facts(text: str, language: str, sent_at: Iterable[datetime] = ()) -> 
     keys.update(key for time in times for key in time.in_source)
     text = _without(text, sorted([*(match.span() for match in dates), *((time.start, time.end) for time in times)]))
     counted: set[str] = set()
-    for number in quantities(text, language):
+    keys.update(named_times(text))
+    figures = list(quantities(text, language))
+    keys.update(compound_keys(text, figures))
+    for number in figures:
         keys.update(number.in_source)
         counted.add(_counted(text, number.end, language))
         days.update(_from_then(moments, [int(value) for kind, value in number.in_source if kind == "month"]))

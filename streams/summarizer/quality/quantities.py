@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import cache
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 from unicodedata import numeric
@@ -37,15 +38,18 @@ LATIN = "A-Za-zÀ-ɏ"
 """Latin letters. In scripts without spaces, words touch the digits."""
 
 _MAGNITUDES = {
-    3: "k tsd thousand thousands tausend mille mil mila duizend tusind 1000 千 천",
-    5: "lakh lakhs lac lacs 100000",
-    6: "m mn mio million millions millionen millón millones milhão milhões milione milioni miljoen millioner 1000000",
-    7: "crore crores",
-    9: "b bn mrd milliarde milliarden milliard milliards miliardo miliardi miljard milliarder 1000000000",
+    3: "k tsd thousand thousands tausend mille mil mila duizend tusind tusen tys tysiące tysięcy тыс тысячи тысяч हजार"
+    " nghìn ribu 1000 千 천",
+    5: "lakh lakhs lac lacs लाख 100000",
+    6: "mln miljon miljoner milion miliony milionów млн миллион миллиона миллионов milyon triệu juta"
+    " m mn mio million millions millionen millón millones milhão milhões milione milioni miljoen millioner 1000000",
+    7: "crore crores करोड",
+    9: "mld miljard miljarder miliard miliardy miliardów млрд миллиард миллиарда миллиардов milyar miliar"
+    " b bn mrd milliarde milliarden milliard milliards miliardo miliardi miljard milliarder 1000000000",
     12: "trillion trillions billionen billón billones bilhões bilione bilioni biljoen billioner 1000000000000 兆",
     4: "万 萬 만",
     8: "億 亿 억",
-    2: "百 백",
+    2: "hundred hundreds 百 백",
 }
 MAGNITUDES = {word: 10**power for power, listed in _MAGNITUDES.items() for word in listed.split()}
 MAGNITUDES |= dict.fromkeys(
@@ -81,8 +85,9 @@ _PREFIXES = {"n": -9, "µ": -6, "μ": -6, "mc": -6, "m": -3, "c": -2, "d": -1, "
 _PREFIX_WORDS = {"nano": -9, "micro": -6, "mikro": -6, "milli": -3, "mili": -3, "centi": -2, "zenti": -2, "deci": -1,
                  "kilo": 3, "quilo": 3, "mega": 6, "giga": 9, "tera": 12}  # fmt: skip
 _SYMBOL = re.compile(
-    rf"(?P<prefix>{'|'.join(sorted(_PREFIXES, key=len, reverse=True))})(?P<base>Wh|Hz|Pa|mol|cal|eq|bar|[glLmsWVABJN])"
-    r"|(?P<alone>[glLmsWV]|Hz|cal|bar)"
+    rf"(?P<prefix>{'|'.join(sorted(_PREFIXES, key=len, reverse=True))})"
+    r"(?P<base>Wh|Ah|Hz|Pa|mol|cal|eq|bar|[glLmsWVABJN])"
+    r"|(?P<alone>[glLmsWV]|[WA]h|Hz|cal|bar)"
 )
 _NAME_OF_UNIT = re.compile(
     rf"(?P<prefix>{'|'.join(_PREFIX_WORDS)})?"
@@ -102,12 +107,17 @@ _OTHER_UNITS = (
     "oz ounce ounces",
     "gallon gallons gal",
     "ton tons tonne tonnes",
+    "knot knots",
+    "mph",
+    "cent cents ¢ centime centimes céntimo céntimos centavo centavos centesimi pence penny",
 )
 _UNITS = {word: (listed.split()[0], Decimal(1)) for listed in _OTHER_UNITS for word in listed.split()}
 _UNITS |= {word: (code, Decimal(1)) for word, code in CURRENCIES.items()}
 _TIMES = {"second": ("second", 1), "minute": ("second", 60), "hour": ("second", 3600), "day": ("second", 86_400),
           "week": ("second", 604_800), "month": ("month", 1), "year": ("month", 12)}  # fmt: skip
 LONGEST_UNIT = 20
+_IN_PARTS = frozenset({"second", "month", "m", "g", "l"})
+"""What is measured in several units at once: "1 m 80 cm"."""
 
 DIGITS = (
     r"\d{1,2}(?:,\d{2})+,\d{3}(?!\d)(?:\.\d+)?"  # lakhs and crores, as written in India
@@ -117,9 +127,11 @@ _NUMBER = re.compile(rf"(?<![{LATIN}\d])(?<!\d[.,])(?:{DIGITS})")
 _LONG = "|".join(sorted(map(re.escape, MAGNITUDES.keys() - {"m", "b"}), key=len, reverse=True))
 _SIGNS = "$€£¥₹₩₺₴₫₽฿₪₦₱"
 _AFTER = re.compile(
-    rf"(?:(?P<letter>[mb])(?![{LATIN}\d])|[\s-]?(?P<magnitude>(?:{_LONG}|billions?|[百千万萬億亿兆]{{2,3}})(?![{LATIN}\d])\.?))?"
+    rf"(?:(?P<letter>[mb])(?![{LATIN}\d])"
+    rf"|[\s-]?(?P<magnitude>[百千万萬億亿兆만억천]{{1,3}}|(?:{_LONG}|billions?)(?![{LATIN}\d])\.?))?"
     rf"(?:\s?(?P<sign>[%元円]|°(?:\s?[cf](?![{LATIN}]))?|[{_SIGNS}](?!\s?\d))"
-    rf"|[\s-]?(?P<unit>(?:per|pour|por)\s(?:cent|cien|cento|ciento)\b|[^\W\d_]{{1,{LONGEST_UNIT}}}(?!\w)))?",
+    r"|[\s-]?(?:of an? )?(?P<unit>(?:per|pour|por)\s(?:cent|cien|cento|ciento)\b"
+    rf"|[^\W\d_]{{1,{LONGEST_UNIT}}}[23]?(?!\w)))?",
     re.IGNORECASE,
 )
 _BEFORE = re.compile(
@@ -171,10 +183,29 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
         else:
             hours = {Decimal(int(hour) - step) % 12 for hour in values if 1 <= hour < 25 for step in (0, 1)}
             in_source, in_summary = _keys(values, NUMBER, BARE) | _keys(hours, NEAR_HOUR), _keys(claimed, NUMBER, CLOCK)
+            in_source |= _keys({100 * value for value in values if 0 < value < 1}, "%")
         magnitude_end = max(found.end(), after.end("letter"), after.end("magnitude"))
         end = after.end() if unit and not mark else magnitude_end
         shown = text[before.start() : end].strip()
         yield Figure(before.start(), magnitude_end, shown, in_source, in_summary)
+
+
+_BETWEEN_PARTS = re.compile(r"\s?(?:[^\W\d_]{1,12}\.?\s?)?(?:(?:and|und|et|y|e|en|og)\s)?")
+
+
+def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
+    """Yield the sums of a source's numbers that are parts of one: "3 lakh 20 thousand", "1 h 30 min"."""
+    for one, other in pairwise(figures):
+        between = text[one.end : other.start]
+        if not _BETWEEN_PARTS.fullmatch(between):
+            continue
+        is_number = not between.strip() and not text[one.end - 1].isdigit()  # it ends with a magnitude
+        for kind, value in one.in_source:
+            for part in (part for same, part in other.in_source if same == kind and 0 < part < value):
+                if kind == NUMBER and is_number and value % 10 ** len(str(int(part))) == 0:
+                    yield from _keys({value + part}, NUMBER, BARE)
+                elif kind in _IN_PARTS:
+                    yield kind, value + part
 
 
 def _keys(values: Iterable[Decimal], *kinds: str) -> frozenset[Key]:
@@ -208,6 +239,10 @@ def _unit(after: re.Match[str], language: str) -> tuple[str, Decimal] | None:
 
 def unit_of(word: str, language: str) -> tuple[str, Decimal] | None:
     """Read a unit as its dimension and its factor to the base unit; return None for any other word."""
+    if word[-1:] in ("2", "3") and (base := unit_of(word[:-1], language)):
+        return base[0] + word[-1], base[1] ** int(word[-1])
+    if word in ("C", "F"):
+        return f"°{word.lower()}", Decimal(1)
     small = word.casefold()
     if found := _UNITS.get(small) or _units_of_time(language).get(small):
         return found
@@ -255,12 +290,13 @@ def _short_years(text: str, found: re.Match[str]) -> Iterator[Decimal]:
 
 
 _AM = (
-    r"a\.?m\b\.?|in the morning|vormittags|morgens|du matin|de la mañana|del? mattin[ao]|di mattina|da manhã"
-    r"|[’']s (?:och|mor)\w+s"
+    r"a\.?m\b\.?|in the morning|vormittags|morgens|du matin|de la mañana|del? mattin[ao]|di mattina|da manhã|утра|rano"
+    r"|på morgonen|[’']s (?:och|mor)\w+s"
 )
 _PM = (
     r"p\.?m\b\.?|in the (?:afternoon|evening)|nachmittags|abends|de l[’']après-midi|du soir|de la tarde"
-    r"|del pomeriggio|di sera|da tarde|[’']s (?:na)?middags|[’']s avonds"
+    r"|del pomeriggio|di sera|da tarde|вечера|wieczorem"
+    r"|po południu|på (?:eftermiddag|kväll)en|[’']s (?:na)?middags|[’']s avonds"
 )
 _NIGHT = r"at night|nachts|de la (?:noche|nuit)|da noite|di notte|[’']s nachts"
 _TIME_OF_DAY = re.compile(
@@ -298,9 +334,23 @@ def times_of_day(text: str) -> Iterator[Figure]:
             readings = {minutes % HALF_DAY + HALF_DAY * is_pm}
         hours = [Decimal(f"{each}.{minute:02}") for each in _hours(readings)]
         exact = _keys({Decimal(each % (2 * HALF_DAY)) for each in readings}, TIME)
+        if found["separator"] == "h":  # "1h30" is a duration as well
+            exact |= {("second", Decimal(60 * minutes))}
         in_source = exact | _keys(hours, *((CLOCK, NUMBER) if pointed else (CLOCK,)))
         near = {Decimal(hour % 12)} if minute else {}
         yield Figure(*found.span(), found[0].strip(), in_source, exact | _keys(hours, NUMBER) | _keys(near, NEAR_HOUR))
+
+
+_NAMED_TIME = re.compile(
+    r"(?i)\b(?:(?P<noon>noon|midday|mittags?|midi|mediodía|mezzogiorno|meio-dia)|(?P<midnight>midnight|mitternachts?|minuit"
+    r"|medianoche|mezzanotte|meia-noite|middernacht|midnat))\b"
+)
+
+
+def named_times(text: str) -> Iterator[Key]:
+    """Yield noon and midnight, if a source names them."""
+    for found in _NAMED_TIME.finditer(text):
+        yield TIME, Decimal(HALF_DAY if found["noon"] else 0)
 
 
 def _hours(readings: Iterable[int]) -> set[int]:
@@ -355,6 +405,8 @@ def chinese_figures(text: str) -> Iterator[Figure]:
 
 def chinese(written: str) -> int:
     """Read a number in Chinese numerals: 三百 is 300."""
+    if len(written) > 1 and not {*written} & {*"十百千万萬億亿"}:  # digit by digit, as years are: 二〇二四
+        return int("".join(str(int(numeric(each))) for each in written.replace("两", "二")))
     total = section = digit = 0
     for each in written:
         value = int(numeric("二" if each == "两" else each))

@@ -166,7 +166,9 @@ async def test_an_answer_that_ended_for_any_unknown_reason_is_cut_off(reason: ob
         await summary_of(asked)
 
 
-@pytest.mark.parametrize("reason", ["stop", "STOP", "eos", "end_turn", "stop_sequence", "tool_calls", "FINISH_REASON_STOP", None])
+@pytest.mark.parametrize(
+    "reason", ["stop", "STOP", "eos", "end_turn", "stop_sequence", "tool_calls", "FINISH_REASON_STOP", None]
+)
 async def test_an_answer_that_ended_for_a_known_reason_is_complete(reason: object) -> None:
     asked, _ = provider(lambda _: answers(TEXT, reason), "plain_3_5")
     assert (await summary_of(asked)).long_summary == TEXT
