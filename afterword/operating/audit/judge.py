@@ -314,6 +314,7 @@ def _count(evidence: Evidence, report: Report) -> None:
         "stored": count("SELECT COUNT(*) FROM stored_episode"),
         "deleted": count("SELECT COUNT(*) FROM deleted_episode"),
         "indexed": count("SELECT COUNT(*) FROM indexed"),
+        "with_facts": count("SELECT COUNT(DISTINCT episode_id) FROM stored_fact"),
     }
 
 

@@ -1,6 +1,7 @@
 """What the load says of a message, and says again: marks in the texts, and where each may be in the end.
 
 Every content ends with a mark that names its message and version. The stand-in LLM repeats the marks that it is shown.
+Some contents begin with what somebody says of themselves, with the mark in it, and so facts have marks, too.
 So a store, wherever it has a mark of a version that was replaced or deleted, tells on whoever left it there.
 """
 
@@ -52,6 +53,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "quality": {"enabled": False},  # it says little
     "retry": {"first_delay_seconds": 0.5, "longest_delay_seconds": 5},
 }
+STATING = 0.3
+"""Share of contents that say something of the user."""
+STATEMENTS = (
+    "I live in Porto",
+    "I work for a bank",
+    "My phone number is 4711",
+    "My sister is called Zoë",
+    "I am vegan",
+)
+STATED = re.compile(r"^\[(\d+)\] user: ((?:I|My)\b[^.\n]* c\d+-m\d+-v\d+)\.", re.MULTILINE)
+"""Number of a message of a transcript, and its statement."""
 MESSAGES = {"messages"}
 """Collection, or table, of the archive; all others have what is summarized."""
 QUIET_SECONDS = 600.0
@@ -61,8 +73,13 @@ def mark(conversation: str, message: str, version: int) -> str:
     return f"{conversation}-{message}-v{version}"
 
 
+def statement(chance: random.Random, said: str) -> list[str]:
+    """Sometimes a fact, as an LLM and the rules without one find it. `said`: the message's mark."""
+    return [f"{chance.choice(STATEMENTS)}, {said}.\n"] if chance.random() < STATING else []
+
+
 async def repeats_marks(request: web.Request) -> web.StreamResponse:
-    """Answer with the marks of what is to be summarized; in the rolling summary also those of the text before."""
+    """Answer with the marks and facts of what is to be summarized; in the rolling summary also the marks before."""
     prompt = "\n".join(message["content"] for message in (await request.json())["messages"])
     core, before = (" ".join(marks(part)) for part in (fenced(prompt, "TRANSCRIPT"), fenced(prompt, "PREVIOUS")))
     texts = {
@@ -70,6 +87,10 @@ async def repeats_marks(request: web.Request) -> web.StreamResponse:
         "short_summary": f"They talked: {core}.",
         "long_summary": f"They talked of many things: {core}.",
         "rolling_summary": f"They talked: {before} {core}.",
+        "facts": [
+            {"statement": said, "about": "user", "kind": "identity", "attribute": None, "messages": [int(number)]}
+            for number, said in STATED.findall(fenced(prompt, "TRANSCRIPT"))
+        ],
     }
     return await success(texts)(request)
 
@@ -107,7 +128,8 @@ class Changes:
         if self._chance.random() < SKIPPED_LATER:
             return {"type": "message.edited", "id": message_id, "skip_summarization": True}
         self._versions[message_id] += 1
-        content = f"Put right. {mark(self._conversation, message_id, self._versions[message_id])}"
+        said = mark(self._conversation, message_id, self._versions[message_id])
+        content = " ".join([*statement(self._chance, said), "Put right.", said])
         return {"type": "message.edited", "id": message_id, "content": content}
 
 
@@ -257,6 +279,7 @@ async def judged(settings: Settings, values: Iterable[bytes | None]) -> Outcome:
                 outcome.problems.append(f"{name} has {found}, of before a change: {document!r:.200}")
     episodes = {document["episode_id"]: document for document in everything["episodes"]}
     _judge_texts(episodes, truth, outcome)
+    _judge_facts(episodes, truth, outcome)
     await _judge_announced(settings.kafka, episodes, outcome)
     return outcome
 
@@ -276,6 +299,19 @@ def _judge_texts(stored: dict[str, Any], truth: Truth, outcome: Outcome) -> None
     wrong = {name: placed[name] for name in wanted | placed.keys() if placed[name] != (name in wanted)}
     if wrong:
         outcome.problems.append(f"messages in another number of episodes than one: {wrong}")
+
+
+def _judge_facts(stored: dict[str, Any], truth: Truth, outcome: Outcome) -> None:
+    """Every fact says what its messages say now, and some are made by the LLM."""
+    makers: Counter[str] = Counter()
+    for episode_id, document in stored.items():
+        for fact in document.get("facts", ()):
+            said = [truth.left.get((document["conversation_id"], one)) for one in fact["message_ids"]]
+            if not all(one and not one.skipped and one.mark in fact["statement"] for one in said):
+                outcome.problems.append(f"a fact of {episode_id} is not what its messages say: {fact}")
+            makers[document["quality"]["source"]] += 1
+    counts = ", ".join(f"{count} by the {maker}" for maker, count in sorted(makers.items()))
+    outcome.notes.append(f"facts: {counts or 'none'}")
 
 
 async def _judge_announced(kafka: Kafka, stored: dict[str, Any], outcome: Outcome) -> None:

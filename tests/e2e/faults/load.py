@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 
 from afterword.streams.settings import Settings
 from tests.dialogues import expand
-from tests.e2e.faults.changes import AFTER_THE_END, Changes, mark
+from tests.e2e.faults.changes import AFTER_THE_END, Changes, mark, statement
 
 DIALOGUES = Path(__file__).parents[2] / "data" / "dialogues.jsonl"
 AT_A_TIME = 12
@@ -91,12 +91,14 @@ class Conversations:
 
     def _message(self, name: str, number: int) -> dict[str, Any]:
         chance = self._chance
+        said = mark(name, f"m{number}", 0)
+        words = chance.choices(TEXT.split(), k=chance.randint(3, 40))
         message = {
             "id": f"m{number}",
             "conversation_id": name,
             "user_id": f"user of {name}",
             "role": "user" if number % 2 == 0 else "assistant",
-            "content": " ".join([*chance.choices(TEXT.split(), k=chance.randint(3, 40)), mark(name, f"m{number}", 0)]),
+            "content": " ".join([*statement(chance, said), *words, said]),
             "sent_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(FIRST_SENT_AT + 20 * number)),
         }
         if chance.random() < SHIFTED:

@@ -997,6 +997,7 @@ def test_the_report_reads_as_json_and_as_lines(snapshot):
     assert "partition 0, offset 4" in text
     assert text.endswith("NOT CLEAN")
     assert list(judged(clean_facts()).lines())[-1].startswith("clean")
+    assert judged(clean_facts()).summaries["with_facts"] == 1
 
 
 def test_a_message_that_only_the_archiver_could_not_take_belongs_to_its_episode() -> None:
