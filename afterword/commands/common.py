@@ -183,6 +183,19 @@ def print_json(value: Any) -> None:
     typer.echo(shown_json(json.dumps(value, ensure_ascii=False)))
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of plain text; on a terminal wrapped at words, with the first one in bold."""
+    if not sys.stdout.isatty():
+        for line in lines:
+            typer.echo(printable(line))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for number, line in enumerate(lines):
+        print_wrapped(console, printable(line), "" if number else "bold")
+
+
 def written_by(summary: "SummaryCreated") -> str:
     """Return in words who wrote a summary."""
     from afterword.streams.summarizer.summary import EXTRACTIVE

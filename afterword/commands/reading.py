@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, Screen, moment, print_json, print_table, start_command, written_by
+from afterword.commands.common import Json, moment, print_json, print_lines, print_table, start_command, written_by
 from afterword.streams.text.visible import printable, shown, shown_json, shown_lines
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ def context(
     if as_json:
         print_json(found.as_dict())
     else:
-        screen = Screen()
-        for number, line in enumerate(context_lines(found)):
-            screen.line(line, "bold" if number == 0 else "")
+        print_lines(context_lines(found))
 
 
 async def _read_context(

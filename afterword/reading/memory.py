@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import orjson
@@ -18,8 +18,6 @@ from pydantic import ConfigDict
 from afterword.reading.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
 from afterword.reading.profile import PROFILE_TOKENS, Profile
 from afterword.reading.profile import profile as merged_profile
-from afterword.reading.reranking import Reranking, open_reranking
-from afterword.reading.search import EpisodeSearch, Search, utc_now
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH, Time
 from afterword.schemas.ids import conversation_of_scope, message_key, scope_id
@@ -52,6 +50,8 @@ from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.text.language import normalized
 
 if TYPE_CHECKING:
+    from afterword.reading.reranking import Reranking
+    from afterword.reading.search import EpisodeSearch, Search
     from afterword.streams.summarizer.embedders import Embedder as OpenEmbedder
     from afterword.streams.telemetry import Metrics
 
@@ -201,6 +201,10 @@ class MessageInContext:
     after: tuple[MessageCreated, ...]
 
 
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 async def by_words(text: str) -> Dense | None:  # noqa: ARG001 – the signature of an Embed
     """Return no vector, so that a search compares words alone."""
     return None
@@ -220,11 +224,11 @@ class Memory:
         self,
         episodes: EpisodeQueries,
         messages: MessageArchive,
-        search: Search,
+        search: "Search",
         *,
         embed: Embed = by_words,
         keep_recent: int = KEEP_RECENT,
-        reranking: Reranking | None = None,
+        reranking: "Reranking | None" = None,
         zone: tzinfo = UTC,
         now: Callable[[], datetime] = utc_now,
         tracer: Tracer | None = None,
@@ -232,7 +236,7 @@ class Memory:
     ) -> None:
         self._episodes = episodes
         self._messages = messages
-        self._search = EpisodeSearch(episodes, messages, search, embed, reranking, zone, now)
+        self._searched_with = search, embed, reranking, zone, now
         self._keep_recent = keep_recent
         self._tracer = tracer or NoOpTracer()
         self._closing = closing
@@ -243,8 +247,11 @@ class Memory:
 
         `metrics` and `tracer` are optional.
         """
-        stores, embed = open_stores(settings), QueryEmbedder(settings.embedder)
-        reranking = open_reranking(settings, metrics)
+        stores, embed, reranking = open_stores(settings), QueryEmbedder(settings.embedder), None
+        if settings.reranker.base_url is not None:
+            from afterword.reading.reranking import open_reranking
+
+            reranking = open_reranking(settings, metrics)
         return cls(
             stores.episodes,
             stores.messages,
@@ -261,6 +268,13 @@ class Memory:
     def open(cls) -> Self:
         """Open with the settings of the environment and the file it names. Raises: ConfigurationError."""
         return cls.from_settings(load_settings())
+
+    @cached_property
+    def _search(self) -> "EpisodeSearch":
+        # imported here because NumPy, dateparser and their like take a third of a second, and only searches need them
+        from afterword.reading.search import EpisodeSearch
+
+        return EpisodeSearch(self._episodes, self._messages, *self._searched_with)
 
     async def conversations(
         self, *, user_id: str, tenant_id: str | None, limit: int = PAGE_CONVERSATIONS, after: str | None = None

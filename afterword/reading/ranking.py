@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afterword.streams.stores.index import END, WORD, Candidate, Dense, cosines, packed_words
+from afterword.streams.stores.index import Candidate, Dense
+from afterword.streams.stores.packing import END, WORD, cosines, packed_words
 from afterword.streams.text.search_words import Word, hashed
 
 WINDOW = 3

@@ -20,7 +20,6 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     ProviderUnavailable,
 )
-from afterword.streams.http import CALLS_AT_A_TIME, HttpClient
 from afterword.streams.settings import MOST_RERANKED, Redaction, RerankerSettings, Settings, variable
 from afterword.streams.text.search_words import Word
 
@@ -50,6 +49,9 @@ class RerankServer:
 
     def __init__(self, settings: RerankerSettings) -> None:
         """Prepare the client without connecting. Raises: ConfigurationError."""
+        # imported here because httpx takes a tenth of a second, and most searches are not reranked
+        from afterword.streams.http import CALLS_AT_A_TIME, HttpClient
+
         self._settings = settings
         self._http = HttpClient(settings, "reranker", settings.base_url or "", CALLS_AT_A_TIME)
 
@@ -220,8 +222,6 @@ def open_reranking(settings: Settings, metrics: "Metrics | None" = None) -> Rera
     """
     if settings.reranker.base_url is None:
         return None
-    # imported here because its client is slow to load
-
     return Reranking(RerankServer(settings.reranker), settings.reranker, mask_of(settings.redaction), metrics)
 
 

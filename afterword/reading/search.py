@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from typing import NamedTuple, Protocol
 
 from afterword.reading.matches import READ_CHARACTERS, matches_of, within_budget
@@ -37,10 +37,6 @@ class Search(Protocol):
     async def __call__(self, query: Query, dense: Dense | None = None) -> list[Candidate]: ...
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Hit(NamedTuple):
     """An episode that may be in the answer."""
 
@@ -61,9 +57,9 @@ class EpisodeSearch:
         archive: MessageArchive,
         search: Search,
         embed: Embed,
-        reranking: Reranking | None = None,
-        zone: tzinfo = UTC,
-        now: Callable[[], datetime] = utc_now,
+        reranking: Reranking | None,
+        zone: tzinfo,
+        now: Callable[[], datetime],
     ) -> None:
         self._episodes = episodes
         self._archive = archive

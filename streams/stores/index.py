@@ -1,21 +1,16 @@
 """The protocol of the search index: which texts of an episode it has, what a query asks, and how searches rank."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from itertools import chain, islice
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from afterword.schemas import SummaryCreated
 from afterword.schemas.base import Time
 from afterword.schemas.messages import Role
 from afterword.streams.stores.episodes import StoredEpisode
-from afterword.streams.text.language import detect
-from afterword.streams.text.search_words import hashed, words_of
 
 Dense = Sequence[float]
 Embed = Callable[[str], Awaitable[Dense | None]]
@@ -35,16 +30,6 @@ DEPTH = 50
 DELETED = "deleted"
 """Marks the point that remains of a deleted episode in Qdrant: without vectors, texts and users, so no search finds
 it."""
-END = 0
-"""Ends the words of each text, which are unsigned 32-bit integers: first the messages' in order, then the summary's."""
-WORD = np.dtype("<u4")
-COORDINATE = np.dtype("i1")
-"""The messages' vectors have 8 bits per coordinate, which changes a cosine by about 0.002."""
-LARGEST = 127
-MOST_WORDS = 2000
-"""Maximum number of words of a text that are kept."""
-
-Vector = Sequence[float] | NDArray[np.float32]
 
 
 class Query(BaseModel):
@@ -205,57 +190,6 @@ class EpisodeIndex(Protocol):
     async def close(self) -> None: ...
 
 
-def summary_text(summary: SummaryCreated) -> str:
-    return f"{summary.title}\n{summary.short_summary}\n{summary.long_summary}"
-
-
-def packed_texts(
-    summary: SummaryCreated, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None
-) -> tuple[bytes, bytes]:
-    """Pack the words and vectors of an episode's messages, in the order of `message_ids`. Linear in the texts."""
-    words = pack_words([texts.get(one, "") for one in summary.message_ids], summary_text(summary))
-    return words, pack_vectors([(vectors or {}).get(one) for one in summary.message_ids])
-
-
 def collection_name(collection: str, embedder_model: str | None) -> str:
     """Return the collection's name, such as `episodes`, or `episodes-nomic-embed-text` with vectors of that model."""
     return f"{collection}-{re.sub(r'[^A-Za-z0-9_.]+', '-', embedder_model)}" if embedder_model else collection
-
-
-def pack_words(messages: Sequence[str], summary: str) -> bytes:
-    """Pack the words of an episode. Linear in the texts."""
-    language = detect("\n".join(messages))
-    packed = [*(_numbers(text, language) for text in messages), _numbers(summary, detect(summary))]
-    return np.fromiter(chain.from_iterable((*each, END) for each in packed), WORD).tobytes()
-
-
-def _numbers(text: str, language: str) -> Iterable[int]:
-    return hashed(islice((form for word in words_of(text, language) for form in word.forms), MOST_WORDS))
-
-
-def packed_words(packed: bytes) -> NDArray[np.uint32]:
-    return np.frombuffer(packed, WORD)
-
-
-def pack_vectors(vectors: Sequence[Vector | None]) -> bytes:
-    """Pack the messages' vectors; a missing one becomes zeros. Empty if all are missing."""
-    size = max((len(vector) for vector in vectors if vector is not None), default=0)
-    packed = np.zeros((len(vectors), size), COORDINATE)
-    for at, vector in enumerate(vectors):
-        if vector is not None:
-            packed[at] = np.rint(_unit(vector) * LARGEST)
-    return packed.tobytes()
-
-
-def cosines(packed: bytes, vector: Vector) -> NDArray[np.float32]:
-    """Compare packed vectors with another vector; the cosine is 0 for a message without a vector."""
-    vectors = np.frombuffer(packed, COORDINATE).reshape(-1, len(vector))
-    # einsum, because `@` copies the coordinates as floats and wakes threads that then wait busily for more work
-    compared: NDArray[np.float32] = np.einsum("ij,j->i", vectors, _unit(vector)) / np.float32(LARGEST)
-    return compared
-
-
-def _unit(vector: Vector) -> NDArray[np.float32]:
-    numbers = np.asarray(vector, np.float64)
-    unit: NDArray[np.float32] = (numbers / (np.linalg.norm(numbers) or 1.0)).astype(np.float32)
-    return unit

@@ -26,17 +26,8 @@ from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnav
 from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
 from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.episodes import StoredEpisode
-from afterword.streams.stores.index import (
-    DELETED,
-    DEPTH,
-    END,
-    Candidate,
-    Dense,
-    Query,
-    collection_name,
-    packed_texts,
-    packed_words,
-)
+from afterword.streams.stores.index import DELETED, DEPTH, Candidate, Dense, Query, collection_name
+from afterword.streams.stores.packing import END, packed_texts, packed_words
 from afterword.streams.stores.qdrant_server import STORE, causes, problem_of, rest_address, server_name, verification
 from afterword.streams.text.search_words import hashed, query_words
 

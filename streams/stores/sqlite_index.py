@@ -18,16 +18,8 @@ from afterword.schemas.base import EPOCH
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.episodes import StoredEpisode
-from afterword.streams.stores.index import (
-    DEPTH,
-    END,
-    Candidate,
-    Dense,
-    Query,
-    cosines,
-    packed_texts,
-    packed_words,
-)
+from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query
+from afterword.streams.stores.packing import END, cosines, packed_texts, packed_words
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 from afterword.streams.text.search_words import hashed, query_words
 

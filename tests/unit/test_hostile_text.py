@@ -21,7 +21,8 @@ from afterword.schemas.decoding import InvalidRecord, decode_input
 from afterword.streams.errors import AfterwordError
 from afterword.streams.http import retry_after_seconds
 from afterword.streams.settings import Llm, Redaction
-from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, pack_words
+from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
+from afterword.streams.stores.packing import pack_words
 from afterword.streams.stores.qdrant import query_vector
 from afterword.streams.summarizer.answer import Limits, is_refusal, own_turn, read_answer, read_plain, without_thinking
 from afterword.streams.summarizer.extractive import carry_forward, condense, summarize

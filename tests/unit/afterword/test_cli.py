@@ -15,6 +15,10 @@ from afterword.cli import app, main
 from afterword.commands.common import ANSWERED_BY_SECONDS, LEAST_PATIENCE_SECONDS, next_step, start_command
 from afterword.streams.errors import BrokerRefuses, BrokerUnavailable, StoreUnavailable
 from afterword.streams.stores import mongo
+from afterword.streams.stores.messages import ArchivedMessage
+from afterword.streams.stores.sqlite import SqliteFile
+from afterword.streams.stores.sqlite_stores import SqliteMessages
+from tests.samples import a_message
 
 
 def commands(group: Any, *before: str) -> Iterator[list[str]]:
@@ -297,3 +301,16 @@ def test_whoever_reads_only_the_beginning_of_an_output_is_no_failure() -> None:
         process.stdout.close()
         said = process.stderr.read()
     assert (process.returncode, said) == (0, "")
+
+
+async def test_context_of_the_sqlite_file_imports_only_what_it_needs(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "afterword.sqlite")
+    await SqliteMessages(file).put_many([ArchivedMessage(a_message(content="Two seats for Tuesday."), 0, 0)])
+    await file.close()
+    command = [sys.executable, "-X", "importtime", "-m", "afterword", "context", "c1"]
+    environment = os.environ | {"AFTERWORD_SQLITE__PATH": str(file.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=tmp_path)  # noqa: ASYNC221 – nothing else runs
+    assert "Two seats for Tuesday." in done.stdout
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "afterword.reading.context" in imported
+    assert imported.isdisjoint({*HEAVY, "rich.console", "numpy", "httpx", "dateparser"} - {"pydantic_settings"})

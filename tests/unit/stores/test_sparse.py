@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.streams.stores.index import pack_words
+from afterword.streams.stores.packing import pack_words
 from afterword.streams.stores.qdrant import AVERAGE_LENGTH, SparseVector, document_vector, query_vector
 
 DOCUMENTS = (

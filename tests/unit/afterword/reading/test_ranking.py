@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.reading.ranking import PIECE_WORDS, Ranked, rank
-from afterword.streams.stores.index import Candidate, Dense, pack_vectors, pack_words
+from afterword.streams.stores.index import Candidate, Dense
+from afterword.streams.stores.packing import pack_vectors, pack_words
 from afterword.streams.text.search_words import query_words
 from tests.samples import NOON
 

@@ -13,8 +13,9 @@ from afterword import Memory
 from afterword.reading.matches import ANSWER_TOKENS, EXCERPT_CHARACTERS, NOTHING_KNOWN, hits_as_text
 from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled, pack_words
+from afterword.streams.stores.index import DEPTH, MOST_QUERY_CHARACTERS, Candidate, Dense, Query, Recalled
 from afterword.streams.stores.messages import ArchiveChange
+from afterword.streams.stores.packing import pack_words
 from afterword.streams.text.tokens import count_tokens
 from tests.unit.afterword.reading.remembered import (
     NEWCOMERS_QUESTIONS,
