@@ -7,7 +7,6 @@ for records that it fails on itself, with the stage `archive`.
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +50,7 @@ MAX_WRITE_RECORDS = 100
 MAX_WRITE_BYTES = 512 * 1024
 """Upper limit for what is decoded and written without a pause; it takes up to 0.15 s when counting tokens is slow."""
 
-ARCHIVED, AMENDED, INVALID, OTHER, FAILED = OUTCOMES = ("archived", "amended", "invalid", "other", "failed")
+ARCHIVED, AMENDED, INVALID, OTHER, FAILED = ("archived", "amended", "invalid", "other", "failed")
 """Outcomes of a record. `amended` counts edits and deletions, `other` counts flushes."""
 
 Entry = ArchivedMessage | ArchiveChange
@@ -101,10 +100,6 @@ def archiver_app(
             with failing_batch() as batch:
                 batch.take_first(await archiver.handle(records, kafka.archiver_id))
 
-    @app.on_before_shutdown.connect  # type: ignore[untyped-decorator]
-    async def log_totals(*_: Any, **__: Any) -> None:
-        log.info("messages_archived", **archiver.counts)
-
     return app
 
 
@@ -126,8 +121,6 @@ class Archiver:
     ) -> None:
         """`redaction` removes personal data and secrets from archived messages and dead letters."""
         self._clock = clock
-        self.counts: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
-        """Records since the start, by outcome. A batch that is retried counts again."""
         self._archive = archive
         self._readiness = readiness
         self._metrics = metrics
@@ -164,7 +157,6 @@ class Archiver:
         return self._redaction.dead_letter(*letter) if self._redaction else letter
 
     def count(self, outcome: str, number: int = 1) -> None:
-        self.counts[outcome] += number
         self._metrics.archived.labels(outcome).inc(number)
 
     async def _write(self, entries: list[Entry]) -> None:

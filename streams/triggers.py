@@ -180,9 +180,6 @@ def compile_trigger(node: Node) -> Fires:
 
 
 def _any(parts: Sequence[Fires]) -> Fires:
-    if len(parts) == 2:  # like the default; a generator would take longer than its conditions
-        one, other = parts
-        return lambda counters: one(counters) or other(counters)
     return lambda counters: any(fires(counters) for fires in parts)
 
 

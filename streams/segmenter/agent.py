@@ -62,10 +62,6 @@ def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tra
             with failing_batch() as batch, handler.span_of(work):
                 await handler.handle(work, batch)
 
-    @app.on_before_shutdown.connect  # type: ignore[untyped-decorator]
-    async def log_totals(*_: Any, **__: Any) -> None:
-        log.info("messages_segmented", **{name: number for name, number in handler.totals.items() if number})
-
 
 class EventHandler:
     """Handles the agent's events."""
@@ -75,7 +71,6 @@ class EventHandler:
         self._metrics = metrics
         self._app = app
         self._placement = PartitionerCheck()
-        self.totals: Counter[str] = Counter()
 
     async def handle(self, work: Sequence[KafkaRecord] | Tick, batch: Batch) -> None:
         """Handle the records or deadlines that fit into one transaction, in pieces that let other tasks run."""
@@ -83,12 +78,15 @@ class EventHandler:
         now_ms, done, written = self._app.engine.clock(), 0, 0
         while done < number and written < batch.most_bytes:
             budget = PIECE._replace(write=min(PIECE.write, batch.most_bytes - written))
-            outcome = self._piece(work, done, now_ms, budget)
+            if isinstance(work, Tick):
+                due = Turn().of(key for _, key in islice(work.due, done, None))
+                outcome = self._segmenter.tick(due, work.now_ms, work.topic, work.partition, budget)
+            else:
+                outcome = self._segmenter.process(Turn().of(islice(work, done, None)), now_ms, budget)
+                self._count_elsewhere(outcome, work[0])
             for topic, key, value, headers in outcome.outgoing:  # Faust's topics would do the same more slowly
                 batch.send(Output(topic, key, value, None, None, headers))
-            self._count(outcome)
-            if not isinstance(work, Tick):
-                self._count_elsewhere(outcome, work[0])
+            count(outcome, self._metrics)
             done, written = done + outcome.done, written + outcome.written
             await asyncio.sleep(0)
         batch.take_first(done)
@@ -110,12 +108,6 @@ class EventHandler:
         traces = links(trace_in(record.headers) for record in work)
         return open_span(self._segmenter.tracer, f"process {first.topic}", SpanKind.CONSUMER, attributes, links=traces)
 
-    def _piece(self, work: Sequence[KafkaRecord] | Tick, first: int, now_ms: int, budget: ByteBudget) -> Outcome:
-        if isinstance(work, Tick):
-            due = Turn().of(key for _, key in islice(work.due, first, None))
-            return self._segmenter.tick(due, work.now_ms, work.topic, work.partition, budget)
-        return self._segmenter.process(Turn().of(islice(work, first, None)), now_ms, budget)
-
     def reject(self, record: Any, error: Exception) -> Output:
         """Make the dead letter of a record that failed alone.
 
@@ -124,7 +116,7 @@ class EventHandler:
         engine, problem = self._app.engine, place_of(error)
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.error("record_rejected", stage=STAGE, error_type=UNFORESEEN, problem=problem, **where)
-        self._count(Outcome(dead_letters=Counter({UNFORESEEN: 1})))
+        count(Outcome(dead_letters=Counter({UNFORESEEN: 1})), self._metrics)
         rejected = dead_letter(
             record,
             stage=STAGE,
@@ -136,26 +128,10 @@ class EventHandler:
         key, value, headers = self._segmenter.safe_dead_letter(rejected)
         return Output(self._segmenter.dead_letters_topic, key, value, None, None, headers)
 
-    def _count(self, outcome: Outcome) -> None:
-        self.totals.update(totals_of(outcome))
-        count(outcome, self._metrics)
-
     def _count_elsewhere(self, outcome: Outcome, record: KafkaRecord) -> None:
         partitions = self._app.consumer.topic_partitions(record.topic)
         found = self._placement.elsewhere(outcome.new_conversation_keys, record.topic, record.partition, partitions)
         self._metrics.elsewhere.inc(found)
-
-
-COUNTED = "messages", "duplicates", "skipped", "flushes", "amendments", "forgotten"
-
-
-def totals_of(outcome: Outcome) -> dict[str, int]:
-    """Return an outcome's numbers by name, for the log. A batch that had to be run again is counted again."""
-    return {
-        **{name: getattr(outcome, name) for name in COUNTED},
-        **{f"dead_letters_{error_type}": number for error_type, number in outcome.dead_letters.items()},
-        **{f"episodes_{reason}": number for reason, number in outcome.episodes.items()},
-    }
 
 
 def count(outcome: Outcome, metrics: Metrics) -> None:

@@ -301,34 +301,6 @@ class Amended(NamedTuple):
     """Scope and ordinal of that episode, if the rows still have them."""
 
 
-class SegmentedConversation(Protocol):
-    """A conversation whose messages are split into episodes by its own rules."""
-
-    def take(self, message: Arrival) -> list[ClosedEpisode]:
-        """Accept the message, and return the episodes that it closes, in order."""
-        ...
-
-    def amend(self, digest: bytes, amended: Amend) -> Amended: ...
-
-    def clear(self) -> None:
-        """Remove all messages. Later ones start over, but their ordinals continue."""
-        ...
-
-    @property
-    def is_pending(self) -> bool:
-        """True while a message of any agent waits for its episode."""
-        ...
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes of the pending messages' JSON; a change of any of these messages reads all of it."""
-        ...
-
-    def flush(self, agent_id: str | None) -> Iterable[list[ClosedEpisode]]:
-        """Close one log after the other. If the flush is repeated, a closed log has nothing pending."""
-        ...
-
-
 class PerConversation:
     """One log for the whole conversation, whoever speaks."""
 
@@ -337,6 +309,7 @@ class PerConversation:
         self._rules = rules
 
     def take(self, message: Arrival) -> list[ClosedEpisode]:
+        """Accept the message, and return the episodes that it closes, in order."""
         self._only.remember(message.body.digest)
         return self._only.append(message, self._rules)
 
@@ -352,6 +325,7 @@ class PerConversation:
         return Amended(closed, is_overlap, (self._only.scope, state.last_ordinal) if is_overlap else None)
 
     def clear(self) -> None:
+        """Remove all messages. Later ones start over, but their ordinals continue."""
         self._only.clear()
 
     @property
@@ -360,6 +334,7 @@ class PerConversation:
 
     @property
     def pending_bytes(self) -> int:
+        """Bytes of the pending messages' JSON; a change of any of these messages reads all of it."""
         return self._only.pending_bytes
 
 
@@ -392,7 +367,10 @@ class PerAgent:
         return closed
 
     def flush(self, agent_id: str | None) -> Iterator[list[ClosedEpisode]]:
-        """Deactivate the agent and close its pending messages; if none is named, close those of all agents."""
+        """Deactivate the agent and close its pending messages; if none is named, close those of all agents.
+
+        One log is closed after the other. If the flush is repeated, a closed log has nothing pending.
+        """
         if not agent_id:
             for agent in recipients(self._active, None):
                 yield self._close([agent], "flush")

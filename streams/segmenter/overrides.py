@@ -56,7 +56,10 @@ class Rulebook:
         given = metadata.get(FIELD)
         if given is None:
             return current
-        _check_names(given)
+        if not isinstance(given, dict):
+            raise _invalid("", "must be an object")
+        if not given.keys() <= set(NAMES):
+            raise _invalid("", f"may have {', '.join(NAMES)}, and nothing else")
         if not given:
             return ""
         text = orjson.dumps(given, option=orjson.OPT_SORT_KEYS)
@@ -85,13 +88,6 @@ class Rulebook:
             problem = error.detail if isinstance(error, InvalidRecord) else _where_and_what(error)[1]
             log.warning("overrides_ignored", stage="segmenter", error_type="invalid_override", problem=problem)
             return self._common
-
-
-def _check_names(given: Any) -> None:
-    if not isinstance(given, dict):
-        raise _invalid("", "must be an object")
-    if not given.keys() <= set(NAMES):
-        raise _invalid("", f"may have {', '.join(NAMES)}, and nothing else")
 
 
 def _where_and_what(error: ValidationError) -> tuple[str, str]:

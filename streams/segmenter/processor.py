@@ -14,11 +14,9 @@ from opentelemetry.trace import NoOpTracer, Tracer
 from afterword.schemas import (
     ConversationDeleted,
     ConversationFlush,
-    EpisodeAmended,
     InputEvent,
     InvalidRecord,
     MessageCreated,
-    MessageDeleted,
     MessageEdited,
     decode_input,
 )
@@ -29,7 +27,7 @@ from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_h
 from afterword.schemas.ids import escape, event_id
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.segmenter.arrival import MILLISECOND, deleted, edited, from_record, shown_changes
-from afterword.streams.segmenter.conversation import Amended, PerAgent, PerConversation, ScopeLog, SegmentedConversation
+from afterword.streams.segmenter.conversation import Amend, Amended, PerAgent, PerConversation, ScopeLog
 from afterword.streams.segmenter.episodes import (
     REVISION,
     Amendment,
@@ -42,7 +40,6 @@ from afterword.streams.segmenter.episodes import (
 from afterword.streams.segmenter.overrides import Rulebook
 from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import (
-    Body,
     Rows,
     Scope,
     State,
@@ -231,7 +228,10 @@ class _Batch:
         except RowUnreadable as error:
             self._drop()
             self._report(error, record_key(scope_log.scope.conversation_id), topic, partition)
-            self._give_up_deadline(scope_log)
+            with suppress(RowUnreadable):  # a conversation whose own row is damaged has no deadline
+                if scope_log.state:  # not due until its next message, or for another forgetting period
+                    silent_ms = 0 if scope_log.is_pending else self._now_ms
+                    scope_log.state = scope_log.state._replace(deadline_ms=0, silent_ms=silent_ms)
         self._keep()
         self._outcome.done += 1
 
@@ -255,14 +255,6 @@ class _Batch:
         """Restore rows and states to what they were before the record."""
         self._states.drop()
         self._messages.drop()
-
-    def _give_up_deadline(self, scope_log: ScopeLog) -> None:
-        """Make a conversation with damaged rows not due until its next message, or for another forgetting period."""
-        with suppress(RowUnreadable):  # a conversation whose own row is damaged has no deadline
-            if scope_log.state:
-                scope_log.state = scope_log.state._replace(
-                    deadline_ms=0, silent_ms=0 if scope_log.is_pending else self._now_ms
-                )
 
     def _report(self, error: RowUnreadable, key: bytes, topic: str, partition: int) -> None:
         """Count the damage, and log it once per conversation."""
@@ -288,7 +280,8 @@ class _Batch:
             self._outcome.skipped += 1
             return True
         root = self._log(Scope(event.conversation_id))
-        check_tenant(root.state, event.tenant_id)
+        if root.state and root.state.tenant_id != event.tenant_id:  # conversation ids are unique across tenants
+            raise InvalidRecord("tenant_mismatch", "the conversation's first message has another tenant_id")
         if isinstance(event, MessageCreated):
             self._add(event, root, record)
         elif isinstance(event, ConversationFlush):
@@ -315,32 +308,26 @@ class _Batch:
 
     def _amend(self, event: Amendment, root: ScopeLog, record: KafkaRecord) -> None:
         if isinstance(event, ConversationDeleted):
-            self._clear(root)
+            self._conversation(root).clear()
+            if root.state:
+                root.state = root.state._replace(overrides="", since_ms=None)
             amended = Amended([], is_elsewhere=True)
         else:
-            change = deleted if isinstance(event, MessageDeleted) else partial(self._edited, event, record.offset)
+            change: Amend = deleted
+            if isinstance(event, MessageEdited):
+                change = partial(edited, edit=event, offset=record.offset, count_tokens=self._segmenter.count_tokens)
             conversation = self._conversation(root)
             self._read += conversation.pending_bytes
             amended = conversation.amend(id_digest(event.id), change)
         self._send(amended.closed, record.topic, record.partition)
-        if amended.is_elsewhere and not is_of_metadata(event):
-            self._send_amended(amended_event(event, record, amended.episode))
+        is_of_metadata = isinstance(event, MessageEdited) and not shown_changes(event)  # which no episode has
+        if amended.is_elsewhere and not is_of_metadata:
+            change_event = amended_event(event, record, amended.episode)
+            key = record_key(event.conversation_id)
+            ce_id = f"{escape(event.conversation_id)}:amended:{record.partition}:{record.offset}"
+            headers = cloud_event(EPISODE_AMENDED, ce_id, CE_SOURCE, change_event.amended_at)
+            self._put(Outgoing(self._segmenter.episodes_topic, key, change_event.to_json(), headers))
         self._outcome.amendments += 1
-
-    def _edited(self, edit: MessageEdited, offset: int, body: Body) -> Body:
-        return edited(body, edit, offset, self._segmenter.count_tokens)
-
-    def _clear(self, root: ScopeLog) -> None:
-        """Let the conversation start over; ids and ordinals are not used again."""
-        self._conversation(root).clear()
-        if root.state:
-            root.state = root.state._replace(overrides="", since_ms=None)
-
-    def _send_amended(self, event: EpisodeAmended) -> None:
-        ce_id = f"{escape(event.conversation_id)}:amended:{event.partition}:{event.offset}"
-        headers = cloud_event(EPISODE_AMENDED, ce_id, CE_SOURCE, event.amended_at)
-        key = record_key(event.conversation_id)
-        self._put(Outgoing(self._segmenter.episodes_topic, key, event.to_json(), headers))
 
     def _add(self, message: MessageCreated, root: ScopeLog, record: KafkaRecord) -> None:
         if root.has(id_digest(message.id)):
@@ -357,7 +344,7 @@ class _Batch:
             self._outcome.new_conversation_keys.append(record.key or b"")
         self._outcome.messages += 1
 
-    def _conversation(self, root: ScopeLog) -> SegmentedConversation:
+    def _conversation(self, root: ScopeLog) -> PerAgent | PerConversation:
         state = root.state
         rules = self._segmenter.rulebook.rules(state.overrides if state else "")
         if self._segmenter.per_agent:
@@ -427,13 +414,16 @@ class StagedStates:
         """States as they were before the record."""
 
     def get(self, scope: Scope) -> State | None:
-        """Raises: RowUnreadable, StateUnreadable."""
+        """Raises: RowUnreadable; StateUnreadable, also for a row that was made under a different `episodes.scope`."""
         if scope in self._states:
             return self._states[scope]
         row = self._table.get(scope_key(scope))
         state = None if row is None else decode_state(row)
-        if state:
-            check_scope(state, scope, self._per_agent)
+        has_agents = state is not None and state.agents is not None
+        should_have = self._per_agent and scope.agent_id is None
+        if state and (has_agents != should_have or (scope.agent_id is not None and not self._per_agent)):
+            problem = "it was made with another episodes.scope, which needs ids and topics of its own"
+            raise StateUnreadable(problem=problem)
         self._before[scope] = self._states[scope] = state
         return state
 
@@ -484,21 +474,3 @@ class StagedRows:
 
     def drop(self) -> None:
         self._changes.clear()
-
-
-def is_of_metadata(event: Amendment) -> bool:
-    """Return whether a change concerns only the metadata, which no episode has."""
-    return isinstance(event, MessageEdited) and not shown_changes(event)
-
-
-def check_tenant(state: State | None, tenant_id: str | None) -> None:
-    """Refuse another tenant's message or flush: conversation ids are unique across tenants. Raises: InvalidRecord."""
-    if state is not None and state.tenant_id != tenant_id:
-        raise InvalidRecord("tenant_mismatch", "the conversation's first message has another tenant_id")
-
-
-def check_scope(state: State, scope: Scope, per_agent: bool) -> None:
-    """Refuse a row that was made under a different `episodes.scope`. Raises: StateUnreadable."""
-    is_root = state.agents is not None
-    if is_root != (per_agent and scope.agent_id is None) or not (per_agent or scope.agent_id is None):
-        raise StateUnreadable(problem="it was made with another episodes.scope, which needs ids and topics of its own")

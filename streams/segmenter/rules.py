@@ -62,7 +62,7 @@ class Decision(NamedTuple):
 
 
 def episode_rules(limits: Episodes, max_pending: int = MAX_PENDING_MESSAGES) -> EpisodeRules:
-    fires = compile_trigger(limits.conditions()) if limits.auto_summarize else _never
+    fires = compile_trigger(limits.conditions()) if limits.auto_summarize else lambda _: False
     return EpisodeRules(limits, fires, max_pending)
 
 
@@ -174,14 +174,11 @@ def trigger(state: State, rules: EpisodeRules) -> Cut | None:
 
 def overfull(state: State, max_pending: int) -> Cut | None:
     """Cut when too much is pending: everything sealed leaves, in the same episodes that it would have made later."""
-    if not is_crowded(state, max_pending) or state.open_first == state.first_pending:
+    rows = state.next_seq - state.first_pending
+    is_crowded = rows >= max_pending or state.pending.episode_bytes >= MAX_PENDING_BYTES
+    if not is_crowded or state.open_first == state.first_pending:
         return None
     return Cut(state.first_pending, state.open_first, "max_size")
-
-
-def is_crowded(state: State, max_pending: int) -> bool:
-    rows = state.next_seq - state.first_pending
-    return rows >= max_pending or state.pending.episode_bytes >= MAX_PENDING_BYTES
 
 
 def close_all(state: State, reason: CloseReason) -> Cut | None:
@@ -342,7 +339,3 @@ def overlap_of(seqs: range, bodies: Sequence[Body], first: int, overlap: int) ->
             break
         found.append(seq)
     return found[::-1]
-
-
-def _never(_: object) -> bool:
-    return False

@@ -1,8 +1,8 @@
-"""A batch's outcome is counted once, whatever was in it, and adds up in what the worker logs at its end."""
+"""A batch's outcome is counted once, whatever was in it."""
 
 from collections import Counter
 
-from afterword.streams.segmenter.agent import count, totals_of
+from afterword.streams.segmenter.agent import count
 from afterword.streams.segmenter.processor import Outcome
 from afterword.streams.telemetry import Metrics
 
@@ -24,22 +24,3 @@ def test_an_outcome_is_added_to_the_metrics() -> None:
     assert {name: value("afterword_messages_total", {"outcome": name}) for name in by_outcome} == by_outcome
     assert value("afterword_dead_letters_total", {"stage": "segmenter", "error_type": "too_large"}) == 6
     assert value("afterword_episodes_closed_total", {"close_reason": "idle"}) == 4
-
-
-def test_totals_add_up_over_batches() -> None:
-    totals: Counter[str] = Counter()
-    one = Outcome(messages=3, duplicates=1, episodes=Counter(trigger=1), dead_letters=Counter(key_mismatch=2))
-    other = Outcome(messages=2, skipped=1, flushes=1, episodes=Counter(trigger=1, idle=1))
-    for outcome in (one, other):
-        totals.update(totals_of(outcome))
-    assert totals == {
-        "messages": 5,
-        "duplicates": 1,
-        "skipped": 1,
-        "flushes": 1,
-        "amendments": 0,
-        "forgotten": 0,
-        "dead_letters_key_mismatch": 2,
-        "episodes_trigger": 2,
-        "episodes_idle": 1,
-    }
