@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote_plus, urlsplit
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
@@ -30,7 +30,9 @@ from aiokafka.protocol.metadata import MetadataRequest
 from pydantic import SecretStr
 
 from afterword.schemas import InvalidRecord
+from afterword.schemas.dead_letters import DeadLetter
 from afterword.schemas.decoding import json_object
+from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import (
     AfterwordError,
     BrokerRefuses,
@@ -60,10 +62,6 @@ OAUTH_ERRORS = {
     *("unauthorized_client", "unsupported_grant_type"),
 }
 """From RFC 6749, 5.2. Any other text from an endpoint may quote the request."""
-
-
-class Client(Protocol):
-    async def start(self) -> None: ...
 
 
 # Clients
@@ -210,7 +208,7 @@ async def require_topics(kafka: Kafka, *topics: str, **options: Any) -> None:
             raise TopicMissing(topic=topic)
 
 
-async def start_client(client: Client, options: Mapping[str, Any]) -> None:
+async def start_client(client: Any, options: Mapping[str, Any]) -> None:
     """Start an aiokafka client made with these options. Raises: BrokerUnavailable, or its subclass BrokerRefuses."""
     try:
         if options.get("sasl_mechanism") == "OAUTHBEARER":
@@ -222,21 +220,12 @@ async def start_client(client: Client, options: Mapping[str, Any]) -> None:
         raise BrokerUnavailable(servers=options["bootstrap_servers"], problem=str(error)) from None
 
 
-class Content(Protocol):
-    """The contents of a record."""
-
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def value(self) -> bytes | None: ...
-
-    @property
-    def headers(self) -> Any: ...
-
-
 async def send_copy(
-    producer: AIOKafkaProducer, topic: str, record: Content, partition: int | None, timestamp_ms: int | None = None
+    producer: AIOKafkaProducer,
+    topic: str,
+    record: KafkaRecord | DeadLetter,
+    partition: int | None,
+    timestamp_ms: int | None = None,
 ) -> "asyncio.Future[Any]":
     """Send a copy of a record that any producer may have sent; the future is done with the acknowledgement.
 
@@ -263,9 +252,8 @@ def broker_errors(servers: str) -> Iterator[None]:
         problem = "; ".join([str(error), *getattr(error, "__notes__", ())])
         raise RequestRefused(servers=servers, problem=problem) from error
     except KafkaError as error:
-        cause = (
-            f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
-        )  # aiokafka's own error may say nothing
+        # aiokafka's own error may say nothing
+        cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""
         raise BrokerUnavailable(servers=servers, problem=f"{error}{cause}") from error
 
 
@@ -345,14 +333,11 @@ def _reason_of(error: Exception, options: Mapping[str, Any]) -> str | None:
         case SaslAuthenticationFailed() | UnsupportedSaslMechanismError() | TokenUnavailable():
             return f"authentication fails: {' '.join(map(str, error.args))}"
         case ConnectionResetError() | KafkaConnectionError():
-            return _reason_of_closing(options)
+            if options.get("sasl_mechanism") == "OAUTHBEARER":
+                return "authentication fails: the broker rejected the token"
+            protocol = options.get("security_protocol", "PLAINTEXT")
+            return f"the broker closed the connection; does this port speak {protocol}?"
     return None
-
-
-def _reason_of_closing(options: Mapping[str, Any]) -> str:
-    if options.get("sasl_mechanism") == "OAUTHBEARER":
-        return "authentication fails: the broker rejected the token"
-    return f"the broker closed the connection; does this port speak {options.get('security_protocol', 'PLAINTEXT')}?"
 
 
 # TLS and SASL
@@ -369,17 +354,20 @@ def security(kafka: Kafka) -> dict[str, Any]:
     if kafka.has_sasl:
         has_token = kafka.sasl_mechanism in ("OAUTHBEARER", "AWS_MSK_IAM")
         arguments["sasl_mechanism"] = "OAUTHBEARER" if has_token else kafka.sasl_mechanism
-        arguments |= {"sasl_oauth_token_provider": _tokens(kafka)} if has_token else _password(kafka)
+        if has_token:
+            arguments["sasl_oauth_token_provider"] = _tokens(kafka)
+        else:
+            assert kafka.password is not None  # noqa: S101 – the settings have been checked
+            arguments["sasl_plain_username"] = kafka.username
+            arguments["sasl_plain_password"] = kafka.password.get_secret_value()
     return arguments
 
 
 def connection_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Select a client's connection options, including TLS and SASL."""
-    return {name: value for name, value in options.items() if name in CONNECTION_OPTIONS or _is_sasl(name)}
-
-
-def _is_sasl(option: str) -> bool:
-    return option.startswith(SASL_PREFIX)
+    return {
+        name: value for name, value in options.items() if name in CONNECTION_OPTIONS or name.startswith(SASL_PREFIX)
+    }
 
 
 def _tls(kafka: Kafka) -> ssl.SSLContext:
@@ -388,12 +376,6 @@ def _tls(kafka: Kafka) -> ssl.SSLContext:
         setting = variable(("kafka", "ssl_cert_file"))
         present(context, kafka.ssl_cert_file, kafka.ssl_key_file, kafka.ssl_key_password, setting)
     return context
-
-
-def _password(kafka: Kafka) -> dict[str, Any]:
-    assert kafka.username is not None  # noqa: S101 – the settings have been checked
-    assert kafka.password is not None  # noqa: S101 – the settings have been checked
-    return {"sasl_plain_username": kafka.username, "sasl_plain_password": kafka.password.get_secret_value()}
 
 
 def _tokens(kafka: Kafka) -> AbstractTokenProvider:

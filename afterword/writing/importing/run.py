@@ -10,19 +10,20 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from io import BufferedReader
 from itertools import islice
-from typing import Protocol
+from typing import Any
 
 from opentelemetry.trace import Tracer
 
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.ids import message_key
+from afterword.schemas.messages import MESSAGE_CREATED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import NEVER, ArchivedMessage, DeletedMessage, MessageArchive
 from afterword.streams.stores.opening import open_stores
-from afterword.writing.importing import chatgpt, claude, jsonl, messages
+from afterword.writing.importing import chatgpt, claude, messages
 from afterword.writing.importing.outcomes import (
     Found,
     ImportOptions,
@@ -31,13 +32,14 @@ from afterword.writing.importing.outcomes import (
     OneOwner,
     Refused,
     Rejected,
+    found,
+    user_of,
 )
-from afterword.writing.importing.records import BLANK, records
+from afterword.writing.importing.records import BLANK, Malformed, records
 from afterword.writing.produce import Pace
 from afterword.writing.producer import Producer
 
 SOURCE = "afterword/import"
-FORMATS = {"chatgpt": chatgpt.read, "claude": claude.read, "messages": messages.read, "jsonl": jsonl.read}
 BATCH = 500
 BATCH_CHARACTERS = 8_000_000
 """Upper limit for a batch, which is held in memory together with its counterparts from the archive."""
@@ -53,14 +55,6 @@ ShowRejected = Callable[[Rejected], None]
 class ArchiveBehind(AfterwordError):
     """the archiver is {number:,} records of {topic} behind, so it is not known which messages are already
     archived: start it, or let it catch up"""
-
-
-class Sends(Protocol):
-    """The part of a `Producer` that an import uses."""
-
-    async def enqueue(self, event: MessageCreated | ConversationFlush) -> None: ...
-
-    async def drain(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -96,8 +90,8 @@ def read_history(plan: ImportPlan, files: Iterator[tuple[str, BufferedReader]]) 
     of_one_person = plan.format in ("chatgpt", "claude") and plan.options.user_id is not None
     owner = OneOwner()
     for name, file in files:
-        found = records(file, is_lines=plan.format == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
-        for number, record in enumerate(messages.conversations(found) if plan.format == "messages" else found, start=1):
+        read = records(file, is_lines=plan.format == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
+        for number, record in enumerate(messages.conversations(read) if plan.format == "messages" else read, start=1):
             if record is BLANK:
                 continue
             try:
@@ -107,6 +101,28 @@ def read_history(plan: ImportPlan, files: Iterator[tuple[str, BufferedReader]]) 
                 yield Rejected(f"{name}:{number}", str(error))
                 continue
             yield from FORMATS[plan.format](f"{name}:{number}", record, plan.options)
+
+
+def _read_line(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
+    """Read a message as `afterword produce` accepts it."""
+    if isinstance(record, Malformed):
+        yield Rejected(where, record.reason)
+    elif not isinstance(record, dict):
+        yield Rejected(where, "schema_violation: not a JSON object")
+    elif record.get("type", MESSAGE_CREATED) != MESSAGE_CREATED:
+        yield Rejected(where, "not a message; send edits, deletions and flushes with afterword produce")
+    elif not isinstance(record.get("conversation_id"), str):
+        yield Rejected(where, "schema_violation: conversation_id: a string is required")
+    else:
+        try:
+            user = {} if "user_id" in record else {"user_id": user_of(record) or options.user_id}
+        except Refused as error:
+            yield Rejected(where, str(error))
+            return
+        yield found(where, options, {**record, **user}, is_shared=True)
+
+
+FORMATS = {"chatgpt": chatgpt.read, "claude": claude.read, "messages": messages.read, "jsonl": _read_line}
 
 
 async def import_history(
@@ -171,7 +187,7 @@ class Import:
 
     def __init__(
         self,
-        producer: Sends | None,
+        producer: Producer | None,
         archive: MessageArchive | None,
         plan: ImportPlan,
         report: ShowRejected,
@@ -199,24 +215,24 @@ class Import:
         return self.counts
 
     async def _take(self, batch: Sequence[ImportOutcome]) -> None:
-        found: list[Found] = []
+        new: list[Found] = []
         for outcome in batch:
             if isinstance(outcome, LeftOut):
                 self.counts.left_out[outcome.reason] += outcome.number
             elif isinstance(outcome, Rejected):
                 self._reject(outcome)
             elif await self._is_of_its_conversation(outcome) and self._is_first(outcome):
-                found.append(outcome)
-        for message in await self._not_archived(found):
+                new.append(outcome)
+        for message in await self._not_archived(new):
             await self._send(message)
             self._open.pop(message.conversation_id, None)
             self._open[message.conversation_id] = message.tenant_id
             self.counts.sent += 1
 
-    async def _is_of_its_conversation(self, found: Found) -> bool:
+    async def _is_of_its_conversation(self, outcome: Found) -> bool:
         """Reject a message whose conversation belongs to another user or tenant, in this history or the archive."""
-        message = found.message
-        if found.is_shared:
+        message = outcome.message
+        if outcome.is_shared:
             return True
         key = f"conversation {message.conversation_id}"
         owner = f"{message.tenant_id!r} {message.user_id!r}"
@@ -227,15 +243,12 @@ class Import:
             self._seen.put(key, known)
         if known == _digest(owner):
             return True
-        self._reject(
-            Rejected(
-                found.where, "another user or tenant has a conversation with this id; make ids distinct with --prefix"
-            )
-        )
+        problem = "another user or tenant has a conversation with this id; make ids distinct with --prefix"
+        self._reject(Rejected(outcome.where, problem))
         return False
 
-    def _is_first(self, found: Found) -> bool:
-        message = found.message
+    def _is_first(self, outcome: Found) -> bool:
+        message = outcome.message
         key, said = f"message {_key(message)}", _digest(f"{message.user_id!r} {message.role} {message.content}")
         known = self._seen.get(key)
         if known is None:
@@ -243,15 +256,15 @@ class Import:
         elif known == said:
             self.counts.duplicates += 1
         else:
-            self._reject(Rejected(found.where, "another message of its conversation has the same id"))
+            self._reject(Rejected(outcome.where, "another message of its conversation has the same id"))
         return known is None
 
-    async def _not_archived(self, found: Sequence[Found]) -> list[MessageCreated]:
-        if self._archive is None or not found:
-            return [one.message for one in found]
-        archived = await self._archive.states([_key(one.message) for one in found])
+    async def _not_archived(self, outcomes: Sequence[Found]) -> list[MessageCreated]:
+        if self._archive is None or not outcomes:
+            return [one.message for one in outcomes]
+        archived = await self._archive.states([_key(one.message) for one in outcomes])
         new = []
-        for where, message, _ in found:
+        for where, message, _ in outcomes:
             known = archived.get(_key(message))
             if known is None:
                 new.append(message)
