@@ -199,7 +199,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
             WHERE d.episode_id IS NOT e.episode_id
             AND NOT (d.message IS NULL AND 0 < c.sent_ms AND c.sent_ms < :messages_before_ms)
             AND NOT EXISTS (SELECT 1 FROM placed WHERE message = c.message AND placed.episode_id = d.episode_id)
-            AND NOT EXISTS (SELECT 1 FROM changed WHERE message = c.message AND excludes)
+            AND c.message NOT IN (SELECT message FROM excluded)
             GROUP BY e.number
             """,
         ),
@@ -246,8 +246,7 @@ FINDINGS: Final[Mapping[str, FindingKind]] = {
             JOIN closed AS c ON c.episode_id = a.episode_id
             GROUP BY a.rowid
             HAVING NOT MAX(a.message_ids = c.message_ids OR EXISTS (
-                SELECT 1 FROM core JOIN changed ON changed.message = core.message AND changed.excludes
-                WHERE core.episode = c.number
+                SELECT 1 FROM core WHERE core.episode = c.number AND core.message IN (SELECT message FROM excluded)
             ))
             """,
         ),

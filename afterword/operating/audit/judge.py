@@ -80,8 +80,17 @@ SELECT id, message, conversation, partition, offset, content, deletes, excludes 
 )
 WHERE deletions_before = 0;
 
+-- Messages that must not be in any episode, including those whose own record has expired.
+CREATE TABLE excluded AS
+SELECT message FROM changed WHERE excludes
+UNION
+SELECT message FROM change AS c
+WHERE excludes AND message NOT IN (SELECT message FROM standing) AND NOT EXISTS (
+    SELECT 1 FROM dead_letter WHERE kind = 'message' AND partition = c.partition AND offset = c.offset
+);
+
+CREATE INDEX excluded_message ON excluded (message);
 CREATE INDEX changed_id ON changed (id);
-CREATE INDEX changed_message ON changed (message, excludes);
 
 -- Of each episode the first record of its highest revision.
 CREATE TABLE latest AS

@@ -575,6 +575,16 @@ def test_a_content_whose_record_has_expired_is_not_judged(snapshot):
     assert judged(snapshot).clean
 
 
+def test_a_deletion_of_a_message_whose_record_has_expired_explains_what_is_missing(snapshot):
+    snapshot.messages_truncated = True
+    amend(snapshot, change(1, 30))
+    announce_other_messages(snapshot)
+    snapshot.produced = [one for one in snapshot.produced if one.message != message(1)]
+    assert kinds(snapshot) == set()
+    snapshot.changes.clear()
+    assert kinds(snapshot) == {"label_wrong", "announced_wrongly"}
+
+
 def test_a_message_with_the_ids_of_another_tenants_is_another_message(snapshot):
     theirs = digest_of_message(CONVERSATION, "6", "mallory")
     snapshot.produced.append(produced(6, offset=6, content="not from us")._replace(message=theirs))
