@@ -22,6 +22,7 @@ BENCHMARKS: Mapping[str, Callable[[Form, Path], Coroutine[None, None, None]]] = 
     "segmenter": throughput.segmenter,
     "ingest": throughput.ingest,
     "latency": latency.run,
+    "bulk": latency.bulk,
     "memory": memory.run,
     "serve": serve.run,
     "sizes": sizes.run,
@@ -36,7 +37,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="of engine and segmenter")
     parser.add_argument("--short", action="store_true", help="only long enough to see that the benchmarks work")
     parser.add_argument("--load", metavar="RATE", type=float, action="append", default=[], help="messages/s of latency")
-    parser.add_argument("--messages", metavar="COUNT", type=int, action="append", default=[], help="of sizes, memory")
+    parser.add_argument(
+        "--messages", metavar="COUNT", type=int, action="append", default=[], help="of bulk, sizes, memory"
+    )
     parser.add_argument("--keep", metavar="DIRECTORY", type=Path, help="where sizes keeps deployments for the next run")
     given = parser.parse_args()
     rounds = 1 if given.short else given.rounds

@@ -7,6 +7,7 @@ step of the path takes.
 """
 
 import asyncio
+import math
 import random
 import re
 import statistics
@@ -26,22 +27,28 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from afterword.embedded import EmbeddedStack
+from afterword.operating.audit.run import is_consumed
 from afterword.operating.topics import ensure_topics
 from afterword.schemas.base import rfc3339
-from afterword.streams.settings import Kafka
+from afterword.streams.kafka.log_reader import open_log
+from afterword.streams.settings import Kafka, variable
 from benchmarks.measuring import (
     Form,
     Running,
+    create_topics,
+    fill,
     megabytes,
     memory_bytes,
     milliseconds,
     percentiles,
     quantile,
+    ratio,
     settings_of,
     show,
     until_consumed,
     worker,
 )
+from benchmarks.throughput import FLAT
 
 CONVERSATIONS, EPISODE_MESSAGES = 50, 10
 SLOTS = 8
@@ -54,6 +61,9 @@ PATH_SHARE, PATH_SECONDS = 0.1, 20.0
 EDITS_A_SECOND = 5.0
 EDITED = "The order arrived on time after all, and the customer asks for no refund."
 STEP_SECONDS = 0.001
+LIVE_RATE, ALONE_SECONDS, LOOK_SECONDS = 50.0, 60.0, 2.0
+BULK_MESSAGES, HISTORIES, HISTORY_MESSAGES = 200_000, 1_000, 60
+HISTORY = "history"
 SETTLING_SECONDS = 120.0
 SPANS_SECONDS = 20.0
 MODEL = "stand-in"
@@ -99,9 +109,7 @@ async def run(form: Form, directory: Path) -> None:
         await ensure_topics(settings)
         talk = await running.enter_async_context(talking(settings.kafka))
         async with workers(directory, environment) as (segmenter, summarizer):
-            await talk.rate_of_backlog(WARMING_EPISODES)
-            for number in range(CONVERSATIONS):  # so that they do not all end an episode at the same time
-                await talk.say(number, chance.randrange(EPISODE_MESSAGES))
+            await warm(talk, chance)
             if form.loads:
                 show_loads([(load, await talk.trips_at(load, GIVEN_SECONDS, chance), "") for load in form.loads])
                 return
@@ -118,6 +126,70 @@ async def run(form: Form, directory: Path) -> None:
             names = SpanNames.of(settings.kafka)
             trips = await talk.trips_at(PATH_SHARE * capacity, 5.0 if form.short else PATH_SECONDS, chance)
             show_path(await followed(trips, talk, servers, names), len(trips))
+
+
+async def warm(talk: "Talk", chance: random.Random) -> None:
+    await talk.rate_of_backlog(WARMING_EPISODES)
+    for number in range(CONVERSATIONS):  # so that they do not all end an episode at the same time
+        await talk.say(number, chance.randrange(EPISODE_MESSAGES))
+
+
+async def bulk(form: Form, directory: Path) -> None:
+    """Measure live messages without and beside a backfill, whose source is `bulk`."""
+    chance = random.Random(1)
+    count = 2_000 if form.short else (form.messages or (BULK_MESSAGES,))[0]
+    seconds = 5.0 if form.short else ALONE_SECONDS
+    file = directory / "afterword.toml"
+    file.write_text(f'[[sources]]\ntopics = ["{HISTORY}"]\nbulk = true\n[sources.map]\n{FLAT}')
+    async with EmbeddedStack(directory / "stack") as stack, llm_and_collector() as servers, AsyncExitStack() as running:
+        settings = settings_of(stack, ingest={"file": file})
+        environment = {**stack.environment(), **servers.llm, variable(("ingest", "file")): str(file)}
+        await create_topics(stack.bootstrap_servers, [HISTORY])
+        await fill(stack.bootstrap_servers, HISTORY, history(count))
+        await ensure_topics(settings)
+        talk = await running.enter_async_context(talking(settings.kafka))
+        await running.enter_async_context(workers(directory, environment))
+        await warm(talk, chance)
+        alone = await talk.trips_at(LIVE_RATE, seconds, chance)
+        before = len(talk.done)
+        async with worker("ingest", directory, environment), open_log(settings.kafka) as log:
+            began, saying = time.monotonic(), asyncio.create_task(talk.arrivals(LIVE_RATE, math.inf, chance))
+            while not await is_consumed(log, settings.kafka.ingest_id, HISTORY):  # noqa: ASYNC110 – commits set no event here
+                await asyncio.sleep(LOOK_SECONDS)
+            rate = count / (time.monotonic() - began)
+            saying.cancel()
+        await talk.until_summarized()
+    show_beside(alone, talk.done[before:], f"{count:,} messages of the backfill, {rate:,.0f}/s")
+
+
+def history(count: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keys and messages of conversations that take turns."""
+    for n in range(count):
+        name = f"history-{n % HISTORIES + n // (HISTORIES * HISTORY_MESSAGES) * HISTORIES}"
+        yield name.encode(), message(name, n // HISTORIES % HISTORY_MESSAGES)
+
+
+def show_beside(alone: Sequence["Trip"], beside: Sequence["Trip"], note: str) -> None:
+    rows, slow = [], []
+    for name, trips in (("alone", alone), ("beside the backfill", beside)):
+        closed = [trip.closed_read - trip.sent for trip in trips]
+        summarized = [trip.summary_read - trip.sent for trip in trips]
+        slow.append((quantile(closed, 0.99), quantile(summarized, 0.99)))
+        rows.append(
+            {
+                "": name,
+                "episodes": str(len(trips)),
+                **{f"closed, {label}": shown for label, shown in percentiles(closed).items()},
+                **{f"summarized, {label}": shown for label, shown in percentiles(summarized).items()},
+            }
+        )
+    (closed_alone, alone_99), (closed_beside, beside_99) = slow
+    last = {"closed, p99": ratio(closed_beside / closed_alone), "summarized, p99": ratio(beside_99 / alone_99)}
+    show(
+        f"bulk: {LIVE_RATE:.0f} live messages/s until episode.closed and summary.created",
+        [*rows, {"": "÷", **last}],
+        note,
+    )
 
 
 def show_loads(found: Sequence[tuple[float, Sequence["Trip"], str]], *notes: str) -> None:
@@ -253,7 +325,8 @@ class Talk:
             else:
                 last = event["message_ids"][-1]
                 closed = self.closed.get(event["episode_id"], now)  # that topic's consumer may be a moment behind
-                self.done.append(Trip(last, self.sent[last], closed, now))
+                if last in self.sent:
+                    self.done.append(Trip(last, self.sent[last], closed, now))
             self.arrived.set()
 
     async def until(self, is_reached: Callable[[], bool]) -> None:

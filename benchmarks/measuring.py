@@ -38,7 +38,7 @@ class Form(NamedTuple):
     loads: tuple[float, ...] = ()
     """Messages/s for `latency`, to compare two versions at the same load, instead of fractions of the capacity."""
     messages: tuple[int, ...] = ()
-    """Sizes for `sizes` and for `memory`, which has one conversation per message."""
+    """Sizes for `sizes`, `bulk`, and `memory`, which has one conversation per message."""
     keep: Path | None = None
     """Directory in which `sizes` keeps the deployments that it fills, for the next run."""
 
@@ -152,8 +152,8 @@ async def worker(role: str, directory: Path, environment: Mapping[str, str]) -> 
 # Kafka
 
 
-def settings_of(stack: EmbeddedStack) -> Settings:
-    return load_settings(kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": PARTITIONS})
+def settings_of(stack: EmbeddedStack, **sections: Any) -> Settings:
+    return load_settings(kafka={"bootstrap_servers": stack.bootstrap_servers, "partitions": PARTITIONS}, **sections)
 
 
 async def until_consumed(kafka: Kafka, group: str, topic: str, timeout_seconds: float = READY_SECONDS) -> None:

@@ -5,6 +5,7 @@ source has to wait for the segmenter, the agent takes no records, so nothing is 
 """
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -56,7 +57,7 @@ MAPPED, SKIPPED, REJECTED = OUTCOMES = ("mapped", "skipped", "rejected")
 GATE_LOOK_SECONDS = 10.0
 """Time for checking the groups' lag; if it takes longer, they count as behind."""
 SEEN_SECONDS = 0.25
-"""Time until mapped records show as lag: their transaction has to be committed first."""
+"""Pause after records were let through, until they show as lag; their transaction has to write them first."""
 EPISODE_MESSAGES = 10
 """An episode of lag counts for this many messages, the default trigger."""
 
@@ -88,21 +89,22 @@ class BulkGate:
         )
         self._clock = clock
         self._before: dict[str, Mapping[TopicPartition, int]] = {}
-        self._gone: list[tuple[float, int]] = []
-        """When records were let through lately, and how many."""
+        self._looks_at = 0.0
+        """The earliest time of the next look, which is for whoever asks first; infinite during a look."""
 
     async def room(self) -> int:
         """Return how many records may be read; 0 while a group is behind, or Kafka does not answer."""
+        if self._clock() < self._looks_at:
+            return 0
+        self._looks_at = math.inf  # a look takes CPU time that live messages need
         try:
             async with asyncio.timeout(GATE_LOOK_SECONDS):
                 behind = [await self._left(group, topic) * weight for group, topic, weight in self._watched]
         except (KafkaError, TopicStalled, TimeoutError):
             return 0
-        now = self._clock()
-        self._gone = [(at, number) for at, number in self._gone if now - at < SEEN_SECONDS]
-        room = max(0, self._most - max(behind) - sum(number for _, number in self._gone))
-        self._gone.append((now, room))
-        return room
+        finally:
+            self._looks_at = self._clock() + SEEN_SECONDS
+        return max(0, self._most - max(behind))
 
     async def _left(self, group: str, topic: str) -> int:
         """Return how many records a group has left to read; above `_most` the number may be too low.
