@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from afterword.streams.ingest.mapping import moment_of, role_name
 from afterword.streams.ingest.sources import Unit
@@ -15,9 +18,13 @@ Record = Mapping[str, Any]
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 BARE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 """A name that JMESPath needs no quotes for."""
+FLAG = ("is", "was", "sent", "from", "by")
+"""Words that may stand before a role in the name of a field that is true or false."""
 MAX_DEPTH = 8
 FEW = 8
 """Maximum number of distinct values of a role or a kind of record."""
+NAMED = 3
+"""What `Column.named` returns if the path's last part has a word of the group."""
 USUALLY = 0.5
 """A field is only mapped if at least this share of the messages has it."""
 NEARLY_ALL = 0.8
@@ -27,9 +34,9 @@ SOMETIMES = 0.1
 
 MESSAGES = ("message", "msg", "event")
 CONVERSATIONS = ("conversation", "thread", "session", "chat", "dialog", "dialogue", "ticket", "case", "room", "channel")
-USERS = ("user", "customer", "client", "member", "contact", "visitor", "account", "person", "owner")
+USERS = ("user", "customer", "client", "member", "contact", "visitor", "account", "person", "owner", "uid")
 TENANTS = ("tenant", "organization", "organisation", "org", "workspace", "company", "brand")
-IDS = ("id", "uuid", "guid", "key")
+IDS = ("id", "uuid", "guid", "sid", "key")
 TEXTS = ("content", "text", "body", "parts", "message", "msg", "utterance")
 AUTHORS = ("role", "sender", "author", "speaker", "from", "direction", "type", "actor")
 TIMES = ("sent", "created", "timestamp", "ts", "time", "date", "at")
@@ -95,7 +102,7 @@ def guess(records: Sequence[Record]) -> Guess:
     conversation = take(_as_conversation)
     user = take(lambda one: _as_party(one, USERS, conversation)) or take(lambda one: _as_key(one, conversation))
     tenant = take(lambda one: _as_party(one, TENANTS, conversation))
-    sent_at = take(_as_time)
+    sent_at = take(lambda one: _as_time(one) if len(one.values) == len(messages) else 0)
     fields: dict[str, Any] = {
         "id": identifier.path if identifier else "join(':', [topic, to_string(partition), to_string(offset)])",
         "conversation_id": conversation.path if conversation else "key",
@@ -118,6 +125,8 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
         ]
         while waiting:
             path, words, value, depth = waiting.pop()
+            if isinstance(inside := _parsed(value), dict):
+                path, value = f"from_json({path})", inside
             if not isinstance(value, dict):
                 found.setdefault(path, Column(path, words)).values[number] = value
             elif depth < MAX_DEPTH:
@@ -129,6 +138,13 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
     return found
 
 
+def _parsed(value: Any) -> Any:
+    """Return the JSON in a string that looks like an object, or None."""
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(value) if isinstance(value, str) and value.startswith("{") else None
+    return None
+
+
 def _best(columns: Sequence[Column], score: Callable[[Column], float]) -> Column | None:
     """Return the column with the highest score above 0, or of equal ones that with the shortest path."""
     scored = [(score(one), -len(one.path), one.path, one) for one in columns]
@@ -138,8 +154,10 @@ def _best(columns: Sequence[Column], score: Callable[[Column], float]) -> Column
 
 def _as_content(column: Column) -> float:
     texts = [_text_of(value) for value in column.values.values()]
-    spoken = sum(" " in text.strip() for text in texts) / len(texts)
-    return spoken and spoken + column.named(TEXTS) + min(1.0, sum(map(len, texts)) / len(texts) / 200)
+    spoken = sum(" " in text.strip() or not text.isascii() for text in texts) / len(texts)
+    if not spoken and (column.named(TEXTS) < NAMED or not all(texts)):
+        return 0
+    return spoken + column.named(TEXTS) + min(1.0, sum(map(len, texts)) / len(texts) / 200)
 
 
 def _text_of(value: Any) -> str:
@@ -157,14 +175,26 @@ def _text_of(value: Any) -> str:
 def _as_role(column: Column) -> float:
     if not 0 < column.distinct <= FEW:
         return 0
-    known = sum(role_name(one).lower() in WORDS_OF_ROLES for one in column.values.values()) / len(column.values)
+    roles = _known_roles(column)
+    known = sum(role_name(one) in roles for one in column.values.values()) / len(column.values)
     return known and 2 * known + column.named(AUTHORS)
+
+
+def _known_roles(column: Column) -> dict[str, str]:
+    """Return the roles of the values that have one. In a field like `is_bot`, they follow from its name."""
+    words = [word for word in _words(column.path.rpartition(".")[2]) if word not in FLAG]
+    said = WORDS_OF_ROLES.get("_".join(words))
+    if said is not None and all(isinstance(one, bool) for one in column.values.values()):
+        return {"true": said, "false": "assistant" if said == "user" else "user"}
+    names = {role_name(one) for one in column.values.values()}
+    return {one: WORDS_OF_ROLES[one.lower()] for one in names if one.lower() in WORDS_OF_ROLES}
 
 
 def _role_of(column: Column) -> Any:
     """Return the path of the role, with a translation of values that are not standard names."""
-    values = sorted({role_name(one) for one in column.values.values()})
-    roles = {one: WORDS_OF_ROLES.get(one.lower(), "assistant") for one in values if one.lower() not in ROLES}
+    known = _known_roles(column)
+    values = sorted({*known, *(role_name(one) for one in column.values.values())})
+    roles = {one: known.get(one, "assistant") for one in values if one.lower() not in ROLES}
     return {"path": column.path, "values": roles} if roles else column.path
 
 
@@ -206,7 +236,7 @@ def _as_time(column: Column) -> float:
 
 def _unit_of(column: Column) -> Unit | None:
     """Return the unit in which all values are plausible times, or None."""
-    units: tuple[Unit, ...] = ("iso", "ms", "s", "us")
+    units: tuple[Unit, ...] = ("iso", "ms", "s", "us", "ns")
     return next((unit for unit in units if all(moment_of(one, unit) for one in column.values.values())), None)
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiokafka import ConsumerRecord
@@ -124,6 +124,8 @@ async def start_with(settings: Settings, topic: str, form: str | None, count: in
     [blank] = parse_sources(toml_of(topic, form, guess([])), "")
     read = await tried(settings, blank, records)
     found = guess([context(one.record, one.value) for one in read if one.value is not None])
+    if found.skip is None and any(record.value is None for record in records):  # tombstones of a compacted topic
+        found = replace(found, skip="!value")
     toml = toml_of(topic, form, found)
     [source] = parse_sources(toml, "")
     outcomes = await tried(settings, source, records)

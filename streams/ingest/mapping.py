@@ -21,7 +21,7 @@ TRACE = ("traceparent", "tracestate")
 """Headers that are passed on, so that a trace continues through the segmenter."""
 MOST_MESSAGES = 100
 """Maximum number of messages that one record may become; a tool's answers are messages of their own."""
-SECONDS: Mapping[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+SECONDS: Mapping[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 YEARS = range(1990, 2100)
 """A time outside these years must be in a different unit."""
 AS_THEY_ARE = ("is_continuation", "sentiment", "flows", "metadata")

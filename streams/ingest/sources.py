@@ -6,11 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import jmespath
+import orjson
+from jmespath import functions
 from jmespath.exceptions import JMESPathError
 from jmespath.visitor import TreeInterpreter
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from afterword.schemas import InvalidRecord
+from afterword.schemas.decoding import loads
 from afterword.schemas.messages import Role
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Kafka, Section, Settings, variable
@@ -18,7 +21,21 @@ from afterword.streams.settings import Kafka, Section, Settings, variable
 UNMAPPED = "unmapped"
 """Error type of a record whose expression finds nothing, or something that does not fit the field."""
 FILE = variable(("ingest", "file"))
-INTERPRETER = TreeInterpreter()
+
+
+class Functions(functions.Functions):  # type: ignore[misc]  # jmespath has no types
+    """JMESPath's functions, and `from_json`."""
+
+    @functions.signature({"types": ["string", "null"]})  # type: ignore[untyped-decorator]  # as above
+    def _func_from_json(self, text: str | None) -> Any:
+        """Parse JSON in a string; null if it is none."""
+        try:
+            return None if text is None else loads(text.encode())
+        except (orjson.JSONDecodeError, UnicodeEncodeError):
+            return None
+
+
+INTERPRETER = TreeInterpreter(jmespath.Options(custom_functions=Functions()))
 """Shared, because `search` makes a new one each time, which takes more than half of its time."""
 TOPIC_NAME = re.compile(r"[\w.-]+", re.ASCII)
 """Any name that Kafka allows; everything else in `topics` is a pattern."""
@@ -26,7 +43,7 @@ TOPIC_NAME = re.compile(r"[\w.-]+", re.ASCII)
 DEAD_LETTERS = ".dlq"
 
 Format = Literal["json", "avro", "json-schema"]
-Unit = Literal["iso", "s", "ms", "us"]
+Unit = Literal["iso", "s", "ms", "us", "ns"]
 
 
 class Expression:

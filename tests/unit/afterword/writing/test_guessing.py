@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import orjson
 import pytest
 
 from afterword.streams.ingest.mapping import map_record
@@ -99,6 +100,46 @@ def test_what_cannot_be_found_is_named_and_the_file_can_be_read() -> None:
         assert "content" in found.missing
         [source] = parse_sources(toml_of('a "topic"', "json", found), "")
         assert source.topics == ('a "topic"',)
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "guessed"),
+    [
+        ("is_bot", [True, False], {"true": "assistant", "false": "user"}),
+        ("fromCustomer", [True], {"true": "user", "false": "assistant"}),
+        ("opted_in", [True, False], None),
+    ],
+)
+def test_a_flag_with_a_role_in_its_name_tells_the_role(field: str, values: list[bool], guessed: Any) -> None:
+    records = [flat(n) for n in range(RECORDS)]
+    for n, record in enumerate(records):
+        del record["value"]["sender"]
+        record["value"][field] = values[n % len(values)]
+    found = guess(records)
+    assert found.fields["role"] == ({"path": f"value.{field}", "values": guessed} if guessed else "'user'")
+
+
+def test_json_in_a_string_is_read() -> None:
+    records = [about({"payload": orjson.dumps(flat(n)["value"]).decode()}) for n in range(RECORDS)]
+    found = guess(records)
+    assert found.fields["content"] == "from_json(value.payload).text"
+    [source] = parse_sources(toml_of("chat", "json", found), "")
+    assert b"Where is my order number 3?" in map_record(source, Foreign(), records[3]["value"])[0].value
+
+
+@pytest.mark.parametrize("texts", [["我的订单在哪里?", "马上就到。"], ["hi", "ok", "thanks"]])
+def test_texts_without_a_space_are_found(texts: list[str]) -> None:
+    records = [flat(n) for n in range(RECORDS)]
+    for n, record in enumerate(records):
+        del record["value"]["channel_name"]
+        record["value"]["text"] = texts[n % len(texts)]
+    assert guess(records).fields["content"] == "value.text"
+
+
+def test_a_time_that_some_messages_lack_is_left_to_the_records() -> None:
+    records = [flat(n) for n in range(RECORDS)]
+    del records[4]["value"]["created_at"]
+    assert "sent_at" not in guess(records).fields
 
 
 def test_names_that_jmespath_would_misread_are_quoted() -> None:
