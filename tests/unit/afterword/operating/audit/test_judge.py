@@ -365,6 +365,14 @@ def keep_a_fact_of_a_deleted_message(snapshot: Snapshot) -> None:
     amend(snapshot, change(1, 30))
 
 
+def test_episodes_with_facts_are_counted(snapshot: Snapshot) -> None:
+    known = snapshot.stored[f"{CONVERSATION}:1"]
+    snapshot.stored[f"{CONVERSATION}:1"] = known._replace(sources=frozenset({message(1), message(2)}))
+    report = judged(snapshot)
+    assert report.clean
+    assert report.summaries["with_facts"] == 1
+
+
 BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
     (lose, "lost"),
     (lose_a_bad_record, "lost"),
@@ -1007,7 +1015,6 @@ def test_the_report_reads_as_json_and_as_lines(snapshot):
     assert "partition 0, offset 4" in text
     assert text.endswith("NOT CLEAN")
     assert list(judged(clean_facts()).lines())[-1].startswith("clean")
-    assert judged(clean_facts()).summaries["with_facts"] == 1
 
 
 def test_a_message_that_only_the_archiver_could_not_take_belongs_to_its_episode() -> None:
