@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from math import fsum
 from typing import Any, Literal
 
@@ -200,18 +199,8 @@ def metrics(core: Sequence[EpisodeMessage]) -> EpisodeMetrics:
     sentiments = [m.sentiment for m in core if m.sentiment is not None]
     mean = fsum(sentiments) / len(sentiments) if sentiments else None
     return EpisodeMetrics(
-        flows_activated=unique(m.flows for m in core),
-        tools_invoked=unique(m.tools for m in core),
+        flows_activated=tuple(dict.fromkeys(flow for m in core for flow in m.flows)),
+        tools_invoked=tuple(dict.fromkeys(tool for m in core for tool in m.tools)),
         average_sentiment=mean,
-        sentiment_variance=None if mean is None else variance(sentiments, mean),
+        sentiment_variance=None if mean is None else fsum((n - mean) ** 2 for n in sentiments) / len(sentiments),
     )
-
-
-def unique(lists: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Return the distinct items in order of first use."""
-    return tuple(dict.fromkeys(chain.from_iterable(lists)))
-
-
-def variance(numbers: Sequence[float], mean: float) -> float:
-    """Return the population variance."""
-    return fsum((n - mean) ** 2 for n in numbers) / len(numbers)

@@ -52,11 +52,16 @@ def configure(settings: Logs) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(settings.level)),
     )
+    renderers: list[Any] = [structlog.processors.format_exc_info]
+    if settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty()):
+        renderers += [make_visible, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+    else:
+        renderers.append(structlog.processors.JSONRenderer())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(settings)],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
         )
     )
     handler.addFilter(is_for_somebody)
@@ -93,13 +98,10 @@ def make_visible(_: Any, __: str, event: structlog.typing.EventDict) -> structlo
 
     A traceback has lines, which are indented. Values that are not strings are shown by their `repr`, which escapes.
     """
-    return {name: _visible(name, value) for name, value in event.items()}
-
-
-def _visible(name: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return shown_lines(value) if name in LINES else shown(value)
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = shown_lines(value) if name in LINES else shown(value)
+    return event
 
 
 def log_retry(details: stamina.instrumentation.RetryDetails) -> None:
@@ -113,10 +115,3 @@ def log_retry(details: stamina.instrumentation.RetryDetails) -> None:
     ours = {"error_type": error.error_type, "problem": str(error)} if isinstance(error, AfterwordError) else {}
     known = ours or {"error_type": type(error).__name__}
     log.warning("retry_scheduled", **known, attempt=details.retry_num, wait_seconds=round(details.wait_for, 2))
-
-
-def _renderers(settings: Logs) -> list[Any]:
-    if settings.format == "console" or (settings.format == "auto" and sys.stderr.isatty()):
-        console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        return [structlog.processors.format_exc_info, make_visible, console]
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

@@ -831,23 +831,18 @@ class WebhookEndpoint(Section):
     @classmethod
     def are_secrets(cls, secret: SecretStr) -> SecretStr:
         for part in secret.get_secret_value().split(","):
-            _check_signing_secret(part.strip())
+            try:
+                size = len(b64decode(part.strip().removeprefix("whsec_"), validate=True))
+            except ValueError:  # its text would quote the secret
+                raise ValueError("is not whsec_ followed by base64") from None
+            least, most = SIGNING_SECRET_BYTES
+            if not least <= size <= most:
+                raise ValueError(f"has {size} bytes; it must have {least} to {most}")
         return secret
 
 
 SIGNING_SECRET_BYTES = (24, 64)
 """Fewest and most bytes in the Standard Webhooks specification."""
-
-
-def _check_signing_secret(text: str) -> None:
-    """Raises: ValueError, without quoting the secret."""
-    try:
-        size = len(b64decode(text.removeprefix("whsec_"), validate=True))
-    except ValueError:
-        raise ValueError("is not whsec_ followed by base64") from None
-    least, most = SIGNING_SECRET_BYTES
-    if not least <= size <= most:
-        raise ValueError(f"has {size} bytes; it must have {least} to {most}")
 
 
 class Webhooks(Section):
@@ -1143,29 +1138,24 @@ def without_credentials(address: str) -> str:
     found = _ADDRESS.fullmatch(address)
     if found is None:
         return HIDDEN
-    place = found["place"] if found["scheme"].startswith("mongodb") else _without_keys(found["place"])
-    return found["scheme"] + place
-
-
-def _without_keys(place: str) -> str:
-    host, *segments = place.split("/")
-    return "/".join((host, *(segment if _SEGMENT.fullmatch(segment) else HIDDEN for segment in segments)))
+    if found["scheme"].startswith("mongodb"):
+        return found["scheme"] + found["place"]
+    host, *segments = found["place"].split("/")
+    shown = (segment if _SEGMENT.fullmatch(segment) else HIDDEN for segment in segments)
+    return found["scheme"] + "/".join((host, *shown))
 
 
 def keys_in_clear(settings: Settings) -> Iterator[tuple[str, str]]:
     """Yield each API key that is sent unencrypted to another machine: its variable, and the address that it goes to."""
     for place, key in KEYS:
         address = getattr(getattr(settings, place[0]), place[1]) or ""
-        if getattr(getattr(settings, key[0]), key[1]) and _is_elsewhere_in_clear(address):
+        try:
+            parts = urlsplit(address)
+        except ValueError:  # not an address
+            continue
+        is_elsewhere_in_clear = parts.scheme == "http" and not is_loopback(parts.hostname)
+        if is_elsewhere_in_clear and getattr(getattr(settings, key[0]), key[1]):
             yield variable(key), without_credentials(address)
-
-
-def _is_elsewhere_in_clear(address: str) -> bool:
-    try:
-        parts = urlsplit(address)
-    except ValueError:  # not an address
-        return False
-    return parts.scheme == "http" and not is_loopback(parts.hostname)
 
 
 def shown_settings(settings: Settings) -> Iterator[ShownSetting]:

@@ -153,19 +153,11 @@ class Metrics:
         self.llm_retries = counter(
             "llm_retries_total", "Repeated requests to the LLM, by the error of the previous attempt.", "error_type"
         )
-        self.budget_limit = gauge(
-            "budget_limit_tokens",
-            "Tokens per hour (UTC) in the budget of all tenants together (all), or of each tenant (tenant).",
-            "budget",
-        )
-        self.budget_used = gauge(
-            "budget_used_tokens",
-            "Most tokens of this hour that this worker saw used by all workers; for tenants, by the one that used "
-            "most. Running requests count with their estimates. 0 until this worker has sent one.",
-            "budget",
-        )
         self.budget_left = gauge(
-            "budget_left_tokens", "The limit minus what this worker saw used; not below 0.", "budget"
+            "budget_left_tokens",
+            "Tokens of this hour's (UTC) budget that this worker knows to be left: in the budget of all tenants (all), "
+            "or of the tenant that used most (tenant). Running requests count with their estimates.",
+            "budget",
         )
         self.budget_refusals = counter(
             "budget_refusals_total",
@@ -280,7 +272,7 @@ def _names(kind: type[AfterwordError]) -> Iterator[str]:
 
 
 class HourlyBudgets:
-    """Tokens used and left in the hour's budgets; of the tenants, the one that used most is shown, without its id."""
+    """Tokens left in the hour's budgets; of the tenants, the one that used most is shown, without its id."""
 
     def __init__(self, metrics: Metrics, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._metrics = metrics
@@ -304,10 +296,7 @@ class HourlyBudgets:
     def _show(self) -> None:
         self._begin(self._clock())
         for budget, limit in self._limits.items():
-            used = self._used.get(budget, 0)
-            self._metrics.budget_limit.labels(budget).set(limit)
-            self._metrics.budget_used.labels(budget).set(used)
-            self._metrics.budget_left.labels(budget).set(max(0, limit - used))
+            self._metrics.budget_left.labels(budget).set(max(0, limit - self._used.get(budget, 0)))
 
 
 def hour_of(when: datetime) -> datetime:

@@ -27,8 +27,6 @@ MAX_PROBLEM_CHARACTERS = 500
 
 GAP = timedelta(hours=1)
 """A silence of this length makes a transcript give the time again, as does a new day."""
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = "January February March April May June July August September October November December"
 
 TIME_RULE = """\
 A line that begins with == tells when the messages after it were sent. Only such lines do: no message holds one. \
@@ -132,8 +130,7 @@ def message_lines(number: int, message: EpisodeMessage, *, dated: bool) -> str:
 
 def time_line(at: datetime) -> str:
     """Write weekday, date and minute in the time's own zone."""
-    day = f"{_WEEKDAYS[at.weekday()]}, {at.day} {_MONTHS.split()[at.month - 1]} {at.year}"
-    return f"== {day}, {at:%H:%M} {at.tzname() or ''} ==".replace("  ", " ")
+    return f"== {at:%A}, {at.day} {at:%B} {at.year}, {at:%H:%M} {at.tzname() or ''} ==".replace("  ", " ")
 
 
 def _transcript(messages: Sequence[EpisodeMessage]) -> str:
