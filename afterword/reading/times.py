@@ -140,11 +140,11 @@ _TOKEN = re.compile(
     r"|(?P<d3>\d\d?)(?P<mark>[-/.])(?P<m3>\d\d?)(?P=mark)(?P<y3>\d{4}))(?!\d)"
     r"|(?P<number>\d{1,4})(?:st|nd|rd|th|er|ère|de|ste|e|\.|º|ª)?(?!\w)|\d\w*|[–—-]|[^\W\d_]+(?:['’-][^\W\d_]+)*"
 )
-_ELIDED = re.compile(r"^(?:qu|d|l|dell|nell|all|dall)'")
+_ELIDED = re.compile(r"^(?:qu|d|l|dell|nell|all|dall)'|'s$")
 _ONES = "a an ein eine einem einen einer un une una um uma een en et"
 _ONE = frozenset(_ONES.split())
 _AROUND = """
-en| since            | before   | until till through       | after  | between from       | and to through till until
+en| since starting   | before prior | until till through       | after  | between from       | and to through till until
 de| seit ab          | vor      | bis                      | nach   | zwischen von vom   | und bis
 fr| depuis dès       | avant    | jusqu'à jusqu'au jusqu'en| après  | entre du de        | et au à
 es| desde            | antes    | hasta                    | después| entre del de desde | y al a hasta
@@ -198,6 +198,12 @@ _EVENINGS = {"last night": "yesterday"} | dict.fromkeys(
 )
 _AND = frozenset(["and", "und", "et", "y", "e", "en", "og"])
 """Words that join two dates to a span only after a word such as "between"."""
+_COMPARING = frozenset(["than", "except", "excluding", "including"])
+"""Before a date, these words mean other days than the date."""
+_NEAR_WEEKDAY = 3
+"""Number of words beside a weekday that may say which week is meant."""
+_ARTICLES = frozenset(["the", "der", "dem", "am", "le", "el", "il", "dia", "den", "de"])
+_OF = _ARTICLES.union(["of", "des", "del", "du", "do", "della", "van", "af", "la"])
 _DASHES = frozenset("–—-")
 _WEEKENDS = frozenset(["weekend", "wochenende", "week-end"])
 _JANUARY_TO_DECEMBER = "january february march april may june july august september october november december"
@@ -251,6 +257,8 @@ class _Vocabulary:
         self.within = self.opening.union(_IN[language].split())
         self.to_come = frozenset(_TO_COME[language].split())
         self.joins = _DASHES.union(_WORDS[language]["joins"])
+        self.begins_span = self.within.union(_WORDS[language]["opens"])
+        self.weeks = frozenset(name.casefold() for name in info["week"])
         self._begin_or_end = frozenset(_WORD.findall(" ".join((*said, *_EVENINGS, *counted)))) | _ONE | _WEEKENDS
 
     def key_of(self, said: Sequence[str]) -> tuple[str, ...]:
@@ -341,7 +349,7 @@ class _Reader:
         if day := _numeric(self._tokens[place]):
             return _Date(place, place + 1, "day", Period(day, day))
         word = self._words[place]
-        if _YEAR.fullmatch(word) and self._word(place - 1) in self._known.within - {"of"}:  # "the winter of 2024"
+        if _YEAR.fullmatch(word) and self._word(place - 1) != "of" and self._is_time(place):  # "the winter of 2024"
             return _Date(place, place + 1, "year", _period(date(int(word), 1, 1), "year"))
         if word in self._known.weekdays and len(word) >= SHORTEST_NAME:
             return self._parse(place, place + 1, word, "weekday")
@@ -363,8 +371,7 @@ class _Reader:
 
     def _of_month(self, begin: int, end: int) -> _Date | None:
         if end - begin == 1:
-            is_one = self._word(begin - 1) in self._known.within
-            return self._parse(begin, end, self._words[begin], "month") if is_one else None
+            return self._parse(begin, end, self._words[begin], "month") if self._is_time(begin) else None
         names = self._known.months.keys() | self._known.weekdays
         if not all(self._numbers[at][0].isdigit() or self._words[at] in names for at in (begin, end - 1)):
             return None
@@ -374,6 +381,18 @@ class _Reader:
         if not any(word.isdigit() for word in date_words):
             return None
         return self._parse(begin, end, " ".join(date_words))
+
+    def _is_time(self, place: int) -> bool:
+        """Return whether the words beside a lone month or year say that it is a time."""
+        before, after = self._word(place - 1), self._word(place + 1)
+        return (
+            before in self._known.begins_span
+            or (before in self._known.joins and self._is_month_or_year(place - 2))
+            or (after in self._known.joins - _AND and self._is_month_or_year(place + 2))
+        )
+
+    def _is_month_or_year(self, place: int) -> bool:
+        return self._word(place) in self._known.months or bool(_YEAR.fullmatch(self._word(place)))
 
     def _parse(self, begin: int, end: int, text: str, kind: Kind | None = None) -> _Date | None:
         self._parsed += 1
@@ -391,7 +410,14 @@ class _Reader:
         return self._words[place] if 0 <= place < len(self._words) else ""
 
     def _is_unclear(self, one: _Date) -> bool:
-        """Return whether "Friday" or "May" may mean the next one."""
+        """Return whether other days may be meant: the next Friday or May, that of an unread week, or those around it."""
+        if self._word(one.begin - 1) in _COMPARING or self._words[max(0, one.begin - 2) : one.begin] == ["as", "of"]:
+            return True
+        if one.kind == "weekday":
+            beside = (*range(one.begin - _NEAR_WEEKDAY, one.begin), *range(one.end, one.end + _NEAR_WEEKDAY))
+            is_before_last = self._word(one.end) in self._known.opening and self._known.is_last(self._word(one.end + 1))
+            if is_before_last or any(self._word(place) in self._known.weeks for place in beside):
+                return True
         is_name = one.end - one.begin == 1 and one.kind in ("weekday", "month")
         around = map(self._word, (one.begin - 1, one.end, one.end + 1))
         return is_name and not self._known.to_come.isdisjoint(around)
@@ -405,7 +431,20 @@ class _Reader:
             return span
         if len(merged) > 1:
             merged = [one for one in merged if one.days.first <= self._today]  # memory is about the past
-        return self._open_span(merged[0]) if len(merged) == 1 else None
+        return self._open_span(self._day_of_month(merged[0])) if len(merged) == 1 else None
+
+    def _day_of_month(self, one: _Date) -> _Date:
+        """Read "the 5th of last month"."""
+        place = one.begin - 1
+        while place > one.begin - 1 - MOST_SKIPPED and self._word(place) in _OF:
+            place -= 1
+        number = self._word(place)
+        is_relative = one.kind == "month" and self._known.months.keys().isdisjoint(self._words[one.begin : one.end])
+        if not is_relative or not number.isdecimal() or not 1 <= int(number) <= one.days.days:
+            return one
+        is_ordinal = self._tokens[place][0] != number or self._word(place - 1) in _ARTICLES
+        day = one.days.first.replace(day=int(number))
+        return _Date(place, one.end, "day", Period(day, day)) if is_ordinal else one
 
     def _with_weekdays(self, dates: Sequence[_Date]) -> list[_Date]:
         """Merge a weekday with its week: "on Tuesday last week", "la semaine dernière, le lundi"."""

@@ -70,6 +70,10 @@ def test_a_date_is_the_latest_of_its_name(question: str, expected: str) -> None:
         ("Was habe ich letzten Montag gesagt?", "2026-03-30"),
         ("What is planned for next month?", "2026-04-01 2026-04-30"),
         ("What did I say yesterday about next week?", "2026-03-30"),
+        ("What did I say on the 5th of last month?", "2026-02-05"),
+        ("Qu’ai-je dit le 5 du mois dernier ?", "2026-02-05"),
+        ("¿Qué dije el 5 del mes pasado?", "2026-02-05"),
+        ("Did I run the 5 km last month?", "2026-02-01 2026-02-28"),
     ],
 )
 def test_relative_days_count_from_today(question: str, expected: str) -> None:
@@ -108,6 +112,11 @@ def test_a_weekday_is_that_of_the_week_beside_it(question: str, expected: str) -
         ("March 1-10, 2025", "2025-03-01 2025-03-10"),
         ("from May to June 2023", "2023-05-01 2023-06-30"),
         ("between Monday and Wednesday", "2026-03-23 2026-03-25"),
+        ("from January to March", "2026-01-01 2026-03-31"),
+        ("January through February", "2026-01-01 2026-02-28"),
+        ("zwischen 2023 und 2024", "2023-01-01 2024-12-31"),
+        ("starting March 10", "2026-03-10 2026-03-31"),
+        ("prior to March 10", ".. 2026-03-09"),
         ("zwischen dem 1. und dem 10. März", "2026-03-01 2026-03-10"),
         ("vom 1. März bis zum 10. März", "2026-03-01 2026-03-10"),
         ("entre le 1er et le 10 mars", "2026-03-01 2026-03-10"),
@@ -164,6 +173,10 @@ def test_ordinary_words_and_numbers_name_no_time(question: str) -> None:
         "What did I do from February 29 to March 2023?",
         "Was machen wir nächsten Freitag?",
         "Que faisons-nous vendredi prochain ?",
+        "What did I say on the Friday before last?",
+        "What did I say on Monday three weeks back?",
+        "Was habe ich vorletzte Woche Montag gesagt?",
+        "What did I say no later than March 10?",
     ],
 )
 def test_a_time_that_is_not_clear_is_none(question: str) -> None:
