@@ -754,6 +754,10 @@ class Serve(Section):
     requests_per_minute: int = Field(
         6000, ge=0, description="most requests per key and minute, in one process; 0: unlimited"
     )
+    trusted_proxies: str = Field(
+        "",
+        description="addresses or networks of proxies, separated by commas, whose X-Forwarded-For names the client",
+    )
     max_body_bytes: int = Field(8_000_000, ge=1000, description="largest body of a request")
     access_log: bool = Field(False, description="log each request with its key, route and count, but never its content")
     cors_origins: str = Field(

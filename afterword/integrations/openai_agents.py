@@ -262,6 +262,8 @@ def taken_apart(item: Fields) -> tuple[Role, str, Fields]:
         return role, "", {**item, "content": None}
     if isinstance(content, str):
         return role, content, {**item, "content": None}
+    if not isinstance(content, list):
+        return role, "", item
     if len(content) == 1 and isinstance(content[0], dict) and isinstance(content[0].get("text"), str):
         return role, content[0]["text"], {**item, "content": [{**content[0], "text": None}]}
     return role, _texts(content), item

@@ -143,6 +143,8 @@ async def is_still_admitted(request: Request, principal: Principal) -> bool:
     If that is unknown, assume it does.
     """
     services: Services = request.app.state.services
+    if getattr(request.state, "is_signed_out", bool)():  # of the page's visitors
+        return False
     try:
         return await services.authenticator.principal(request.state.token) == principal
     except Unauthenticated:

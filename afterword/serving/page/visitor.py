@@ -4,6 +4,8 @@ import base64
 import hashlib
 import os
 import re
+from collections import OrderedDict
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -23,6 +25,7 @@ COOKIE = "afterword_session"
 SESSION_SECONDS = 12 * 3600
 TOKEN = re.compile(r"[A-Za-z0-9._~-]{1,2900}")
 """Keys and tokens short enough to fit into a cookie when sealed."""
+MOST_REVOKED = 100_000
 MOST_FIELDS = 1000
 MOST_KEY_BYTES = 10_000
 FORM = "application/x-www-form-urlencoded"
@@ -36,30 +39,49 @@ class Seal:
     """Seals data that a browser keeps, such as keys in cookies. A stolen cookie reveals no key, and it expires.
 
     If `secret` is None it is random, and visitors must sign in again after a restart. If `seconds` is None, a seal
-    never expires.
+    never expires. What was revoked is known to this object only.
     """
 
     def __init__(self, secret: SecretStr | None, seconds: int | None = SESSION_SECONDS) -> None:
         self._seconds = seconds
         digest = hashlib.sha256(secret.get_secret_value().encode()).digest() if secret else os.urandom(32)
         self._fernet = Fernet(base64.urlsafe_b64encode(digest))
+        self._revoked: OrderedDict[bytes, None] = OrderedDict()
 
     def sealed(self, token: str) -> str:
         return self._fernet.encrypt(token.encode()).decode()
 
     def opened(self, cookie: str | None) -> str | None:
-        """Return what was sealed; None if this did not seal it, or did so too long ago."""
+        """Return what was sealed; None if this did not seal it, did so too long ago, or was told to revoke it."""
+        if self.is_revoked(cookie):
+            return None
         try:
             return self._fernet.decrypt((cookie or "").encode(), self._seconds).decode()
         except InvalidToken:
             return None
+
+    def revoke(self, cookie: str | None) -> None:
+        """Never open a cookie again. Of very many, the first are forgotten."""
+        if self.opened(cookie) is not None:
+            self._revoked[_digest(cookie)] = None
+            if len(self._revoked) > MOST_REVOKED:
+                self._revoked.popitem(last=False)
+
+    def is_revoked(self, cookie: str | None) -> bool:
+        return _digest(cookie) in self._revoked
+
+
+def _digest(cookie: str | None) -> bytes:
+    return hashlib.sha256((cookie or "").encode(errors="surrogatepass")).digest()
 
 
 def visiting(scope: Permission, operating: bool = False) -> Any:
     """Build the dependency that admits visitors with the scope, or with `operating` only operators."""
 
     async def admitted(request: Request) -> Principal:
-        principal = await admit(request, _seal(request).opened(request.cookies.get(COOKIE)), scope)
+        seal, cookie = _seal(request), request.cookies.get(COOKIE)
+        principal = await admit(request, seal.opened(cookie), scope)
+        request.state.is_signed_out = partial(seal.is_revoked, cookie)
         if operating and not is_operator(principal):
             raise NotFound(what="page")
         return principal
@@ -149,8 +171,9 @@ async def sign_in(request: Request, fields: Annotated[FormFields, Depends(submit
 
 
 @router.post("/sign-out")
-async def sign_out(_: Annotated[FormFields, Depends(submitted_key)]) -> RedirectResponse:
-    """Delete the cookie."""
+async def sign_out(request: Request, _: Annotated[FormFields, Depends(submitted_key)]) -> RedirectResponse:
+    """Delete the cookie, and refuse copies of it. Streams that it opened end."""
+    _seal(request).revoke(request.cookies.get(COOKIE))
     answer = RedirectResponse(SIGN_IN, 303)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer

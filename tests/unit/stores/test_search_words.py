@@ -18,6 +18,7 @@ def is_found(query: str, text: str) -> bool:
         ("We met at the Café Zoë in Liège.", "cafe zoe liege"),
         ("We met at the cafe.", "cafe\u0301"),
         ("Łódź jest miastem mojej żony.", "lodz"),
+        ("Ses œuvres sont belles.", "oeuvres"),
         ("Mi niño estudia con el señor Núñez.", "nunez"),
         ("IŞIK çok parlaktı.", "ışık"),
         ("Le garçon habite à Orléans près de la forêt.", "foret"),

@@ -76,6 +76,11 @@ def test_an_item_without_a_text_has_an_empty_one(content: Any) -> None:
     assert item["tool_calls"] == [1]
 
 
+@pytest.mark.parametrize("content", [5, {"text": "a"}])
+def test_content_of_no_known_form_has_no_text(content: Any) -> None:
+    assert taken_apart({"role": "assistant", "content": content})[:2] == ("assistant", "")
+
+
 def test_no_output_comes_without_its_call() -> None:
     second, its_output = {**CALL, "call_id": "call_2"}, {**RESULT, "call_id": "call_2"}
     items: list[Any] = [ITEMS[0], CALL, second, RESULT, its_output, ANSWER]

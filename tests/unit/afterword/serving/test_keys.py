@@ -5,6 +5,8 @@ import pytest
 
 from afterword.serving.principal import CACHED_SECONDS, KeyHolders, key_digest, new_key
 from afterword.serving.problems import Unauthenticated
+from afterword.serving.server import configuration
+from afterword.streams.settings import Serve, Settings
 from tests.doubles.stores import MemoryKeys
 from tests.unit.afterword.serving.served import serving
 
@@ -131,6 +133,20 @@ async def test_the_scope_and_the_owner_are_those_of_the_key() -> None:
         assert (await got(reader)).status_code == 422
         assert (await got(writer, user_id="u1")).status_code == 403
         assert (await got(admin, user_id="u1", tenant_id="t1")).status_code == 200
+
+
+@pytest.mark.parametrize(("trusted", "statuses"), [("", [401, 401, 429]), ("10.0.0.0/8", [401, 401, 401])])
+async def test_guesses_behind_a_trusted_proxy_are_limited_by_the_clients_address(
+    trusted: str, statuses: list[int]
+) -> None:
+    async with serving(KeyHolders(MemoryKeys()), auth="keys", requests_per_minute=2) as served:
+        config = configuration(Settings(serve=Serve(auth="keys", trusted_proxies=trusted)), served.app)
+        config.load()
+        transport = httpx.ASGITransport(config.loaded_app, client=("10.1.2.3", 4711))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            clients = ("203.0.113.1", "203.0.113.1", "203.0.113.2")
+            answers = [await client.get(PATH, headers=bearer("guess") | {"x-forwarded-for": one}) for one in clients]
+        assert [one.status_code for one in answers] == statuses
 
 
 async def test_guesses_are_limited_by_address_before_they_cost_a_query() -> None:

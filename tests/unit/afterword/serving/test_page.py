@@ -5,12 +5,14 @@ import hashlib
 import random
 import re
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
 from pydantic import SecretStr
+from starlette.requests import Request
 
 from afterword.operating.erasing.receipt import Receipt
 from afterword.schemas import Usage
@@ -32,7 +34,7 @@ from afterword.serving.page.rendering import (
     word_finder,
 )
 from afterword.serving.page.visitor import COOKIE, SESSION_SECONDS, Seal
-from afterword.serving.principal import Principal, new_key
+from afterword.serving.principal import Principal, is_still_admitted, new_key
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Llm
@@ -334,6 +336,31 @@ async def test_a_key_is_kept_in_a_cookie_that_only_this_site_sends() -> None:
         bearer = {"Authorization": f"Bearer {sealed}"}
         assert (await served.client.get("/v1/conversations", headers=bearer)).status_code == 401
         assert (await served.client.get("/v1/conversations")).status_code == 401, "the API takes no cookie"
+
+
+async def test_a_copy_of_the_cookie_is_refused_after_signing_out() -> None:
+    key, _ = new_key(("read",), "t1", None)
+    async with serving(OneKey(key, tenant_id="t1"), auth="keys") as served:
+        await served.client.post("/sign-in", data={"key": key}, headers=OURS)
+        copied = {"cookie": f"{COOKIE}={served.client.cookies[COOKIE]}"}
+        await served.client.post("/sign-in", data={"key": key}, headers=OURS)
+        other = {"cookie": f"{COOKIE}={served.client.cookies[COOKIE]}"}
+        served.client.cookies.clear()
+        assert (await served.client.get("/", headers=copied)).status_code == 200
+        assert (await served.client.post("/sign-out", headers=copied | OURS | FORM)).status_code == 303
+        assert (await served.client.get("/", headers=copied)).status_code == 303
+        assert (await served.client.get("/", headers=other)).status_code == 200, "another browser stays signed in"
+
+
+async def test_signing_out_ends_the_streams_of_the_cookie() -> None:
+    request = Request({"type": "http", "app": SimpleNamespace(state=SimpleNamespace()), "state": {}, "headers": []})
+    async with serving() as served:
+        request.app.state.services = served.services
+        request.state.token = None
+        principal = await served.services.authenticator.principal(None)
+        assert await is_still_admitted(request, principal)
+        request.state.is_signed_out = lambda: True
+        assert not await is_still_admitted(request, principal)
 
 
 def test_only_what_was_sealed_with_the_same_secret_and_not_long_ago_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
