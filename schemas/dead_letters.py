@@ -155,6 +155,9 @@ def read_dead_letter(record: KafkaRecord) -> DeadLetter:
     def said(name: str) -> str | None:
         return header(record.headers, DEAD_LETTER_PREFIX + name)
 
+    topic, partition, offset, origin = said("topic"), said("partition"), said("offset"), None
+    if topic and is_offset(partition) and is_offset(offset):
+        origin = Origin(topic, int(partition or ""), int(offset or ""))
     return DeadLetter(
         topic=record.topic,
         partition=record.partition,
@@ -163,7 +166,7 @@ def read_dead_letter(record: KafkaRecord) -> DeadLetter:
         stage=said("stage") or UNKNOWN,
         error_type=said("type") or UNKNOWN,
         problem=said("message") or "",
-        origin=_origin(said("topic"), said("partition"), said("offset")),
+        origin=origin,
         key=record.key,
         value=record.value,
         headers=_original_headers(record),
@@ -197,12 +200,6 @@ def _moment(said: str | None, timestamp_ms: int) -> datetime:
         return datetime.fromisoformat(said or "").astimezone(UTC)
     except (ValueError, OverflowError):
         return datetime.fromtimestamp(min(max(timestamp_ms, 0) / 1000, LATEST_SECONDS), UTC)
-
-
-def _origin(topic: str | None, partition: str | None, offset: str | None) -> Origin | None:
-    if not (topic and is_offset(partition) and is_offset(offset)):
-        return None
-    return Origin(topic, int(partition or ""), int(offset or ""))
 
 
 def is_offset(said: str | None) -> bool:

@@ -142,13 +142,9 @@ def read_event(value: bytes | None, headers: RecordHeaders) -> tuple[bytes, str]
             return _structured(value)
         if declared := header(headers, CE_TYPE):
             return value, declared
-    return value, _type_field(value)
-
-
-def _type_field(value: bytes) -> str:
     if b'"type"' not in value:  # most records need no second parse
-        return MESSAGE_CREATED
-    return _text(json_object(value).get("type", MESSAGE_CREATED))
+        return value, MESSAGE_CREATED
+    return value, _text(json_object(value).get("type", MESSAGE_CREATED))
 
 
 def _text(found: object) -> str:

@@ -22,7 +22,7 @@ from afterword.streams.errors import (
     ProviderUnavailable,
 )
 from afterword.streams.settings import EmbedderSettings, Llm, RerankerSettings, is_loopback, variable
-from afterword.streams.tls import trusting
+from afterword.streams.tls import verifying_context
 
 CALLS_AT_A_TIME = 8
 MOST_RESPONSE_BYTES = 4 * 1024 * 1024
@@ -81,7 +81,7 @@ class HttpClient:
         self._client = httpx.AsyncClient(
             base_url=url,
             headers=_authorization(server.api_key, variable((section, "api_key"))),
-            verify=trusting(ca_file, variable((section, "ca_file"))) if ca_file else True,
+            verify=verifying_context(ca_file, variable((section, "ca_file"))) if ca_file else True,
             timeout=server.timeout_seconds,
             trust_env=not is_loopback(url.host),  # a proxy can never lead back to this machine
             limits=httpx.Limits(max_keepalive_connections=calls_at_a_time),

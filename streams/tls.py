@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from afterword.streams.errors import ConfigurationError
 
 
-def trusting(ca_file: Path | None, setting: str) -> ssl.SSLContext:
+def verifying_context(ca_file: Path | None, setting: str) -> ssl.SSLContext:
     """Make a context that verifies the server's certificate and name against the system's CAs, or those in a PEM file.
 
     Raises: ConfigurationError.
@@ -20,7 +20,7 @@ def trusting(ca_file: Path | None, setting: str) -> ssl.SSLContext:
         raise ConfigurationError(setting=setting, problem=f"{ca_file}: no certificates in PEM") from None
 
 
-def present(
+def add_client_certificate(
     context: ssl.SSLContext, cert_file: Path, key_file: Path | None, password: SecretStr | None, setting: str
 ) -> None:
     """Add a client certificate with its chain; the key may be in the same file. Raises: ConfigurationError."""

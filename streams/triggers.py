@@ -156,7 +156,10 @@ def read_trigger(written: object) -> Any:
     try:
         decoded = orjson.loads(written)
     except orjson.JSONDecodeError:
-        raise _unreadable(written) from None
+        if written.lstrip()[:1] in ("[", "{"):
+            raise TriggerInvalid("", "not JSON") from None
+        problem = f"neither a number, JSON nor a preset ({', '.join(TRIGGER_PRESETS)}):"
+        raise TriggerInvalid("", problem, written) from None
     return read_trigger(decoded) if isinstance(decoded, str) and decoded != written else decoded
 
 
@@ -231,9 +234,3 @@ def _is_number(value: Any) -> bool:
 
 def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
-
-
-def _unreadable(written: str) -> TriggerInvalid:
-    if written.lstrip()[:1] in ("[", "{"):
-        return TriggerInvalid("", "not JSON")
-    return TriggerInvalid("", f"neither a number, JSON nor a preset ({', '.join(TRIGGER_PRESETS)}):", written)

@@ -18,7 +18,7 @@ from afterword.serving.principal import SCOPES, Principal
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Serve, variable
-from afterword.streams.tls import trusting
+from afterword.streams.tls import verifying_context
 
 ALGORITHMS = {
     "RSA": frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}),
@@ -143,7 +143,7 @@ class TokenHolders:
 
 def token_holders(settings: Serve) -> TokenHolders:
     """Build the authenticator. The first token makes it read the keys. Raises: ConfigurationError."""
-    tls = trusting(settings.jwt_ca_file, variable(("serve", "jwt_ca_file")))
+    tls = verifying_context(settings.jwt_ca_file, variable(("serve", "jwt_ca_file")))
     return TokenHolders(settings, IssuerKeys(str(settings.jwt_jwks_url), tls))
 
 

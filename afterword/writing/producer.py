@@ -18,7 +18,7 @@ from afterword.schemas import (
     MessageDeleted,
     MessageEdited,
 )
-from afterword.schemas.headers import CE_ID, Headers, header
+from afterword.schemas.headers import CE_ID, header
 from afterword.schemas.records import SOURCE, ProducerRecord, to_record
 from afterword.streams.kafka.clients import (
     IdempotentProducer,
@@ -215,8 +215,9 @@ class Sender:
 
         The future completes with the acknowledgement.
         """
-        span = self._span(record)
-        headers = [*record.headers, *_trace_headers(span)]
+        span, carrier = self._span(record), dict[str, str]()
+        TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
+        headers = [*record.headers, *((name, value.encode()) for name, value in carrier.items())]
         try:
             delivery: Acknowledgement = await self._client.send(
                 self._topic, record.value, key=record.conversation_id.encode(), headers=headers
@@ -251,12 +252,6 @@ class Sender:
             "messaging.message.id": header(record.headers, CE_ID) or "",
         }
         return self._tracer.start_span(f"send {self._topic}", kind=SpanKind.PRODUCER, attributes=attributes)
-
-
-def _trace_headers(span: Span) -> Headers:
-    carrier: dict[str, str] = {}
-    TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
-    return [(name, value.encode()) for name, value in carrier.items()]
 
 
 def _delivered(span: Span, delivery: Acknowledgement) -> None:

@@ -13,7 +13,7 @@ from afterword.schemas import InvalidRecord
 from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.ingest.decoding import AvroSchema, SchemaRefused
 from afterword.streams.settings import RegistrySettings, variable
-from afterword.streams.tls import trusting
+from afterword.streams.tls import verifying_context
 
 UNKNOWN_SCHEMA = "unknown_schema"
 MOST_KEPT = 1000
@@ -34,7 +34,7 @@ async def open_registry(settings: RegistrySettings) -> AsyncIterator["SchemaRegi
     auth = None
     if settings.username is not None and settings.password is not None:
         auth = httpx.BasicAuth(settings.username, settings.password.get_secret_value())
-    tls = trusting(settings.ca_file, variable(("registry", "ca_file")))
+    tls = verifying_context(settings.ca_file, variable(("registry", "ca_file")))
     timeout = settings.timeout_seconds
     async with httpx.AsyncClient(base_url=settings.url or "", auth=auth, verify=tls, timeout=timeout) as client:
         yield SchemaRegistry(client)

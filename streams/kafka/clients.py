@@ -42,7 +42,7 @@ from afterword.streams.errors import (
     TopicMissing,
 )
 from afterword.streams.settings import ADDRESSES, Kafka, address_source, variable
-from afterword.streams.tls import present, trusting
+from afterword.streams.tls import add_client_certificate, verifying_context
 
 if TYPE_CHECKING:
     import httpx
@@ -371,10 +371,10 @@ def connection_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tls(kafka: Kafka) -> ssl.SSLContext:
-    context = trusting(kafka.ssl_ca_file, variable(("kafka", "ssl_ca_file")))
+    context = verifying_context(kafka.ssl_ca_file, variable(("kafka", "ssl_ca_file")))
     if kafka.ssl_cert_file:
         setting = variable(("kafka", "ssl_cert_file"))
-        present(context, kafka.ssl_cert_file, kafka.ssl_key_file, kafka.ssl_key_password, setting)
+        add_client_certificate(context, kafka.ssl_cert_file, kafka.ssl_key_file, kafka.ssl_key_password, setting)
     return context
 
 
@@ -390,7 +390,7 @@ def _tokens(kafka: Kafka) -> AbstractTokenProvider:
         kafka.oauth_client_id,
         kafka.oauth_client_secret,
         scope=kafka.oauth_scope,
-        tls=trusting(kafka.oauth_ca_file, variable(("kafka", "oauth_ca_file"))),
+        tls=verifying_context(kafka.oauth_ca_file, variable(("kafka", "oauth_ca_file"))),
         timeout_seconds=kafka.request_timeout_seconds,
     )
 

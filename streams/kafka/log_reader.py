@@ -130,9 +130,6 @@ class SharedProgress:
         self._progress(self._what, self._done, self._total)
 
 
-def _ignore(*_: object) -> None: ...
-
-
 class Log:
     """Topics of one cluster, read from the first record to the end at the time of the call."""
 
@@ -208,13 +205,13 @@ class Log:
                 first |= await consumer.beginning_offsets(partitions)
         return Extent(first, ends)
 
-    async def read(self, topic: str, take: Take, progress: ReadProgress | None = None) -> bool:
+    async def read(self, topic: str, take: Take, progress: ReadProgress = lambda *_: None) -> bool:
         """Pass every committed record to `take`; return True if the topic's oldest records were deleted.
 
         `progress` is called now and then. Raises: TopicStalled.
         """
         extent = await self.extent([topic])
-        counted = SharedProgress(f"reading {topic}", extent.size, progress or _ignore)
+        counted = SharedProgress(f"reading {topic}", extent.size, progress)
         await self.read_all(extent, {topic: take}, counted.add)
         return topic in extent.truncated
 

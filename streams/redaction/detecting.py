@@ -120,18 +120,11 @@ def emails(text: str) -> Spans:
             is_remote = found[0].startswith("git@") and _REPOSITORY.match(text, found.end())
             if not _FILE.search(found[0]) and not is_remote:
                 yield found.span()
-    if is_spelled(text):
+    # most texts have no sign of an address without `@` or dots
+    if any(bracket in text for bracket in ")]}") or any(dot in text.lower() for dot in _SPELLED_DOTS):
         for found in _SPELLED.finditer(text):
             if not _EMAIL.fullmatch(found[0]) and not _FILE.search(found[0]):
                 yield found.span()
-
-
-def is_spelled(text: str) -> bool:
-    """Return whether a text may have an address without `@` or dots; most texts have no sign of one."""
-    if any(bracket in text for bracket in ")]}"):
-        return True
-    lower = text.lower()
-    return any(word in lower for word in _SPELLED_DOTS)
 
 
 def cards(text: str) -> Spans:

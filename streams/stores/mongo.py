@@ -80,7 +80,7 @@ from afterword.streams.stores.messages import (
     agent_scope,
 )
 from afterword.streams.tasks import Coalesced, gather_or_cancel
-from afterword.streams.tls import present, trusting
+from afterword.streams.tls import add_client_certificate, verifying_context
 
 MongoDatabase: TypeAlias = Any
 """A database handle, motor's or that of pymongo's async client."""
@@ -884,12 +884,12 @@ def _tls_options(settings: Mongo) -> dict[str, Any]:
     """
     options: dict[str, Any] = {}
     # read here first, because the driver's error for an unusable file does not say what is wrong with it
-    context = trusting(settings.tls_ca_file, variable(("mongo", "tls_ca_file")))
+    context = verifying_context(settings.tls_ca_file, variable(("mongo", "tls_ca_file")))
     if settings.tls_ca_file:
         options |= {"tls": True, "tlsCAFile": str(settings.tls_ca_file)}
     if settings.tls_cert_file:
         setting = variable(("mongo", "tls_cert_file"))
-        present(context, settings.tls_cert_file, None, settings.tls_key_password, setting)
+        add_client_certificate(context, settings.tls_cert_file, None, settings.tls_key_password, setting)
         options |= {"tls": True, "tlsCertificateKeyFile": str(settings.tls_cert_file)}
     if settings.tls_key_password:
         options["tlsCertificateKeyFilePassword"] = settings.tls_key_password.get_secret_value()

@@ -13,7 +13,7 @@ import httpx
 
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Qdrant, variable, without_credentials
-from afterword.streams.tls import trusting
+from afterword.streams.tls import verifying_context
 
 STORE = "qdrant"
 DEFAULT_URL = "http://127.0.0.1:6333"
@@ -40,7 +40,7 @@ def server_name(settings: Qdrant) -> str:
 
 def verification(settings: Qdrant) -> ssl.SSLContext | bool:
     """Return how to verify the server's certificate. Raises: ConfigurationError."""
-    return trusting(settings.ca_file, variable(("qdrant", "ca_file"))) if settings.ca_file else True
+    return verifying_context(settings.ca_file, variable(("qdrant", "ca_file"))) if settings.ca_file else True
 
 
 def rest_address(settings: Qdrant) -> str:

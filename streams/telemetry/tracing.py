@@ -145,7 +145,8 @@ def open_span(tracer: Tracer, name: str, kind: SpanKind, attributes: Any, **opti
         try:
             yield span
         except Exception as error:
-            mark_failed(span, error_type_of(error))
+            # our errors and the engine's have a type
+            mark_failed(span, str(getattr(error, "error_type", type(error).__name__)))
             raise
 
 
@@ -177,11 +178,6 @@ def step(
 def mark_failed(span: Span, error_type: str) -> None:
     span.set_attribute("error.type", error_type)
     span.set_status(Status(StatusCode.ERROR))
-
-
-def error_type_of(error: BaseException) -> str:
-    """Return the `error_type` of one of our errors or the engine's, else its class name."""
-    return str(getattr(error, "error_type", type(error).__name__))
 
 
 def links(traces: Iterable[bytes]) -> list[Link]:

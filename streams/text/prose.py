@@ -28,7 +28,9 @@ def sentences_of(content: str) -> list[str]:
 
     A short list and the line that introduces it are one sentence; no sentence ends with a colon.
     """
-    spoken = list(_spoken(_read_part(content)))
+    if len(content) > MAX_MESSAGE_CHARACTERS:
+        content = "\n".join(both_ends(content, MAX_MESSAGE_CHARACTERS))
+    spoken = list(_spoken(strip_control_tokens(content)))
     found: list[str] = []
     for is_item, group in groupby(spoken, key=lambda line: line[0]):
         lines = [text for _, text in group]
@@ -42,12 +44,6 @@ def sentences_of(content: str) -> list[str]:
             said[0] = f"{opening} {said[0]}"
         found += said
     return [sentence for sentence in map(_ended, found) if sentence]
-
-
-def _read_part(content: str) -> str:
-    if len(content) > MAX_MESSAGE_CHARACTERS:
-        content = "\n".join(both_ends(content, MAX_MESSAGE_CHARACTERS))
-    return strip_control_tokens(content)
 
 
 def _spoken(text: str) -> Iterator[tuple[bool, str]]:

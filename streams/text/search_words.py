@@ -56,15 +56,10 @@ class _Folding(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         parts = unicodedata.normalize("NFKD", chr(code))
-        kept = "".join(part for part in parts if not _is_left_out(part))
+        kept = [part for part in parts if not any(unicodedata.combining(part) in marks for marks in _SINGLE_MARKS)]
         folded = "".join(map(_base, kept if len(kept) < len(parts) else chr(code)))
         self[code] = folded
         return folded
-
-
-def _is_left_out(character: str) -> bool:
-    mark = unicodedata.combining(character)
-    return any(mark in marks for marks in _SINGLE_MARKS)
 
 
 def _base(character: str) -> str:

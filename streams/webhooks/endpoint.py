@@ -22,7 +22,7 @@ from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.http import retry_after_seconds
 from afterword.streams.settings import WebhookEndpoint, Webhooks, variable
-from afterword.streams.tls import trusting
+from afterword.streams.tls import verifying_context
 from afterword.streams.webhooks.addresses import AddressRefused, socket_maker
 
 log = structlog.get_logger()
@@ -115,7 +115,7 @@ class Endpoint:
         """Open the session, without connecting yet. Raises: ConfigurationError."""
         connector = aiohttp.TCPConnector(
             limit=MOST_REQUESTS,
-            ssl=trusting(self._ca_file, variable(("webhooks", "ca_file"))),
+            ssl=verifying_context(self._ca_file, variable(("webhooks", "ca_file"))),
             socket_factory=socket_maker(self._settings.host, self._allowed_hosts),
             resolver=self._resolver,
             keepalive_timeout=KEPT_ALIVE_SECONDS,
@@ -144,7 +144,13 @@ class Endpoint:
 
     async def post(self, identity: str, body: bytes) -> None:
         """Deliver a message once; the caller must have a turn. Raises: DeliveryFailed."""
-        failure = await self._tried(identity, body)
+        headers = signed_headers(identity, body, self._settings.signing_secrets, self._clock())
+        posting = self._session.post(self._settings.url, data=body, headers=headers, allow_redirects=False)
+        try:
+            async with asyncio.timeout(self._seconds), posting as answer:  # its body is left unread
+                failure = failure_of(answer.status, answer.headers.get("retry-after"), self._clock())
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            failure = failure_from(error)
         if failure is None:
             return
         if isinstance(failure, EndpointGone) and not self._is_gone:
@@ -152,16 +158,6 @@ class Endpoint:
             self._is_gone = True
         self._not_before = max(self._not_before, time.monotonic() + failure.retry_after)
         raise failure
-
-    async def _tried(self, identity: str, body: bytes) -> DeliveryFailed | None:
-        """Post, and leave the answer's body unread; whatever has not arrived by then ends with the connection."""
-        headers = signed_headers(identity, body, self._settings.signing_secrets, self._clock())
-        posting = self._session.post(self._settings.url, data=body, headers=headers, allow_redirects=False)
-        try:
-            async with asyncio.timeout(self._seconds), posting as answer:
-                return failure_of(answer.status, answer.headers.get("retry-after"), self._clock())
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            return failure_from(error)
 
 
 def webhook_body(event: SummaryCreated | SummaryDeleted) -> bytes:

@@ -109,7 +109,7 @@ def _fields(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
         {
             **fields,
             "role": "system" if is_hidden and role == "user" else fields["role"],
-            "content": _without_marks(fields["content"]),
+            "content": OTHER_MARKS.sub("", MARK.sub(_shown, fields["content"])),
             "tools": [*fields["tools"], *tools],
             "skip_summarization": fields["skip_summarization"] or is_hidden or kind in (*NOT_SAID, *PAGES),
             "metadata": {"imported_from": "chatgpt"},
@@ -118,12 +118,8 @@ def _fields(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     ]
 
 
-def _without_marks(content: str) -> str:
-    """Replace the marks of citations, links and names with the text that ChatGPT shows for them, if any."""
-    return OTHER_MARKS.sub("", MARK.sub(_shown, content))
-
-
 def _shown(mark: re.Match[str]) -> str:
+    """Return the text that ChatGPT shows for the mark of a citation, a link or a name; empty if none."""
     kind, *arguments = mark[1].split("\ue202")
     space = " " if mark[0].startswith(" ") else ""
     if kind == "url" and arguments:

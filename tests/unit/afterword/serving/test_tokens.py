@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from afterword.serving import tokens
 from afterword.serving.tokens import FRESH_SECONDS, RETRY_SECONDS, IssuerKeys, TokenHolders
 from afterword.streams.settings import Serve
-from afterword.streams.tls import trusting
+from afterword.streams.tls import verifying_context
 from tests.unit.afterword.serving.served import serving
 
 ISSUER, AUDIENCE = "https://issuer.example", "afterword"
@@ -79,7 +79,7 @@ def settings(issuer: Issuer, **fields: Any) -> Serve:
 
 
 def holders(issuer: Issuer, clock: Clock, **fields: Any) -> TokenHolders:
-    return TokenHolders(settings(issuer, **fields), IssuerKeys(issuer.url, trusting(None, "none"), clock))
+    return TokenHolders(settings(issuer, **fields), IssuerKeys(issuer.url, verifying_context(None, "none"), clock))
 
 
 def claims(**changed: Any) -> dict[str, Any]:
