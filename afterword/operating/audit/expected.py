@@ -3,7 +3,7 @@
 Both depend on the order of a conversation's messages, so they are computed by iterating over them.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -14,9 +14,10 @@ from afterword.streams.segmenter.conversation import activated, deactivated, rec
 CLOCKS_APART_MS = 3_600_000
 
 
-class Sent(NamedTuple):
-    """A message, reduced to what the rules below need."""
+class Event(NamedTuple):
+    """A message, or with `scope = agent` a flush or the deletion of a conversation, which change the active agents."""
 
+    kind: str
     id: int
     conversation: str
     message: bytes
@@ -24,40 +25,6 @@ class Sent(NamedTuple):
     offset: int
     record_ms: int
     agent: str | None
-
-
-def mark_repeats(evidence: Evidence, circumstances: Circumstances) -> None:
-    """Mark messages that repeat an earlier one, as far back as the segmenter looks."""
-    candidates = evidence.rows("""
-        SELECT id, conversation, message, partition, offset, record_ms, agent FROM standing
-        WHERE NOT is_dead AND NOT skipped AND conversation IN (
-            SELECT conversation FROM standing WHERE NOT is_dead AND NOT skipped
-            GROUP BY conversation, message HAVING COUNT(*) > 1
-        )
-        ORDER BY conversation, partition, offset
-    """)
-    repeats = []
-
-    def is_found(sent: Sent, after: int) -> bool:
-        values = {**sent._asdict(), "after": after, "scope": scope_name(sent.conversation)}
-        return bool(evidence.count(_FOUND_AGAIN, values))
-
-    for _, sents in groupby(map(Sent._make, candidates), key=attrgetter("conversation")):
-        recent = RecentMessages(circumstances.dedupe_window, Silence(circumstances.forget_after_ms), is_found)
-        repeats += [(sent.id,) for sent in sents if not recent.takes(sent)]
-    evidence.run_many("UPDATE standing SET is_repeat = 1 WHERE id = ?", repeats)
-
-
-_FOUND_AGAIN = """
-SELECT EXISTS (
-    SELECT 1 FROM pending WHERE partition = :partition AND offset = :offset AND conversation_scope = :scope
-) OR EXISTS (
-    SELECT 1 FROM core JOIN closed ON closed.number = core.episode
-    WHERE core.message = :message AND closed.first_offset > :after
-    AND :offset BETWEEN closed.first_offset AND closed.last_offset
-)
-"""
-"""Selects whether a message is pending, or in an episode that begins after the offset `after`."""
 
 
 class Silence:
@@ -70,43 +37,57 @@ class Silence:
         self._long_ms = max(forget_after_ms - CLOCKS_APART_MS, forget_after_ms // 2)
         self._last_ms = 0
 
-    def ends_with(self, sent: Sent) -> bool:
+    def ends_with(self, sent: Event) -> bool:
         """Return whether the message follows a silence that was long enough."""
         if not (self._long_ms and self._last_ms):
             return False
         return sent.record_ms <= 0 or sent.record_ms - self._last_ms >= self._long_ms
 
-    def note(self, sent: Sent) -> None:
+    def note(self, sent: Event) -> None:
         """Record an accepted message. Duplicates do not end a silence."""
         self._last_ms = max(self._last_ms, sent.record_ms)
 
 
-class RecentMessages:
-    """The last messages that were accepted in a conversation."""
+def mark_repeats(evidence: Evidence, circumstances: Circumstances) -> None:
+    """Mark messages that repeat an earlier one, as far back as the segmenter looks.
 
-    def __init__(self, size: int, silence: Silence, is_found: Callable[[Sent, int], bool]) -> None:
-        self._size = size
-        self._silence = silence
-        self._is_found = is_found
-        self._next = 0
-        self._forgotten = 0
-        """Messages before this number may have been forgotten."""
-        self._seen: dict[bytes, tuple[int, int]] = {}
-        """Number and offset of each message."""
-
-    def takes(self, sent: Sent) -> bool:
-        """Accept a message. False for a repeat within the window, unless it was forgotten and is found again."""
-        if self._silence.ends_with(sent):
-            self._forgotten = self._next
-        number, offset = self._seen.get(sent.message, (-1, -1))
-        if number >= max(0, self._next - self._size) and not (
-            number < self._forgotten and self._is_found(sent, offset)
-        ):
-            return False
-        self._silence.note(sent)
-        self._seen[sent.message] = self._next, sent.offset
-        self._next += 1
-        return True
+    A message that the segmenter may have forgotten in the meantime is no repeat if it is pending, or in an episode
+    that begins after the earlier one.
+    """
+    candidates = evidence.rows("""
+        SELECT 'message', id, conversation, message, partition, offset, record_ms, agent FROM standing
+        WHERE NOT is_dead AND NOT skipped AND conversation IN (
+            SELECT conversation FROM standing WHERE NOT is_dead AND NOT skipped
+            GROUP BY conversation, message HAVING COUNT(*) > 1
+        )
+        ORDER BY conversation, partition, offset
+    """)
+    found_again = """
+        SELECT EXISTS (
+            SELECT 1 FROM pending WHERE partition = :partition AND offset = :offset AND conversation_scope = :scope
+        ) OR EXISTS (
+            SELECT 1 FROM appearance
+            WHERE message = :message AND first_offset > :after AND :offset BETWEEN first_offset AND last_offset
+        )
+    """
+    repeats = []
+    for conversation, events in groupby(map(Event._make, candidates), key=attrgetter("conversation")):
+        silence = Silence(circumstances.forget_after_ms)
+        accepted: dict[bytes, tuple[int, int]] = {}  # number and offset of each message
+        number = forgotten = 0  # messages with a number below `forgotten` may have been forgotten
+        for sent in events:
+            if silence.ends_with(sent):
+                forgotten = number
+            earlier, after = accepted.get(sent.message, (-1, -1))
+            if earlier >= max(0, number - circumstances.dedupe_window):
+                values = {**sent._asdict(), "after": after, "scope": scope_name(conversation)}
+                if earlier >= forgotten or not evidence.value(found_again, values):
+                    repeats.append((sent.id,))
+                    continue
+            silence.note(sent)
+            accepted[sent.message] = number, sent.offset
+            number += 1
+    evidence.run_many("UPDATE standing SET is_repeat = 1 WHERE id = ?", repeats)
 
 
 def derive_expected(evidence: Evidence, circumstances: Circumstances) -> None:
@@ -115,114 +96,82 @@ def derive_expected(evidence: Evidence, circumstances: Circumstances) -> None:
     Agents that were active before the oldest record or before a long silence are unknown. In that case a message
     belongs to the scopes in which it is found.
     """
-    evidence.run("""
-        CREATE VIEW accepted AS SELECT * FROM standing WHERE NOT is_dead AND NOT skipped AND NOT is_repeat
+    evidence.run_all("""
+        CREATE VIEW accepted AS SELECT * FROM standing WHERE NOT is_dead AND NOT skipped AND NOT is_repeat;
+        CREATE TABLE expected (id, scope);
     """)
-    evidence.run("CREATE TABLE expected (id, scope)")
     if circumstances.max_agents is not None:
         if not circumstances.messages_truncated:
             _expect_agents(evidence, circumstances.max_agents, circumstances.forget_after_ms)
-        evidence.run("""
+        evidence.run_all("""
             INSERT INTO expected
-            SELECT a.id, closed.scope FROM accepted AS a
-            JOIN core ON core.message = a.message JOIN closed ON closed.number = core.episode
+            SELECT a.id, found.scope FROM accepted AS a JOIN appearance AS found ON found.message = a.message
             WHERE a.id NOT IN (SELECT id FROM expected)
             UNION
             SELECT a.id, p.scope FROM accepted AS a
             JOIN pending AS p ON p.partition = a.partition AND p.offset = a.offset AND p.conversation_scope = a.scope
-            WHERE a.id NOT IN (SELECT id FROM expected) AND NOT p.handed_over
+            WHERE a.id NOT IN (SELECT id FROM expected) AND NOT p.handed_over;
         """)
-    evidence.run("""
-        INSERT INTO expected SELECT id, scope FROM accepted WHERE id NOT IN (SELECT id FROM expected)
+    evidence.run_all("""
+        INSERT INTO expected SELECT id, scope FROM accepted WHERE id NOT IN (SELECT id FROM expected);
     """)
-
-
-class Event(NamedTuple):
-    """An event that may change which of a conversation's agents are active: a message, a flush, or its deletion."""
-
-    kind: str
-    sent: Sent
 
 
 def _expect_agents(evidence: Evidence, max_agents: int, forget_after_ms: int) -> None:
     found = evidence.rows("""
         SELECT 'message', id, conversation, message, partition, offset, record_ms, agent FROM accepted
         UNION ALL
-        SELECT 'flush', 0, conversation, x'', partition, offset, 0, agent FROM flush AS f
-        WHERE agent IS NOT NULL AND NOT EXISTS (
-            SELECT 1 FROM dead_letter WHERE kind = 'message' AND partition = f.partition AND offset = f.offset
-        )
+        SELECT 'flush', 0, conversation, x'', partition, offset, 0, agent FROM flush
+        WHERE agent IS NOT NULL AND (partition, offset) NOT IN (SELECT partition, offset FROM dead_message)
         UNION ALL
-        SELECT 'deletion', 0, conversation, x'', partition, offset, 0, NULL FROM change AS c
-        WHERE message IS NULL AND NOT EXISTS (
-            SELECT 1 FROM dead_letter WHERE kind = 'message' AND partition = c.partition AND offset = c.offset
-        )
+        SELECT 'deletion', 0, conversation, x'', partition, offset, 0, NULL FROM change
+        WHERE message IS NULL AND (partition, offset) NOT IN (SELECT partition, offset FROM dead_message)
         ORDER BY 3, 5, 6
     """)
-    events = (Event(kind, Sent._make(sent)) for kind, *sent in found)
-    for conversation, group in groupby(events, key=lambda event: event.sent.conversation):
-        talk = Talk(max_agents, Silence(forget_after_ms))
-        for event in group:
-            talk.take(event)
-        if talk.is_known:
-            named = [(sent.id, scope_name(conversation, agent)) for sent, agent in talk.messages]
-            waited = [
-                (sent.id, scope_name(conversation, None if _is_nobodys(evidence, sent) else agent))
-                for sent, agent in talk.waited
-            ]
-            evidence.run_many("INSERT INTO expected VALUES (?, ?)", [*named, *waited])
+    stays_nobodys = """
+        SELECT EXISTS (
+            SELECT 1 FROM standing AS s JOIN pending AS p ON p.partition = s.partition AND p.offset = s.offset
+            WHERE s.message = :message AND s.offset = :offset AND p.scope = :scope AND NOT p.handed_over
+        ) OR EXISTS (
+            SELECT 1 FROM appearance
+            WHERE message = :message AND scope NOT LIKE '%/%' AND :offset BETWEEN first_offset AND last_offset
+        )
+    """
+    for conversation, events in groupby(map(Event._make, found), key=attrgetter("conversation")):
+        everyones = scope_name(conversation)
+        for sent, agent, waited in _agents_of(events, max_agents, Silence(forget_after_ms)):
+            values = {**sent._asdict(), "scope": everyones}
+            nobodys = waited and evidence.value(stays_nobodys, values)
+            scope = everyones if nobodys else scope_name(conversation, agent)
+            evidence.run_many("INSERT INTO expected VALUES (?, ?)", [(sent.id, scope)])
 
 
-class Talk:
-    """A conversation's agents, as reconstructed from the log."""
+def _agents_of(events: Iterable[Event], max_agents: int, silence: Silence) -> list[tuple[Event, str | None, bool]]:
+    """Reconstruct a conversation's agents from the log.
 
-    def __init__(self, max_agents: int, silence: Silence) -> None:
-        self.is_known = True
-        """False if active agents may have been forgotten in between."""
-        self.messages: list[tuple[Sent, str | None]] = []
-        """Messages, each with an agent that it is for."""
-        self.waited: list[tuple[Sent, str | None]] = []
-        """Messages that named no agent while none was active, each with the first agent after it."""
-        self._active: list[str] = []
-        self._max_agents = max_agents
-        self._silence = silence
-
-    def take(self, event: Event) -> None:
-        sent = event.sent
+    Returns messages, each with an agent that it is for, and whether it waited for that agent because it named none
+    while none was active. Returns nothing if active agents may have been forgotten in between.
+    """
+    active: list[str] = []
+    known: list[tuple[Event, str | None, bool]] = []
+    waiting: list[Event] = []
+    for event in events:
         if event.kind == "flush":
-            self._active = deactivated(self._active, sent.agent or "")
-        elif event.kind == "deletion":
-            self._active, self._adopted = [], len(self.waited)
+            active = deactivated(active, event.agent or "")
+        elif event.kind == "deletion":  # no later agent gets what waited before it
+            active = []
+            known += [(waited, None, True) for waited in waiting]
+            waiting = []
         else:
-            self._take_message(sent)
-
-    _adopted = 0
-    """Number of messages in `waited` that no later agent gets."""
-
-    def _take_message(self, sent: Sent) -> None:
-        self.is_known = self.is_known and not self._silence.ends_with(sent)
-        self._silence.note(sent)
-        if sent.agent is None and not self._active:
-            self.waited.append((sent, None))
-            return
-        if not self._active:
-            self.waited[self._adopted :] = [(waiting, sent.agent) for waiting, _ in self.waited[self._adopted :]]
-            self._adopted = len(self.waited)
-        self.messages += [(sent, agent) for agent in recipients(self._active, sent.agent)]
-        self._active = activated(self._active, sent.agent, self._max_agents).active
-
-
-def _is_nobodys(evidence: Evidence, sent: Sent) -> bool:
-    return bool(evidence.count(_NOBODYS, {**sent._asdict(), "scope": scope_name(sent.conversation)}))
-
-
-_NOBODYS = """
-SELECT EXISTS (
-    SELECT 1 FROM standing AS s JOIN pending AS p ON p.partition = s.partition AND p.offset = s.offset
-    WHERE s.message = :message AND s.offset = :offset AND p.scope = :scope AND NOT p.handed_over
-) OR EXISTS (
-    SELECT 1 FROM core JOIN closed ON closed.number = core.episode
-    WHERE core.message = :message AND closed.scope NOT LIKE '%/%'
-    AND :offset BETWEEN closed.first_offset AND closed.last_offset
-)
-"""
+            if silence.ends_with(event):
+                return []
+            silence.note(event)
+            if event.agent is None and not active:
+                waiting.append(event)
+                continue
+            if not active:
+                known += [(waited, event.agent, True) for waited in waiting]
+                waiting = []
+            known += [(event, agent, False) for agent in recipients(active, event.agent)]
+            active = activated(active, event.agent, max_agents).active
+    return known + [(waited, None, True) for waited in waiting]

@@ -1,10 +1,9 @@
 """Judges what was read: derives the tables that the queries share, runs the queries of every finding, and counts."""
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Final
 
-from afterword.operating.audit.evidence import Circumstances, Evidence
+from afterword.operating.audit.evidence import INDEXES, Circumstances, Evidence
 from afterword.operating.audit.expected import derive_expected, mark_repeats
 from afterword.operating.audit.findings import FINDINGS
 from afterword.operating.audit.report import EXAMPLES_NAMED, Finding, Report
@@ -22,34 +21,31 @@ FATES: Final = (
 )
 """What becomes of a message. A message for several agents has the fate of the copy that comes last in this list."""
 STANDING = """
+-- Every place in an episode that a message has.
+CREATE VIEW appearance AS
+SELECT core.message, closed.scope, closed.first_offset, closed.last_offset
+FROM core JOIN closed ON closed.number = core.episode;
+
 -- Every message. is_first: no record before has its id.
 CREATE TABLE standing AS
 SELECT
     m.rowid AS id,
     m.*,
-    'a message of ' || m.conversation || ', partition ' || m.partition || ', offset ' || m.offset AS name,
     COALESCE((SELECT offset FROM consumed WHERE role = 'segmenter' AND partition = m.partition), 0) AS consumed_to,
     COALESCE((SELECT offset FROM consumed WHERE role = 'archiver' AND partition = m.partition), 0) AS archived_to,
     0 < m.sent_ms AND m.sent_ms < :messages_before_ms AS may_have_expired,
-    NOT EXISTS (
-        SELECT 1 FROM message AS o
-        WHERE o.message = m.message AND (o.partition, o.offset) < (m.partition, m.offset)
-    ) AS is_first,
-    EXISTS (SELECT 1 FROM dead_letter WHERE kind = 'message' AND partition = m.partition AND offset = m.offset)
-    AND NOT (
-        EXISTS (
-            SELECT 1 FROM dead_letter
-            WHERE kind = 'message' AND partition = m.partition AND offset = m.offset AND quarantined
-        ) AND (
-            EXISTS (
-                SELECT 1 FROM pending
-                WHERE partition = m.partition AND offset = m.offset AND conversation_scope = m.scope
-            ) OR EXISTS (
-                SELECT 1 FROM core JOIN closed ON closed.number = core.episode
-                WHERE core.message = m.message AND m.offset BETWEEN closed.first_offset AND closed.last_offset
-            )
+    ROW_NUMBER() OVER (PARTITION BY m.message ORDER BY m.partition, m.offset) = 1 AS is_first,
+    CASE (SELECT MAX(quarantined) FROM dead_message WHERE partition = m.partition AND offset = m.offset)
+        WHEN 0 THEN 1
+        WHEN 1 THEN NOT EXISTS (
+            SELECT 1 FROM pending
+            WHERE partition = m.partition AND offset = m.offset AND conversation_scope = m.scope
+        ) AND NOT EXISTS (
+            SELECT 1 FROM appearance AS a
+            WHERE a.message = m.message AND m.offset BETWEEN a.first_offset AND a.last_offset
         )
-    ) AS is_dead,
+        ELSE 0
+    END AS is_dead,
     0 AS is_repeat
 FROM message AS m;
 
@@ -59,38 +55,30 @@ CREATE INDEX standing_id ON standing (id);
 
 -- Changes that count for a message: those after it, up to the one that deletes it. Nobody heeds a dead letter.
 CREATE TABLE changed AS
-SELECT id, message, conversation, partition, offset, content, deletes, excludes FROM (
+SELECT * FROM (
     SELECT
         s.id, s.message, c.conversation, c.partition, c.offset, c.content, c.deletes, c.excludes,
         COALESCE(SUM(c.deletes) OVER (
             PARTITION BY s.id ORDER BY c.partition, c.offset ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ), 0) AS deletions_before
-    FROM (
-        SELECT s.id, c.rowid AS change FROM change AS c JOIN standing AS s ON s.message = c.message
-        UNION ALL
-        SELECT s.id, c.rowid AS change FROM change AS c
-        JOIN standing AS s ON s.conversation = c.conversation AND s.tenant IS c.tenant
-        WHERE c.message IS NULL
-    ) AS pair
-    JOIN change AS c ON c.rowid = pair.change
-    JOIN standing AS s ON s.id = pair.id
-    WHERE (c.partition, c.offset) > (s.partition, s.offset) AND NOT EXISTS (
-        SELECT 1 FROM dead_letter WHERE kind = 'message' AND partition = c.partition AND offset = c.offset
-    )
+    FROM change AS c CROSS JOIN standing AS s
+    ON s.message = c.message OR c.message IS NULL AND s.conversation = c.conversation AND s.tenant IS c.tenant
+    WHERE (c.partition, c.offset) > (s.partition, s.offset)
+    AND (c.partition, c.offset) NOT IN (SELECT partition, offset FROM dead_message)
 )
 WHERE deletions_before = 0;
+
+CREATE INDEX changed_id ON changed (id);
 
 -- Messages that must not be in any episode, including those whose own record has expired.
 CREATE TABLE excluded AS
 SELECT message FROM changed WHERE excludes
 UNION
-SELECT message FROM change AS c
-WHERE excludes AND message NOT IN (SELECT message FROM standing) AND NOT EXISTS (
-    SELECT 1 FROM dead_letter WHERE kind = 'message' AND partition = c.partition AND offset = c.offset
-);
+SELECT message FROM change
+WHERE excludes AND message NOT IN (SELECT message FROM standing)
+AND (partition, offset) NOT IN (SELECT partition, offset FROM dead_message);
 
 CREATE INDEX excluded_message ON excluded (message);
-CREATE INDEX changed_id ON changed (id);
 
 -- Of each episode the first record of its highest revision.
 CREATE TABLE latest AS
@@ -110,13 +98,12 @@ CREATE INDEX latest_number ON latest (number);
 -- Every message in an episode; n: the how many-th time that the scope has it.
 CREATE TABLE placed AS
 SELECT
-    core.message, core.content, latest.scope, latest.episode_id, latest.ordinal, latest.conversation,
+    core.message, core.content, core.place, latest.scope, latest.episode_id, latest.ordinal,
     latest.first_offset, latest.last_offset, latest.truncated,
-    (SELECT MIN(place) FROM core AS o WHERE o.episode = core.episode AND o.message = core.message) AS place,
     ROW_NUMBER() OVER (
         PARTITION BY core.message, latest.scope ORDER BY latest.ordinal, latest.rowid, core.place
     ) AS n
-FROM latest JOIN core ON core.episode = latest.number;
+FROM core CROSS JOIN latest ON latest.number = core.episode;
 
 CREATE INDEX placed_message ON placed (message, scope, n);
 """
@@ -132,16 +119,19 @@ SELECT
         AND NOT p.handed_over
     ) AS is_pending
 FROM (
-    SELECT s.*, e.scope AS copy_scope,
-        ROW_NUMBER() OVER (PARTITION BY s.message, e.scope ORDER BY s.partition, s.offset) AS n
+    SELECT
+        s.id, s.message, s.conversation, s.scope, s.partition, s.offset, s.content, s.consumed_to, s.may_have_expired,
+        e.scope AS copy_scope, ROW_NUMBER() OVER (PARTITION BY s.message, e.scope ORDER BY s.partition, s.offset) AS n
     FROM expected AS e JOIN standing AS s ON s.id = e.id
 ) AS wanted
 LEFT JOIN placed ON placed.message = wanted.message AND placed.scope = wanted.copy_scope AND placed.n = wanted.n;
 
 CREATE INDEX copy_message ON copy (message, copy_scope);
 
+CREATE TABLE fate_order (place, fate);
+
 CREATE TABLE fate AS
-SELECT id, name, CASE
+SELECT id, conversation, partition, offset, CASE
     WHEN episode_id IS NOT NULL THEN 'in_an_episode'
     WHEN is_pending THEN 'pending'
     WHEN NOT :quiet AND EXISTS (
@@ -164,37 +154,32 @@ FROM copy AS c;
 CREATE TABLE surplus AS
 SELECT
     message, scope, GROUP_CONCAT(episode_id, ', ') AS episodes,
-    (SELECT name FROM copy WHERE copy.message = p.message AND copy.copy_scope = p.scope ORDER BY n LIMIT 1) AS name
+    (
+        SELECT named(conversation, partition, offset) FROM copy
+        WHERE copy.message = p.message AND copy.copy_scope = p.scope ORDER BY n LIMIT 1
+    ) AS name
 FROM (SELECT message, scope, episode_id FROM placed ORDER BY message, scope, n) AS p
 GROUP BY message, scope
 HAVING COUNT(*) > (SELECT COUNT(*) FROM copy WHERE copy.message = p.message AND copy.copy_scope = p.scope);
 """
 PROGRESS = """
-CREATE VIEW refused_fate AS
+CREATE VIEW invalid_fate AS
 SELECT partition, offset, CASE
-    WHEN EXISTS (
-        SELECT 1 FROM dead_letter WHERE kind = 'message' AND partition = r.partition AND offset = r.offset
-    ) THEN 'dead_lettered'
-    WHEN offset >= COALESCE(
-        (SELECT offset FROM consumed WHERE role = 'segmenter' AND partition = r.partition), 0
-    ) THEN 'not_consumed'
+    WHEN (partition, offset) IN (SELECT partition, offset FROM dead_message) THEN 'dead_lettered'
+    WHEN offset >= COALESCE((SELECT offset FROM consumed WHERE role = 'segmenter' AND partition = i.partition), 0)
+    THEN 'not_consumed'
     ELSE 'lost'
 END AS fate
-FROM refused AS r;
+FROM invalid AS i WHERE kind = 'message';
 
 CREATE TABLE progress AS SELECT name, episode_id, number, CASE
     WHEN episode_id IN (
         SELECT episode_id FROM announced_deletion UNION ALL SELECT episode_id FROM deleted_episode WHERE expired
     ) THEN 'announced'
-    WHEN EXISTS (
-        SELECT 1 FROM announced AS a WHERE a.episode_id = e.episode_id
-    ) THEN 'announced'
-    WHEN EXISTS (
-        SELECT 1 FROM dead_letter WHERE kind = 'episode' AND partition = e.partition AND offset = e.offset
-    ) THEN 'dead_lettered'
-    WHEN offset >= COALESCE(
-        (SELECT offset FROM consumed WHERE role = 'summarizer' AND partition = e.partition), 0
-    ) THEN 'waiting'
+    WHEN EXISTS (SELECT 1 FROM announced AS a WHERE a.episode_id = e.episode_id) THEN 'announced'
+    WHEN (partition, offset) IN dead_episode THEN 'dead_lettered'
+    WHEN offset >= COALESCE((SELECT offset FROM consumed WHERE role = 'summarizer' AND partition = e.partition), 0)
+    THEN 'waiting'
     WHEN :summaries_truncated THEN 'announced'
     ELSE 'not_announced'
 END AS state
@@ -218,120 +203,95 @@ CREATE INDEX is_current_name ON is_current (name);
 
 -- Documents of messages that were changed.
 CREATE VIEW archived_change AS
-SELECT s.id, s.name, s.content, s.archived_to, d.content AS archived_content, EXISTS (
-    SELECT 1 FROM changed WHERE changed.id = s.id AND deletes AND changed.offset < s.archived_to
-) AS is_deleted
+SELECT
+    s.id, named(s.conversation, s.partition, s.offset) AS name, s.content, s.archived_to,
+    d.content AS archived_content, EXISTS (
+        SELECT 1 FROM changed WHERE changed.id = s.id AND deletes AND changed.offset < s.archived_to
+    ) AS is_deleted
 FROM standing AS s JOIN document AS d ON d.message = s.message AND d.archived
 WHERE s.is_first AND s.id IN (SELECT id FROM changed);
 
 -- Changes that the summarizer has handled, with the episodes that have their messages.
 CREATE TABLE handled AS
-SELECT s.id, s.name, s.message, c.offset AS change_offset, p.episode_id, p.scope, p.ordinal
+SELECT s.id, named(s.conversation, s.partition, s.offset) AS name, s.message, c.offset AS change_offset, p.episode_id
 FROM changed AS c JOIN standing AS s ON s.id = c.id AND s.is_first
 JOIN placed AS p ON p.message = s.message
 WHERE EXISTS (
     SELECT 1 FROM amended AS a
     WHERE a.change_partition = c.partition AND a.change_offset = c.offset AND a.message IS NOT NULL
-    AND a.conversation = c.conversation AND a.offset < COALESCE(
-        (SELECT offset FROM consumed WHERE role = 'summarizer' AND partition = a.partition), 0
-    ) AND NOT EXISTS (
-        SELECT 1 FROM dead_letter WHERE kind = 'episode' AND partition = a.partition AND offset = a.offset
-    )
+    AND a.conversation = c.conversation
+    AND a.offset < (SELECT offset FROM consumed WHERE role = 'summarizer' AND partition = a.partition)
+    AND (a.partition, a.offset) NOT IN dead_episode
 );
-
 
 CREATE VIEW amended_episode AS
 SELECT h.*, EXISTS (
     SELECT 1 FROM changed WHERE changed.id = h.id AND excludes AND changed.offset <= h.change_offset
 ) AS is_excluded
-FROM handled AS h
-JOIN stored_message AS m ON m.episode_id = h.episode_id AND m.message = h.message
-WHERE h.episode_id IN (SELECT episode_id FROM stored_episode);
+FROM handled AS h JOIN stored_episode AS e ON e.episode_id = h.episode_id AND INSTR(e.messages, h.message);
+"""
+
+
+COUNTS: Final = {
+    "messages": {
+        "flushes": "SELECT COUNT(*) FROM flush",
+        "changes": "SELECT COUNT(*) FROM change",
+        "expired": """
+            SELECT COUNT(*) FROM standing
+            WHERE offset < archived_to AND may_have_expired AND message NOT IN (SELECT message FROM document)
+        """,
+        "archived": "SELECT COUNT(*) FROM document WHERE archived",
+    },
+    "episodes": {
+        "total": "SELECT COUNT(*) FROM latest",
+        "records": "SELECT COUNT(*) FROM closed",
+        "unreadable": "SELECT COUNT(*) FROM invalid WHERE kind = 'episode'",
+    },
+    "summaries": {
+        "announced": "SELECT COUNT(*) FROM progress WHERE state = 'announced'",
+        "not_yet_summarised": "SELECT COUNT(*) FROM progress WHERE state = 'waiting'",
+        "dead_lettered": "SELECT COUNT(*) FROM progress WHERE state = 'dead_lettered'",
+        "events": "SELECT COUNT(*) FROM announced",
+        "repeats": "SELECT COUNT(*) - COUNT(DISTINCT event_id) FROM announced",
+        "superseded": "SELECT COUNT(DISTINCT event_id) - COUNT(DISTINCT episode_id) FROM announced",
+        "unreadable": "SELECT COUNT(*) FROM invalid WHERE kind = 'summary'",
+        "stored": "SELECT COUNT(*) FROM stored_episode",
+        "deleted": "SELECT COUNT(*) FROM deleted_episode",
+        "indexed": "SELECT COUNT(*) FROM indexed",
+        "with_facts": "SELECT COUNT(*) FROM stored_episode WHERE has_facts",
+    },
+}
+FATE_COUNTS: Final = """
+SELECT fate, COUNT(*) FROM (
+    SELECT CASE
+        WHEN is_dead THEN 'dead_lettered'
+        WHEN offset >= consumed_to THEN 'not_consumed'
+        WHEN skipped THEN 'skipped'
+        ELSE 'duplicates'
+    END AS fate
+    FROM standing WHERE is_dead OR skipped OR is_repeat
+    UNION ALL SELECT fate FROM invalid_fate
+    UNION ALL SELECT fate FROM (SELECT fate, MAX(place) FROM fate JOIN fate_order USING (fate) GROUP BY id)
+)
+GROUP BY fate
 """
 
 
 def judge(evidence: Evidence, circumstances: Circumstances) -> Report:
     """Run the queries of every finding. Work in progress is counted, but is not a finding."""
-    evidence.index()
-    derive(evidence, circumstances)
-    values = circumstances.values()
-    report = Report(notes=list(circumstances.notes))
-    for name, kind in FINDINGS.items():
-        for query in kind.queries:
-            _find(evidence, report, name, query, values)
-    _count(evidence, report)
-    return report
-
-
-def _find(evidence: Evidence, report: Report, name: str, query: str, values: Mapping[str, object]) -> None:
-    limited = f"SELECT *, COUNT(*) OVER () FROM ({query}) ORDER BY 1 LIMIT {EXAMPLES_NAMED}"  # noqa: S608 – the query is one of FINDINGS
-    rows = list(evidence.rows(limited, values))
-    if rows:
-        finding = report.findings.setdefault(name, Finding())
-        finding.count += rows[0][1]
-        finding.examples = sorted([*finding.examples, *(example for example, _ in rows)])[:EXAMPLES_NAMED]
-
-
-def _count(evidence: Evidence, report: Report) -> None:
-    """Count one fate for each message, so that the counts add up to the total, and count the rest."""
-    evidence.run("CREATE TABLE fate_order AS SELECT '' AS fate, 0 AS place WHERE FALSE")
-    evidence.run_many("INSERT INTO fate_order VALUES (?, ?)", [(fate, place) for place, fate in enumerate(FATES)])
-    fates = Counter(
-        dict(
-            evidence.rows("""
-        SELECT fate, COUNT(*) FROM (
-            SELECT CASE
-                WHEN is_dead THEN 'dead_lettered'
-                WHEN offset >= consumed_to THEN 'not_consumed'
-                WHEN skipped THEN 'skipped'
-                ELSE 'duplicates'
-            END AS fate
-            FROM standing WHERE is_dead OR skipped OR is_repeat
-            UNION ALL SELECT fate FROM refused_fate
-            UNION ALL SELECT fate FROM (SELECT fate, MAX(place) FROM fate JOIN fate_order USING (fate) GROUP BY id)
-        )
-        GROUP BY fate
-    """)
-        )
-    )
-    count = evidence.count
-    report.messages = {
-        "total": sum(fates.values()),
-        **{fate: fates[fate] for fate in FATES},
-        "flushes": count("SELECT COUNT(*) FROM flush"),
-        "changes": count("SELECT COUNT(*) FROM change"),
-        "expired": count("""
-            SELECT COUNT(*) FROM standing
-            WHERE offset < archived_to AND may_have_expired AND message NOT IN (SELECT message FROM document)
-        """),
-        "archived": count("SELECT COUNT(*) FROM document WHERE archived"),
-    }
-    report.episodes = {
-        "total": count("SELECT COUNT(*) FROM latest"),
-        "records": count("SELECT COUNT(*) FROM closed"),
-        "unreadable": count("SELECT COUNT(*) FROM unreadable WHERE kind = 'episode'"),
-    }
-    states = Counter(dict(evidence.rows("SELECT state, COUNT(*) FROM progress GROUP BY state")))
-    report.summaries = {
-        "announced": states["announced"],
-        "not_yet_summarised": states["waiting"],
-        "dead_lettered": states["dead_lettered"],
-        "events": count("SELECT COUNT(*) FROM announced"),
-        "repeats": count("SELECT COUNT(*) - COUNT(DISTINCT event_id) FROM announced"),
-        "superseded": count("SELECT COUNT(DISTINCT event_id) - COUNT(DISTINCT episode_id) FROM announced"),
-        "unreadable": count("SELECT COUNT(*) FROM unreadable WHERE kind = 'summary'"),
-        "stored": count("SELECT COUNT(*) FROM stored_episode"),
-        "deleted": count("SELECT COUNT(*) FROM deleted_episode"),
-        "indexed": count("SELECT COUNT(*) FROM indexed"),
-        "with_facts": count("SELECT COUNT(DISTINCT episode_id) FROM stored_fact"),
-    }
-
-
-def derive(evidence: Evidence, circumstances: Circumstances) -> None:
-    """Build the tables that the queries of the findings need from those that were read."""
-    values = circumstances.values()
-    evidence.run_all(STANDING, values)
+    values = vars(circumstances)
+    evidence.flush()
+    evidence.run_all(INDEXES + STANDING, values)
     mark_repeats(evidence, circumstances)
     derive_expected(evidence, circumstances)
-    evidence.run_all(COPIES, values)
-    evidence.run_all(PROGRESS, values)
+    evidence.run_all(COPIES + PROGRESS, values)
+    counts = {kind: {name: evidence.value(sql) for name, sql in named.items()} for kind, named in COUNTS.items()}
+    evidence.run_many("INSERT INTO fate_order VALUES (?, ?)", enumerate(FATES))
+    fates = Counter(dict(evidence.rows(FATE_COUNTS)))
+    counts["messages"] = {"total": fates.total(), **{fate: fates[fate] for fate in FATES}, **counts["messages"]}
+    report = Report(counts["messages"], counts["episodes"], counts["summaries"], notes=list(circumstances.notes))
+    for name, kind in FINDINGS.items():
+        limited = f"SELECT *, COUNT(*) OVER () FROM ({kind.query}) ORDER BY 1 LIMIT {EXAMPLES_NAMED}"  # noqa: S608 – the query is one of FINDINGS
+        if found := list(evidence.rows(limited, values)):
+            report.findings[name] = Finding(found[0][1], [example for example, _ in found])
+    return report

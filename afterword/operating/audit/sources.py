@@ -1,31 +1,12 @@
 """Reduces what topics, changelogs and stores hold to the rows that an audit keeps."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from aiokafka import ConsumerRecord
 
-from afterword.operating.audit import evidence as rows
 from afterword.operating.audit.evidence import (
-    Amended,
-    Announced,
-    AnnouncedDeletion,
-    Change,
-    Closed,
-    Core,
-    Current,
-    Damage,
-    DeadLetter,
-    Document,
     Evidence,
-    Flush,
-    Message,
-    Pending,
-    Refused,
-    StoredChange,
-    StoredFact,
-    StoredMessage,
-    Unreadable,
     digest,
     digest_of_all,
     digest_of_message,
@@ -35,11 +16,11 @@ from afterword.operating.audit.evidence import (
 )
 from afterword.schemas import (
     ConversationDeleted,
+    ConversationFlush,
     EpisodeAmended,
     EpisodeClosed,
     InvalidRecord,
     MessageCreated,
-    MessageDeleted,
     MessageEdited,
     SummaryCreated,
     SummaryDeleted,
@@ -52,6 +33,7 @@ from afterword.schemas.episodes import fingerprint
 from afterword.schemas.headers import CE_ID, header
 from afterword.schemas.ids import conversation_of_scope
 from afterword.streams.errors import RowUnreadable
+from afterword.streams.kafka.log_reader import Take
 from afterword.streams.runtime.changelog import BOOKMARK_KEY
 from afterword.streams.segmenter.arrival import milliseconds
 from afterword.streams.segmenter.state import (
@@ -64,9 +46,9 @@ from afterword.streams.segmenter.state import (
     parse_key,
     parse_scope,
 )
-from afterword.streams.settings import Settings
+from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef
-from afterword.streams.stores.messages import MessageRef
+from afterword.streams.stores.messages import NEVER, MessageRef
 from afterword.streams.stores.opening import Stores, open_stores
 
 if TYPE_CHECKING:
@@ -77,146 +59,123 @@ ReadIndex = Callable[[Settings, Sequence[str]], Awaitable[set[str]]]
 
 COUNTED_AT_A_TIME = 200
 
-T = TypeVar("T")
 
+class TopicReader:
+    """Adds the records of each topic. `redaction` is what segmenter and archiver apply to messages."""
 
-def take_message(evidence: Evidence, record: ConsumerRecord, redaction: "RecordRedaction | None" = None) -> None:
-    """Add a record of `messages`. `redaction` is what segmenter and archiver apply."""
-    where = record.partition, record.offset
-    try:
+    def __init__(self, evidence: Evidence, kafka: Kafka, redaction: "RecordRedaction | None" = None) -> None:
+        self._evidence = evidence
+        self._kafka = kafka
+        self._redaction = redaction
+
+    def takes(self) -> dict[str, Take]:
+        """Return the function that reads each topic's records, in the order in which the topics' ends are queried.
+
+        Messages come last, so that every message of an episode is among them. The compacted topics come after the
+        events they were written with.
+        """
+        kafka = self._kafka
+        current = zip(kafka.current_topics, (self._current_episode, self._current_conversation), strict=False)
+        return {
+            kafka.dead_letters(kafka.messages_topic): self._dead_letter("dead_message", kafka.messages_topic),
+            kafka.episodes_topic: self._or_invalid("episode", self.episode),
+            kafka.dead_letters(kafka.episodes_topic): self._dead_letter("dead_episode", kafka.episodes_topic),
+            kafka.summaries_topic: self._or_invalid("summary", self._summary),
+            kafka.deletions_topic: self._or_invalid("summary", self._deletion),
+            **{topic: self._or_invalid("summary", take) for topic, take in current},
+            kafka.messages_topic: self._or_invalid("message", self._message),
+        }
+
+    def _or_invalid(self, kind: str, take: Take) -> Take:
+        def taken(record: ConsumerRecord) -> None:
+            try:
+                take(record)
+            except InvalidRecord:
+                self._evidence.add("invalid", kind, record.partition, record.offset)
+
+        return taken
+
+    def _dead_letter(self, table: str, topic: str) -> Take:
+        def taken(record: ConsumerRecord) -> None:
+            if found := original_of(record, topic):
+                partition, offset, error = found
+                quarantined = (error == "state_unreadable",) if table == "dead_message" else ()
+                self._evidence.add(table, partition, offset, *quarantined)
+
+        return taken
+
+    def _message(self, record: ConsumerRecord) -> None:
         event = decode_input(record.key, record.value, record.headers, record.timestamp)
-    except InvalidRecord:
-        evidence.add(Refused(*where))
-        return
-    if redaction:
-        event = redaction.event(event)
-    if isinstance(event, MessageCreated):
-        evidence.add(
-            Message(
-                *where,
-                event.conversation_id,
-                scope_name(event.conversation_id),
-                digest_of_message(event.conversation_id, event.id, event.tenant_id),
-                digest(event.content),
-                event.skip_summarization,
-                event.agent_id or None,
-                event.tenant_id,
-                record.timestamp,
-                milliseconds(event.sent_at) if event.sent_at else 0,
-            )
-        )
-    elif isinstance(event, MessageEdited | MessageDeleted | ConversationDeleted):
-        evidence.add(change_of(*where, event))
-    else:
-        evidence.add(Flush(*where, event.conversation_id, event.agent_id or None))
+        if self._redaction:
+            event = self._redaction.event(event)
+        add, conversation = self._evidence.add, event.conversation_id
+        where = record.partition, record.offset, conversation
+        if isinstance(event, ConversationFlush):
+            add("flush", *where, event.agent_id or None)
+        elif isinstance(event, ConversationDeleted):
+            add("change", *where, event.tenant_id, None, None, True, True)
+        elif isinstance(event, MessageCreated):
+            message = digest_of_message(conversation, event.id, event.tenant_id)
+            who = event.skip_summarization, event.agent_id or None, event.tenant_id
+            sent_ms = milliseconds(event.sent_at) if event.sent_at else 0
+            content = digest(event.content)
+            add("message", *where, scope_name(conversation), message, content, *who, record.timestamp, sent_ms)
+        else:
+            message = digest_of_message(conversation, event.id, event.tenant_id)
+            content, deletes, excludes = None, True, True
+            if isinstance(event, MessageEdited):
+                content = None if event.content is None else digest(event.content)
+                deletes, excludes = False, bool(event.skip_summarization)
+            add("change", *where, event.tenant_id, message, content, deletes, excludes)
 
-
-def change_of(partition: int, offset: int, event: MessageEdited | MessageDeleted | ConversationDeleted) -> Change:
-    whose = partition, offset, event.conversation_id, event.tenant_id
-    if isinstance(event, ConversationDeleted):
-        return Change(*whose, None)
-    message = digest_of_message(event.conversation_id, event.id, event.tenant_id)
-    if isinstance(event, MessageDeleted):
-        return Change(*whose, message)
-    content = None if event.content is None else digest(event.content)
-    return Change(*whose, message, content, deletes=False, excludes=bool(event.skip_summarization))
-
-
-def take_episode(evidence: Evidence, record: ConsumerRecord) -> None:
-    """Add a record of `episode.closed`."""
-    try:
+    def episode(self, record: ConsumerRecord) -> None:
+        """Add a record of `episode.closed`. Raises: InvalidRecord."""
         event = decode_closed(record.key, record.value, record.headers)
-    except InvalidRecord:
-        evidence.add(Unreadable("episode"))
-        return
-    if isinstance(event, EpisodeClosed):
-        _take_closed(evidence, record, event)
-    elif isinstance(event, EpisodeAmended):
-        of = event.message_id
-        message = None if of is None else digest_of_message(event.conversation_id, of, event.tenant_id)
         where = record.partition, record.offset
-        evidence.add(Amended(*where, event.conversation_id, message, event.partition, event.offset))
+        if isinstance(event, EpisodeClosed):
+            self._closed(where, event)
+        elif isinstance(event, EpisodeAmended):
+            of, conversation = event.message_id, event.conversation_id
+            message = None if of is None else digest_of_message(conversation, of, event.tenant_id)
+            self._evidence.add("amended", *where, conversation, message, event.partition, event.offset)
 
-
-def _take_closed(evidence: Evidence, record: ConsumerRecord, episode: EpisodeClosed) -> None:
-    number = number_of(record.partition, record.offset)
-    for place, message in enumerate(episode.messages):
-        key = digest_of_message(episode.conversation_id, message.id, episode.tenant_id)
-        sent_ms = milliseconds(message.sent_at) if message.sent_at else 0
-        evidence.add(Core(number, place, key, digest(message.content), sent_ms))
-    evidence.add(
-        Closed(
-            partition=record.partition,
-            offset=record.offset,
-            episode_id=episode.episode_id,
-            revision=episode.revision,
-            conversation=episode.conversation_id,
-            ordinal=episode.ordinal,
-            fingerprint=episode.fingerprint,
-            recomputed=fingerprint(episode.messages),
-            message_ids=digest_of_all(m.id for m in episode.messages),
-            scope=scope_in(episode.episode_id),
-            number=number,
-            first_offset=episode.source.first_offset,
-            last_offset=episode.source.last_offset,
-            truncated=episode.truncated,
-            ended_ms=milliseconds(episode.ended_at),
+    def _closed(self, where: tuple[int, int], episode: EpisodeClosed) -> None:
+        number, conversation = number_of(*where), episode.conversation_id
+        for place, message in enumerate(episode.messages):
+            key = digest_of_message(conversation, message.id, episode.tenant_id)
+            sent_ms = milliseconds(message.sent_at) if message.sent_at else 0
+            self._evidence.add("core", number, place, key, digest(message.content), sent_ms)
+        fingerprints = episode.fingerprint, fingerprint(episode.messages)
+        message_ids, scope = digest_of_all(m.id for m in episode.messages), scope_in(episode.episode_id)
+        offsets, ended_ms = (episode.source.first_offset, episode.source.last_offset), milliseconds(episode.ended_at)
+        self._evidence.add(
+            *("closed", *where, episode.episode_id, episode.revision, conversation, episode.ordinal, *fingerprints),
+            *(message_ids, scope, number, *offsets, episode.truncated, ended_ms),
         )
-    )
 
+    def _summary(self, record: ConsumerRecord) -> None:
+        value = record.value or b""
+        event = validate(SummaryCreated, value)
+        whole, message_ids = digest(value), digest_of_all(event.message_ids)
+        self._evidence.add("announced", event.event_id, event.episode_id, event.revision, whole, message_ids)
 
-def take_summary(evidence: Evidence, record: ConsumerRecord) -> None:
-    """Add a record of `summary.created`."""
-    try:
-        event = validate(SummaryCreated, record.value or b"")
-    except InvalidRecord:
-        evidence.add(Unreadable("summary"))
-        return
-    evidence.add(
-        Announced(
-            event_id=event.event_id,
-            episode_id=event.episode_id,
-            revision=event.revision,
-            event=digest(event.model_dump_json()),
-            message_ids=digest_of_all(event.message_ids),
-        )
-    )
-
-
-def take_deletion(evidence: Evidence, record: ConsumerRecord) -> None:
-    """Add a record of `summary.deleted`."""
-    try:
+    def _deletion(self, record: ConsumerRecord) -> None:
         event = validate(SummaryDeleted, record.value or b"")
-    except InvalidRecord:
-        evidence.add(Unreadable("summary"))
-        return
-    evidence.add(AnnouncedDeletion(event.event_id, event.episode_id))
+        self._evidence.add("announced_deletion", event.event_id, event.episode_id)
+
+    def _current_episode(self, record: ConsumerRecord) -> None:
+        name, _, revision = (header(record.headers, CE_ID) or "").rpartition(":")
+        if not is_offset(revision) or name.encode() != record.key:
+            raise InvalidRecord("invalid_header", f"{CE_ID} is not the key and a revision")
+        self._evidence.add("current", name, record.partition, record.offset, record.value is None, int(revision))
+
+    def _current_conversation(self, record: ConsumerRecord) -> None:
+        scope = scope_name(*conversation_of_scope((record.key or b"").decode(errors="replace")))
+        self._evidence.add("current", scope, record.partition, record.offset, record.value is None, None)
 
 
-def take_current_episode(evidence: Evidence, record: ConsumerRecord) -> None:
-    """Add a record of the compacted topic of episodes."""
-    name, _, revision = (header(record.headers, CE_ID) or "").rpartition(":")
-    if not is_offset(revision) or name.encode() != record.key:
-        evidence.add(Unreadable("summary"))
-        return
-    evidence.add(Current(name, record.partition, record.offset, record.value is None, int(revision)))
-
-
-def take_current_conversation(evidence: Evidence, record: ConsumerRecord) -> None:
-    """Add a record of the compacted topic of conversations."""
-    scope = scope_name(*conversation_of_scope((record.key or b"").decode(errors="replace")))
-    evidence.add(Current(scope, record.partition, record.offset, record.value is None))
-
-
-def take_dead_letter(evidence: Evidence, kind: str, topic: str, record: ConsumerRecord) -> None:
-    """Add a record of a dead-letter topic."""
-    found = dead_letter_of(kind, topic, record)
-    if found is not None:
-        evidence.add(found)
-
-
-def dead_letter_of(kind: str, topic: str, record: ConsumerRecord) -> DeadLetter | None:
-    """Return the original position of a dead letter; None if it is not in `topic`.
+def original_of(record: ConsumerRecord, topic: str) -> tuple[int, int, str] | None:
+    """Return the original position of a dead letter and its error, or None if it is not in `topic`.
 
     It is also None if only the archiver rejected the message, which is in an episode anyway.
     """
@@ -224,50 +183,47 @@ def dead_letter_of(kind: str, topic: str, record: ConsumerRecord) -> DeadLetter 
     stage, origin, partition, offset, error = (header(record.headers, DEAD_LETTER_PREFIX + one) or "" for one in names)
     if stage == ARCHIVE or origin != topic or not (is_offset(partition) and is_offset(offset)):
         return None
-    return DeadLetter(kind, int(partition), int(offset), quarantined=error == "state_unreadable")
+    return int(partition), int(offset), error
 
 
 async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], None]) -> None:
     """Add every episode and message. `read` is called with numbers of messages. Raises: StoreUnavailable, NoRoom."""
     async for episode in stores.episodes.all_episodes():
-        take_stored(evidence, episode)
-    async for message in _counted(stores.messages.all_messages(), read):
-        evidence.add(document_of(message))
-
-
-def take_stored(evidence: Evidence, episode: EpisodeRef | DeletedEpisode) -> None:
-    if isinstance(episode, DeletedEpisode):
-        deletion = episode.deletion
-        evidence.add(rows.DeletedEpisode(deletion.episode_id, deletion.reason == "expired"))
-        return
-    name, whose = episode.episode_id, (episode.conversation_id, episode.tenant_id)
-    evidence.add(rows.StoredEpisode(name, episode.fingerprint))
-    for message_id in episode.message_ids:
-        evidence.add(StoredMessage(name, digest_of_message(whose[0], message_id, whose[1])))
-    for message_id in episode.fact_message_ids:
-        evidence.add(StoredFact(name, digest_of_message(whose[0], message_id, whose[1])))
-    for message_id, offset in episode.inputs:
-        evidence.add(StoredChange(name, digest_of_message(whose[0], message_id, whose[1]), offset))
-
-
-def document_of(message: MessageRef) -> Document:
-    key = digest(message.key)
-    if message.deleted:
-        return Document(key, None, False, deleted=True, changed=message.changed)
-    content = None if message.content is None else digest(message.content)
-    partition, offset = message.source or (None, None)
-    return Document(key, message.episode_id, message.archived, content, partition, offset, changed=message.changed)
-
-
-async def _counted(items: AsyncIterator[T], read: Callable[[int], None]) -> AsyncIterator[T]:
+        _take_stored(evidence, episode)
     done = 0
-    async for item in items:
-        yield item
+    async for message in stores.messages.all_messages():
+        _take_document(evidence, message)
         done += 1
-        if done == COUNTED_AT_A_TIME:
-            read(done)
-            done = 0
-    read(done)
+        if done % COUNTED_AT_A_TIME == 0:
+            read(COUNTED_AT_A_TIME)
+    read(done % COUNTED_AT_A_TIME)
+
+
+def _take_stored(evidence: Evidence, episode: EpisodeRef | DeletedEpisode) -> None:
+    if isinstance(episode, DeletedEpisode):
+        evidence.add("deleted_episode", episode.deletion.episode_id, episode.deletion.reason == "expired")
+        return
+
+    def digest_of(message_id: str) -> bytes:
+        return digest_of_message(episode.conversation_id, message_id, episode.tenant_id)
+
+    messages = b"".join(map(digest_of, episode.message_ids))
+    sourceless = not set(episode.message_ids).issuperset(episode.fact_message_ids)
+    facts = bool(episode.fact_message_ids), sourceless
+    evidence.add("stored_episode", episode.episode_id, episode.fingerprint, messages, *facts)
+    for message_id, offset in episode.inputs:
+        if offset != NEVER:
+            evidence.add("stored_change", episode.episode_id, digest_of(message_id), offset)
+
+
+def _take_document(evidence: Evidence, message: MessageRef) -> None:
+    key, (partition, offset) = digest(message.key), message.source or (None, None)
+    if message.deleted:
+        evidence.add("document", key, None, False, None, None, None, True, message.changed)
+        return
+    content = None if message.content is None else digest(message.content)
+    where = partition, offset
+    evidence.add("document", key, message.episode_id, message.archived, content, *where, False, message.changed)
 
 
 async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:
@@ -276,13 +232,30 @@ async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> se
         return set(await stores.index.revisions(episode_ids))
 
 
+class Pending(NamedTuple):
+    """A row of the table `pending`."""
+
+    partition: int
+    offset: int
+    scope: str
+    conversation_scope: str
+    handed_over: bool = False
+
+
+class Damage(NamedTuple):
+    """A row of the table `damage`."""
+
+    conversation: str | None
+    partition: int
+    problem: str
+
+
 class Body(NamedTuple):
-    """A message's row, reduced to its position."""
+    """A message's row in the state, reduced to its position. A changelog has the partitions of its source."""
 
     scope: Scope
     seq: int
     partition: int
-    """Partition on `messages`. A changelog has the partitions of its source."""
     offset: int
 
 
@@ -309,34 +282,30 @@ class SegmenterState:
         self._damage.pop((table, record.key), None)
         if table == MESSAGES:
             self._bodies.pop(record.key, None)
+        if record.value is None:
+            return
         try:
-            if record.value is not None:
-                self._read(table, record)
+            if table == CONVERSATIONS:
+                self._first_pending[parse_scope(record.key)] = decode_state(record.value).first_pending
+                return
+            key = parse_key(record.key)
+            if key.seq is not None and (body := decode_body(record.value)) and not body.is_gone:
+                self._bodies[record.key] = Body(key.scope, key.seq, record.partition, body.offset)
         except RowUnreadable as error:
-            conversation = conversation_of(table, record.key)
-            self._damage[table, record.key] = Damage(conversation, record.partition, error.problem)
+            damage = Damage(_conversation_of(table, record.key), record.partition, error.problem)
+            self._damage[table, record.key] = damage
 
-    def rows(self) -> Iterator[Pending | Damage]:
-        """Yield the rows that an audit keeps, except for the overlap, which is in an episode already."""
+    def pending(self) -> Iterator[Pending]:
+        """Yield the pending messages, but not the overlap, which is in an episode already."""
         damaged = {damage.conversation for damage in self._damage.values()}
-        yield from self._damage.values()
-        for body in self._bodies.values():
-            scope = body.scope
-            waits = scope.conversation_id not in damaged and body.seq >= self._first_pending.get(scope, 0)
+        for scope, seq, partition, offset in self._bodies.values():
+            waits = scope.conversation_id not in damaged and seq >= self._first_pending.get(scope, 0)
             if waits or scope.agent_id == NOBODY:  # it may have moved to an agent's rows since its own row was read
                 names = scope_name(scope.conversation_id, scope.named_agent), scope_name(scope.conversation_id)
-                yield Pending(body.partition, body.offset, *names, handed_over=not waits)
-
-    def _read(self, table: str, record: ConsumerRecord) -> None:
-        if table == CONVERSATIONS:
-            self._first_pending[parse_scope(record.key)] = decode_state(record.value).first_pending
-            return
-        key = parse_key(record.key)
-        if key.seq is not None and (body := decode_body(record.value)) and not body.is_gone:
-            self._bodies[record.key] = Body(key.scope, key.seq, record.partition, body.offset)
+                yield Pending(partition, offset, *names, handed_over=not waits)
 
 
-def conversation_of(table: str, key: bytes) -> str | None:
+def _conversation_of(table: str, key: bytes) -> str | None:
     """Return the conversation named by a row's key, or None."""
     try:
         return (parse_scope(key) if table == CONVERSATIONS else parse_key(key).scope).conversation_id

@@ -4,9 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from afterword.operating.audit import Report, evidence, judge
-from afterword.operating.audit.evidence import Circumstances, Damage, number_of, open_evidence, scope_in, scope_name
+from afterword.operating.audit import Report, judge
+from afterword.operating.audit.evidence import Circumstances, number_of, open_evidence, scope_in, scope_name
+from afterword.operating.audit.sources import Damage
 from afterword.streams.kafka.log_reader import Position
+
+Row = tuple[Any, ...]
+"""The name of a table, and the values of its columns."""
 
 
 class Pending(NamedTuple):
@@ -75,10 +79,11 @@ class Closed(NamedTuple):
     def scope(self) -> str:
         return scope_in(self.episode_id)
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
+    def rows(self) -> Iterator[Row]:
         number = number_of(*self.position)
-        yield from (evidence.Core(number, place, *core) for place, core in enumerate(self.core))
-        yield evidence.Closed(
+        yield from (("core", number, place, *core) for place, core in enumerate(self.core))
+        yield (
+            "closed",
             *self.position,
             self.episode_id,
             self.revision,
@@ -103,8 +108,8 @@ class Announced(NamedTuple):
     event: bytes
     message_ids: bytes
 
-    def row(self) -> evidence.Announced:
-        return evidence.Announced(*self)
+    def row(self) -> Row:
+        return "announced", *self
 
 
 class Stored(NamedTuple):
@@ -114,11 +119,10 @@ class Stored(NamedTuple):
     sources: frozenset[bytes] = frozenset()
     """Messages that its facts name."""
 
-    def rows(self, name: str) -> Iterator[tuple[Any, ...]]:
-        yield evidence.StoredEpisode(name, self.fingerprint)
-        yield from (evidence.StoredMessage(name, message) for message in self.messages)
-        yield from (evidence.StoredChange(name, *change) for change in self.changes)
-        yield from (evidence.StoredFact(name, message) for message in self.sources)
+    def rows(self, name: str) -> Iterator[Row]:
+        sourceless = not self.sources <= self.messages
+        yield "stored_episode", name, self.fingerprint, b"".join(self.messages), bool(self.sources), sourceless
+        yield from (("stored_change", name, *change) for change in self.changes)
 
 
 class Archived(NamedTuple):
@@ -129,11 +133,17 @@ class Archived(NamedTuple):
     deleted: bool = False
     changed: int = -1
 
-    def row(self, message: bytes) -> evidence.Document:
+    def row(self, message: bytes) -> Row:
         where = self.position or (None, None)
-        return evidence.Document(
-            message, self.episode_id, self.archived, self.content, *where, deleted=self.deleted, changed=self.changed
-        )
+        return "document", message, self.episode_id, self.archived, self.content, *where, self.deleted, self.changed
+
+
+class Current(NamedTuple):
+    name: str
+    partition: int
+    offset: int
+    is_gone: bool
+    revision: int | None = None
 
 
 @dataclass
@@ -157,7 +167,7 @@ class Snapshot(Circumstances):
     amended: list[AmendmentRecord] = field(default_factory=list)
     announced: list[Announced] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)
-    current: list[evidence.Current] = field(default_factory=list)
+    current: list[Current] = field(default_factory=list)
     stored: dict[str, Stored] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
     expired: set[str] = field(default_factory=set)
@@ -166,39 +176,38 @@ class Snapshot(Circumstances):
     """None: all that are closed."""
     removed: set[str] = field(default_factory=set)
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
+    def rows(self) -> Iterator[Row]:
         roles = {"segmenter": self.consumed, "archiver": self.archived_to, "summarizer": self.summarized_to}
         for role, offsets in roles.items():
-            yield from (evidence.Consumed(role, *offset) for offset in offsets.items())
+            yield from (("consumed", role, *offset) for offset in offsets.items())
         for one in self.produced:
-            yield evidence.Message(*one.position, one.conversation_id, scope_name(one.conversation_id), *one[2:])
-        yield from (evidence.Flush(*flush.position, *flush[1:]) for flush in self.flushed_agents)
-        yield from (evidence.Change(*change.position, *change[1:]) for change in self.changes)
-        yield from (evidence.Refused(*where) for where in self.refused)
-        for where in self.dead:
-            yield evidence.DeadLetter("message", *where, where in self.quarantined_records)
-        yield from (evidence.DeadLetter("episode", *where) for where in self.dead_episodes)
+            yield "message", *one.position, one.conversation_id, scope_name(one.conversation_id), *one[2:]
+        yield from (("flush", *flush.position, *flush[1:]) for flush in self.flushed_agents)
+        yield from (("change", *change.position, *change[1:]) for change in self.changes)
+        yield from (("invalid", "message", *where) for where in self.refused)
+        yield from (("dead_message", *where, where in self.quarantined_records) for where in self.dead)
+        yield from (("dead_episode", *where) for where in self.dead_episodes)
         for pending in (*self.pending, *self.handed_over):
             conversation = pending.scope.partition("/")[0]
-            yield evidence.Pending(*pending.position, pending.scope, conversation, pending not in self.pending)
-        yield from self.damaged
+            yield "pending", *pending.position, pending.scope, conversation, pending not in self.pending
+        yield from (("damage", *damage) for damage in self.damaged)
         for closed in self.closed:
             yield from closed.rows()
-        yield from (evidence.Amended(*one.position, *one[1:3], *one.change) for one in self.amended)
+        yield from (("amended", *one.position, *one[1:3], *one.change) for one in self.amended)
         yield from (announced.row() for announced in self.announced)
-        yield from (evidence.AnnouncedDeletion(*ended) for ended in self.ended.items())
-        yield from self.current
+        yield from (("announced_deletion", *ended) for ended in self.ended.items())
+        yield from (("current", *current) for current in self.current)
         for name, stored in self.stored.items():
             yield from stored.rows(name)
-        yield from (evidence.DeletedEpisode(gone, gone in self.expired) for gone in self.gone)
+        yield from (("deleted_episode", gone, gone in self.expired) for gone in self.gone)
         yield from (document.row(message) for message, document in self.messages.items())
         indexed = {closed.episode_id for closed in self.closed} if self.indexed is None else self.indexed
-        yield from map(evidence.Indexed, indexed)
-        yield from map(evidence.Vanished, self.removed)
+        yield from (("indexed", episode) for episode in indexed)
+        yield from (("vanished", episode) for episode in self.removed)
 
 
 def judged(snapshot: Snapshot) -> Report:
     with open_evidence() as tables:
-        for row in snapshot.rows():
-            tables.add(row)
+        for table, *row in snapshot.rows():
+            tables.add(table, *row)
         return judge.judge(tables, snapshot)

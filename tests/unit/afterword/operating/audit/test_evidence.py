@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from afterword.operating.audit.evidence import ROWS_TOGETHER, Evidence, Indexed, NoRoom, Vanished, open_evidence
+from afterword.operating.audit.evidence import ROWS_TOGETHER, Evidence, NoRoom, open_evidence
 
 
 def fill(evidence: Evidence) -> None:
     """Add more than SQLite holds in memory, so that it is on disk."""
     for number in range(20 * ROWS_TOGETHER):
-        evidence.add(Indexed(f"{number}".zfill(1000)))
+        evidence.add("indexed", f"{number}".zfill(1000))
 
 
 def files() -> list[Path]:
@@ -21,15 +21,15 @@ def files() -> list[Path]:
     return [file for file in opened if file.is_symlink() and "etilqs" in os.readlink(file)]  # noqa: PTH115 – mypy
 
 
-def test_rows_can_be_asked_for_once_they_are_indexed_and_more_may_come() -> None:
+def test_rows_can_be_asked_for_once_they_are_flushed_and_more_may_come() -> None:
     with open_evidence() as evidence:
-        evidence.add(Indexed("c:1"))
-        evidence.index()
-        evidence.add(Indexed("c:2"))
-        evidence.add(Vanished("c:3"))
-        evidence.index()
+        evidence.add("indexed", "c:1")
+        evidence.flush()
+        evidence.add("indexed", "c:2")
+        evidence.add("vanished", "c:3")
+        evidence.flush()
         assert list(evidence.rows("SELECT episode_id FROM indexed ORDER BY 1")) == [("c:1",), ("c:2",)]
-        assert evidence.count("SELECT COUNT(*) FROM vanished") == 1
+        assert evidence.value("SELECT COUNT(*) FROM vanished") == 1
 
 
 def test_the_file_is_private_and_has_no_name() -> None:

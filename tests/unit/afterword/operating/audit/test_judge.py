@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.operating.audit.evidence import Current, DeadLetter, digest, digest_of_all, digest_of_message
+from afterword.operating.audit.evidence import digest, digest_of_all, digest_of_message
 from afterword.operating.audit.findings import FINDINGS
 from afterword.operating.audit.judge import FATES
 from afterword.operating.audit.report import EXAMPLES_NAMED
-from afterword.operating.audit.sources import dead_letter_of
+from afterword.operating.audit.sources import original_of
 from afterword.schemas.dead_letters import dead_letter
 from afterword.streams.kafka.log_reader import Position
 from tests.unit.afterword.operating.audit.snapshot import (
@@ -23,6 +23,7 @@ from tests.unit.afterword.operating.audit.snapshot import (
     Archived,
     Closed,
     Core,
+    Current,
     Damage,
     MessageChange,
     Pending,
@@ -1016,13 +1017,12 @@ def test_the_report_reads_as_json_and_as_lines(snapshot):
 
 
 def test_a_message_that_only_the_archiver_could_not_take_belongs_to_its_episode() -> None:
-    dead: list[DeadLetter] = []
+    dead = []
     for offset, stage in enumerate(["segmenter", "archive"]):
         record: Any = SimpleNamespace(
             topic="messages", partition=2, offset=offset, key=b"c", value=b"{}", headers=[], timestamp=1
         )
         _, _, headers = dead_letter(record, stage=stage, error_type="unforeseen", message="", now_ms=1)
         written: Any = SimpleNamespace(headers=headers)
-        taken = dead_letter_of("message", "messages", written)
-        dead += [taken] if taken else []
-    assert dead == [DeadLetter("message", 2, 0)]
+        dead.append(original_of(written, "messages"))
+    assert dead == [(2, 0, "unforeseen"), None]

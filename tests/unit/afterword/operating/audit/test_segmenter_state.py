@@ -4,8 +4,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from afterword.operating.audit.evidence import Damage, Pending
-from afterword.operating.audit.sources import SegmenterState
+from afterword.operating.audit.sources import Damage, Pending, SegmenterState
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from tests.unit.segmenter.chat import Chat, limits, say, says
@@ -41,7 +40,7 @@ def pending(offset: int, scope: str) -> Pending:
 
 
 def waiting(state: SegmenterState) -> set[Pending]:
-    return {row for row in state.rows() if isinstance(row, Pending) and not row.handed_over}
+    return {row for row in state.pending() if not row.handed_over}
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 8 + b"\1\0not JSON", b"\0" * 8 + b"\1\0[]"])

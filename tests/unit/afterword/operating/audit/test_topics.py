@@ -5,11 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.operating.audit.evidence import open_evidence
-from afterword.operating.audit.sources import take_episode
+from afterword.operating.audit.sources import TopicReader
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import Headers, cloud_event
 from afterword.streams.kafka.log_reader import Position, Positions
+from afterword.streams.settings import load_settings
 from tests.samples import NOON
 
 
@@ -22,14 +23,16 @@ def test_a_request_to_redo_a_summary_is_neither_an_episode_nor_a_change_nor_unre
         conversation_id="c1", episode_id="c1:1", revision=1, model="m", prompt_version="p", requested_at=NOON
     )
     headers = cloud_event(EPISODE_REDO, "c1:1:1:redo", "test", NOON)
+    kafka = load_settings().kafka
     with open_evidence() as evidence:
-        take_episode(evidence, record(redo.to_json(), headers))
-        evidence.index()
-        rows = "SELECT (SELECT COUNT(*) FROM closed) + (SELECT COUNT(*) FROM amended) + COUNT(*) FROM unreadable"
-        assert evidence.count(rows) == 0
-        take_episode(evidence, record(b"{}", headers))
-        evidence.index()
-        assert evidence.count("SELECT COUNT(*) FROM unreadable WHERE kind = 'episode'") == 1
+        take = TopicReader(evidence, kafka).takes()[kafka.episodes_topic]
+        take(record(redo.to_json(), headers))
+        evidence.flush()
+        rows = "SELECT (SELECT COUNT(*) FROM closed) + (SELECT COUNT(*) FROM amended) + COUNT(*) FROM invalid"
+        assert evidence.value(rows) == 0
+        take(record(b"{}", headers))
+        evidence.flush()
+        assert evidence.value("SELECT COUNT(*) FROM invalid WHERE kind = 'episode'") == 1
 
 
 POSITIONS = st.sets(st.builds(Position, st.integers(0, 2), st.integers(0, 10_000) | st.integers(2**40, 2**40 + 9)))
