@@ -7,11 +7,12 @@ overwrites deleted text only from 3.42 on.
 import asyncio
 import fcntl
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import apsw
 
@@ -86,12 +87,25 @@ see `sqlite_index.py`. `vectors` has those of the messages, with their model and
 
 T = TypeVar("T")
 
+MOST_TOGETHER = 50
+"""Maximum number of calls that share a transaction, in which other processes cannot write."""
+READ, WRITE, NO_TRANSACTION = "BEGIN", "BEGIN IMMEDIATE", ""
+
+
+class Job(NamedTuple, Generic[T]):
+    """A call that waits for the file's thread."""
+
+    call: Callable[[apsw.Connection], T]
+    begin: str
+    """How its transaction begins."""
+    result: asyncio.Future[T]
+
 
 class SqliteFile:
     """A file, which is created on first use, or a database in memory.
 
-    Calls run one after the other: those of a file in their own thread, because the disk blocks; those in memory
-    directly.
+    The calls of a file run in a thread of its own, because the disk blocks. Those that wait there share a transaction,
+    so many small writes wait for the disk once. Calls in memory run directly.
     """
 
     def __init__(self, path: Path | None, timeout_seconds: float = 10.0) -> None:
@@ -100,22 +114,30 @@ class SqliteFile:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite") if path else None
         self._connection: apsw.Connection | None = None
         self._emptying: asyncio.Future[None] | None = None
+        self._waiting: deque[Job[Any]] = deque()
+        self._failed: deque[Job[Any]] = deque()
+        """Calls whose shared transaction failed because of one of them; each of them gets its own."""
+        self._taken: list[Job[Any]] = []
+        self._is_working = False
 
     async def read(self, call: Callable[[apsw.Connection], T]) -> T:
         """Call with a connection that sees one state of the file. Raises: StoreUnavailable."""
-        return await self._run(lambda connection: _transact(connection, "BEGIN", call))
+        return await self._run(call, READ)
 
     async def select(self, select: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return all rows that a query finds. Raises: StoreUnavailable."""
         return await self.read(lambda connection: rows(connection, select, values))
 
     async def write(self, call: Callable[[apsw.Connection], T]) -> T:
-        """Run the call in a transaction of its own; afterwards it is on disk. Raises: StoreUnavailable."""
-        return await self._run(lambda connection: _transact(connection, "BEGIN IMMEDIATE", call))
+        """Call in a transaction; afterwards what it wrote is on disk. If it raises, it has written nothing.
+
+        It may be called twice, but only once in a transaction that ends. Raises: StoreUnavailable.
+        """
+        return await self._run(call, WRITE)
 
     async def apart(self, call: Callable[[], T]) -> T:
-        """Compute something in the file's thread, so that it does not block the loop, outside any transaction."""
-        return await self._run(lambda _: call())
+        """Compute something for a call, without blocking the loop or the file."""
+        return await asyncio.to_thread(call) if self._thread else call()
 
     async def ping(self) -> None:
         """Check that the file can be read. Raises: StoreUnavailable."""
@@ -131,26 +153,61 @@ class SqliteFile:
         if self.path is None:
             return
         if self._emptying is None or self._emptying.done():
-            self._emptying = asyncio.ensure_future(self._run(_empty_log))
+            self._emptying = asyncio.ensure_future(self._run(_empty_log, NO_TRANSACTION))
         await asyncio.shield(self._emptying)
 
     async def close(self) -> None:
         if self._connection is not None:
-            await self._run(lambda connection: connection.close())
+            await self._run(lambda connection: connection.close(), NO_TRANSACTION)
             self._connection = None
         if self._thread is not None:
             self._thread.shutdown(wait=False)
 
-    async def _run(self, call: Callable[[apsw.Connection], T]) -> T:
+    async def _run(self, call: Callable[[apsw.Connection], T], begin: str) -> T:
         if self._thread is None:
-            return self._called(call)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._called, call)
+            found: list[T] = self._called([call], begin)
+            return found[0]
+        job = Job[T](call, begin, asyncio.get_running_loop().create_future())
+        self._waiting.append(job)
+        if not self._is_working:
+            self._work()
+        return await job.result
 
-    def _called(self, call: Callable[[apsw.Connection], T]) -> T:
+    def _work(self) -> None:
+        self._is_working = True
+        asyncio.get_running_loop().run_in_executor(self._thread, self._take).add_done_callback(self._answer)
+
+    def _take(self) -> list[Any]:
+        """In the thread, run the calls that wait there, as far as they can share a transaction."""
+        queue = self._failed or self._waiting
+        taken = self._taken = [queue.popleft()]
+        most = MOST_TOGETHER if queue is self._waiting and taken[0].begin else 1
+        while len(taken) < most and queue and queue[0].begin == taken[0].begin:
+            taken.append(queue.popleft())
+        return self._called([job.call for job in taken], taken[0].begin)
+
+    def _answer(self, work: "asyncio.Future[list[Any]]") -> None:
+        taken, error, self._is_working = self._taken, work.exception(), False
+        if error is not None and len(taken) > 1 and not isinstance(error, StoreUnavailable):
+            self._failed += taken
+        else:
+            for at, job in enumerate(taken):
+                if job.result.done():  # its caller was cancelled
+                    continue
+                if error is None:
+                    job.result.set_result(work.result()[at])
+                else:
+                    job.result.set_exception(error)
+        if self._failed or self._waiting:
+            self._work()
+
+    def _called(self, calls: Sequence[Callable[[apsw.Connection], Any]], begin: str) -> list[Any]:
         with sqlite_errors(self.path):
             if self._connection is None:
                 self._connection = _connected(self.path, self._timeout_seconds)
-            return call(self._connection)
+            if not begin:
+                return [call(self._connection) for call in calls]
+            return _transact(self._connection, begin, calls)
 
 
 def rows(
@@ -198,10 +255,10 @@ def _alone(directory: Path) -> Iterator[None]:
         os.close(held)
 
 
-def _transact(connection: apsw.Connection, begin: str, call: Callable[[apsw.Connection], T]) -> T:
+def _transact(connection: apsw.Connection, begin: str, calls: Sequence[Callable[[apsw.Connection], Any]]) -> list[Any]:
     connection.execute(begin)
     try:
-        found = call(connection)
+        found = [call(connection) for call in calls]
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:  # SQLite itself rolls back some failures only, such as a full disk

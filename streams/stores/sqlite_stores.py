@@ -163,7 +163,7 @@ class SqliteEpisodes:
         version = {"revision": before.revision} if before else None
         return await self._written(
             lambda connection: _replaced(connection, "rolling_rows", key, key | fields, version),
-            erases=before is not None,
+            erases=before is not None and row.inputs[: len(before.inputs)] != before.inputs,
         )
 
     async def conversation(self, scope: str) -> Conversation | None:
@@ -181,7 +181,7 @@ class SqliteEpisodes:
         version = {"revision": before.revision} if before else None
         return await self._written(
             lambda connection: _replaced(connection, "conversations", key, key | fields, version),
-            erases=before is not None,
+            erases=before is not None and (conversation.title, conversation.user_id) != (before.title, before.user_id),
         )
 
     async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
@@ -289,7 +289,10 @@ class SqliteEpisodes:
         ]
 
     async def _written(self, write: Callable[[apsw.Connection], bool], *, erases: bool) -> bool:
-        """Write. With `erases`, the previous content is overwritten, as something may have been deleted from it."""
+        """Write. With `erases`, the previous content is overwritten, as something may have been deleted from it.
+
+        What only grows needs none: a later deletion empties the log, too.
+        """
         if not await self._file.write(write):
             return False
         if erases:
@@ -380,11 +383,23 @@ class SqliteMessages:
 
     async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
         require(str, episode_id=episode_id)
-        scope = agent_scope(episode_id)
+        scope, given = agent_scope(episode_id), {_key(archived): archived for archived in messages}
+        keys = _json(list(given))
 
         def write(connection: apsw.Connection) -> bool:
-            replaced = [_assign(connection, archived, episode_id, scope) for archived in messages]
-            return any(replaced)
+            select = f"SELECT key, deleted, changed FROM messages WHERE key IN {LISTED}"  # noqa: S608 – only our own names are inserted
+            known = {key: (deleted, changed) for key, deleted, changed in rows(connection, select, (keys,))}
+            older = [one for one, (deleted, changed) in known.items() if not deleted and changed < given[one].changed]
+            for key, archived in given.items():
+                if key not in known:
+                    insert(connection, "messages", {"key": key, "is_whole": False, **_message_row(archived)})
+            for key in older:
+                _renew(connection, key, given[key])
+            rows(connection, f"UPDATE messages SET episode_id = ? WHERE key IN {LISTED}", (episode_id, keys))  # noqa: S608 – only our own names are inserted
+            if scope:  # a user's message may be in an episode of each agent
+                held = [(key, scope) for key in given]
+                connection.executemany("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", held)
+            return bool(older)
 
         if await self._file.write(write):
             await self._file.empty_log()
@@ -531,18 +546,12 @@ def _archive(connection: apsw.Connection, archived: ArchivedMessage) -> None:
         _update(connection, key, {**_message_row(archived), "is_whole": True})
 
 
-def _assign(connection: apsw.Connection, archived: ArchivedMessage, episode_id: str, scope: str | None) -> bool:
-    """Set the episode on a message, and write it if it is missing or older; return whether it replaced an older one."""
-    key, known = _key(archived), _known(connection, _key(archived))
-    if known is None:
-        insert(connection, "messages", {"key": key, "is_whole": False, **_message_row(archived)})
-    replaces = known is not None and isinstance(known.state, ArchivedMessage) and known.state.changed < archived.changed
-    if known is not None and isinstance(known.state, ArchivedMessage) and replaces:
-        _update(connection, key, _message_row(_with(archived, ARCHIVERS, known.state.message)))
-    _update(connection, key, {"episode_id": episode_id})
-    if scope:  # a user's message may be in an episode of each agent
-        connection.execute("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", (key, scope))
-    return replaces
+def _renew(connection: apsw.Connection, key: str, archived: ArchivedMessage) -> None:
+    """Write a message in place of an older one, except for what only the archiver has."""
+    known = _known(connection, key)
+    assert known is not None  # noqa: S101 – it was found in this transaction
+    assert isinstance(known.state, ArchivedMessage)  # noqa: S101 – as above
+    _update(connection, key, _message_row(_with(archived, ARCHIVERS, known.state.message)))
 
 
 def _change(connection: apsw.Connection, change: ArchiveChange) -> bool:

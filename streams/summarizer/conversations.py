@@ -242,11 +242,12 @@ class Conversations:
 
         The event is named after the record `cause`.
         """
-        known = await self._known(scope)
-        if known is None:
-            return None
-        rows = await self._retry_until_success("find", lambda: self._episodes.rows(scope.id))
-        return event_of(scope, known, last_rows(rows), cause)
+
+        async def read() -> tuple[Conversation | None, list[RollingRow]]:
+            return await asyncio.gather(self._episodes.conversation(scope.id), self._episodes.rows(scope.id))
+
+        known, rows = await self._retry_until_success("find", read)
+        return event_of(scope, known, last_rows(rows), cause) if known else None
 
 
 async def read_history(episodes: EpisodeStore, scope: Scope, ordinal: int, rules: SummaryRules) -> History:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -128,3 +129,53 @@ async def test_writers_that_wait_at_the_same_time_share_one_emptying_of_the_log(
     assert 1 <= emptied < WRITERS
     assert (tmp_path / "file.sqlite-wal").stat().st_size == 0
     await file.close()
+
+
+async def test_writes_that_wait_at_the_same_time_share_a_transaction(tmp_path: Path) -> None:
+    """Each of them would wait for the disk, and an episode has five."""
+    file, committed = SqliteFile(tmp_path / "file.sqlite"), 0
+
+    def count(_: object, statement: str, __: object) -> bool:
+        nonlocal committed
+        committed += statement == "COMMIT"
+        return True
+
+    await file.read(lambda connection: setattr(connection, "exec_trace", count))
+    await asyncio.gather(*[file.write(partial(put_number, number=number)) for number in range(WRITERS)])
+    assert committed < WRITERS / 2
+    assert await file.select("SELECT tokens FROM budgets") == [(number,) for number in range(WRITERS)]
+    await file.close()
+
+
+async def test_a_write_that_fails_does_not_hinder_those_that_share_its_transaction(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "file.sqlite")
+    await file.write(partial(put_number, number=0))
+
+    def add(connection: apsw.Connection) -> None:
+        connection.execute("UPDATE budgets SET tokens = tokens + 1")
+
+    def fail(connection: apsw.Connection) -> None:
+        add(connection)
+        raise ZeroDivisionError
+
+    writes = [file.write(call) for call in (add, fail, add, add)]
+    ended = await asyncio.gather(*writes, return_exceptions=True)
+    assert [type(one) for one in ended] == [type(None), ZeroDivisionError, type(None), type(None)]
+    assert await file.select("SELECT tokens FROM budgets") == [(3,)]
+    await file.close()
+
+
+async def test_a_caller_that_gave_up_does_not_hinder_those_that_wait_with_it(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "file.sqlite")
+    writes = [asyncio.create_task(file.write(partial(put_number, number=number))) for number in range(WRITERS)]
+    await asyncio.sleep(0)
+    for task in writes[::2]:
+        task.cancel()
+    await asyncio.gather(*writes[1::2])
+    found = {number for (number,) in await file.select("SELECT tokens FROM budgets")}
+    assert found >= set(range(1, WRITERS, 2))
+    await file.close()
+
+
+def put_number(connection: apsw.Connection, number: int) -> None:
+    insert(connection, "budgets", {"key": f"{number}", "tokens": number, "expires_at": 0})
