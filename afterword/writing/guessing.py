@@ -100,7 +100,11 @@ def guess(records: Sequence[Record]) -> Guess:
     role = take(_as_role)
     identifier = take(lambda one: _as_id(one, len(messages)))
     conversation = take(_as_conversation)
-    user = take(lambda one: _as_party(one, USERS, conversation)) or take(lambda one: _as_key(one, conversation))
+    user = (
+        take(lambda one: _as_party(one, USERS, conversation))
+        or take(lambda one: _as_key(one, conversation))
+        or take(lambda one: one.named(USERS) >= NAMED and one.are_ids and one.named(USERS, IDS))
+    )
     tenant = take(lambda one: _as_party(one, TENANTS, conversation))
     sent_at = take(lambda one: _as_time(one) if len(one.values) == len(messages) else 0)
     fields: dict[str, Any] = {
@@ -220,7 +224,12 @@ def _as_party(column: Column, words: Sequence[str], conversation: Column | None)
 
 def _as_key(column: Column, conversation: Column | None) -> float:
     """Score the record's key as the user, because many applications partition by user."""
-    return column.path == "key" and conversation is not None and _is_one_of_each(column, conversation)
+    return (
+        column.path == "key"
+        and column.distinct > 1
+        and conversation is not None
+        and _is_one_of_each(column, conversation)
+    )
 
 
 def _is_one_of_each(column: Column, conversation: Column | None) -> bool:

@@ -127,6 +127,15 @@ def test_json_in_a_string_is_read() -> None:
     assert b"Where is my order number 3?" in map_record(source, Foreign(), records[3]["value"])[0].value
 
 
+def test_a_user_may_write_beside_others_and_a_key_that_never_differs_is_nobody() -> None:
+    records = [flat(n) | {"key": "chat"} for n in range(RECORDS)]
+    records[3]["value"]["user"] = "somebody else"
+    assert guess(records).fields["user_id"] == "value.user"
+    for record in records:
+        del record["value"]["user"]
+    assert guess(records).missing == ["user_id"]
+
+
 @pytest.mark.parametrize("texts", [["我的订单在哪里?", "马上就到。"], ["hi", "ok", "thanks"]])
 def test_texts_without_a_space_are_found(texts: list[str]) -> None:
     records = [flat(n) for n in range(RECORDS)]
