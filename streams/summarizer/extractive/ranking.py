@@ -167,7 +167,7 @@ def _exchanges(turns: Sequence[Turn], at: int, terms: Terms) -> Iterator[Exchang
     is_long = turn.speaker[0] != "user" and len(turn.statements) > LONG_TURN
     answers = at > 0 and turns[at - 1].questions and turn.statements[:1] == [*_with_answer(turns, at - 1, terms)[-1:]]
     for sentence in turn.statements[: 1 if is_long else None]:
-        if len(sentence.text) > MAX_CHARACTERS or not terms(sentence.text):
+        if len(sentence.text) > MAX_CHARACTERS or not any(map(str.isalpha, "".join(terms(sentence.text)))):
             continue
         is_answer = answers and sentence is turn.statements[0]
         if not is_answer or (turn.speaker[0] == "user" and len(terms(sentence.text)) > FEW_TERMS):

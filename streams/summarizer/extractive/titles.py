@@ -31,6 +31,9 @@ _CLAUSE_END = re.compile(
     r"[,:.](?!\w)|(?<!\w)[,:.]|\.(?=[A-Z][a-z])|[;!?()\[\]…–—\"“”„«»¿¡，、；：。！？「」（）]|\s-\s|(?<!\w)'|'(?!\w)"
 )
 
+_FORM_OF_ADDRESS = re.compile(r"\b(Mr|Mrs|Ms|Dr|Prof|St|Fr|Hr)\.(?= )")
+"""Its full stop ends no clause."""
+
 
 def _set(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
@@ -102,7 +105,7 @@ _VAGUE = _set(
     thing things lot lots stuff way ways kind kinds sort bit people person someone guy guys man question questions
     information info help case cases example part parts number place reason reasons problem problems fact type
     types detail details couple copy option options process page link following step steps matter chance advice
-    look idea good great best better nice new big little long short full whole different certain specific right
+    look idea mind one good great best better nice new big little long short full whole different certain specific right
     wrong fine
     """
 )
@@ -162,7 +165,7 @@ def _joins(word: str, other: str, terms: Terms) -> bool:
 
 def phrases(sentence: str, language: str) -> Iterator[Phrase]:
     """Yield the noun phrases of a sentence that can stand alone."""
-    for clause in _CLAUSE_END.split(sentence):
+    for clause in _CLAUSE_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence)):
         for run in _runs([*_WORD.finditer(_ELIDED.sub(r"\1 ", clause))], language):
             if found := _trimmed(run, clause, language):
                 yield found

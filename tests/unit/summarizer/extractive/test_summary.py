@@ -50,6 +50,12 @@ def test_politeness_is_left_out() -> None:
         assert not re.search(r"how can I help|welcome|anything else|Thanks|Hello", text)
 
 
+def test_a_statement_without_a_letter_is_left_out() -> None:
+    summary = summary_of(("user", "I finished chapter two of my book. ->-> 4,12. It took me nine days."), *ORDER)
+    assert "nine days" in summary.long_summary
+    assert not any("4,12" in text for text in texts(summary))
+
+
 def test_sentences_stand_in_the_order_in_which_they_were_said() -> None:
     said = " ".join(text for _, text in ORDER)
     told = re.sub(r"(User|Assistant): ", "", summary_of(*ORDER).long_summary)

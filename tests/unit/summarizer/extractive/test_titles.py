@@ -61,3 +61,7 @@ def test_titles_of_the_benchmark_are_phrases_of_their_conversations() -> None:
     assert len(found) == TITLES
     assert all(2 <= len(each) <= TITLE_CHARACTERS and each[0].isalnum() for each in found)
     assert sum(" " in each for each in found) >= 0.97 * TITLES
+
+
+def test_a_form_of_address_ends_no_phrase() -> None:
+    assert title("I take lessons with Ms. Okafor on Thursdays.") == "Lessons with Ms Okafor on Thursdays"
