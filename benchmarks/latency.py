@@ -35,6 +35,7 @@ from afterword.streams.settings import Kafka, variable
 from benchmarks.measuring import (
     Form,
     Running,
+    cpu_seconds,
     create_topics,
     fill,
     megabytes,
@@ -92,7 +93,7 @@ STEPS = (
     "LLM is asked",
     "LLM has answered",
     "summary is checked",
-    "summary is stored in MongoDB",
+    "summary is stored",
     "all that follows from it is stored",
     "summarizer's transaction has begun",
     "summarizer's transaction is committed",
@@ -110,8 +111,10 @@ async def run(form: Form, directory: Path) -> None:
         talk = await running.enter_async_context(talking(settings.kafka))
         async with workers(directory, environment) as (segmenter, summarizer):
             await warm(talk, chance)
+            warmed, before = len(talk.done), {one.pid: cpu_seconds(one.pid) for one in (segmenter, summarizer)}
             if form.loads:
                 show_loads([(load, await talk.trips_at(load, GIVEN_SECONDS, chance), "") for load in form.loads])
+                show_workers(len(talk.done) - warmed, before, segmenter, summarizer)
                 return
             capacity = await measured_capacity(talk, chance, form.short)
             seconds = {share: 5.0 if form.short else seconds for share, seconds in LEVELS.items()}
@@ -120,8 +123,8 @@ async def run(form: Form, directory: Path) -> None:
                 for share in LEVELS
             ]
             show_loads(found, f"capacity: {capacity:,.0f} messages/s that arrive one by one")
+            show_workers(len(talk.done) - warmed, before, segmenter, summarizer)
             await measure_edits(talk, settings.kafka, chance, environment, directory)
-            show_memory(len(talk.done), segmenter, summarizer)
         async with workers(directory, {**environment, **servers.traces}):
             names = SpanNames.of(settings.kafka)
             trips = await talk.trips_at(PATH_SHARE * capacity, 5.0 if form.short else PATH_SECONDS, chance)
@@ -218,16 +221,18 @@ async def measure_edits(
     show("latency: message.edited until the next revision can be read, with the archiver", [row])
 
 
-def show_memory(episodes: int, *running: Running) -> None:
+def show_workers(episodes: int, before: Mapping[int, float], *running: Running) -> None:
+    """Show what the workers have used for these episodes. `before` has their CPU seconds of before, by process."""
     rows = [
         {
             "": one.process.name,
+            "CPU of an episode": milliseconds((cpu_seconds(one.pid) - before[one.pid]) / episodes),
             "RSS": megabytes(memory_bytes(one.pid)),
             "without mapped files": megabytes(memory_bytes(one.pid, "RssAnon")),
         }
         for one in running
     ]
-    show(f"memory of the workers after {episodes:,} episodes", rows)
+    show(f"the workers after {episodes:,} episodes of {EPISODE_MESSAGES} messages", rows)
 
 
 async def measured_capacity(talk: "Talk", chance: random.Random, short: bool) -> float:

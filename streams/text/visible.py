@@ -64,7 +64,8 @@ def shown_json(document: str) -> str:
 
 def without_hidden(text: str) -> str:
     """Remove what nobody sees, because a model would read it; all line breaks and tabs stay."""
-    return _replaced(text, LINES, "")
+    # line by line, because a line break alone is no reason to examine each character
+    return "\n".join(_replaced(line, LINES, "") for line in text.split("\n"))
 
 
 def _replaced(text: str, kept: set[str], replacement: str = "\ufffd") -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 
 from afterword.schemas import EpisodeClosed
@@ -115,6 +116,7 @@ def _language_of(sample: str) -> str:
     return ENGLISH if language == UNDETERMINED else language
 
 
+@cache
 def _terms_of(language: str) -> Terms:
     fillers = frozenset(stem for filler in FILLERS for stem in stem_words(filler, language))
     return lambda text: [stem for stem in stem_words(text, language) if stem not in fillers]

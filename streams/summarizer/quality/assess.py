@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from unicodedata import numeric
 
@@ -312,12 +312,17 @@ def _mismatches(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
 
 def _echoes(texts: Texts, source: SourceTexts) -> bool:
     """Return whether a text repeats instructions in words that the conversation does not contain."""
-    instructions = frozenset(runs(words(source.instructions), ECHOED_WORDS))
+    instructions = _runs_of_instructions(source.instructions)
     for text in texts.given:
         echoed = instructions.intersection(runs(words(text), ECHOED_WORDS))
         if echoed and echoed.isdisjoint(runs(source.evidence.words, ECHOED_WORDS)):
             return True
     return False
+
+
+@lru_cache(maxsize=4)  # the same for all summaries
+def _runs_of_instructions(instructions: str) -> frozenset[int]:
+    return frozenset(runs(words(instructions), ECHOED_WORDS))
 
 
 def _is_copy(text: str, source: SourceTexts) -> bool:
