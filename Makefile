@@ -8,6 +8,7 @@ DEMO_STAMP := .venv/installed-demo
 BENCH_STAMP := build/bench-venv/installed
 TOOLS_STAMP := build/tools-venv/installed
 LLM_STAMP := build/llm-venv/installed
+PROJECTS := pyproject.toml distributions/engine/pyproject.toml
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=…")'
@@ -28,14 +29,14 @@ help-all: ## list all targets
 
 venv: $(STAMP) ## the virtual environment, as requirements.lock pins it
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements.lock $(PROJECTS)
 	@$(CHECK_PYTHON)
-	@$(INSTALL) .venv requirements.lock .
+	@$(INSTALL) .venv requirements.lock . distributions/engine
 	@touch $@ $(DEMO_STAMP)
 
-$(DEMO_STAMP): requirements-demo.lock pyproject.toml
+$(DEMO_STAMP): requirements-demo.lock $(PROJECTS)
 	@$(CHECK_PYTHON)
-	@$(INSTALL) .venv requirements-demo.lock .
+	@$(INSTALL) .venv requirements-demo.lock . distributions/engine
 	@touch $@
 
 # what the demo needs is a part of what the tests need: whichever comes first, the other adds what is missing
@@ -55,12 +56,12 @@ lint: $(STAMP) ## style, types, and which way dependencies point
 	$(BIN)/python -m tools.locks
 
 unit: $(STAMP) ## the tests that need no server
-	$(BIN)/pytest tests/unit
+	$(BIN)/pytest tests/unit distributions/engine/tests
 
 test: lint ## what every change has to pass
 	@# each of the first processes has servers of its own, for which it mostly waits; the others compute, and need none
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/e2e tests/integration tests/contract; servers=$$?; \
-	$(BIN)/pytest -n 2 --dist worksteal tests/model tests/unit && exit $$servers
+	$(BIN)/pytest -n 2 --dist worksteal tests/model tests/unit distributions/engine/tests && exit $$servers
 
 docs: $(STAMP) ## generate the reference pages, the schemas and the chart's files
 	$(BIN)/python -m tools.reference
@@ -75,7 +76,8 @@ $(TOOLS_STAMP): requirements-tools.lock
 	@touch $@
 
 COMPILE := build/uv/bin/uv pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet
-LOCK := $(COMPILE) pyproject.toml
+# the engine is installed from its folder, so a lock has only what it depends on
+LOCK := $(COMPILE) --no-emit-package faust-eos pyproject.toml
 
 lock: build/uv/bin/uv ## renew the locks after a change of pyproject.toml
 	$(LOCK) --extra test -o requirements.lock
@@ -97,7 +99,7 @@ ALL := -m "not deploy" --hypothesis-profile nightly
 
 test-all: lint site #. everything but test-deploy, with the long forms and the faults: some hours
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(ALL) tests/e2e tests/integration tests/contract; servers=$$?; \
-	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/model tests/unit tests/deploy && exit $$servers
+	$(BIN)/pytest -n 2 --dist worksteal $(ALL) tests/model tests/unit distributions/engine/tests tests/deploy && exit $$servers
 	$(MAKE) model mutants faults hostile
 
 test-deploy: $(STAMP) #. the image, the compose file and the chart; fetches Helm, and a container engine where none runs
@@ -145,7 +147,7 @@ quality: $(STAMP) #. the quality gate, redaction, summaries without an LLM, and 
 
 sizes: $(STAMP) build/uv/bin/uv #. packages and megabytes that each extra installs
 	rm -rf build/sizes
-	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes . ./distributions/embedded
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/sizes . ./distributions/embedded ./distributions/engine
 	@for extra in '' '[memory]' '[worker]' '[serve]' '[dev]' \
 	  '[langchain]' '[langgraph]' '[openai-agents]'; do \
 	  build/uv/bin/uv pip install --quiet --python $(BIN)/python --target "build/sizes/x$$extra" \

@@ -8,10 +8,12 @@ from afterword.streams.errors import AfterwordError
 OURS = "afterword"
 EMBEDDED = "afterword.embedded"
 """Our package that an extra installs."""
+FOLDERS = dict.fromkeys(("worker", "serve"), " ./distributions/engine") | {"dev": " ./distributions/*"}
+"""Folders with our other distributions that an extra installs."""
 
 
 class ExtraMissing(AfterwordError, ImportError):
-    """{what} needs: pip install '.[{extra}]' in a checkout"""
+    """{what} needs: pip install '.[{extra}]'{folders} in a checkout"""
 
 
 @contextmanager
@@ -23,4 +25,4 @@ def extra_required(extra: str, what: str) -> Iterator[None]:
         missing = error.name or OURS
         if missing.partition(".")[0] == OURS and missing != EMBEDDED:
             raise
-        raise ExtraMissing(what=what, extra=extra) from error
+        raise ExtraMissing(what=what, extra=extra, folders=FOLDERS.get(extra, "")) from error

@@ -87,9 +87,9 @@ def added(total: bytes | None, value: bytes) -> bytes:
 def counter() -> None:
     """Run a counter per key on our engine, written as in its README."""
     from afterword.streams import logs
-    from afterword.streams.runtime import App, Batches, Options, Tick
-    from afterword.streams.runtime.worker import run
     from afterword.streams.settings import Logs
+    from faust_eos import App, Batches, Options, Tick
+    from faust_eos.worker import run
 
     to = bench()
     app = App(to.group, brokers=to.bootstrap, engine=Options(), datadir=to.state)

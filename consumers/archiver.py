@@ -20,17 +20,17 @@ from afterword.schemas.headers import KafkaRecord
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
-from afterword.streams.runtime import App, Batches, Output, failing_batch
-from afterword.streams.runtime.errors import place_of
-from afterword.streams.runtime.health import HealthServer, Readiness
-from afterword.streams.runtime.session import size_of
-from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Settings
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageWriter
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, step, trace_in
 from afterword.streams.telemetry.worker import worker_telemetry
+from faust_eos import App, Batches, Output, failing_batch
+from faust_eos.errors import place_of
+from faust_eos.health import HealthServer, Readiness
+from faust_eos.session import size_of
+from faust_eos.worker import PARTITIONS, run
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact
     from afterword.streams.redaction.records import RecordRedaction

@@ -6,13 +6,13 @@ from opentelemetry.trace import Tracer
 
 from afterword.streams.kafka.clients import client_id, require_topics, security
 from afterword.streams.kafka.fetching import BoundedConsumer
-from afterword.streams.runtime import App, EngineMetrics, Options
-from afterword.streams.runtime.health import HealthServer, Readiness
-from afterword.streams.runtime.options import NO_TRACER
-from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, run
 from afterword.streams.settings import HEARTBEAT_SECONDS, REBALANCE_SECONDS, Llm, Settings
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
+from faust_eos import App, EngineMetrics, Options
+from faust_eos.health import HealthServer, Readiness
+from faust_eos.options import NO_TRACER
+from faust_eos.worker import PARTITIONS, allocate_sparingly, run
 
 LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 16, 64
 """Bounds of the default for `max_in_flight`, in episodes per partition."""

@@ -13,12 +13,6 @@ from afterword.schemas import EpisodeRedo
 from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import IdempotentProducer, require_topics, running_producer
-from afterword.streams.runtime import App
-from afterword.streams.runtime.collector import loading
-from afterword.streams.runtime.failures import Attempts
-from afterword.streams.runtime.health import HealthServer, Readiness
-from afterword.streams.runtime.options import NO_TRACER
-from afterword.streams.runtime.worker import PARTITIONS, allocate_sparingly, crash_with, run
 from afterword.streams.settings import Settings
 from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.stores.opening import open_stores
@@ -34,6 +28,12 @@ from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
+from faust_eos import App
+from faust_eos.collector import loading
+from faust_eos.failures import Attempts
+from faust_eos.health import HealthServer, Readiness
+from faust_eos.options import NO_TRACER
+from faust_eos.worker import PARTITIONS, allocate_sparingly, crash_with, run
 
 MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer], Summarizer]
 MOST_ASKED = 3

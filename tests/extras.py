@@ -15,7 +15,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 EMBEDDED = ("afterword-embedded", "afterword.embedded")
-"""Our second distribution, which the checkout stands in for, and its package."""
+"""Our distribution that the checkout stands in for, and its package."""
+ENGINE = "faust-eos"
 BASE = ""
 """The install without extras."""
 FORBIDDING = """
@@ -67,6 +68,8 @@ def _required_by(name: str, extra: str) -> Iterable[Requirement]:
         return requirements(extra)
     if name == EMBEDDED[0]:
         return map(Requirement, embedded_project()["dependencies"])
+    if name == ENGINE:
+        return map(Requirement, project_of(ROOT / "distributions" / "engine")["dependencies"])
     wanted = map(Requirement, distribution(name).requires or ())
     return [one for one in wanted if one.marker is None or one.marker.evaluate({"extra": extra})]
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import fastavro
 from aiohttp import web
 
-from afterword.streams.runtime.health import request_logger
+from faust_eos.health import request_logger
 
 UNKNOWN_SCHEMA = {"error_code": 40403, "message": "Schema not found"}
 UNAUTHORIZED = {"error_code": 401, "message": "User cannot access the resource."}

@@ -11,10 +11,6 @@ from opentelemetry.trace import NoOpTracer, Tracer
 
 from afterword.schemas import ConversationUpdated, EpisodeClosed, SummaryCreated, SummaryDeleted
 from afterword.streams.errors import AfterwordError, ProviderError, StoreUnavailable
-from afterword.streams.runtime import Breaker
-from afterword.streams.runtime.failures import Attempts
-from afterword.streams.runtime.health import Readiness
-from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.summarizer.providers import Maker, Provider
@@ -23,6 +19,10 @@ from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import Backoff, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.telemetry import Metrics
+from faust_eos import Breaker
+from faust_eos.failures import Attempts
+from faust_eos.health import Readiness
+from faust_eos.options import wall_clock_ms
 from tests.doubles.index import MemoryIndex
 from tests.doubles.provider import ScriptedProvider
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages

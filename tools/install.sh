@@ -1,9 +1,10 @@
 #!/bin/sh
-# install.sh VENV LOCK [PROJECT]: make the virtual environment VENV and install what LOCK pins, verified by hash, and the
-# project, editable.
+# install.sh VENV LOCK [PROJECT…]: make the virtual environment VENV and install what LOCK pins, verified by hash, and the
+# projects, editable.
 # uv does it in seconds. It is taken from PATH, else from its own lock; where neither works, pip takes some minutes.
 set -eu
 venv=$1 lock=$2
+shift 2
 here=$(dirname "$0")/..
 python=$venv/bin/python
 pip="$python -m pip --disable-pip-version-check"
@@ -26,4 +27,6 @@ else
   install="$pip install --quiet"
   $install --require-hashes -r "$lock"
 fi
-test -z "${3:-}" || $install --no-deps --no-build-isolation --editable "$3"
+for project; do
+  $install --no-deps --no-build-isolation --editable "$project"
+done

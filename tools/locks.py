@@ -11,6 +11,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
+ENGINE = "distributions/engine"
+"""Our distribution that the locks leave out, because it is installed from its folder; they have what it requires."""
 LOCKS: dict[str, tuple[list[str], list[str]]] = {
     "requirements.lock": (["test"], []),
     "requirements-demo.lock": (["serve"], ["demo"]),
@@ -40,11 +42,14 @@ def problems(required: Iterable[Requirement], lock: str) -> Iterator[str]:
 
 
 def requirements(project: dict[str, Any], extras: Iterable[str]) -> Iterator[Requirement]:
-    """Yield the project's requirements with these extras."""
+    """Yield the project's requirements with these extras, and those of the engine in its place."""
+    engine = tomllib.loads((ROOT / ENGINE / "pyproject.toml").read_text())["project"]
     named = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
     for wanted in map(Requirement, named):
         if wanted.name == project["name"]:
             yield from requirements(project, wanted.extras)
+        elif wanted.name == engine["name"]:
+            yield from map(Requirement, engine["dependencies"])
         else:
             yield wanted
 

@@ -23,8 +23,8 @@ FILE_MODE = 0o644
 UNRELEASED = "not released yet"
 IMAGE_LOCK = "requirements-image.lock"
 CHART = Path("helm", "afterword")
-EMBEDDED = Path("distributions", "embedded")
-"""Project of the second distribution, within a tree."""
+EMBEDDED, ENGINE = Path("distributions", "embedded"), Path("distributions", "engine")
+"""Projects of the other distributions, within a tree."""
 CYCLONEDX = Path("build", "tools-venv", "bin", "cyclonedx-py")
 ENGINES = ("docker", "podman")
 
@@ -116,17 +116,12 @@ def build_chart(tree: Path, out: Path, epoch: int) -> Path:
 
 
 def write_bill_of_materials(tree: Path, out: Path) -> Path:
-    """Write the image's contents as CycloneDX. Raises: ReleaseError."""
+    """Write the image's contents as CycloneDX: its lock, and the engine. Raises: ReleaseError."""
     file = out / f"afterword-{version_of(tree)}.cdx.json"
-    command: list[str | Path] = [
-        ROOT / CYCLONEDX,
-        "requirements",
-        tree / IMAGE_LOCK,
-        "--pyproject",
-        tree / "pyproject.toml",
-    ]
+    command: list[str | Path] = [ROOT / CYCLONEDX, "requirements", "-", "--pyproject", tree / "pyproject.toml"]
+    installed = (tree / IMAGE_LOCK).read_text() + f"faust-eos=={version_of(tree / ENGINE)}\n"
     options: list[str | Path] = ["--output-reproducible", "--mc-type", "application", "--of", "JSON", "-o", file]
-    done = subprocess.run([*command, *options], check=False, capture_output=True, text=True)
+    done = subprocess.run([*command, *options], check=False, input=installed, capture_output=True, text=True)
     if done.returncode:
         raise ReleaseError(f"cannot write the bill of materials: {done.stderr[-2000:]}")
     return file
@@ -163,7 +158,7 @@ def release(out: Path) -> None:
     }
     with committed("HEAD") as tree:
         check_changelog((tree / "CHANGELOG.md").read_text(), version_of(tree))
-        sources = [build_sdist(project, out, environment) for project in (tree, tree / EMBEDDED)]
+        sources = [build_sdist(project, out, environment) for project in (tree, tree / EMBEDDED, tree / ENGINE)]
         wheels = [build_wheel(source, out, environment) for source in sources]
         chart = build_chart(tree, out, int(environment["SOURCE_DATE_EPOCH"]))
         made = [*sources, *wheels, chart, write_bill_of_materials(tree, out)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from afterword.commands.common import report, start
-from afterword.streams.runtime.collector import loading
+from faust_eos.collector import loading
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings
@@ -84,7 +84,7 @@ async def to_its_end(
     from afterword.streams.errors import AfterwordError, WorkerFailed
     from afterword.streams.kafka.clients import broker_errors
     from afterword.streams.logs import log
-    from afterword.streams.runtime.errors import EngineError
+    from faust_eos.errors import EngineError
 
     code = 0
     try:

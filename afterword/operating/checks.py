@@ -28,7 +28,7 @@ from afterword.streams.webhooks.addresses import unreachable
 from afterword.writing.produce import ProduceOptions, produce
 
 if TYPE_CHECKING:
-    from afterword.streams.runtime.options import Options
+    from faust_eos.options import Options
 
 OFFSET_METADATA = "offset.metadata.max.bytes"
 TURNS = (
@@ -170,8 +170,8 @@ async def check_commits(settings: Settings) -> str:
 
 async def _open_transactions(settings: Settings, engine: "Options", app_id: str) -> None:
     """Open a transactional producer as a worker does, with an id that no partition uses, so that it fences nobody."""
-    from afterword.streams.runtime.options import Clients  # imported here because the engine is slow to load
-    from afterword.streams.runtime.transaction import TransactionalProducer
+    from faust_eos.options import Clients  # imported here because the engine is slow to load
+    from faust_eos.transaction import TransactionalProducer
 
     seconds = settings.kafka.request_timeout_seconds
     producer = TransactionalProducer(f"{app_id}-check", Clients(client_options(settings.kafka)), engine)

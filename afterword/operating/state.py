@@ -22,10 +22,6 @@ from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
 from afterword.streams.kafka.clients import admin_client, client_options, require_topics
 from afterword.streams.kafka.log_reader import Log, Position, open_log, position_of
-from afterword.streams.runtime.changelog import Bookmark, new_lineage
-from afterword.streams.runtime.database import RowChange
-from afterword.streams.runtime.options import Clients, Options
-from afterword.streams.runtime.transaction import TransactionalProducer, transactional_id
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
     MESSAGES,
@@ -41,6 +37,10 @@ from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
+from faust_eos.changelog import Bookmark, new_lineage
+from faust_eos.database import RowChange
+from faust_eos.options import Clients, Options
+from faust_eos.transaction import TransactionalProducer, transactional_id
 
 OPTIONS = Options(transaction_timeout_seconds=300)
 ASKED_AT_ONCE = 1000

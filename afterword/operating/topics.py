@@ -23,10 +23,10 @@ from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable, TopicMissing
 from afterword.streams.ingest.sources import Source, load_sources, our_topics, source_topics
 from afterword.streams.kafka.clients import admin_client, broker_errors, require_topics
-from afterword.streams.runtime.protocol import committed_offsets
-from afterword.streams.runtime.sources import least_partitions
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import DAY_MS, Settings
+from faust_eos.protocol import committed_offsets
+from faust_eos.sources import least_partitions
 
 __all__ = ["TopicReport", "await_topics", "check_topics", "ensure_topics", "read_with"]
 

@@ -238,7 +238,7 @@ def mask_of(redaction: Redaction) -> MakeMask | None:
 
         redactor = redaction.redactor()
     except ModuleNotFoundError:
-        problem = "redaction for a reranker needs: pip install '.[worker]' in a checkout"
+        problem = "redaction for a reranker needs: pip install '.[worker]' ./distributions/engine in a checkout"
         raise ConfigurationError(setting=variable(("redaction", "where")), problem=problem) from None
     if redaction.where == "everywhere":
         return lambda: redactor.redacted

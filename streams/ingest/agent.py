@@ -29,14 +29,14 @@ from afterword.streams.ingest.registry import RegistryUnavailable, SchemaRegistr
 from afterword.streams.ingest.sources import Source, match_topics, our_topics, require_sources
 from afterword.streams.kafka.clients import admin_client, require_topics
 from afterword.streams.kafka.log_reader import Log, TopicStalled
-from afterword.streams.runtime import App, Batches, Output, failing_batch
-from afterword.streams.runtime.batch import Batch
-from afterword.streams.runtime.errors import AgentFailed, place_of
-from afterword.streams.runtime.health import HealthServer, Readiness
-from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Kafka, Settings, variable
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
+from faust_eos import App, Batches, Output, failing_batch
+from faust_eos.batch import Batch
+from faust_eos.errors import AgentFailed, place_of
+from faust_eos.health import HealthServer, Readiness
+from faust_eos.worker import PARTITIONS, run
 
 if TYPE_CHECKING:
     from afterword.streams.redaction.records import RecordRedaction

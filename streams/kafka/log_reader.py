@@ -25,9 +25,9 @@ from aiokafka.structs import OffsetAndMetadata
 from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import admin_client, client_options, start_client
 from afterword.streams.kafka.fetching import BoundedConsumer
-from afterword.streams.runtime.progress import Progress, ProgressDamaged
-from afterword.streams.runtime.protocol import committed_offsets
 from afterword.streams.settings import Kafka
+from faust_eos.progress import Progress, ProgressDamaged
+from faust_eos.protocol import committed_offsets
 
 Take = Callable[[ConsumerRecord], None]
 

@@ -14,9 +14,6 @@ from opentelemetry.trace import SpanKind, Tracer
 from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import AfterwordError
-from afterword.streams.runtime import App, Batches, Output, Tick, failing_batch
-from afterword.streams.runtime.batch import Batch
-from afterword.streams.runtime.errors import place_of
 from afterword.streams.segmenter.processor import STAGE, ByteBudget, Outcome, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Deadlines
 from afterword.streams.settings import Settings
@@ -24,6 +21,9 @@ from afterword.streams.tasks import Turn
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, trace_in
 from afterword.streams.text.tokens import count_tokens
+from faust_eos import App, Batches, Output, Tick, failing_batch
+from faust_eos.batch import Batch
+from faust_eos.errors import place_of
 
 log = structlog.get_logger()
 

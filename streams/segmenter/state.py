@@ -12,8 +12,8 @@ import orjson
 
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable, StateUnreadable
-from afterword.streams.runtime.database import Expiry
 from afterword.streams.segmenter import shifts
+from faust_eos.database import Expiry
 
 CONVERSATIONS = "conversations"
 MESSAGES = "messages"

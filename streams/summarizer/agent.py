@@ -25,17 +25,17 @@ from afterword.schemas.ids import scope_id
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import EpisodeConflict
 from afterword.streams.lanes import Lanes
-from afterword.streams.runtime import App, AtLeastOnce, run_in_batch
-from afterword.streams.runtime.batch import Output, current_batch
-from afterword.streams.runtime.errors import place_of
-from afterword.streams.runtime.failures import Attempts
-from afterword.streams.runtime.options import wall_clock_ms
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.metrics import known_error_type as bounded
 from afterword.streams.telemetry.tracing import context_of, mark_failed, open_span, trace_in, traceparent
+from faust_eos import App, AtLeastOnce, run_in_batch
+from faust_eos.batch import Output, current_batch
+from faust_eos.errors import place_of
+from faust_eos.failures import Attempts
+from faust_eos.options import wall_clock_ms
 
 STAGE = "summarizer"
 CE_SOURCE = "afterword/summarizer"

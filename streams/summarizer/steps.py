@@ -19,10 +19,10 @@ from afterword.streams.errors import (
     ProviderMisconfigured,
     StoreUnavailable,
 )
-from afterword.streams.runtime.health import Readiness
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import MemoryOperation
 from afterword.streams.telemetry.tracing import step as open_step
+from faust_eos.health import Readiness
 
 log = structlog.get_logger()
 

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry, Info, disable_created_metrics, 
 
 from afterword.schemas.dead_letters import UNFORESEEN
 from afterword.streams.errors import AfterwordError, snake_case
-from afterword.streams.runtime.lag import PartitionStatus
-from afterword.streams.runtime.metrics import EngineMetrics, Families
+from faust_eos.lag import PartitionStatus
+from faust_eos.metrics import EngineMetrics, Families
 
 PREFIX = "afterword_"
 OPERATION_SECONDS = tuple(0.01 * 2**n for n in range(14))

@@ -22,19 +22,19 @@ from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.lanes import Lanes
-from afterword.streams.runtime import App, AtLeastOnce, run_in_batch
-from afterword.streams.runtime.at_least_once import mark_idle, mark_working
-from afterword.streams.runtime.errors import place_of
-from afterword.streams.runtime.failures import Attempts
-from afterword.streams.runtime.health import HealthServer, Readiness
-from afterword.streams.runtime.options import wall_clock_ms
-from afterword.streams.runtime.worker import PARTITIONS, run_together
 from afterword.streams.settings import Kafka, Settings, WebhookEndpoint, Webhooks, variable
 from afterword.streams.stores.episodes import EpisodeQueries, EpisodeVersion
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
+from faust_eos import App, AtLeastOnce, run_in_batch
+from faust_eos.at_least_once import mark_idle, mark_working
+from faust_eos.errors import place_of
+from faust_eos.failures import Attempts
+from faust_eos.health import HealthServer, Readiness
+from faust_eos.options import wall_clock_ms
+from faust_eos.worker import PARTITIONS, run_together
 
 LONGEST_WAIT_SECONDS = 600.0
 """Longest wait between two tries."""

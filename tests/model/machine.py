@@ -11,8 +11,8 @@ from aiokafka.errors import (
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.model.network import Call
-from tests.model.process import AGENT, Process
+from distributions.engine.tests.simulation.network import Call
+from distributions.engine.tests.simulation.process import AGENT, Process
 
 WORKERS = 3
 MOST_STEPS_TO_A_MOMENT = 40

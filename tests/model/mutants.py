@@ -4,6 +4,7 @@ Each is applied to a copy of the source tree, where the model check then runs, o
 a history would need too many coincidences.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from tests.model.profiles import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("afterword", "consumers", "schemas", "streams", "tests", "pyproject.toml")
+COPIED = ("afterword", "consumers", "distributions", "schemas", "streams", "tests", "pyproject.toml")
 
 
 class Mutant(NamedTuple):
@@ -32,16 +33,17 @@ class Mutant(NamedTuple):
 
 SEGMENTER, SUMMARIZER, DAMAGED = "segmenter", "summarizer", "damaged"
 AMENDING_TESTS, REDOING_TESTS = "tests/unit/summarizer/test_amending.py", "tests/unit/summarizer/test_redoing.py"
-SESSION, TRANSACTION, CHANGELOG = "runtime/session.py", "runtime/transaction.py", "runtime/changelog.py"
-EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = "runtime/exactly_once.py", "runtime/at_least_once.py", "runtime/window.py"
-RECONCILER, CONVERSATIONS = "summarizer/reconciler.py", "summarizer/conversations.py"
-STORES = "stores/sqlite_stores.py"
+ENGINE = "distributions/engine/faust_eos"
+SESSION, TRANSACTION, CHANGELOG = f"{ENGINE}/session.py", f"{ENGINE}/transaction.py", f"{ENGINE}/changelog.py"
+EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = f"{ENGINE}/exactly_once.py", f"{ENGINE}/at_least_once.py", f"{ENGINE}/window.py"
+RECONCILER, CONVERSATIONS = "streams/summarizer/reconciler.py", "streams/summarizer/conversations.py"
+STORES = "streams/stores/sqlite_stores.py"
 
 MUTANTS = (
     Mutant(
         "the ordinals of a forgotten conversation begin anew",
         SEGMENTER,
-        "segmenter/state.py",
+        "streams/segmenter/state.py",
         "return State(self.tenant_id, last_ordinal=self.last_ordinal, agents=",
         "return State(self.tenant_id, agents=",
     ),
@@ -134,14 +136,14 @@ MUTANTS = (
     Mutant(
         "what a failed agent left is committed",
         SEGMENTER,
-        "runtime/batch.py",
+        f"{ENGINE}/batch.py",
         "            self.done.set_exception(AgentFailed(where=self.where, cause=cause))",
         "            self.done.set_result(None)",
     ),
     Mutant(
         "deletions do not get into the changelog",
         SEGMENTER,
-        "runtime/store.py",
+        f"{ENGINE}/store.py",
         "            for key, value in overlay.changed.items()\n",
         "            for key, value in overlay.changed.items()\n            if value is not GONE\n",
     ),
@@ -156,7 +158,7 @@ MUTANTS = (
     Mutant(
         "ids of messages are forgotten too early",
         SEGMENTER,
-        "segmenter/rules.py",
+        "streams/segmenter/rules.py",
         "    needed = min(after.next_seq - window, after.overlap_first)",
         "    needed = min(after.next_seq - window + 1, after.overlap_first)",
     ),
@@ -274,7 +276,7 @@ MUTANTS = (
     Mutant(
         "progress is read that a transaction may still change",
         SUMMARIZER,
-        "../tests/model/clients.py",
+        "distributions/engine/tests/simulation/clients.py",
         "            ready=lambda: self.broker.is_stable(source),\n",
         "",
     ),
@@ -302,7 +304,7 @@ MUTANTS = (
     Mutant(
         "a record is acknowledged before its summary is announced",
         SUMMARIZER,
-        "summarizer/agent.py",
+        "streams/summarizer/agent.py",
         "        record: KafkaRecord = event.value\n        position =",
         "        record: KafkaRecord = event.value\n        event.ack()\n        position =",
     ),
@@ -358,7 +360,7 @@ MUTANTS = (
     Mutant(
         "the archive takes back an edit of before the episode closed",
         AMENDING_TESTS,
-        "summarizer/current.py",
+        "streams/summarizer/current.py",
         "    if known is not None and state.changed <= (NEVER if known.changed is None else known.changed):\n",
         "    if False:\n",
     ),
@@ -418,7 +420,7 @@ MUTANTS = (
     Mutant(
         "a message that was deleted before its episode closed is in it",
         SUMMARIZER,
-        "summarizer/current.py",
+        "streams/summarizer/current.py",
         "    if isinstance(state, DeletedMessage):\n        return None\n",
         "    if isinstance(state, DeletedMessage):\n        return known\n",
     ),
@@ -438,7 +440,9 @@ def found(mutant: Mutant) -> bool:
             options = ["pytest", "-x", "-q", "--tb=no", mutant.machine]
         else:
             options = ["tests.model", mutant.machine, "--raw", "--histories", str(EXAMPLES["short"])]
-        ended = subprocess.run([sys.executable, "-m", *options], cwd=tree, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", *options]
+        environment = os.environ | {"PYTHONPATH": str((tree / ENGINE).parent)}
+        ended = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - began
     why = reason(ended.stderr) or failed_test(ended.stdout)
     verdict = f"found in {seconds:.0f} s ({why})" if why else f"NOT FOUND in {seconds:.0f} s"
@@ -455,7 +459,7 @@ def mutated(mutant: Mutant) -> Iterator[Path]:
         tree = Path(directory)
         for name in COPIED:
             copy(ROOT / name, tree / name)
-        file = tree / "streams" / mutant.file
+        file = tree / mutant.file
         text = file.read_text()
         if text.count(mutant.old) != 1:
             raise ValueError(f"{mutant.sentence}: {mutant.file} has changed, so must the mutant")

@@ -6,7 +6,8 @@ from aiokafka.errors import MessageSizeTooLargeError
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from afterword.streams.runtime.errors import ChangelogLost, ChangelogReplaced, ChangelogTruncated, StateLost
+from distributions.engine.tests.simulation.process import AGENT
+from faust_eos.errors import ChangelogLost, ChangelogReplaced, ChangelogTruncated, StateLost
 from tests.model.machine import (
     MOVES_BEFORE_QUIET,
     WORKERS,
@@ -16,7 +17,6 @@ from tests.model.machine import (
     when_it_suits_least,
     workers,
 )
-from tests.model.process import AGENT
 from tests.model.segmenter_oracle import check, told
 from tests.model.segmenting import (
     AGENTS_LIMITS,

@@ -8,12 +8,12 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from afterword.schemas import EpisodeClosed, decode_episode
-from afterword.streams.runtime.changelog import BOOKMARK_KEY, decode_bookmark, row_key
-from afterword.streams.runtime.database import Expiry
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.segmenter.state import deadline_of, parse_scope
 from afterword.streams.text.tokens import count_tokens
-from tests.model.broker import Transaction
+from distributions.engine.tests.simulation.broker import Transaction
+from faust_eos.changelog import BOOKMARK_KEY, decode_bookmark, row_key
+from faust_eos.database import Expiry
 from tests.model.segmenting import (
     DEAD_LETTERS,
     ENGINE,

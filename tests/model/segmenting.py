@@ -11,18 +11,18 @@ from aiokafka import TopicPartition
 from opentelemetry.trace import NoOpTracer
 
 from afterword.streams.app import faust_app
-from afterword.streams.runtime import App, Options, Tick
-from afterword.streams.runtime.batch import current_batch, take_batch
-from afterword.streams.runtime.exactly_once import ExactlyOncePartition
-from afterword.streams.runtime.transport import EngineProducer
 from afterword.streams.segmenter import agent as segmenter
 from afterword.streams.settings import Episodes, Settings, load_settings
 from afterword.streams.telemetry import Metrics
-from tests.doubles.database import Disk, MemoryDatabase
-from tests.model.broker import Broker, Record
-from tests.model.loop import Loop
-from tests.model.network import Network
-from tests.model.process import RUNNING_IN, Process
+from distributions.engine.tests.simulation.broker import Broker, Record
+from distributions.engine.tests.simulation.database import Disk, MemoryDatabase
+from distributions.engine.tests.simulation.loop import Loop
+from distributions.engine.tests.simulation.network import Network
+from distributions.engine.tests.simulation.process import RUNNING_IN, Process
+from faust_eos import App, Options, Tick
+from faust_eos.batch import current_batch, take_batch
+from faust_eos.exactly_once import ExactlyOncePartition
+from faust_eos.transport import EngineProducer
 from tests.unit.segmenter.chat import NOON, Sent
 
 SOURCE = TopicPartition("messages", 0)

@@ -11,9 +11,9 @@ from hypothesis.stateful import invariant, rule
 from afterword.schemas import ConversationUpdated
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import StoreUnavailable
+from distributions.engine.tests.simulation.network import Call
+from distributions.engine.tests.simulation.process import AGENT
 from tests.model.machine import WORKERS, FaultMachine, Moment, moments, when_it_suits_least
-from tests.model.network import Call
-from tests.model.process import AGENT
 from tests.model.summarizing import (
     CHANGING,
     CONVERSATIONS,

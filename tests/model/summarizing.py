@@ -37,10 +37,6 @@ from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO, EpisodeMes
 from afterword.schemas.headers import CE_TYPE
 from afterword.streams.errors import ProviderUnavailable
 from afterword.streams.lanes import Lanes
-from afterword.streams.runtime import Options
-from afterword.streams.runtime.at_least_once import AtLeastOnce, AtLeastOncePartition, run_in_batch
-from afterword.streams.runtime.batch import Output, current_batch
-from afterword.streams.runtime.progress import Progress
 from afterword.streams.settings import Kafka, Retry
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.summarizer.agent import LaneKey, current_output, lane_of
@@ -49,12 +45,16 @@ from afterword.streams.summarizer.providers import Maker
 from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from distributions.engine.tests.simulation.broker import Broker, Record, Transaction
+from distributions.engine.tests.simulation.loop import Loop
+from distributions.engine.tests.simulation.network import Network
+from distributions.engine.tests.simulation.process import Process
+from faust_eos import Options
+from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, run_in_batch
+from faust_eos.batch import Output, current_batch
+from faust_eos.progress import Progress
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
-from tests.model.broker import Broker, Record, Transaction
-from tests.model.loop import Loop
-from tests.model.network import Network
-from tests.model.process import Process
 from tests.samples import NOON, a_closed_episode, an_episode_message
 from tests.summarizer_world import a_handler, a_step_runner
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.extras import BASE, run_with
-from tools.release import EMBEDDED, build_sdist, build_wheel
+from tools.release import EMBEDDED, ENGINE, build_sdist, build_wheel
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
@@ -50,6 +50,8 @@ class Built(NamedTuple):
     wheel: Path
     embedded_sdist: Path
     embedded_wheel: Path
+    engine_sdist: Path
+    engine_wheel: Path
 
 
 def copied(to: Path) -> Path:
@@ -68,8 +70,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build(tree: Path, out: Path) -> Built:
     """Build what `make release` builds of a tree, and leave files of setuptools in it."""
-    sdist, embedded = (build_sdist(project, out, ENVIRONMENT) for project in (tree, tree / EMBEDDED))
-    return Built(sdist, build_wheel(sdist, out, ENVIRONMENT), embedded, build_wheel(embedded, out, ENVIRONMENT))
+    sdists = [build_sdist(project, out, ENVIRONMENT) for project in (tree, tree / EMBEDDED, tree / ENGINE)]
+    return Built(*(file for sdist in sdists for file in (sdist, build_wheel(sdist, out, ENVIRONMENT))))
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +129,17 @@ def test_the_embedded_servers_are_a_distribution_of_their_own(names: set[str], b
     assert added == EMBEDDED_FILES
 
 
+def test_the_engine_is_a_distribution_of_its_own_and_faust_finds_it_by_its_entry_points(built: Built) -> None:
+    package = ROOT / ENGINE / "faust_eos"
+    inside = set(files_of(built.engine_wheel))
+    assert {name for name in inside if ".dist-info/" not in name} == {
+        f"faust_eos/{path.name}" for path in package.iterdir() if path.is_file()
+    }
+    with zipfile.ZipFile(built.engine_wheel) as wheel:
+        [entry_points] = [name for name in inside if name.endswith("entry_points.txt")]
+        assert {"[faust.transports]", "[faust.stores]"} <= set(wheel.read(entry_points).decode().splitlines())
+
+
 def test_the_wheel_of_the_sources_has_the_same_files_as_that_of_the_source_distribution(
     tree: Path, built: Built, tmp_path: Path
 ) -> None:
@@ -144,14 +157,14 @@ def test_two_builds_are_equal_byte_for_byte(built: Built, tmp_path: Path) -> Non
 
 def test_a_source_distribution_holds_no_links_and_no_names_of_users(built: Built) -> None:
     members = []
-    for sdist in (built.sdist, built.embedded_sdist):
+    for sdist in (built.sdist, built.embedded_sdist, built.engine_sdist):
         with tarfile.open(sdist) as files:
             members += files.getmembers()
     assert all(member.isfile() or member.isdir() for member in members)
     assert {(member.uname, member.gname, member.uid) for member in members} == {("", "", 0)}
 
 
-def test_both_wheels_make_one_package(built: Built, tmp_path: Path) -> None:
+def test_the_wheels_of_afterword_make_one_package(built: Built, tmp_path: Path) -> None:
     for wheel in (built.wheel, built.embedded_wheel):
         with zipfile.ZipFile(wheel) as files:
             files.extractall(tmp_path)
@@ -164,7 +177,7 @@ def test_without_the_second_wheel_the_command_names_the_extra(service: dict[str,
     done = subprocess.run(command, cwd=tmp_path, env=service, check=False, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (
         1,
-        "afterword: afterword demo needs: pip install '.[dev]' in a checkout\n",
+        "afterword: afterword demo needs: pip install '.[dev]' ./distributions/* in a checkout\n",
     )
 
 

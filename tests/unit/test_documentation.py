@@ -15,7 +15,8 @@ from tests.blocks import COMMANDS, blocks
 from tools.reference.settings import reference
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("docs", "examples", "streams")
+FOLDERS = ("docs", "examples", "distributions", "streams")
+TESTS = ("tests", "distributions/engine/tests")
 FOUND = [*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))]
 PAGES = sorted(page for page in FOUND if "node_modules" not in page.parts)
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
@@ -28,8 +29,9 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relativ
 
 @cache
 def existing_tests() -> set[str]:
-    found = re.findall(r"def (test_\w+)|class (test_\w+)", "\n".join(p.read_text() for p in ROOT.glob("tests/**/*.py")))
-    return {name for names in found for name in names if name} | {p.stem for p in ROOT.glob("tests/**/test_*.py")}
+    files = [file for folder in TESTS for file in (ROOT / folder).rglob("*.py")]
+    found = re.findall(r"def (test_\w+)|class (test_\w+)", "\n".join(file.read_text() for file in files))
+    return {name for names in found for name in names if name} | {file.stem for file in files}
 
 
 @cache

@@ -38,6 +38,7 @@ for module in pkgutil.walk_packages(afterword.__path__, "afterword.", onerror=la
 """
 SERVERS = "import afterword.serving.server, afterword.commands.serve"
 EVERYTHING = "import afterword.local.dev, afterword.local.demo, afterword.embedded"
+ENGINE = "./distributions/engine"
 COMMAND_LINE = "from afterword.__main__ import main; main()"
 LARGEST_BASE = 30
 """Distributions; `README.md` says how many there are today."""
@@ -86,7 +87,9 @@ except ConfigurationError as error:
 
 
 def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted() -> None:
-    needed = "AFTERWORD_REDACTION__WHERE: redaction for a reranker needs: pip install '.[worker]' in a checkout"
+    needed = (
+        f"AFTERWORD_REDACTION__WHERE: redaction for a reranker needs: pip install '.[worker]' {ENGINE} in a checkout"
+    )
     without = run_with("memory", RERANKING)
     assert without.stdout.splitlines() == [needed], said(without)
     assert run_with("worker", RERANKING).stdout.splitlines() == ["made"]
@@ -96,9 +99,13 @@ def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted(
     ("extra", "code", "message"),
     [
         (BASE, "import afterword; afterword.Memory", "afterword.Memory needs: pip install '.[memory]' in a checkout"),
-        (BASE, "import afterword; afterword.Eraser", "afterword.Eraser needs: pip install '.[worker]' in a checkout"),
-        (BASE, COMMAND_LINE, "the command line needs: pip install '.[worker]' in a checkout"),
-        ("memory", COMMAND_LINE, "the command line needs: pip install '.[worker]' in a checkout"),
+        (
+            BASE,
+            "import afterword; afterword.Eraser",
+            f"afterword.Eraser needs: pip install '.[worker]' {ENGINE} in a checkout",
+        ),
+        (BASE, COMMAND_LINE, f"the command line needs: pip install '.[worker]' {ENGINE} in a checkout"),
+        ("memory", COMMAND_LINE, f"the command line needs: pip install '.[worker]' {ENGINE} in a checkout"),
         *(
             ("worker", f"import {module}", f"{module} needs: pip install '.[{x}]' in a checkout")
             for x, module in ADAPTERS.items()
@@ -107,14 +114,14 @@ def test_a_reranker_needs_no_more_than_agents_have_unless_something_is_redacted(
             (
                 "worker",
                 f"from afterword.cli import main; main(['{command}'])",
-                f"afterword {command} needs: pip install '.[dev]' in a checkout",
+                f"afterword {command} needs: pip install '.[dev]' ./distributions/* in a checkout",
             )
             for command in ("dev", "demo")
         ),
         (
             "worker",
             "from afterword.cli import main; main(['serve'])",
-            "afterword serve needs: pip install '.[serve]' in a checkout",
+            f"afterword serve needs: pip install '.[serve]' {ENGINE} in a checkout",
         ),
     ],
 )

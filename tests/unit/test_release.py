@@ -8,16 +8,18 @@ from pathlib import Path
 import yaml
 
 from tests.extras import embedded_project, project_of
-from tools.release import EMBEDDED, build_chart, committed, version_of
+from tools.release import EMBEDDED, ENGINE, build_chart, committed, version_of
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_version_is_in_one_place_and_the_chart_and_the_second_distribution_follow() -> None:
+def test_the_version_is_in_one_place_and_the_chart_and_the_other_distributions_follow() -> None:
     version = version_of(ROOT)
     assert version_of(ROOT / EMBEDDED) == version
     assert f"afterword=={version}" in embedded_project()["dependencies"]
     assert f"afterword-embedded=={version}" in project_of(ROOT)["optional-dependencies"]["dev"]
+    assert version_of(ROOT / ENGINE) == version
+    assert f"faust-eos=={version}" in project_of(ROOT)["optional-dependencies"]["worker"]
     chart = yaml.safe_load((ROOT / "helm/afterword/Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (version, version)
     assert f"ARG VERSION={version}" not in (ROOT / "Dockerfile").read_text()

@@ -34,7 +34,6 @@ from afterword.schemas.headers import CE_ID, header
 from afterword.schemas.ids import conversation_of_scope
 from afterword.streams.errors import RowUnreadable
 from afterword.streams.kafka.log_reader import Take
-from afterword.streams.runtime.changelog import BOOKMARK_KEY
 from afterword.streams.segmenter.arrival import milliseconds
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
@@ -50,6 +49,7 @@ from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef
 from afterword.streams.stores.messages import NEVER, MessageRef
 from afterword.streams.stores.opening import Stores, open_stores
+from faust_eos.changelog import BOOKMARK_KEY
 
 if TYPE_CHECKING:
     from afterword.streams.redaction.records import RecordRedaction

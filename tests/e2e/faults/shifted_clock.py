@@ -9,11 +9,11 @@ from opentelemetry.trace import NoOpTracer
 
 from afterword.streams import logs
 from afterword.streams.app import segmenter_app
-from afterword.streams.runtime.health import HealthServer, Readiness
-from afterword.streams.runtime.options import wall_clock_ms
-from afterword.streams.runtime.worker import PARTITIONS, run
 from afterword.streams.settings import Settings, load_settings
 from afterword.streams.telemetry import Metrics
+from faust_eos.health import HealthServer, Readiness
+from faust_eos.options import wall_clock_ms
+from faust_eos.worker import PARTITIONS, run
 
 
 def main() -> None:

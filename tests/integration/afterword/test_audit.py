@@ -25,7 +25,6 @@ from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.kafka.log_reader import Position, open_log
-from afterword.streams.runtime.progress import Progress
 from afterword.streams.segmenter.processor import Outgoing, Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import StoredEpisode, find_episode
@@ -35,6 +34,7 @@ from afterword.streams.summarizer.agent import current_output
 from afterword.streams.summarizer.reconciler import archived
 from afterword.streams.summarizer.retention import expired
 from afterword.writing.produce import ProduceOptions, produce
+from faust_eos.progress import Progress
 from tests.indexing import put
 from tests.offsets import commit_offsets
 from tests.samples import a_cause, a_message

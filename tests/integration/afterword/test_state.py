@@ -13,12 +13,12 @@ from afterword.operating.topics import ensure_topics
 from afterword.schemas.ids import episode_id
 from afterword.streams.kafka.clients import admin_client, client_options
 from afterword.streams.kafka.log_reader import open_log
-from afterword.streams.runtime.changelog import Bookmark
-from afterword.streams.runtime.transaction import transactional_id
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, Scope
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
+from faust_eos.changelog import Bookmark
+from faust_eos.transaction import transactional_id
 from tests.samples import a_message, a_stored_episode
 
 PARTITIONS = 4

@@ -15,10 +15,10 @@ from afterword.operating.checks import Advice, CheckFailed, check_wanted_topics
 from afterword.operating.topics import TopicReport, await_topics, check_topics, ensure_topics
 from afterword.streams.errors import BrokerUnavailable, TopicMissing
 from afterword.streams.kafka.clients import client_options
-from afterword.streams.runtime.options import Clients, Options
-from afterword.streams.runtime.sources import encode_partitions
-from afterword.streams.runtime.transaction import TransactionalProducer
 from afterword.streams.settings import Settings
+from faust_eos.options import Clients, Options
+from faust_eos.sources import encode_partitions
+from faust_eos.transaction import TransactionalProducer
 from tests.endpoints import silent
 from tests.stack import Stack
 

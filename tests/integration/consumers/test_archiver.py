@@ -27,16 +27,16 @@ from afterword.schemas.messages import CONVERSATION_FLUSH
 from afterword.streams.errors import StateUnreadable, StoreUnavailable, TopicMissing
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.kafka.log_reader import open_log
-from afterword.streams.runtime.errors import AgentFailed
-from afterword.streams.runtime.health import Readiness
-from afterword.streams.runtime.worker import STOP_SECONDS, running
 from afterword.streams.settings import Settings
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, MessageWriter, Selection
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.sqlite_stores import SqliteMessages
 from afterword.streams.telemetry import Metrics
+from faust_eos.errors import AgentFailed
+from faust_eos.health import Readiness
+from faust_eos.worker import STOP_SECONDS, running
 from tests.doubles.stores import MemoryMessages
-from tests.integration.runtime.test_watchdog import own_broker
+from tests.integration.engine.test_watchdog import own_broker
 
 CONVERSATION = "conversation"
 SECONDS = 30.0

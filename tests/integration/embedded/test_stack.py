@@ -19,8 +19,8 @@ from afterword.embedded.kafka import record
 from afterword.embedded.process import until_ready
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.private import cache_directory
-from afterword.streams.runtime.protocol import committed_offsets
 from afterword.streams.settings import Kafka
+from faust_eos.protocol import committed_offsets
 from tests.processes import alive, until
 
 
@@ -168,7 +168,7 @@ async def test_three_brokers_take_writes_while_one_is_dead(tmp_path: Path, topic
 async def test_a_broker_that_comes_back_tells_what_groups_have_committed_and_that_others_have_nothing(
     own_stack: EmbeddedStack, topic: str
 ) -> None:
-    """Whether its coordinator is still reading is by chance: `tests/unit/runtime/test_protocol.py` has that."""
+    """Whether its coordinator is still reading is by chance: `distributions/engine/tests/test_protocol.py` has that."""
     await create_topic(own_stack, topic)
     await produce(own_stack, topic, range(10))
     await consume(own_stack, topic, 10)

@@ -23,10 +23,10 @@ from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import match_topics, our_topics, require_sources
 from afterword.streams.kafka.clients import admin_client, running_consumer, running_producer
 from afterword.streams.kafka.log_reader import Log, open_log
-from afterword.streams.runtime.health import Readiness
-from afterword.streams.runtime.worker import PARTITIONS, running
 from afterword.streams.settings import Settings
 from afterword.streams.telemetry import Metrics
+from faust_eos.health import Readiness
+from faust_eos.worker import PARTITIONS, running
 from tests.e2e.deployment import environment_of
 from tests.schema_registry import Registry, framed
 from tests.unit.streams.ingest.records import FIELDS

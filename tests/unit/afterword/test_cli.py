@@ -73,7 +73,9 @@ def test_a_command_that_needs_the_extra_dev_says_so(command, module):
     code = f"import sys; sys.modules['{module}'] = None; from afterword.cli import main; main(['{command}'])"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == f"afterword: afterword {command} needs: pip install '.[dev]' in a checkout\n"
+    assert (
+        done.stderr == f"afterword: afterword {command} needs: pip install '.[dev]' ./distributions/* in a checkout\n"
+    )
 
 
 def test_a_wrong_setting_ends_in_one_line_that_names_it():

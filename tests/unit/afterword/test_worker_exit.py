@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 
 from afterword.commands.worker import to_its_end
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.runtime.errors import StoreFailed
+from faust_eos.errors import StoreFailed
 
 SECONDS = 60.0
 WITH_A_THREAD_AT_WORK = f"""

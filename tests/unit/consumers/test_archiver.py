@@ -15,12 +15,12 @@ from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
 from afterword.consumers.archiver import CONDITIONS, MAX_WRITE_RECORDS, MOST_SECONDS, Archiver, parts
 from afterword.streams.errors import StateUnreadable
-from afterword.streams.runtime.health import Readiness
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import MAX_LINKS
+from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
+from faust_eos.health import Readiness
 from tests.doubles.stores import MemoryMessages
-from tests.virtual_time import run_in_virtual_time
 
 SECRET = "hunter2"
 GROUP = "afterword-archiver"

@@ -11,13 +11,13 @@ import orjson
 
 from afterword.schemas import EpisodeAmended, EpisodeClosed, decode_closed
 from afterword.schemas.base import rfc3339
-from afterword.streams.runtime.batch import Batch, _current
-from afterword.streams.runtime.store import Store
 from afterword.streams.segmenter.arrival import EPOCH, MILLISECOND
 from afterword.streams.segmenter.processor import UNLIMITED, ByteBudget, Outcome, Outgoing, Segmenter
 from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of
 from afterword.streams.settings import Episodes
+from faust_eos.batch import Batch, _current
+from faust_eos.store import Store
 
 NOON = 1_767_268_800_000
 SECOND = 1000

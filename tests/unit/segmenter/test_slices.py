@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from afterword.schemas import decode_episode
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.errors import AfterwordError
-from afterword.streams.runtime import Batches, Options
 from afterword.streams.segmenter.agent import PIECE, EventHandler
 from afterword.streams.segmenter.processor import ByteBudget, Segmenter
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
 from afterword.streams.settings import Episodes
 from afterword.streams.tasks import TURN_SECONDS
 from afterword.streams.telemetry import Metrics
-from tests.unit.runtime.partition import Partition, Producer
+from distributions.engine.tests.partition import Partition, Producer
+from faust_eos import Batches, Options
 from tests.unit.segmenter.chat import (
     DEAD_LETTERS,
     EPISODES,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.tasks import MOST_KEYS, Coalesced
-from tests.virtual_time import run_in_virtual_time
+from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 
 KEYS = st.lists(st.sampled_from("abcd"), max_size=4)
 

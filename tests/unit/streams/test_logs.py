@@ -46,7 +46,7 @@ import asyncio
 from opentelemetry.trace import NoOpTracer
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.logs import configure
-from afterword.streams.runtime.health import Readiness
+from faust_eos.health import Readiness
 from afterword.streams.settings import Logs
 from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.telemetry import Metrics

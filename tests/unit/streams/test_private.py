@@ -12,9 +12,9 @@ import pytest
 from afterword.embedded.claims import DirectoryLock, remembered_ports
 from afterword.embedded.process import Process
 from afterword.streams.private import private_directory
-from afterword.streams.runtime.database import Database
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
+from faust_eos.database import Database
 from tests.indexing import put
 from tests.samples import a_summary
 

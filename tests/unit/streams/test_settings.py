@@ -358,3 +358,7 @@ def test_it_is_not_taken_where_a_variable_names_a_file_or_a_server(
         monkeypatch.setenv(name, value)
     assert deep_in_a_project.exists()
     assert config_file() is None
+
+
+def test_health_is_served_on_this_machine_only_unless_told_otherwise() -> None:
+    assert Settings().health.host == "127.0.0.1"

@@ -7,12 +7,12 @@ import orjson
 
 from afterword.consumers.subscriber import decode_current, decode_kept
 from afterword.schemas import EpisodeRedo, SummaryCreated, SummaryDeleted
-from afterword.streams.runtime.batch import Output
 from afterword.streams.settings import Kafka
 from afterword.streams.summarizer.agent import current_output
 from afterword.streams.summarizer.conversations import MAX_ROLLING_BYTES, last_rows
 from afterword.streams.summarizer.reconciler import Event
 from afterword.streams.summarizer.rolling import SummaryRules
+from faust_eos.batch import Output
 from tests.samples import NOON, a_cause, a_row
 from tests.summarizer_world import World
 from tests.unit.summarizer.test_amending import CLOSED, DELETE_ALL, amended, archive, archived, delete, edit

@@ -22,12 +22,12 @@ from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.summarizer_app import summarizer_app
+from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.doubles.llm import a_client, unread
 from tests.doubles.provider import ScriptedProvider
 from tests.summarizer_world import METRICS
 from tests.unit.summarizer.conversations import an_episode_of
 from tests.unit.summarizer.test_amending import a_world, amend, edit
-from tests.virtual_time import run_in_virtual_time
 
 FOR_EVER = 1e9
 ROUNDING = 1e-6

@@ -10,11 +10,11 @@ from afterword.schemas import EpisodeClosed
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.schemas.headers import Headers
 from afterword.streams.errors import StateUnreadable
-from afterword.streams.runtime import Breaker
-from afterword.streams.runtime.errors import EverythingFails
 from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.telemetry import Metrics
+from faust_eos import Breaker
+from faust_eos.errors import EverythingFails
 from tests.samples import a_closed_episode
 from tests.summarizer_world import a_handler
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import orjson
 
-from afterword.streams.runtime.database import Database
 from afterword.streams.segmenter.state import TABLES
+from faust_eos.database import Database
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.world import World, until
 

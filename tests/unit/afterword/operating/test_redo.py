@@ -24,9 +24,9 @@ from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.summarizer.fallbacks import request_for
 from afterword.streams.summarizer.providers import Maker
+from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_stored_episode
-from tests.virtual_time import run_in_virtual_time
 
 TODAY = Maker("new-model", "episodic-2")
 RETRY = Retry(first_delay_seconds=30, longest_delay_seconds=900, unusable_answers=3)

@@ -13,8 +13,8 @@ from afterword.operating.topics import (
     wanted_topics,
 )
 from afterword.schemas.decoding import MAX_INPUT_BYTES
-from afterword.streams.runtime.options import Options
 from afterword.streams.settings import DAY_MS, Settings
+from faust_eos.options import Options
 
 MEBIBYTE = 1024 * 1024
 

@@ -16,9 +16,9 @@ from afterword.serving.app import make_app, routes_only
 from afterword.serving.principal import KeyHolders, new_key
 from afterword.serving.requests import BODY_SECONDS, MOST_VALUES, SMALL_BYTES, has_too_many_values, read_body
 from afterword.serving.writing import MessagesBody
+from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.doubles.stores import MemoryKeys
 from tests.unit.afterword.serving.served import serving
-from tests.virtual_time import run_in_virtual_time
 
 JSON = {"content-type": "application/json"}
 CHUNK = b"x" * 100_000

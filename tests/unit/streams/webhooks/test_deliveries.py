@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from afterword.schemas.headers import CE_TYPE, FOR_ENDPOINT
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.lanes import Lanes
-from afterword.streams.runtime import Breaker
-from afterword.streams.runtime.failures import Attempts
 from afterword.streams.settings import Webhooks
 from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.agent import Deliveries, Versions, wait_after
 from afterword.streams.webhooks.endpoint import DeliveryFailed, EndpointGone
+from faust_eos import Breaker
+from faust_eos.failures import Attempts
 from tests.integration.consumers.test_subscriber import event
 from tests.samples import NOON
 

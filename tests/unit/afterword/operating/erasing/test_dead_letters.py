@@ -22,10 +22,10 @@ from afterword.schemas.dead_letters import (
 )
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.messages import MESSAGE_EDITED
+from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.samples import a_closed_episode, a_message, a_summary, an_episode_message
 from tests.unit.afterword.operating.erasing.world import TENANT, ErasesWithoutBroker, World
 from tests.unit.streams.ingest.records import FIELDS, source
-from tests.virtual_time import run_in_virtual_time
 
 ANN = Person("ann", "acme")
 

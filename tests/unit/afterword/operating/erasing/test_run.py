@@ -12,10 +12,10 @@ from afterword.operating.erasing.eraser import ErasurePlan, NotErased, UserNotAr
 from afterword.operating.erasing.receipt import Receipt
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.streams.errors import StoreUnavailable
+from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.samples import a_stored_episode
 from tests.summarizer_world import NO_FAULTS, Crash, Fault, Faults, crash, outage
 from tests.unit.afterword.operating.erasing.world import SETTINGS, TENANT, ErasesWithoutBroker, Unread, World
-from tests.virtual_time import run_in_virtual_time
 
 KAFKA = SETTINGS.kafka
 

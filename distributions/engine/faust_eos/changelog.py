@@ -1,0 +1,358 @@
+"""Changelogs: the bookmark that ends each transaction, and the replay that recovers local state from them."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import orjson
+import structlog
+from aiokafka import TopicPartition
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import for_code
+
+from faust_eos.database import Database, DatabasePosition, RowChange
+from faust_eos.errors import (
+    ChangelogDeletes,
+    ChangelogLost,
+    ChangelogMismatch,
+    ChangelogReplaced,
+    ChangelogTruncated,
+)
+from faust_eos.options import Clients
+from faust_eos.sources import check_source
+
+if TYPE_CHECKING:
+    from faust_eos.batch import Headers
+
+log = structlog.get_logger()
+
+BOOKMARK_KEY = b"\0eos.bookmark"
+"""A key like any other, so that compaction keeps the last bookmark. `changelog_key` keeps row keys apart from it."""
+LINK_HEADER = "eos.link"
+SOURCE_HEADER = "eos.source"
+"""Header of a bookmark that holds the source topic's id."""
+POLICY, RETENTION = "cleanup.policy", "delete.retention.ms"
+CONFIGS: dict[str, Any] = {POLICY: None, RETENTION: None}
+POLL_MS = 200
+FETCH_WAIT_MS = 50
+FETCH_BYTES = 1 << 20
+MAX_RECORDS = 5000
+"""Maximum number of records in one poll. A decoded record takes some 500 bytes, in each of the partitions that recover
+at the same time, and the event loop is blocked while the records are applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Value of the last record that a transaction writes to a changelog: how far into the source its rows reach."""
+
+    source: int
+    """Next offset of the source partition."""
+    lineage: str
+    """Random id that the first transaction gave this changelog."""
+    tables: list[str]
+    """Tables in whose changelogs this transaction left a bookmark. If one of them has none, its rows are lost."""
+
+    def encode(self) -> bytes:
+        return orjson.dumps(self)
+
+
+def decode_bookmark(value: bytes) -> Bookmark:
+    return Bookmark(**orjson.loads(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Ties a bookmark to the previous one in the same log; sent as the bookmark's header `LINK_HEADER`.
+
+    Offsets within one log only grow, even under compaction. If a log is deleted and recreated while a worker writes to
+    it, they start over. Only the first bookmark in the new log can reveal that, so the worker stops right after writing
+    it.
+    """
+
+    previous: int
+    """Offset of the previous bookmark; −1 if there is none."""
+    records: int
+    """Number of records that the transaction wrote to this log, including the bookmark."""
+
+    def check(self, where: TopicPartition, offset: int) -> None:
+        """Check the offset at which the bookmark was stored. Raises: ChangelogReplaced."""
+        first = offset - self.records + 1
+        if first <= self.previous:
+            name = f"{where.topic}-{where.partition}"
+            raise ChangelogReplaced(changelog=name, previous=self.previous, found=first)
+
+    def encode(self) -> bytes:
+        return orjson.dumps(self)
+
+
+def marked(link: Link, source_id: str) -> "Headers":
+    """Return the headers of a bookmark; `source_id` may be empty."""
+    headers = [(LINK_HEADER, link.encode())]
+    return [*headers, (SOURCE_HEADER, source_id.encode())] if source_id else headers
+
+
+def decode_link(headers: Iterable[tuple[str, bytes]]) -> Link:
+    return Link(**orjson.loads(dict(headers)[LINK_HEADER]))
+
+
+def decode_source_id(headers: Iterable[tuple[str, bytes]]) -> str:
+    """Return the source topic's id from a bookmark's headers; empty if it was not known."""
+    return dict(headers).get(SOURCE_HEADER, b"").decode()
+
+
+def changelog_key(row_key: bytes) -> bytes:
+    """Return a row's key in the changelog: the row key, with one byte appended if it begins with the bookmark's key."""
+    return row_key + b"\0" if row_key.startswith(BOOKMARK_KEY) else row_key
+
+
+def row_key(changelog_key: bytes) -> bytes:
+    """Invert `changelog_key`."""
+    return changelog_key[:-1] if changelog_key.startswith(BOOKMARK_KEY) else changelog_key
+
+
+def new_lineage() -> str:
+    return uuid4().hex
+
+
+def changelogs_of(tables: Mapping[str, Any], partition: int) -> dict[str, TopicPartition]:
+    """Return the changelog partition of each table by the table's name. `tables` are Faust's."""
+    return {name: TopicPartition(table.changelog_topic.get_topic_name(), partition) for name, table in tables.items()}
+
+
+class OtherChangelog(Exception):
+    """The local state was made from a different changelog than the one on the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The result of a recovery."""
+
+    records: int
+    seconds: float
+    rebuilt: bool
+    """True if the local state was discarded and rebuilt."""
+
+
+@dataclass
+class Replay:
+    """The replay of one source partition's changelogs into its database; all earlier writers are fenced.
+
+    `changelogs` has a partition for each table name. `topic` is the source, and `source_id` its id, which is empty if
+    the broker has no topic ids. State older than `stale_seconds` is rebuilt, because compaction may have removed
+    tombstones that it has not seen. `replayed` is called with the number of records so far.
+    """
+
+    database: Database
+    changelogs: Mapping[str, TopicPartition]
+    topic: str
+    source_id: str
+    stale_seconds: float
+    replayed: Callable[[int], None]
+    consumer: Any
+
+    async def catch_up(self) -> Recovered:
+        """Replay the records that the local state lacks, up to the present end, or rebuild the state if that is
+        impossible.
+
+        Raises: ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated, StoreFailed, KafkaError,
+        TimeoutError.
+        """
+        began = time.monotonic()
+        try:
+            if self.database.age_seconds > self.stale_seconds:
+                raise OtherChangelog
+            records, rebuilt = await self._catch_up(), False
+        except OtherChangelog:
+            self.database.wipe()
+            records, rebuilt = await self._catch_up(), True
+        known = self.database.position
+        check_source(self.topic, known, self.source_id)
+        if self.source_id not in ("", known.source_id):
+            self.database.write({}, replace(known, source_id=self.source_id), as_of_ms=known.written_ms)
+        return Recovered(records, time.monotonic() - began, rebuilt)
+
+    async def _catch_up(self) -> int:
+        """Replay, and check afterwards that the state did not become too old in the meantime.
+
+        The state keeps its age until everything is replayed, because a process may be suspended halfway for a day, or
+        crash there repeatedly.
+        """
+        database = self.database
+        began, known_ms = database.clock(), database.position.written_ms
+        records = await self._replay(known_ms or began)
+        if database.clock() - (known_ms or began) > self.stale_seconds * 1000:
+            raise OtherChangelog if known_ms else TimeoutError("compaction may have overtaken the replay")
+        database.write({}, database.position, as_of_ms=began)
+        return records
+
+    async def _replay(self, as_of_ms: int) -> int:
+        tables = {changelog: table for table, changelog in self.changelogs.items()}
+        consumer, database = self.consumer, self.database
+        first = await consumer.beginning_offsets(list(tables))
+        end = await consumer.end_offsets(list(tables))
+        for changelog, table in tables.items():
+            bookmark = database.position.bookmarks.get(table, -1)
+            if bookmark >= end[changelog]:
+                raise OtherChangelog
+            if _is_truncated(changelog, first[changelog], bookmark):
+                where = {"topic": changelog.topic, "partition": changelog.partition, "first": first[changelog]}
+                log.error("changelog_truncated", stage="recover", error_type="changelog_truncated", **where)
+            consumer.seek(changelog, max(bookmark, first[changelog]))
+        known, marks, records = set(database.position.bookmarks), dict[str, Bookmark](), 0
+        while await self._is_behind(end):
+            fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=MAX_RECORDS)
+            for changelog, found in fetched.items():
+                marks.update(_apply(database, tables[changelog], found, as_of_ms))
+                records += len(found)
+                self.replayed(records)
+        if known - set(marks):  # our last bookmark is gone, although compaction always keeps one
+            raise OtherChangelog
+        _check_bookmarks(marks, self.changelogs)
+        return records
+
+    async def _is_behind(self, end: Mapping[TopicPartition, int]) -> bool:
+        for changelog in self.changelogs.values():
+            if await self.consumer.position(changelog) < end[changelog]:
+                return True
+        return False
+
+
+async def recover(
+    database: Database,
+    changelogs: Mapping[str, TopicPartition],
+    clients: Clients,
+    topic: str,
+    stale_seconds: float,
+    replayed: Callable[[int], None] = lambda _: None,
+) -> Recovered:
+    """Replay the changelog records that the local state lacks; the caller has fenced all other writers.
+
+    For the other arguments see `Replay`.
+
+    Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated,
+    StoreFailed, KafkaError, TimeoutError.
+    """
+    names = [changelog.topic for changelog in changelogs.values()]
+    source_id = await check_changelogs(clients, names, topic, stale_seconds)
+    consumer = clients.consumer(
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="none",  # records that are deleted during the replay must not be skipped silently
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+        max_partition_fetch_bytes=FETCH_BYTES,
+    )
+    await consumer.start()
+    try:
+        consumer.assign(list(changelogs.values()))
+        return await Replay(database, changelogs, topic, source_id, stale_seconds, replayed, consumer).catch_up()
+    finally:
+        await consumer.stop()
+
+
+def _is_truncated(changelog: TopicPartition, first: int, bookmark: int) -> bool:
+    """Return whether the log's beginning was deleted, since compaction alone leaves the log start at 0.
+
+    `bookmark` is the offset of the local state's bookmark, −1 without one. The state is whole if all deleted records
+    come before it. Raises: ChangelogTruncated.
+    """
+    if first > max(bookmark, 0):
+        raise ChangelogTruncated(changelog=f"{changelog.topic}-{changelog.partition}", first=first)
+    return first > 0
+
+
+def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, TopicPartition]) -> None:
+    """Require the last transaction's bookmark in the changelog of each table that it names. Raises: ChangelogLost."""
+    if not marks:
+        return
+    last = max(marks.values(), key=lambda mark: mark.source)
+    for table in set(last.tables) & set(changelogs):
+        if table not in marks or marks[table].source != last.source:
+            changelog = changelogs[table].topic
+            raise ChangelogLost(changelog=changelog, source=last.source)
+
+
+def _apply(database: Database, table: str, records: Iterable[Any], as_of_ms: int) -> dict[str, Bookmark]:
+    """Write the rows; return the table's last bookmark if there is one among the records. Raises: ChangelogReplaced."""
+    rows: list[RowChange] = []
+    position, marks = database.position, dict[str, Bookmark]()
+    for record in records:
+        if record.key == BOOKMARK_KEY:
+            marks[table] = decode_bookmark(record.value)
+            decode_link(record.headers).check(TopicPartition(record.topic, record.partition), record.offset)
+            position = _advance(position, table, record.offset, marks[table], decode_source_id(record.headers))
+        else:
+            rows.append((row_key(record.key), record.value))
+    database.write({table: rows}, position, as_of_ms=as_of_ms)
+    return marks
+
+
+def _advance(
+    position: DatabasePosition, table: str, offset: int, bookmark: Bookmark, source_id: str
+) -> DatabasePosition:
+    if position.lineage and bookmark.lineage != position.lineage:
+        raise OtherChangelog
+    return replace(
+        position,
+        source=max(position.source, bookmark.source),
+        lineage=bookmark.lineage,
+        bookmarks={**position.bookmarks, table: offset},
+        source_id=source_id,
+    )
+
+
+async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: str, stale_seconds: float) -> str:
+    """Check the partition counts and the configuration of a source topic's changelogs.
+
+    Returns the id of the source topic, which is empty if the broker has no topic ids. This asks the admin client,
+    because a consumer's metadata lacks topics that the consumer has not read.
+
+    Raises: ChangelogMismatch, ChangelogDeletes, KafkaError.
+    """
+    resources = [ConfigResource(ConfigResourceType.TOPIC, changelog, CONFIGS) for changelog in changelogs]
+    admin = clients.admin()
+    await admin.start()
+    try:
+        described = await admin.describe_topics([topic, *changelogs])
+        responses = await admin.describe_configs(resources) if resources else []
+        ids: dict[str, str] = await admin.topic_ids([topic])
+    finally:
+        await admin.close()
+    check_counts(changelogs, topic, {found["topic"]: len(found["partitions"]) for found in described})
+    for code, _, _, changelog, entries in [found for response in responses for found in response.resources]:
+        if code == 0:
+            check_configs(changelog, {entry[0]: entry[1] for entry in entries}, stale_seconds)
+        else:  # a Kafka user without the right to ask is no reason to stop
+            name = for_code(code).__name__
+            log.warning("changelog_not_checked", topic=changelog, stage="recover", error_type=name)
+    return ids.get(topic, "")
+
+
+def check_counts(changelogs: Sequence[str], topic: str, counts: Mapping[str, int]) -> None:
+    """Compare partition counts. Rows must be in partitions numbered like their records', or state is lost silently.
+
+    Raises: ChangelogMismatch.
+    """
+    for changelog in changelogs:
+        if counts[changelog] != counts[topic]:
+            raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
+
+
+def check_configs(changelog: str, configs: Mapping[str, str | None], stale_seconds: float) -> None:
+    """Refuse a changelog that deletes records by age or size, and warn if it drops tombstones too early.
+
+    Raises: ChangelogDeletes.
+    """
+    policy, retention_ms = configs.get(POLICY) or "", int(configs.get(RETENTION) or 0)
+    if policy != "compact":
+        raise ChangelogDeletes(changelog=changelog, policy=policy)
+    if retention_ms <= stale_seconds * 1000:
+        log.warning(
+            "changelog_retention_too_short",
+            topic=changelog,
+            stage="recover",
+            error_type="changelog_retention_too_short",
+            delete_retention_ms=retention_ms,
+            should_exceed_ms=int(stale_seconds * 1000),
+        )

@@ -1,0 +1,442 @@
+"""The local state of one source partition: all of its tables, its bookmarks and its deadlines in one RocksDB.
+
+It is a cache of the changelogs: it may be lost, and is then rebuilt.
+"""
+
+import math
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+import structlog
+
+from faust_eos.errors import StoreFailed
+from faust_eos.options import Options, wall_clock_ms
+
+if TYPE_CHECKING:  # imported with the first database, which saves 7 MB in a worker that has none
+    from rocksdict import Options as RocksOptions
+    from rocksdict import ReadOptions, WriteBatch
+
+log = structlog.get_logger()
+
+RowChange = tuple[bytes, bytes | None]
+"""Key and new value; None deletes the row."""
+DeadlineOf = Callable[[bytes], int | None]
+"""Reads the deadline from a row's encoded value: milliseconds since 1970, or None.
+
+If the deadline depends on more than the row, the function's attribute `rule` names what it depends on, and the index is
+rebuilt when that changes.
+"""
+
+META = b"\0meta"
+COUNTED = b"\0count"
+"""The number of scheduled rows."""
+RULES = b"\0rules"
+"""The rules by which the rows were indexed, as JSON, by table."""
+DUE = b"\0due\0"
+EXPIRING = b"\0exp\0"
+SCHEDULED = b"\0at\0"
+DEADLINE_BYTES = 8
+EXPIRES = b"\1"
+"""Appended to a scheduled row's moment if its index entry is under `EXPIRING`."""
+OWNER_ONLY = 0o700
+"""File mode of the directories."""
+AHEAD_SECONDS = 3600.0
+"""A timestamp further in the future than this comes from a wrong clock, so it says nothing about age."""
+MOST_MOVES = 10_000
+"""Maximum number of early index entries that one pass moves, and of rows that are indexed at once: some 50 ms of
+work."""
+
+
+class Expiry(int):
+    """A deadline after which a row is only tidied up. All others come first, and it is not counted as scheduled."""
+
+    def __repr__(self) -> str:
+        return f"Expiry({int(self)})"
+
+
+@dataclass(frozen=True)
+class DatabasePosition:
+    """Progress of a database in its changelogs."""
+
+    source: int = -1
+    """Next offset of the source topic; −1 before the first transaction."""
+    lineage: str = ""
+    """Random id that the first transaction gave the changelog; a different id means a different changelog."""
+    bookmarks: dict[str, int] = field(default_factory=dict)
+    """Offset of the last bookmark seen in each table's changelog."""
+    written_ms: int = 0
+    """Time at which the database was last up to date: milliseconds since 1970."""
+    source_id: str = ""
+    """Id of the source topic that the rows were made from; empty if it is not known."""
+
+
+class NoDatabase:
+    """Stands in for the database of a partition whose app has no tables; keeps only the position, in memory."""
+
+    size_bytes = scheduled = 0
+
+    def __init__(self) -> None:
+        self.position = DatabasePosition()
+
+    def write(self, _changes: Mapping[str, Iterable[RowChange]], position: DatabasePosition) -> None:
+        self.position = position
+
+    def next_deadline(self) -> None:
+        """There is none."""
+
+    def next_expiry(self) -> None:
+        """There is none."""
+
+    def due(self, _now_ms: int, _limit: int) -> list[tuple[str, bytes]]:
+        return []
+
+    def close(self) -> None: ...
+
+
+class StateMemory:
+    """Memory that all databases of a worker share: blocks that were read, and rows that are in no file yet.
+
+    Its size does not depend on the number of partitions. When rows take more than half of it, the database that is
+    being written to flushes its rows in the background. Writes do not wait for that, because a database without rows of
+    its own would have to wait for the others.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        from rocksdict import Cache, WriteBufferManager
+
+        self.cache = Cache(size_bytes)
+        self.buffers = WriteBufferManager.new_write_buffer_manager_with_cache(size_bytes // 2, False, self.cache)
+
+
+@contextmanager
+def failures_named(path: Path) -> Iterator[None]:
+    """Turn whatever RocksDB or the file system reports into StoreFailed, which names the path."""
+    try:
+        yield
+    except StoreFailed:
+        raise
+    except Exception as error:  # rocksdict raises bare Exceptions for whatever RocksDB reports
+        from rocksdict import DbClosedError
+
+        raise StoreFailed(path=path, cause="closed" if isinstance(error, DbClosedError) else error) from error
+
+
+class Database:
+    """Rows of several tables, and the position that they correspond to, written together or not at all.
+
+    Every method that reads or writes raises StoreFailed.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        deadlines: Mapping[str, DeadlineOf | None],
+        *,
+        write_buffer_bytes: int = Options.write_buffer_bytes,
+        memory: StateMemory | None = None,
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.path = path
+        self._deadlines = deadlines
+        self.clock = clock
+        self._prefixes = {table: table.encode() + b"\0" for table in deadlines}
+        self._options = _rocks_options(write_buffer_bytes, memory)
+        self.position = DatabasePosition()
+        self.scheduled = 0
+        """Approximate number of rows in the index of deadlines, except those that only expire.
+
+        A deleted row counts until the deadline that it had has passed.
+        """
+        self._open()
+
+    def _open(self) -> None:
+        from rocksdict import Rdict
+
+        with failures_named(self.path):
+            private_directory(self.path)
+            self._db = Rdict(str(self.path), self._options)
+            raw, counted = self._db.get(META), self._db.get(COUNTED)
+            if raw is None:
+                self._db.put(RULES, self._rules())
+        self.position = DatabasePosition(**orjson.loads(raw)) if raw else DatabasePosition()
+        self.scheduled = int(counted or 0)
+
+    def _rules(self) -> bytes:
+        rules = {table: getattr(deadline_of, "rule", "") for table, deadline_of in self._deadlines.items()}
+        return orjson.dumps(rules, option=orjson.OPT_SORT_KEYS)
+
+    def reindex(self) -> Iterator[None]:
+        """Index all rows again if the rules for their deadlines have changed since the index was written.
+
+        This reads every row, which takes some seconds for a million, and yields between portions so that other tasks
+        can run. After a crash it begins again. Deadlines that became later, or disappeared, are moved when the old
+        deadline has passed.
+        """
+        with failures_named(self.path):
+            if self._db.get(RULES) == self._rules():
+                return
+        for table, deadline_of in self._deadlines.items():
+            keys = self.keys(table) if deadline_of is not None else iter(())
+            while part := list(islice(keys, MOST_MOVES)):
+                entries = _empty_batch()
+                with failures_named(self.path):
+                    for key in part:
+                        if (value := self.get(table, key)) is not None:
+                            self._schedule(entries, table, key, value)
+                    self._write(entries)
+                yield
+        with failures_named(self.path):
+            self._db.put(RULES, self._rules())
+
+    def close(self) -> None:
+        """Close the database. A failure is only logged: what did not reach the file is in the changelog."""
+        try:
+            with failures_named(self.path):
+                self._db.close()
+        except StoreFailed as error:
+            log.warning("state_close_failed", stage="state", error_type=error.error_type, problem=str(error))
+
+    @property
+    def size_bytes(self) -> int:
+        """Total size of the database's files."""
+        size = 0
+        with failures_named(self.path):
+            for file in self.path.iterdir():
+                with suppress(FileNotFoundError):  # compacted away in the meantime
+                    size += file.stat().st_size
+        return size
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since it was last up to date: 0 if it never was, infinite if the clock was far ahead then."""
+        written = self.position.written_ms
+        age = (self.clock() - written) / 1000 if written else 0.0
+        return age if age >= -AHEAD_SECONDS else math.inf
+
+    def wipe(self) -> None:
+        """Delete everything, as if the disk had been lost."""
+        self.close()
+        with failures_named(self.path):
+            shutil.rmtree(self.path)
+        self._open()
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        try:
+            value: bytes | None = self._db.get(self._prefixes[table] + key)
+        except Exception as error:  # rocksdict raises bare Exceptions; a context manager would be slow here
+            raise StoreFailed(path=self.path, cause=error) from error
+        return value
+
+    def keys(self, table: str) -> Iterator[bytes]:
+        prefix = self._prefixes[table]
+        with failures_named(self.path):
+            for raw, _ in self._scan(prefix):
+                yield raw[len(prefix) :]
+
+    def write(
+        self, changes: Mapping[str, Iterable[RowChange]], position: DatabasePosition, *, as_of_ms: int | None = None
+    ) -> None:
+        """Apply the changes and move the position in one atomic write.
+
+        `as_of_ms` is the time at which the database was up to date with its changelogs; the default is now.
+        """
+        position = replace(position, written_ms=self.clock() if as_of_ms is None else as_of_ms)
+        batch = _empty_batch()
+        with failures_named(self.path):
+            for table, rows in changes.items():
+                self._put_rows(batch, table, rows)
+            batch.put(META, orjson.dumps(position))
+            self._write(batch)
+        self.position = position
+
+    def _write(self, batch: "WriteBatch") -> None:
+        """Write the batch, together with the number of scheduled rows."""
+        batch.put(COUNTED, b"%d" % self.scheduled)
+        self._db.write(batch)
+
+    def due(self, now_ms: int, limit: int) -> list[tuple[str, bytes]] | None:
+        """Return at most `limit` keys, with their tables, whose deadlines have passed: the earliest first, each once.
+
+        Rows that only expire come after all others. An index entry may be too early but never too late. An entry that
+        differs from its row's deadline is moved to it, and since the order is known only after that, the index is read
+        again. After a rebuild every entry may be too early: once `MOST_MOVES` entries were moved, this returns None and
+        must be called again.
+        """
+        left = MOST_MOVES
+        while left:
+            moves = _empty_batch()
+            with failures_named(self.path):
+                found, moved = self._look(now_ms, limit, moves, left)
+                if not moved:
+                    return found
+                self._write(moves)
+            left -= moved
+        return None
+
+    def _look(
+        self, now_ms: int, limit: int, moves: "WriteBatch", most_moves: int
+    ) -> tuple[list[tuple[str, bytes]], int]:
+        """Return the due keys, and the number of entries that were put into `moves`."""
+        found: list[tuple[str, bytes]] = []
+        moved = 0
+        for entry, _ in chain(self._passed(DUE, now_ms), self._passed(EXPIRING, now_ms)):
+            if len(found) == limit or moved == most_moves:
+                break
+            table, key = self._entry_row(entry)
+            deadline = self._deadline(table, self.get(table, key))
+            if deadline is not None and _entry_of(deadline) == entry[: len(DUE) + DEADLINE_BYTES]:
+                found.append((table, key))
+            else:
+                self._reschedule(moves, entry, table, key, deadline)
+                moved += 1
+        return found, moved
+
+    def _passed(self, prefix: bytes, now_ms: int) -> Iterator[tuple[bytes, bytes]]:
+        return takewhile(lambda entry: _entry_time(entry[0]) <= now_ms, self._scan(prefix))
+
+    def next_deadline(self) -> int | None:
+        """Return the earliest time at which `due` may find something, in milliseconds since 1970.
+
+        Rows that only expire do not count here; see `next_expiry`.
+        """
+        return self._first_time(DUE)
+
+    def next_expiry(self) -> int | None:
+        """Return the earliest time at which `due` may find a row that only expires, in milliseconds since 1970."""
+        return self._first_time(EXPIRING)
+
+    def _first_time(self, prefix: bytes) -> int | None:
+        with failures_named(self.path):
+            entry = next(self._scan(prefix), None)
+        return None if entry is None else _entry_time(entry[0])
+
+    def _put_rows(self, batch: "WriteBatch", table: str, rows: Iterable[RowChange]) -> None:
+        prefix, with_deadlines = self._prefixes[table], self._deadlines[table] is not None
+        # A replay may have a key several times. Only its last value is written, as the index cannot see the batch's own
+        # entries
+        for key, value in dict(rows).items():
+            if value is None:
+                batch.delete(prefix + key)
+            else:
+                batch.put(prefix + key, value)
+                if with_deadlines:
+                    self._schedule(batch, table, key, value)
+
+    def _schedule(self, batch: "WriteBatch", table: str, key: bytes, value: bytes) -> None:
+        # An entry that is too early stays where it is: deadlines move with most messages but are looked at only once
+        deadline = self._deadline(table, value)
+        if deadline is None:
+            return
+        row = self._prefixes[table] + key
+        scheduled = self._db.get(SCHEDULED + row)
+        if scheduled is not None:
+            if _moment(scheduled) <= deadline and (not _expires(scheduled) or isinstance(deadline, Expiry)):
+                return
+            batch.delete((EXPIRING if _expires(scheduled) else DUE) + scheduled[:DEADLINE_BYTES] + row)
+            self.scheduled -= not _expires(scheduled)
+        self._put_entry(batch, row, deadline)
+
+    def _reschedule(self, batch: "WriteBatch", entry: bytes, table: str, key: bytes, deadline: int | None) -> None:
+        row = self._prefixes[table] + key
+        batch.delete(entry)
+        self.scheduled -= entry.startswith(DUE)
+        if deadline is None:
+            batch.delete(SCHEDULED + row)
+        else:
+            self._put_entry(batch, row, deadline)
+
+    def _put_entry(self, batch: "WriteBatch", row: bytes, deadline: int) -> None:
+        expires = isinstance(deadline, Expiry)
+        entry = _entry_of(deadline)
+        batch.put(entry + row, b"")
+        batch.put(SCHEDULED + row, entry[-DEADLINE_BYTES:] + (EXPIRES if expires else b""))
+        self.scheduled += not expires
+
+    def _entry_row(self, entry: bytes) -> tuple[str, bytes]:
+        table, _, key = entry[len(DUE) + DEADLINE_BYTES :].partition(b"\0")
+        return table.decode(), key
+
+    def _deadline(self, table: str, value: bytes | None) -> int | None:
+        deadline_of = self._deadlines.get(table)
+        return None if value is None or deadline_of is None else deadline_of(value)
+
+    def _scan(self, prefix: bytes, options: "ReadOptions | None" = None) -> Iterator[tuple[bytes, bytes]]:
+        iterator = self._db.iter(options)
+        iterator.seek(prefix)
+        while iterator.valid() and (key := iterator.key()).startswith(prefix):
+            yield key, iterator.value()
+            iterator.next()
+
+
+def private_directory(path: Path) -> None:
+    """Create the directory and its missing parents for this user alone, whatever the umask. Raises: OSError."""
+    for missing in reversed([at for at in (path, *path.parents) if not at.exists()]):
+        missing.mkdir(OWNER_ONLY, exist_ok=True)
+    path.mkdir(exist_ok=True)  # raises if the path is a file
+
+
+def read_position(path: Path) -> DatabasePosition:
+    """Return the position of a database that is not open, reading it in read-only mode. Raises: StoreFailed."""
+    from rocksdict import AccessType, Rdict
+    from rocksdict import Options as RocksOptions
+
+    with failures_named(path):
+        database = Rdict(str(path), RocksOptions(raw_mode=True), access_type=AccessType.read_only())
+        raw = database.get(META)
+        database.close()
+    return DatabasePosition(**orjson.loads(raw)) if raw else DatabasePosition()
+
+
+def _entry_of(deadline: int) -> bytes:
+    """Return the start of an index entry: its kind and moment. Both kinds are equally long."""
+    return (EXPIRING if isinstance(deadline, Expiry) else DUE) + max(0, deadline).to_bytes(DEADLINE_BYTES, "big")
+
+
+def _moment(scheduled: bytes) -> int:
+    return int.from_bytes(scheduled[:DEADLINE_BYTES], "big")
+
+
+def _expires(scheduled: bytes) -> bool:
+    return len(scheduled) > DEADLINE_BYTES
+
+
+def _entry_time(entry: bytes) -> int:
+    return int.from_bytes(entry[len(DUE) : len(DUE) + DEADLINE_BYTES], "big")
+
+
+def _empty_batch() -> "WriteBatch":
+    from rocksdict import WriteBatch
+
+    return WriteBatch(raw_mode=True)
+
+
+def _read_once() -> "ReadOptions":
+    """Return options for data that is read once, which must not evict other data from the cache."""
+    from rocksdict import ReadOptions
+
+    options = ReadOptions()
+    options.fill_cache(False)
+    return options
+
+
+def _rocks_options(write_buffer_bytes: int, memory: StateMemory | None) -> "RocksOptions":
+    from rocksdict import BlockBasedOptions
+    from rocksdict import Options as RocksOptions
+
+    options = RocksOptions(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(write_buffer_bytes)
+    options.set_max_write_buffer_number(2)
+    table = BlockBasedOptions()
+    table.set_bloom_filter(10, False)
+    if memory is not None:
+        table.set_block_cache(memory.cache)
+        options.set_write_buffer_manager(memory.buffers)
+    options.set_block_based_table_factory(table)
+    return options

@@ -1,0 +1,222 @@
+"""Failures: a single record that fails is retried and then rejected; if everything fails, the worker stops."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from aiokafka.errors import KafkaError
+
+from faust_eos.batch import Batches, Output, current_batch
+from faust_eos.errors import AgentFailed, EngineError, EverythingFails, place_of
+from faust_eos.options import Options
+from faust_eos.transaction import Slices
+
+log = structlog.get_logger()
+
+SKIP_SECONDS = 600.0
+"""A due key on which the agent fails is skipped for this long."""
+SKIPPED = 10_000
+"""Maximum number of keys that are skipped at a time."""
+
+TableKey = tuple[str, bytes]
+"""Table name and key."""
+FAILURES = 20
+"""The breaker opens after this many keys have failed in a row."""
+WINDOW_SECONDS = 600.0
+HOLD_SECONDS = 10.0
+"""A failed record waits this long for others to succeed or fail."""
+
+Handle = Callable[[], Awaitable[None]]
+
+
+class Breaker:
+    """Counts the keys whose records failed alone since a record of this worker last succeeded.
+
+    All partitions of a worker share one breaker: as long as other records succeed, the failing ones are to blame.
+    `clock` returns seconds of a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        failures: int = FAILURES,
+        window_seconds: float = WINDOW_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._failures = failures
+        self._window = window_seconds
+        self._clock = clock
+        self._failed: dict[bytes | None, float] = {}
+        """The time at which a record of each key last failed."""
+        self._decided = asyncio.Event()
+
+    @property
+    def is_counting(self) -> bool:
+        """True if a record failed and none has succeeded since."""
+        return bool(self._failed)
+
+    @property
+    def is_open(self) -> bool:
+        """True if records of so many keys failed that no single record is to blame."""
+        return len(self._failed) >= self._failures
+
+    @property
+    def failures(self) -> int:
+        """Number of keys whose records failed."""
+        return len(self._failed)
+
+    def failed(self, key: bytes | None) -> None:
+        now = self._clock()
+        self._failed[key] = now
+        self._failed = {key: at for key, at in self._failed.items() if now - at <= self._window}
+        if self.is_open:
+            self._decide()
+
+    def succeeded(self) -> None:
+        if self._failed:
+            self._failed.clear()
+            self._decide()
+
+    async def decided(self, within_seconds: float) -> None:
+        """Wait for the next success, or for the breaker to open."""
+        decided = self._decided
+        if self.is_counting and not self.is_open:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(decided.wait(), within_seconds)
+
+    def _decide(self) -> None:
+        self._decided.set()
+        self._decided = asyncio.Event()
+
+
+class Isolation:
+    """The failures of one partition: slice sizes, rejected records and skipped rows. It outlives the sessions."""
+
+    def __init__(self, where: str, options: Options, breaker: Breaker, schema: Batches | None) -> None:
+        self.slices = Slices(options.max_batch, options.max_batch_bytes, options.max_written_bytes)
+        self.ticks = Slices(options.tick_keys, options.max_batch_bytes, options.max_written_bytes)
+        self._where = where
+        self._breaker = breaker
+        self._reject = schema.reject if schema else None
+        self._stops: tuple[type[Exception], ...] = (EngineError, *(schema.stops if schema else ()))
+        self._skipped: dict[TableKey, float] = {}
+        """Until when each row is skipped, in seconds of the monotonic clock."""
+
+    @property
+    def is_counting(self) -> bool:
+        """True if the previous record failed too, so that a temporary cause has had its time to pass."""
+        return self._breaker.is_counting
+
+    def must_stop(self, failure: AgentFailed) -> bool:
+        """Return whether the agent failed on purpose, which stops the worker whatever the record."""
+        return isinstance(failure.cause, self._stops)
+
+    def succeeded(self) -> None:
+        self._breaker.succeeded()
+
+    def dead_letter(self, record: Any, failure: AgentFailed) -> Output:
+        """Return the dead letter of a record that failed alone.
+
+        Raises: EverythingFails; `failure` itself if the schema makes no dead letters.
+        """
+        if self._reject is None or not isinstance(failure.cause, Exception):
+            raise failure
+        self._count(record.key, failure)
+        return self._reject(record, failure.cause)
+
+    def skip(self, row: TableKey, failure: AgentFailed) -> None:
+        """Skip a key for a while.
+
+        Raises: EverythingFails; `failure` itself if the schema makes no dead letters or too many keys are skipped
+        already.
+        """
+        if self._reject is None or not isinstance(failure.cause, Exception) or len(self._skipped) >= SKIPPED:
+            raise failure
+        self._count(row[1], failure)
+        self._skipped[row] = time.monotonic() + SKIP_SECONDS
+        log.error(
+            "deadline_passed_over",
+            partition=self._where,
+            stage="agent",
+            error_type="unforeseen",
+            problem=place_of(failure.cause),
+            again_after_seconds=SKIP_SECONDS,
+        )
+
+    def skipped(self) -> set[TableKey]:
+        """Return the keys that are skipped now."""
+        now = time.monotonic()
+        self._skipped = {row: until for row, until in self._skipped.items() if until > now}
+        return set(self._skipped)
+
+    def _count(self, key: bytes | None, failure: AgentFailed) -> None:
+        self._breaker.failed(key)
+        if self._breaker.is_open:
+            number, found = self._breaker.failures, place_of(failure.cause)
+            raise EverythingFails(where=self._where, number=number, failure=found) from failure
+
+
+class Attempts:
+    """Retries each record of one worker several times before the record is blamed (at-least-once).
+
+    `stops` lists errors for which no record is to blame, in addition to the engine's and Kafka's.
+    """
+
+    def __init__(
+        self, breaker: Breaker, retries: int, stops: tuple[type[Exception], ...], wait_seconds: float = 0.5
+    ) -> None:
+        """`wait_seconds` is the wait before the first retry; it doubles with each one."""
+        self._breaker = breaker
+        self._retries = retries
+        self._stops = (EngineError, KafkaError, *stops)
+        self._wait = wait_seconds
+
+    @property
+    def most(self) -> int:
+        """Number of times that a failing record is tried."""
+        return self._retries + 1
+
+    async def once(self, handle: Handle) -> Exception | None:
+        """Handle the record; return the unforeseen error that it caused, or None. Raises: the errors in `stops`."""
+        batch = current_batch()
+        sent = len(batch.outputs) if batch else 0
+        try:
+            await handle()
+        except self._stops:
+            raise
+        except Exception as error:  # noqa: BLE001 – the wrapper around a record's handler
+            if batch:  # drop what the failed try sent
+                del batch.outputs[sent:]
+            return error
+        self._breaker.succeeded()
+        return None
+
+    async def alone(self, key: bytes | None, where: str, handle: Handle) -> Exception | None:
+        """Try until the record is done, or count it as failed after the last retry and return the error.
+
+        Raises: EverythingFails; the errors in `stops`.
+        """
+        error = await self.once(handle)
+        for retry in range(self._retries):
+            if error is None:
+                return None
+            log.error("record_failed", stage="agent", error_type=type(error).__name__, place=place_of(error))
+            await asyncio.sleep(self._wait * 2**retry)
+            error = await self.once(handle)
+        if error is not None:
+            self._breaker.failed(key)
+            self.check(where, error)
+        return error
+
+    async def judged(self, where: str, error: Exception) -> None:
+        """Wait until another record succeeds, or for a while if none does. Raises: EverythingFails."""
+        await self._breaker.decided(HOLD_SECONDS)
+        self.check(where, error)
+
+    def check(self, where: str, error: Exception) -> None:
+        """Raises: EverythingFails if the breaker is open."""
+        if self._breaker.is_open:
+            number = self._breaker.failures
+            raise EverythingFails(where=where, number=number, failure=place_of(error)) from error

@@ -1,0 +1,141 @@
+"""Prometheus metrics of the engine."""
+
+from collections.abc import Sequence
+from copy import copy
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from faust_eos.lag import PartitionStatus
+
+MOVE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Family(NamedTuple):
+    """A metric family as a reference page shows it."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    meaning: str
+
+
+class Families:
+    """Makes metric families in one registry and keeps a description of each."""
+
+    def __init__(self, registry: CollectorRegistry, prefix: str) -> None:
+        self._registry = registry
+        self._prefix = prefix
+        self.described: list[Family] = []
+
+    def counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        return Counter(self.describe(name, "counter", meaning, labels), meaning, labels, registry=self._registry)
+
+    def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
+        return Gauge(self.describe(name, "gauge", meaning, labels), meaning, labels, registry=self._registry)
+
+    def histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        name = self.describe(name, "histogram", meaning, labels)
+        return Histogram(name, meaning, labels, buckets=buckets, registry=self._registry)
+
+    def describe(self, name: str, kind: str, meaning: str, labels: tuple[str, ...]) -> str:
+        """Return the full name of the family."""
+        name = self._prefix + name
+        self.described.append(Family(name, kind, labels, meaning))
+        return name
+
+
+class EngineMetrics:
+    """Lag, state, recoveries, rebalances, stalls and losses of one worker. Nothing here is called once per record."""
+
+    def __init__(self, registry: CollectorRegistry, role: str, prefix: str = "engine_") -> None:
+        """`role` is the value of the label `role`; `prefix` begins every name."""
+        families = Families(registry, prefix)
+        self.described = families.described
+        self.partition_statuses: Sequence[PartitionStatus] = ()
+        """The assigned partitions at the last measurement."""
+        self._role = role
+        self._shown: set[tuple[Gauge, tuple[str, ...]]] = set()
+        source = ("role", "topic", "partition")
+        self._lag_records = families.gauge(
+            "consumer_lag_records",
+            "Records of an assigned partition that are not done: unread, in hand, or not committed. "
+            "Measured every two seconds; transaction markers count while there is any lag.",
+            *source,
+        )
+        self._lag_seconds = families.gauge(
+            "consumer_lag_seconds",
+            "Age of the oldest record that is not done. While it is in hand, its timestamp gives the age; while it is "
+            "unread, this is an upper bound: the time since a record was last done, since nothing was unread, or since "
+            "the start. 0 without lag. Absent for a topic whose records wait on purpose, such as retries.",
+            *source,
+        )
+        self._state_bytes = families.gauge(
+            "state_bytes", "Size on disk of a source partition's local state.", "partition"
+        )
+        self._recovery_seconds = families.histogram(
+            "recovery_duration_seconds", "Time to bring one partition's state up to date.", MOVE_SECONDS, "role"
+        )
+        self._recovered_records = families.counter(
+            "recovered_records_total", "Changelog records that were replayed to recover state."
+        )
+        self._rebalance_seconds = families.histogram(
+            "rebalance_duration_seconds",
+            "Time from the notice of a rebalance to its assignment, including the first one. A segmenter's partitions "
+            "keep working in the meantime.",
+            MOVE_SECONDS,
+            "role",
+        )
+        self._stalls = families.counter(
+            "watchdog_stalls_total",
+            "Stalls that the watchdog found, also in earlier processes of this worker; each ends the process.",
+            "role",
+        )
+        self._expired = families.counter(
+            "records_expired_total",
+            "Offsets of sources that were deleted before they were read; the log names the topic and the offsets. "
+            "Transaction markers count too.",
+            "role",
+        )
+        for counter in (self._stalls, self._expired):
+            counter.labels(role)  # start at 0: Prometheus sees an increase only after it has seen 0
+
+    def recovered(self, records: int, seconds: float) -> None:
+        """Count a partition whose state was brought up to date from `records` changelog records in `seconds`."""
+        self._recovery_seconds.labels(self._role).observe(seconds)
+        self._recovered_records.inc(records)
+
+    def rebalanced(self, seconds: float) -> None:
+        """Count a rebalance that took `seconds` from revoking the old partitions to assigning the new ones."""
+        self._rebalance_seconds.labels(self._role).observe(seconds)
+
+    def stalled(self, times: int = 1) -> None:
+        """Count stalls; after each of them the watchdog ends the worker."""
+        self._stalls.labels(self._role).inc(times)
+
+    def expired(self, count: int) -> None:
+        """Count offsets of a source that were deleted before they were read."""
+        self._expired.labels(self._role).inc(count)
+
+    def of_group(self, role: str) -> "EngineMetrics":
+        """Return the same families for another consumer group of this process, under this role."""
+        other = copy(self)
+        vars(other).update(_role=role, _shown=set(), partition_statuses=())
+        return other
+
+    def show(self, partition_statuses: Sequence[PartitionStatus]) -> None:
+        """Replace the lag and state of the partitions shown before with those in `partition_statuses`."""
+        self.partition_statuses = partition_statuses
+        for gauge, labels in self._shown:
+            gauge.remove(*labels)  # its new owner reports a partition that has moved
+        self._shown = set()
+        for found in partition_statuses:
+            labels = self._role, found.topic, str(found.partition)
+            self._set(self._lag_records, labels, found.lag_records)
+            self._set(self._lag_seconds, labels, found.lag_seconds)
+            if found.state_bytes is not None:
+                self._set(self._state_bytes, labels[2:], found.state_bytes)
+
+    def _set(self, gauge: Gauge, labels: tuple[str, ...], value: float) -> None:
+        gauge.labels(*labels).set(value)
+        self._shown.add((gauge, labels))

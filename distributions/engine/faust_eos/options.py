@@ -1,0 +1,117 @@
+"""Options of the engine, and the aiokafka clients that its partitions open."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.structs import OffsetAndMetadata
+from opentelemetry.trace import NoOpTracer, Tracer
+
+from faust_eos.errors import REFUSED_SECONDS
+from faust_eos.protocol import Admin, committed, committed_metadata
+
+LIFE_CYCLE = logging.getLogger("faust.engine")
+"""Logger of our Faust classes; it is below `faust`, so that their starts and stops can be silenced together."""
+NO_TRACER = NoOpTracer()
+
+
+def wall_clock_ms() -> int:
+    """Return milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of the engine; the names carry the units."""
+
+    max_batch: int = 2000
+    """Maximum number of records in one transaction."""
+    max_batch_bytes: int = 1024 * 1024
+    """Maximum number of bytes of records in one transaction, unless it has only one record."""
+    max_written_bytes: int = 8 * 1024 * 1024
+    """Once it has written this many bytes, an agent should take no more records into a transaction: see
+    `Batch.most_bytes`."""
+    linger_ms: int = 20
+    """Wait between polls of a partition that lags a little; one that has caught up or is far behind does not wait."""
+    transaction_timeout_seconds: float = 15.0
+    commit_timeout_seconds: float = 20.0
+    """A commit that takes longer is aborted and retried."""
+    start_timeout_seconds: float = 60.0
+    """Bounds the opening of a transactional producer, which waits for its last owner's transaction to end."""
+    drain_seconds: float = 30.0
+    """Time to finish work in flight when the worker stops; whatever is unfinished then is dropped whole."""
+    revoke_drain_seconds: float = 10.0
+    """Time to finish work in flight when partitions are revoked; the whole group waits for it."""
+    agent_retries: int = 3
+    """Retries of a record on which the agent fails when the record is alone in its transaction."""
+    retry_wait_seconds: float = 0.5
+    """Wait before the first retry; it doubles with each one."""
+    tick_seconds: float = 0.5
+    """Interval at which the deadlines of a caught-up partition are checked."""
+    tick_keys: int = 1000
+    """Maximum number of due keys in one tick."""
+    watchdog_seconds: float = 120.0
+    """A worker that has work and makes no progress for this long is stopped."""
+    handling_seconds: float = 0.0
+    """Time that the agent may take beyond `watchdog_seconds` before it finishes any record (at-least-once)."""
+    max_in_flight: int = 64
+    """Maximum number of records of one partition that the agent may have in hand (at-least-once)."""
+    commit_interval_seconds: float = 1.0
+    """Interval between commits that have no outputs (at-least-once); outputs are committed at once."""
+    offset_metadata_bytes: int = 4096
+    """Longest metadata of a commit (at-least-once); at most the broker's `offset.metadata.max.bytes`. It limits how far
+    beyond an unfinished record others are handled."""
+    refused_seconds: float = REFUSED_SECONDS
+    """Longest time that Kafka may refuse a record that no retry can make acceptable (at-least-once); changed rights
+    take a moment to apply."""
+    max_produce_batch_bytes: int = 512 * 1024
+    max_request_bytes: int = 2 * 1024 * 1024
+    """Largest record; topics with records of that size need a `max.message.bytes` to match."""
+    write_buffer_bytes: int = 4 * 1024 * 1024
+    """Bytes of one partition's rows that are collected before they are written to a file; fewer if many partitions
+    share `state_memory_bytes`."""
+    state_memory_bytes: int = 64 * 1024 * 1024
+    """RocksDB's memory for all partitions of the worker together: its cache, including the rows that are in no file
+    yet. By default RocksDB takes far more, for each partition."""
+    stale_seconds: float = 12 * 3600.0
+    """Local state older than this is rebuilt. The default is half of Kafka's default `delete.retention.ms`."""
+    source_look_seconds: float = 10.0
+    """Interval at which the ids and partition counts of the source topics are compared with those of the state."""
+    sources_may_grow: bool = False
+    """True if the sources may get more partitions: without state, it does not matter which keys a partition has."""
+    moved_look_seconds: float = 300.0
+    """Interval at which a worker looks for state of partitions that have moved to others."""
+    moved_grace_seconds: float = 3600.0
+    """Such state is kept at least this long after its last use, and at least for a session timeout, because the
+    partition may come back."""
+    clock: Callable[[], int] = wall_clock_ms
+    tracer: Tracer = NO_TRACER
+    """Gets a span for each commit whose outputs carry a trace."""
+
+
+class Clients:
+    """Makes the Kafka clients of one partition. In tests, a model of Kafka can take its place."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """`settings` are arguments for every client, such as `bootstrap_servers`."""
+        self._settings = settings
+
+    def producer(self, **settings: Any) -> Any:
+        return AIOKafkaProducer(**self._settings, **settings)
+
+    def consumer(self, **settings: Any) -> Any:
+        return AIOKafkaConsumer(**self._settings, **settings)
+
+    def admin(self) -> Any:
+        return Admin(**self._settings)
+
+    async def committed(self, kafka: Any, group: str, source: TopicPartition) -> OffsetAndMetadata | None:
+        """Return what the group has committed; see `protocol.committed`."""
+        return await committed(kafka, group, source)
+
+    async def metadata(self, kafka: Any, group: str, topic: str, partitions: int) -> list[str]:
+        """Return the metadata of the group's commits; see `protocol.committed_metadata`."""
+        return await committed_metadata(kafka, group, topic, partitions)

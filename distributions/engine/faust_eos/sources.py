@@ -1,0 +1,95 @@
+"""Checks that a source topic is still the one that the state was made from, with the same partitions.
+
+A topic that was deleted and recreated has the same name but a different id. If a topic got more partitions, keys have
+moved away from their state. So each bookmark records the topic's id, and each commit's metadata its partition count.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+
+from faust_eos.database import DatabasePosition
+from faust_eos.errors import SourceGrown, SourceRecreated
+from faust_eos.options import Clients
+
+METADATA = re.compile(r"partitions=([1-9]\d{0,8})")
+
+
+def encode_partitions(partitions: int) -> str:
+    """Return the metadata of a commit."""
+    return f"partitions={partitions}"
+
+
+def least_partitions(metadata: Iterable[str]) -> int | None:
+    """Return the smallest partition count named in the metadata of commits; None if there is none."""
+    return min((int(found[1]) for one in metadata if (found := METADATA.fullmatch(one))), default=None)
+
+
+def check_source(topic: str, known: DatabasePosition, found: str) -> None:
+    """Refuse a source topic whose id differs from that in the last bookmark. Raises: SourceRecreated."""
+    if known.source >= 0 and known.source_id and found and known.source_id != found:
+        raise SourceRecreated(topic=topic, expected=known.source_id, found=found)
+
+
+async def check_partitions(clients: Clients, kafka: Any, group: str, topic: str, *, may_grow: bool = False) -> int:
+    """Return the topic's partition count. `kafka` is the group's aiokafka consumer.
+
+    Raises: SourceGrown if the group has committed while there were fewer partitions; KafkaError, OSError, TimeoutError.
+    """
+    admin = clients.admin()
+    await admin.start()
+    try:
+        described = await admin.describe_topics([topic])
+    finally:
+        await admin.close()
+    partitions = len(described[0]["partitions"])
+    if not partitions:
+        raise UnknownTopicOrPartitionError(topic)
+    if may_grow:
+        return partitions
+    before = least_partitions(await clients.metadata(kafka, group, topic, partitions))
+    if before is not None and before < partitions:
+        raise SourceGrown(topic=topic, found=partitions, expected=before)
+    return partitions
+
+
+async def watch_sources(app: Any) -> None:
+    """Check the sources every `source_look_seconds`; stop the worker when one was recreated or got more partitions.
+
+    In either case aiokafka itself carries on without an error.
+    """
+    while True:
+        await asyncio.sleep(app.engine.source_look_seconds)
+        try:
+            await look_at_sources(app)
+        except (SourceRecreated, SourceGrown) as error:
+            app.consumer.stop_worker(error)
+            return
+        except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker answers, or none is known yet
+            continue
+
+
+async def look_at_sources(app: Any) -> None:
+    """Compare the sources' ids and partition counts with those of the state.
+
+    Raises: SourceRecreated, SourceGrown, KafkaError, OSError, TimeoutError.
+    """
+    consumer = app.consumer
+    opened = [(s.topic, p.session.database) for s, p in consumer.partitions.items() if p.session is not None]
+    if not opened:
+        return
+    topics = sorted({topic for topic, _ in opened})
+    clients = consumer.clients()
+    admin = clients.admin()
+    try:
+        await admin.start()
+        ids = await admin.topic_ids(topics)
+    finally:
+        await admin.close()
+    for topic, database in opened:
+        check_source(topic, database.position, ids.get(topic, ""))
+    for topic in topics:
+        await check_partitions(clients, consumer.kafka, app.conf.id, topic, may_grow=app.engine.sources_may_grow)

@@ -1,0 +1,388 @@
+"""One Kafka transaction: outputs, changelog rows and the source offset are committed together or not at all."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from types import MappingProxyType
+from typing import Any
+
+import structlog
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, RequestTimedOutError
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.structs import OffsetAndMetadata
+from opentelemetry.context import Context
+from opentelemetry.trace import Link as SpanLink
+from opentelemetry.trace import NoOpTracer, SpanContext, SpanKind, Status, StatusCode, Tracer, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from faust_eos.batch import Headers, Output
+from faust_eos.changelog import BOOKMARK_KEY, Bookmark, Link, changelog_key, marked
+from faust_eos.database import RowChange
+from faust_eos.errors import TRANSIENT, OutputMissing
+from faust_eos.options import Clients, Options
+from faust_eos.sources import encode_partitions
+
+log = structlog.get_logger()
+
+TIMED_OUT = (TimeoutError, KafkaTimeoutError, RequestTimedOutError)
+STOP_SECONDS = 5.0
+CANCEL_SECONDS = 0.1
+MOST_REQUESTS = 10
+"""Maximum number of requests that a producer can have in flight: one to its coordinator and one to each broker."""
+RETRY_BACKOFF_MS = 10
+"""Kafka 4 answers the first produce of a transaction with a retriable error while it verifies the transaction."""
+
+Row = tuple[bytes | None, bytes | None, int | None, list[tuple[str, bytes]]]
+"""Key, value, timestamp in milliseconds, headers."""
+TRACEPARENT = "traceparent"
+MAX_LINKS = 32
+"""Maximum number of links of a span, because collectors refuse spans that are too large."""
+W3C = TraceContextTextMapPropagator()
+LEAST_BYTES = 64 * 1024
+GROW_AFTER = 8
+"""After this many commits the slices are doubled. The number itself doubles each time that larger slices time out
+again."""
+LONGEST_GROWTH = 1024
+
+
+def transactional_id(app_id: str, source: TopicPartition) -> str:
+    """Name the writer of a source partition; the name is unique to the app, topic and partition.
+
+    A hyphen in the topic becomes `~`, which is in no topic's name, so the last two hyphens separate the parts. The name
+    begins with `{app_id}-`, like the rights of the app's Kafka user.
+    """
+    return f"{app_id}-{source.topic.replace('-', '~')}-{source.partition}"
+
+
+class Slices:
+    """The sizes of one partition's transactions; it outlives the partition's sessions.
+
+    A slice on which the agent fails is halved until the failing record is alone. A slice whose commit timed out is
+    retried at half its size, in records and in bytes, and later slices grow again step by step.
+
+    `most` limits the records, or the due keys. `most_bytes` limits the bytes of the records or, where records finish
+    before they are committed (at least once), of what they send. `most_written` limits what the agent writes, through
+    `Batch.most_bytes`.
+    """
+
+    def __init__(self, most: int, most_bytes: int, most_written: int) -> None:
+        self._limits = (most, most_bytes, most_written)
+        self.most, self._most_bytes, self.most_written = self._limits
+        self._suspects = 0
+        """One of this many next records fails."""
+        self._start = most
+        """Size of the first slice after a record failed alone: small, because more such records may follow."""
+        self._good = 0
+        self._grow_after = GROW_AFTER
+        self._has_grown = False
+        """True if slices have grown since the last commit that timed out."""
+
+    def take(self, sizes: Iterable[int]) -> int:
+        """Return how many of the next records make a slice, at least one. `sizes` yields their bytes."""
+        most = min(self.most, self._start)
+        if self._suspects:
+            most = min(most, max(1, self._suspects // 2))
+        number = total = 0
+        for size in sizes:
+            total += size
+            if number and (number == most or total > self._most_bytes):
+                break
+            number += 1
+        return number
+
+    def committed(self, number: int) -> None:
+        """Note that a slice of `number` records is committed."""
+        self._suspects = max(0, self._suspects - number)
+        self._start = min(self._limits[0], 2 * self._start)
+        self._good += 1
+        if not self._is_reduced:
+            self._grow_after, self._has_grown = GROW_AFTER, False
+        elif self._good >= self._grow_after:
+            self._good, self._has_grown = 0, True
+            sizes = zip(self._limits, (self.most, self._most_bytes, self.most_written), strict=True)
+            self.most, self._most_bytes, self.most_written = (min(limit, 2 * size) for limit, size in sizes)
+
+    def agent_failed(self, number: int) -> None:
+        """Note that the agent failed on a slice of `number` records; a single record counts as done with."""
+        if number > 1:
+            self._suspects = number
+        else:
+            self._suspects, self._start = 0, 1
+
+    def timed_out(self, number: int, read: int, written: int) -> None:
+        """Note that the commit of a slice timed out. `read` and `written` are its bytes."""
+        if self._has_grown:
+            self._grow_after = min(LONGEST_GROWTH, 2 * self._grow_after)
+        self._good, self._has_grown = 0, False
+        self.most = max(1, min(self.most, number) // 2)
+        self._most_bytes = max(LEAST_BYTES, min(self._most_bytes, read) // 2)
+        self.most_written = max(LEAST_BYTES, min(self.most_written, written) // 2)
+
+    @property
+    def _is_reduced(self) -> bool:
+        return (self.most, self._most_bytes, self.most_written) != self._limits
+
+
+@asynccontextmanager
+async def in_time(
+    options: Options, slices: Slices, where: str, number: int, sizes: Callable[[], tuple[int, int]]
+) -> AsyncIterator[None]:
+    """Limit the time for a commit of `number` records or keys; after a timeout, the next one is half as large.
+
+    The coordinator aborts a transaction that takes too long. Its producer is then fenced, and the error does not say
+    why, so every error after that time counts as a timeout. `sizes` returns the bytes read and written, and is called
+    only then.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        async with asyncio.timeout(options.commit_timeout_seconds):
+            yield
+    except TRANSIENT as error:
+        if isinstance(error, TIMED_OUT) or loop.time() - began >= options.transaction_timeout_seconds:
+            read, written = sizes()
+            slices.timed_out(number, read, written)
+            log.warning("commit_timed_out", partition=where, stage="commit", records=number, bytes=written)
+        raise
+    slices.committed(number)
+
+
+class TransactionalProducer:
+    """The only writer for one source partition; opening it fences earlier owners.
+
+    It never aborts a transaction. After a failure it is closed, and opening the next one ends the transaction.
+    """
+
+    def __init__(self, transactional_id: str, clients: Clients, options: Options) -> None:
+        self._producer = clients.producer(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=int(options.transaction_timeout_seconds * 1000),
+            acks="all",
+            linger_ms=0,
+            retry_backoff_ms=RETRY_BACKOFF_MS,
+            max_batch_size=options.max_produce_batch_bytes,
+            max_request_size=options.max_request_bytes,
+        )
+        self._partitioner = DefaultPartitioner()
+        self._tracer = options.tracer
+
+    async def open(self, timeout_seconds: float) -> None:
+        """Fence earlier owners, so that they can no longer commit. Raises: KafkaError, TimeoutError."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._producer.start()
+        except AssertionError as error:  # from aiokafka, if a broker that is starting names no broker at all
+            raise KafkaConnectionError("no broker is known") from error
+
+    async def close(self) -> None:
+        """Close within `STOP_SECONDS`, because a broker that is down must not delay a partition that moves."""
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._producer.stop()
+        except (KafkaError, OSError, TimeoutError):
+            await self._abandon()
+
+    async def _abandon(self) -> None:
+        """Close what remains of a producer that could not be stopped; else its tasks, batches and sockets would stay.
+
+        aiokafka's `stop` waits until everything is delivered, and its sending task, even when cancelled, for its
+        requests.
+        """
+        producer = self._producer
+        await producer.client.close()
+        sending = producer._sender.sender_task if producer._sender else None  # noqa: SLF001 – it is pinned exactly
+        for _ in range(MOST_REQUESTS):
+            if sending is None or sending.done():
+                break
+            sending.cancel()  # from the second time on, this cancels the request that the task is waiting for
+            await asyncio.wait([sending], timeout=CANCEL_SECONDS)
+        accumulator = producer._message_accumulator  # noqa: SLF001 – see above
+        for batch in (*chain(*accumulator._batches.values()), *accumulator._pending_batches):  # noqa: SLF001 – see above
+            batch.future.cancel()
+
+    async def check_owner(self, source: TopicPartition, group: str) -> None:
+        """Check that no later owner has fenced this producer. Raises: KafkaError if one has."""
+        await self._producer.begin_transaction()
+        await self._producer.send_offsets_to_transaction({source: 0}, group)
+        await self._producer.abort_transaction()
+
+    async def commit(
+        self,
+        outputs: Collection[Output],
+        rows: Mapping[TopicPartition, Sequence[RowChange]],
+        bookmark: Bookmark,
+        source: TopicPartition,
+        group: str,
+        previous: Mapping[TopicPartition, int] = MappingProxyType({}),
+        source_id: str = "",
+        partitions: int = 0,
+    ) -> dict[TopicPartition, int]:
+        """Commit everything, and return the offset of the bookmark in each changelog.
+
+        `previous` has the offsets of the previous bookmarks. `source_id` is the source topic's id, if known.
+        `partitions` is the source's partition count; 0 means unknown. Raises: KafkaError, ChangelogReplaced.
+        """
+        with commit_span(self._tracer, group, outputs):
+            sent = await self._begin(outputs)
+            links, last = {}, {}
+            for target, changes in rows.items():
+                links[target] = link = Link(previous.get(target, -1), len(changes) + 1)
+                batches = await self._send(target, _with_bookmark(changes, bookmark, marked(link, source_id)))
+                last[target] = batches[-1]
+                sent += batches
+            metadata = encode_partitions(partitions) if partitions else ""
+            await self._end(sent, {source: OffsetAndMetadata(bookmark.source, metadata)}, group)
+        marks = {target: batch.last_offset() for target, batch in last.items()}
+        for target, link in links.items():
+            link.check(target, marks[target])
+        return marks
+
+    async def commit_outputs(
+        self, outputs: Collection[Output], offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str
+    ) -> None:
+        """Commit the outputs and the group's offsets. Raises: KafkaError."""
+        with commit_span(self._tracer, group, outputs):
+            sent = await self._begin(outputs)
+            # offsets come later: a broker that checks both at once refuses one of them, which is resent only after a
+            # pause
+            await asyncio.gather(*[batch.arrived() for batch in sent])
+            await self._end(sent, offsets, group)
+
+    async def _begin(self, outputs: Iterable[Output]) -> list["_Sent"]:
+        await self._producer.begin_transaction()
+        sent: list[_Sent] = []
+        for target, records in (await self._by_partition(outputs)).items():
+            sent += await self._send(target, records)
+        return sent
+
+    async def _end(
+        self, sent: Iterable["_Sent"], offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str
+    ) -> None:
+        await self._producer.send_offsets_to_transaction(dict(offsets), group)
+        await asyncio.gather(*[batch.arrived() for batch in sent])
+        await self._producer.commit_transaction()
+
+    async def _send(self, target: TopicPartition, rows: Iterable[Row]) -> list["_Sent"]:
+        """Send in batches that are built here: `AIOKafkaProducer.send` costs several times as much per record."""
+        sent: list[_Sent] = []
+        builder = self._producer.create_batch()
+        for key, value, timestamp, headers in rows:
+            if builder.append(key=key, value=value, timestamp=timestamp, headers=headers) is None:
+                sent.append(await self._submit(builder, target))
+                builder = self._producer.create_batch()
+                builder.append(key=key, value=value, timestamp=timestamp, headers=headers)
+        sent.append(await self._submit(builder, target))
+        return sent
+
+    async def _submit(self, builder: Any, target: TopicPartition) -> "_Sent":
+        count = builder.record_count()
+        await asyncio.sleep(0)  # building and checksumming half a megabyte takes long on a slow machine
+        future = await self._producer.send_batch(builder, target.topic, partition=target.partition)
+        future.add_done_callback(_retrieved)
+        return _Sent(future, count, target.topic)
+
+    async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
+        grouped: dict[TopicPartition, list[Row]] = {}
+        partitions: dict[str, list[int]] = {}  # for this commit only, because a topic may get more
+        chosen: dict[tuple[str, bytes], int] = {}  # hashing a key takes 5 µs, and many keys repeat
+        for output in outputs:
+            topic, key, partition = output.topic, output.partition_key or output.key, output.partition
+            if partition is None and key is not None:
+                partition = chosen.get((topic, key))
+            if partition is None:
+                if topic not in partitions:
+                    partitions[topic] = sorted(await self._producer.partitions_for(topic))
+                partition = int(self._partitioner(key, partitions[topic], partitions[topic]))
+                if key is not None:
+                    chosen[topic, key] = partition
+            row = (output.key, output.value, output.timestamp_ms, output.headers)
+            grouped.setdefault(TopicPartition(topic, partition), []).append(row)
+        return grouped
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    delivered: asyncio.Future[Any]
+    count: int
+    topic: str
+
+    async def arrived(self) -> None:
+        """Wait for the broker's answer. Raises: KafkaError with a note of the topic, which the answer does not name."""
+        try:
+            await self.delivered
+        except KafkaError as error:
+            error.add_note(f"topic {self.topic}")
+            raise
+
+    def last_offset(self) -> int:
+        return int(self.delivered.result().offset) + self.count - 1
+
+
+async def require_outputs(clients: Clients, topics: Iterable[str]) -> None:
+    """Check that the topics exist; a producer would wait for the metadata of a missing one. Raises: OutputMissing."""
+    admin = clients.admin()
+    await admin.start()
+    try:
+        described = await admin.describe_topics(sorted(topics))
+    finally:
+        await admin.close()
+    for found in described:
+        if not found["partitions"]:
+            raise OutputMissing(topic=found["topic"])
+
+
+def _retrieved(done: asyncio.Future[Any]) -> None:
+    """Retrieve the result. After a failed commit nobody awaits the rest, and asyncio would log each as an error."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _with_bookmark(changes: Iterable[RowChange], bookmark: Bookmark, headers: Headers) -> Iterator[Row]:
+    for key, value in changes:
+        yield changelog_key(key), value, None, []
+    yield BOOKMARK_KEY, bookmark.encode(), None, headers
+
+
+@contextmanager
+def commit_span(tracer: Tracer, group: str, outputs: Iterable[Output]) -> Iterator[None]:
+    """Open a span around the transaction if some outputs carry a sampled `traceparent`; the span links to these traces.
+
+    Attributes are named as in the semantic conventions 1.37.0 (messaging, error).
+    """
+    traces = [] if isinstance(tracer, NoOpTracer) else sampled_traces(outputs)
+    if not traces:
+        yield
+        return
+    attributes = {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "commit",
+        "messaging.operation.type": "settle",
+        "messaging.consumer.group.name": group,
+    }
+    links = [SpanLink(trace) for trace in traces[-MAX_LINKS:]]
+    span = tracer.start_span(
+        f"commit {group}", context=Context(), kind=SpanKind.CLIENT, attributes=attributes, links=links
+    )
+    try:
+        yield
+    except Exception as error:
+        span.set_attribute("error.type", type(error).__name__)
+        span.set_status(Status(StatusCode.ERROR))
+        raise
+    finally:
+        span.end()
+
+
+def sampled_traces(outputs: Iterable[Output]) -> list[SpanContext]:
+    """Return the outputs' sampled traces, each once."""
+    found = {trace.trace_id: trace for output in outputs if (trace := _trace_of(output.headers)).trace_flags.sampled}
+    return list(found.values())
+
+
+def _trace_of(headers: Headers) -> SpanContext:
+    text = next((value for name, value in headers if name == TRACEPARENT), b"")
+    carrier = {TRACEPARENT: text.decode(errors="replace")}
+    return get_current_span(W3C.extract(carrier, Context())).get_span_context()

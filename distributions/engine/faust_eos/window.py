@@ -1,0 +1,188 @@
+"""The window of a partition, which decides, without I/O, which record may be handed over next.
+
+It reaches from the first unfinished record to the next one to read. Records with the same key are handed over one after
+the other; while one of them is being handled, the others wait, and records with other keys overtake them. Only a few
+waiting records are kept in memory. For the rest the window keeps the offset, and they are read again when their turn
+comes.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Collection, Hashable, Iterator
+from typing import Generic, NamedTuple, TypeVar
+
+from faust_eos.progress import Progress
+
+R = TypeVar("R")
+
+
+class _Place(NamedTuple):
+    key: Hashable
+    timestamp_ms: int
+
+
+class Window(Generic[R]):
+    """The unfinished records of one partition, at most `most` of them in memory.
+
+    A record may be handed over only up to `width` beyond the first unfinished one (see `progress.reach`). So all
+    finished offsets always fit into a commit, and no finished record has to wait for its commit.
+    """
+
+    def __init__(self, most: int, width: int) -> None:
+        self._most = most
+        self._width = width
+        self.next = -1
+        """Offset of the next record to read; −1 if it is not known yet."""
+        self._unfinished: OrderedDict[int, _Place] = OrderedDict()
+        """Unfinished records by offset, ascending."""
+        self._running: dict[int, Hashable] = {}
+        """The keys of the records that are handed over, by offset."""
+        self._queues: dict[Hashable, deque[int]] = {}
+        """For each key, the offsets that wait behind the record being handled."""
+        self._kept: dict[int, R] = {}
+        """The waiting records that are in memory, by offset."""
+        self._missed: dict[int, Hashable] = {}
+        """The keys of records whose turn has come but that must be read again, by offset."""
+        self._beyond: set[int] = set()
+        """Finished offsets at or above the last commit's offset."""
+
+    # -- what remains to be done
+
+    @property
+    def lowest(self) -> int:
+        """The offset below which every record is finished."""
+        return next(iter(self._unfinished), self.next)
+
+    @property
+    def lowest_ms(self) -> int | None:
+        """Timestamp of the first unfinished record, in milliseconds since 1970."""
+        return next((place.timestamp_ms for place in self._unfinished.values()), None)
+
+    @property
+    def unfinished(self) -> int:
+        return len(self._unfinished)
+
+    @property
+    def room(self) -> int:
+        """Number of further records that may be handed over."""
+        return self._most - len(self._running)
+
+    @property
+    def is_full(self) -> bool:
+        """True if nothing more may be read until the first unfinished record is finished."""
+        return not self.fits(self.next)
+
+    def fits(self, offset: int) -> bool:
+        return not self._unfinished or offset <= self.lowest + self._width
+
+    def to_read_again(self) -> int | None:
+        """Return the first offset whose turn has come but whose record is not in memory."""
+        return min(self._missed, default=None)
+
+    def missed_before(self, offset: int) -> Iterator[int]:
+        """Yield the offsets below `offset` that must be read again, and go on as the caller loses them."""
+        while (missed := self.to_read_again()) is not None and missed < offset:
+            yield missed
+
+    @property
+    def has_spilled(self) -> bool:
+        """True if some waiting records are not in memory."""
+        return len(self._unfinished) > len(self._running) + len(self._kept)
+
+    def progress(self, without: Collection[int] = frozenset()) -> Progress:
+        """Return what is finished, leaving out the offsets in `without`.
+
+        The result fits into a commit if those offsets finished last, because no record is handed over too far beyond
+        them.
+        """
+        lowest = self.lowest
+        while lowest in self._beyond:  # an earlier owner has finished this record, and it has not been read yet
+            lowest += 1
+        lowest = min(lowest, *without) if without else lowest
+        return Progress(lowest, frozenset(o for o in self._beyond if o > lowest and o not in without))
+
+    def committed(self, progress: Progress) -> None:
+        """Forget the finished offsets below a commit's offset, including those that an earlier owner finished.
+
+        The latter may not have been read yet, and need not be.
+        """
+        self.advance(progress.offset)
+        self._beyond = {offset for offset in self._beyond if offset >= progress.offset}
+
+    def learn(self, progress: Progress) -> None:
+        """Learn what the group has committed through an earlier owner, or one that had the partition in between."""
+        self.advance(progress.offset)
+        self._beyond |= progress.beyond
+        for offset in [offset for offset in self._unfinished if progress.covers(offset)]:
+            del self._unfinished[offset]
+            self._kept.pop(offset, None)
+
+    def advance(self, offset: int) -> None:
+        """Continue reading at this offset unless `next` is already beyond it; no record before it is left to read."""
+        self.next = max(self.next, offset)
+
+    # -- events; each method returns the records to hand over now, with their offsets
+
+    def add(self, offset: int, key: Hashable, record: R, timestamp_ms: int = 0) -> list[tuple[int, R]]:
+        """Add the record that was read next. Records with the same `key` run in order; None means unordered.
+
+        A record from before `next` is skipped: another owner has finished it since it was fetched.
+        """
+        if offset < self.next:
+            return []
+        self.next = offset + 1
+        if offset in self._beyond:
+            return []
+        self._unfinished[offset] = _Place(key, timestamp_ms)
+        if key in self._queues:
+            self._queues[key].append(offset)
+            self._keep(offset, record)
+            return []
+        if key is not None:
+            self._queues[key] = deque()
+        return self._run(offset, key, record)
+
+    def add_again(self, offset: int, record: R) -> list[tuple[int, R]]:
+        """Add a record that was read again."""
+        if offset in self._missed:
+            key = self._missed.pop(offset)
+            return self._run(offset, key, record) if offset in self._unfinished else self._turn(key)
+        if offset in self._unfinished and offset not in self._running:
+            self._keep(offset, record)
+        return []
+
+    def finish(self, offset: int) -> list[tuple[int, R]]:
+        """Note that the record is done."""
+        key = self._running.pop(offset)
+        if self._unfinished.pop(offset, None) is not None:
+            self._beyond.add(offset)
+        return self._turn(key)
+
+    def lose(self, offset: int) -> list[tuple[int, R]]:
+        """Give up a record that should have been read again but no longer exists."""
+        self._unfinished.pop(offset, None)
+        return self._turn(self._missed.pop(offset))
+
+    # -- helpers
+
+    def _turn(self, key: Hashable) -> list[tuple[int, R]]:
+        """Choose the key's next record."""
+        queue = self._queues.get(key, deque())
+        while queue:
+            offset = queue.popleft()
+            if offset in self._kept:
+                return self._run(offset, key, self._kept.pop(offset))
+            if offset in self._unfinished:
+                self._missed[offset] = key
+                return []
+        self._queues.pop(key, None)
+        return []
+
+    def _run(self, offset: int, key: Hashable, record: R) -> list[tuple[int, R]]:
+        self._running[offset] = key
+        if self._kept and len(self._running) + len(self._kept) > self._most:
+            self._kept.popitem()  # the record is read again when its turn comes
+        return [(offset, record)]
+
+    def _keep(self, offset: int, record: R) -> None:
+        if len(self._running) + len(self._kept) < self._most:
+            self._kept[offset] = record

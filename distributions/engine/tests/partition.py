@@ -1,0 +1,162 @@
+"""One open partition in memory: the engine's session with an agent, a producer and a database that are simple."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from distributions.engine.tests.simulation.database import MemoryDatabase
+from faust_eos import Batches, Breaker, Options, Output, Tick
+from faust_eos.batch import Batch, BatchMessage, _current
+from faust_eos.database import DeadlineOf
+from faust_eos.errors import place_of
+from faust_eos.failures import Isolation
+from faust_eos.session import Delivery, Session, written_bytes
+
+SOURCE = TopicPartition("in", 0)
+TABLE = "due"
+
+Agent = Callable[[Any, Batch], Awaitable[None]]
+
+
+def record(offset: int, key: bytes | None = None, size: int = 10) -> Any:
+    key = b"%d" % offset if key is None else key
+    return SimpleNamespace(
+        topic="in", partition=0, offset=offset, key=key, value=b"x" * size, headers=[], timestamp=offset
+    )
+
+
+def rejected(given: Any, error: Exception) -> Output:
+    return Output("in.dlq", given.key, b"%d %s" % (given.offset, place_of(error).encode()), None, None, [])
+
+
+def deadline_of(row: bytes) -> int | None:
+    return int(row) or None
+
+
+def changes_of(batch: Batch) -> list[tuple[bytes, bytes | None]]:
+    return list(batch.tables[TABLE].changed.items())
+
+
+def table(name: str, data: Any) -> Any:
+    """Table like Faust's."""
+    return SimpleNamespace(data=data, changelog_topic=SimpleNamespace(get_topic_name=lambda: f"{name}-changelog"))
+
+
+@dataclass
+class Producer:
+    """Remembers transactions. Those of more than `most_bytes` time out."""
+
+    most_bytes: int | None = None
+    transactions: list[tuple[int, list[Output]]] = field(default_factory=list)
+    """Source offset and outputs."""
+    tried: list[int] = field(default_factory=list)
+    """Bytes of each transaction, of those that timed out too."""
+
+    _end: int = 0
+
+    async def commit(self, outputs: Sequence[Output], rows: Any, bookmark: Any, *_: Any) -> dict[TopicPartition, int]:
+        self.tried.append(written_bytes(outputs, rows))
+        if self.most_bytes is not None and self.tried[-1] > self.most_bytes:
+            raise TimeoutError
+        self.transactions.append((bookmark.source, list(outputs)))
+        self._end += max(map(len, rows.values())) + 2
+        return dict.fromkeys(rows, self._end)
+
+
+class Partition:
+    """`agent` is given each event and its batch; what it writes goes into `batch.outputs` and `write`."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        *,
+        reject: bool = True,
+        breaker: Breaker | None = None,
+        schema: Batches | None = None,
+        producer: Producer | None = None,
+        tables: Mapping[str, Any] = MappingProxyType({TABLE: SimpleNamespace(changes=changes_of)}),
+        deadlines: Mapping[str, DeadlineOf | None] = MappingProxyType({TABLE: deadline_of}),
+        **options: Any,
+    ) -> None:
+        """`tables`: their data by name."""
+        self.agent = agent
+        self.tables = tables
+        self.options = Options(**{"retry_wait_seconds": 0.0, "clock": lambda: 1000, **options})
+        self.producer = producer or Producer()
+        self.app = SimpleNamespace(engine=self.options, consumer_generation_id=0)
+        schema = schema or Batches(reject=rejected if reject else None, stops=(NotADirectoryError,))
+        self.breaker = breaker or Breaker()
+        self.isolation = Isolation("in-0", self.options, self.breaker, schema)
+        self.database: Any = MemoryDatabase(Path("state"), deadlines, disk={})
+        self.errors: list[BaseException] = []
+        self.events: list[list[int]] = []
+        """Offsets of each event that the agent was given."""
+        self.open()
+
+    def open(self) -> None:
+        """Open a new session of the same partition, as after a failure."""
+        self.session = Session(
+            source=SOURCE,
+            group="group",
+            kafka=None,
+            tables={name: table(name, data) for name, data in self.tables.items()},
+            producer=self.producer,  # type: ignore[arg-type]  # a model of it
+            database=self.database,
+            delivery=Delivery(self, SOURCE, self.database),
+            options=self.options,
+            written=set(),
+            isolation=self.isolation,
+            partitions=1,
+        )
+
+    async def process(self, records: Sequence[Any]) -> None:
+        """Process until all are committed: opened anew after timeouts, as the partition does."""
+        while left := [one for one in records if one.offset >= self.committed]:
+            try:
+                await self.session.process(left)
+            except TimeoutError:
+                self.open()
+
+    @property
+    def committed(self) -> int:
+        return max(self.database.position.source, 0)
+
+    @property
+    def outputs(self) -> list[Output]:
+        return [output for _, outputs in self.producer.transactions for output in outputs]
+
+    def values(self, topic: str) -> list[bytes | None]:
+        return [output.value for output in self.outputs if output.topic == topic]
+
+    # -- as the engine's consumer
+
+    async def callback(self, message: BatchMessage) -> None:
+        message.incref()
+        message.tracked = True
+        if not isinstance(message.value, Tick):
+            self.events.append([one.offset for one in message.value])
+        self._task = asyncio.create_task(self._handle(message))
+
+    async def _handle(self, message: BatchMessage) -> None:
+        _current.set(message.batch)
+        try:
+            await self.agent(message.value, message.batch)
+        except Exception as error:  # noqa: BLE001 – as Faust does
+            _, _, traceback = sys.exc_info()
+            message.batch.fail(error.with_traceback(traceback and traceback.tb_next))  # this line stands for Faust's
+        else:
+            message.acked = True
+
+    def stop_worker(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+
+def echo(given: Any, size: int | None = None) -> Output:
+    value = b"%d" % given.offset if size is None else b"y" * size
+    return Output("out", given.key, value, None, None, [])

@@ -1,0 +1,129 @@
+"""A partition's local state in memory, on a disk that survives its processes."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from faust_eos.database import DatabasePosition, DeadlineOf, Expiry, RowChange
+from faust_eos.errors import StoreFailed
+from faust_eos.options import wall_clock_ms
+
+Row = tuple[str, bytes]
+"""Table and key."""
+
+
+@dataclass
+class Files:
+    """Contents of one path."""
+
+    rows: dict[Row, bytes] = field(default_factory=dict)
+    position: DatabasePosition = field(default_factory=DatabasePosition)
+    open: bool = False
+
+    def copy(self) -> "Files":
+        """Return what a backup holds, or a process that died leaves behind."""
+        return Files(dict(self.rows), self.position)
+
+
+Disk = dict[Path, Files]
+
+
+class MemoryDatabase:
+    """Keeps the contract of `Database`; every search for deadlines scans all rows. Raises: StoreFailed."""
+
+    def __init__(
+        self,
+        path: Path,
+        deadlines: Mapping[str, DeadlineOf | None],
+        *,
+        disk: Disk,
+        clock: Callable[[], int] = wall_clock_ms,
+    ) -> None:
+        self.path = path
+        self._deadlines = deadlines
+        self.clock = clock
+        self._disk = disk
+        self._files = disk.setdefault(path, Files())
+        if self._files.open:
+            raise StoreFailed(path=path, cause="open elsewhere")
+        self._files.open = True
+
+    @property
+    def position(self) -> DatabasePosition:
+        return self._files.position
+
+    def close(self) -> None:
+        self._files.open = False
+
+    @property
+    def age_seconds(self) -> float:
+        """Time since it was last up to date; 0 when nothing was ever written."""
+        written = self.position.written_ms
+        return (self.clock() - written) / 1000 if written else 0.0
+
+    def wipe(self) -> None:
+        """Delete everything, as after the loss of the disk."""
+        self._files = self._disk[self.path] = Files(open=True)
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        return self._files.rows.get((table, key))
+
+    def keys(self, table: str) -> Iterator[bytes]:
+        return iter(sorted(key for name, key in self._files.rows if name == table))
+
+    def write(
+        self, changes: Mapping[str, Iterable[RowChange]], position: DatabasePosition, *, as_of_ms: int | None = None
+    ) -> None:
+        """Apply the changes and move the position, in one atomic write.
+
+        `as_of_ms`: time at which the database was up to date with its changelogs; by default now.
+        """
+        if not self._files.open:
+            raise StoreFailed(path=self.path, cause="closed")
+        for table, rows in changes.items():
+            for key, value in rows:
+                self._put((table, key), value)
+        self._files.position = replace(position, written_ms=self.clock() if as_of_ms is None else as_of_ms)
+
+    def due(self, now_ms: int, limit: int) -> list[Row]:
+        """Return at most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once.
+
+        Those that only expire come after all others.
+        """
+        return [row for expires in (False, True) for at, row in self._scheduled(expires) if at <= now_ms][:limit]
+
+    def next_deadline(self) -> int | None:
+        """Return the time at which `due` next finds something, in milliseconds since 1970."""
+        return next((deadline for deadline, _ in self._scheduled()), None)
+
+    def next_expiry(self) -> int | None:
+        """Return the time at which `due` next finds a row that only expires, in milliseconds since 1970."""
+        return next((deadline for deadline, _ in self._scheduled(expires=True)), None)
+
+    def reindex(self) -> Iterator[None]:
+        """Do nothing: there is no index."""
+        return iter(())
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self._files.rows.values()))
+
+    @property
+    def scheduled(self) -> int:
+        """Rows that have a deadline."""
+        return len(self._scheduled())
+
+    def _put(self, row: Row, value: bytes | None) -> None:
+        if value is None:
+            self._files.rows.pop(row, None)
+        else:
+            self._files.rows[row] = value
+
+    def _scheduled(self, expires: bool = False) -> list[tuple[int, Row]]:
+        found = []
+        for row, value in self._files.rows.items():
+            deadline_of = self._deadlines.get(row[0])
+            deadline = None if deadline_of is None else deadline_of(value)
+            if deadline is not None and isinstance(deadline, Expiry) == expires:
+                found.append((max(0, deadline), row))
+        return sorted(found)

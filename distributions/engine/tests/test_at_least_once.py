@@ -1,0 +1,280 @@
+"""A partition of at-least-once records: what is committed, what is handled again, and when the watchdog hears of it."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
+from aiokafka.structs import OffsetAndMetadata
+from structlog.testing import capture_logs
+
+from distributions.engine.tests.concurrent import Broker, Worker
+from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
+from faust_eos.at_least_once import ConcurrentMessage, mark_idle, mark_working
+from faust_eos.progress import Progress, reach
+from faust_eos.watchdog import Watch
+
+LIMIT, LOOK = 120.0, 5.0
+METADATA_BYTES = 19
+"""So few that a record may be handed over at most 32 offsets beyond the first unfinished one."""
+
+
+async def first_stall(worker: Worker, seconds: float) -> tuple[float, str] | None:
+    """Look at the partition every five seconds, as the watchdog does; return when it stalled, and in what."""
+    watch, loop = Watch(LIMIT, 0.0, 2 * LOOK), asyncio.get_running_loop()
+    while loop.time() < seconds:
+        await asyncio.sleep(LOOK)
+        stalled = watch.look(await worker.partition.to_do(worker.broker.end), loop.time())
+        if stalled is not None:
+            return loop.time(), stalled
+    return None
+
+
+@pytest.mark.parametrize("takes_seconds", [0.0, 4.0, 20.0])
+def test_a_partition_whose_commits_always_fail_is_a_stall_though_it_opens_in_between(takes_seconds: float) -> None:
+    async def story() -> tuple[float, str] | None:
+        broker = Broker(5, bytes_per_second=50 / takes_seconds if takes_seconds else float("inf"))
+        broker.before_commit = always(KafkaError("Unexpected error during batch delivery"))
+        worker = Worker(broker)
+        found = await first_stall(worker, 600)
+        await worker.partition.stop(0)
+        return found
+
+    found = run_in_virtual_time(story())
+    assert found is not None
+    assert found[1] == "nothing is committed of in-0"
+    assert found[0] <= LIMIT + 2 * takes_seconds + 3 * LOOK  # a smaller transaction is progress
+
+
+def test_a_broker_that_is_down_is_asked_less_and_less_often_up_to_every_two_seconds() -> None:
+    async def story() -> list[float]:
+        broker, loop, tries = Broker(1), asyncio.get_running_loop(), []
+
+        def fail() -> None:
+            tries.append(loop.time())
+            raise KafkaConnectionError
+
+        broker.before_commit = fail
+        worker = Worker(broker)
+        worker.app.conf.broker_heartbeat_interval = 0.2
+        with capture_logs():
+            await asyncio.sleep(20)
+        await worker.partition.stop(0)
+        return [round(later - earlier, 1) for earlier, later in pairwise(tries)]
+
+    waits = run_in_virtual_time(story())
+    assert waits[:3] == [0.3, 0.6, 1.2]
+    assert set(waits[3:]) == {2.0}
+
+
+def test_records_that_the_agent_does_not_finish_are_named_while_commits_fail_and_while_it_opens_again() -> None:
+    async def story() -> set[bool]:
+        async def all_but_the_last(message: ConcurrentMessage) -> None:
+            if message.offset < 4:
+                await worker.answer(message)
+
+        broker = Broker(5)
+        broker.before_commit = always(KafkaConnectionError())
+        worker = Worker(broker, all_but_the_last)
+        await asyncio.sleep(1.0)
+        named = set()
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            named.add("records of in-0 are not finished" in await worker.partition.to_do(5))
+        await worker.partition.stop(0)
+        return named
+
+    assert run_in_virtual_time(story()) == {True}
+
+
+def test_a_stop_waits_for_tries_that_are_under_way_and_not_for_records_between_two_tries() -> None:
+    async def story() -> tuple[float, Broker]:
+        async def agent(message: ConcurrentMessage) -> None:
+            event = SimpleNamespace(message=message)
+            mark_idle(event)
+            with mark_working(event):
+                await asyncio.sleep(3.0)
+            if message.offset == 0:
+                await asyncio.Event().wait()
+            await worker.answer(message)
+
+        worker = Worker(Broker(2), agent)
+        await asyncio.sleep(1.0)
+        began = asyncio.get_running_loop().time()
+        await worker.partition.stop(30.0)
+        return asyncio.get_running_loop().time() - began, worker.broker
+
+    seconds, broker = run_in_virtual_time(story())
+    assert 2.0 <= seconds < 10.0
+    assert broker.outputs == [1]
+    assert broker.progress == Progress(0, frozenset({1}))
+
+
+def test_an_idle_partition_has_nothing_to_do() -> None:
+    async def story() -> list[object]:
+        worker = Worker(Broker(5))
+        await asyncio.sleep(5.0)
+        found = [await worker.partition.to_do(5), worker.broker.outputs]
+        await worker.partition.stop(0)
+        return found
+
+    assert run_in_virtual_time(story()) == [{}, [0, 1, 2, 3, 4]]
+
+
+def test_only_records_that_were_not_finished_are_reported_as_expired() -> None:
+    """10 and 30 are not; the group has finished the others up to 49, and the log begins at 50."""
+
+    async def story() -> Worker:
+        broker = Broker(60, first=50)
+        before = Progress(10, frozenset(range(11, 50)) - {30})
+        broker.group = OffsetAndMetadata(before.offset, before.metadata())
+        worker = Worker(broker)
+        await asyncio.sleep(3.0)
+        await worker.partition.stop(0)
+        return worker
+
+    with capture_logs() as logs:
+        worker = run_in_virtual_time(story())
+    assert worker.expired == 2
+    [line] = [line for line in logs if line["event"] == "records_expired"]
+    assert (line["first_lost"], line["next_offset"], line["count"]) == (10, 50, 2)
+    assert worker.begun == list(range(50, 60))
+
+
+def test_a_group_whose_offset_never_becomes_stable_is_a_failed_opening_and_a_stall() -> None:
+    async def story() -> tuple[str, object]:
+        broker = Broker(5)
+        broker.is_stable = False
+        worker = Worker(broker)
+        found = await first_stall(worker, 600)
+        await worker.partition.stop(0)
+        return worker.partition.last_error, found
+
+    error, found = run_in_virtual_time(story())
+    assert error == "TimeoutError"
+    assert found is not None
+
+
+@pytest.mark.parametrize("bytes_per_second", [200.0, 2_000.0])
+def test_a_broker_that_is_too_slow_for_all_that_is_finished_gets_it_in_parts(bytes_per_second: float) -> None:
+    """100 bytes each: a transaction of all 64 takes 32 seconds, or 3."""
+
+    async def story() -> tuple[Broker, object]:
+        async def agent(message: ConcurrentMessage) -> None:
+            await worker.answer(message, size=100)
+
+        broker = Broker(64, bytes_per_second=bytes_per_second)
+        worker = Worker(broker, agent, commit_timeout_seconds=2.0)
+        stalled = await first_stall(worker, 240)
+        await worker.partition.stop(0)
+        return broker, stalled
+
+    broker, stalled = run_in_virtual_time(story())
+    assert stalled is None
+    assert broker.outputs == list(range(64))
+    assert broker.progress == Progress(64)
+    fits = int(bytes_per_second * 2 / 100)
+    assert sum(number > fits for number in broker.tried) <= 6
+    assert max(len(values) for values, _ in broker.commits) >= min(fits, 64) // 2
+
+
+def test_smaller_and_smaller_transactions_are_progress_until_one_is_small_enough() -> None:
+    """One record takes 30 seconds; from 64 to one it takes four minutes, twice as long as the watchdog waits."""
+
+    async def story() -> tuple[list[int], object]:
+        async def agent(message: ConcurrentMessage) -> None:
+            await worker.answer(message, size=100)
+
+        worker = Worker(Broker(64, bytes_per_second=100 / 30), agent, commit_timeout_seconds=40.0)
+        stalled = await first_stall(worker, 400)
+        await worker.partition.stop(0)
+        return worker.broker.tried, stalled
+
+    tried, stalled = run_in_virtual_time(story())
+    assert stalled is None
+    assert tried[:8] == [64, 32, 16, 8, 4, 2, 1, 1]
+
+
+def test_reading_goes_on_when_another_owner_has_finished_what_the_window_waited_for() -> None:
+    async def story() -> list[int]:
+        async def all_but_the_first(message: ConcurrentMessage) -> None:
+            if message.offset:
+                await worker.answer(message)
+
+        def overtaken() -> None:
+            if worker.begun[-1] == last:
+                broker.before_commit = lambda: None
+                broker.group = OffsetAndMetadata(150, "")
+                raise ProducerFenced
+
+        last = reach(METADATA_BYTES)
+        broker = Broker(152)
+        broker.before_commit = overtaken
+        worker = Worker(broker, all_but_the_first, max_in_flight=100, offset_metadata_bytes=METADATA_BYTES)
+        await asyncio.sleep(20.0)
+        await worker.partition.stop(0)
+        assert worker.begun[: last + 1] == list(range(last + 1))
+        return worker.begun[last + 1 :]
+
+    assert run_in_virtual_time(story()) == [150, 151]
+
+
+def test_a_transaction_that_the_broker_aborts_as_too_slow_is_retried_in_parts() -> None:
+    """The coordinator's timeout is shorter than that of a commit: the producer is fenced."""
+
+    async def story() -> Broker:
+        async def agent(message: ConcurrentMessage) -> None:
+            await worker.answer(message, size=100)
+
+        broker = Broker(64, bytes_per_second=400.0)
+        broker.longest_seconds = 15.0
+        worker = Worker(broker, agent)
+        await asyncio.sleep(120.0)
+        await worker.partition.stop(0)
+        return broker
+
+    broker = run_in_virtual_time(story())
+    assert broker.outputs == list(range(64))
+    assert broker.tried[:2] == [64, 32]
+
+
+def test_transactions_are_bounded_in_bytes_and_grow_again_after_a_timeout() -> None:
+    async def story() -> tuple[Broker, int]:
+        async def agent(message: ConcurrentMessage) -> None:
+            await worker.answer(message, size=1000)
+
+        broker = Broker(64)
+        worker = Worker(broker, agent, max_written_bytes=10_000)
+        await asyncio.sleep(5.0)
+        assert set(broker.tried) == {9, 1}
+        broker.before_commit = always(TimeoutError())
+        broker.end = 128
+        await asyncio.sleep(60.0)
+        broker.before_commit = lambda: None
+        broker.end = 1000
+        await asyncio.sleep(60.0)
+        await worker.partition.stop(0)
+        return broker, broker.tried[-2]
+
+    broker, number = run_in_virtual_time(story())
+    assert broker.outputs == list(range(1000))
+    assert number == 9
+
+
+def always(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+def once(error: Exception) -> Callable[[], None]:
+    left = [error]
+
+    def fail() -> None:
+        if left:
+            raise left.pop()
+
+    return fail

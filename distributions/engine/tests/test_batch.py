@@ -1,0 +1,264 @@
+"""Completion of a batch, through a real Faust stream: Faust calls many things an acknowledgement.
+
+The whole file runs a second time without Faust's Cython code, which acknowledges in its own way.
+"""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faust.types.tuples import TP
+
+from faust_eos import App, Options
+from faust_eos.at_least_once import ConcurrentMessage
+from faust_eos.batch import Batch, BatchMessage, NotTaken, Output, bound, current_batch, failing_batch
+from faust_eos.errors import AgentFailed, BatchClosed
+
+SOURCE = TP("in", 0)
+SECONDS = 5.0
+OUTPUT = Output("out", b"k", b"v", None, None, [])
+
+
+class Agent:
+    """A stream of one app that is connected to nothing, and a task that iterates over it as an agent would."""
+
+    def __init__(self, directory: Path) -> None:
+        self.app = App("unit", brokers="127.0.0.1:1", engine=Options(), datadir=directory)
+        self.app.finalize()
+        self.app.topics.acking_topics.add(SOURCE.topic)
+        self.app.flow_control.resume()
+        self.channel = self.app.channel()
+        self.stream = self.app.stream(self.channel)
+        self.late: list[BatchClosed] = []
+
+    def batch(self) -> Batch:
+        return Batch("in-0", None, self.late.append)
+
+    async def give(self, batch: Batch, *, generation: int | None = None) -> None:
+        await self.put(lambda **about: BatchMessage(batch, **about), generation)
+
+    async def put(self, make: Any, generation: int | None = None) -> None:
+        message = make(
+            topic=SOURCE.topic,
+            partition=SOURCE.partition,
+            offset=7,
+            timestamp=1.0,
+            timestamp_type=0,
+            headers=(),
+            key=None,
+            value=["a record"],
+            checksum=None,
+            serialized_key_size=0,
+            serialized_value_size=0,
+            tp=SOURCE,
+            generation_id=self.app.consumer_generation_id if generation is None else generation,
+        )
+        message.incref()
+        await self.channel.put(self.app.create_event(None, message.value, None, message))
+
+    def run(self, handle: Any) -> "asyncio.Task[None]":
+        async def agent() -> None:
+            async for work in self.stream:
+                await handle(work)
+
+        return asyncio.create_task(agent())
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Agent:
+    return Agent(tmp_path)
+
+
+async def nothing(_: Any) -> None: ...
+
+
+async def ended(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError, ValueError):
+        await task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not condition():  # noqa: ASYNC110 – nobody sets an event for it
+            await asyncio.sleep(0.001)
+
+
+async def within(future: Any) -> None:
+    async with asyncio.timeout(SECONDS):
+        await asyncio.shield(future)
+
+
+async def test_a_batch_is_done_only_when_the_agent_asks_for_the_next(agent: Agent) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def handle(_: Any) -> None:
+        begun.set()
+        await go_on.wait()
+
+    batch = agent.batch()
+    task = agent.run(handle)
+    await agent.give(batch)
+    await within(begun.wait())
+    assert not batch.done.done()
+    assert batch.open
+    go_on.set()
+    await within(batch.done)
+    assert not batch.open
+    await ended(task)
+
+
+async def test_an_agent_that_raises_has_not_done_its_batch(agent: Agent) -> None:
+    async def handle(_: Any) -> None:
+        raise ValueError
+
+    batch = agent.batch()
+    task = agent.run(handle)
+    await agent.give(batch)
+    with contextlib.suppress(ValueError):
+        await task
+    del task
+    with pytest.raises(AgentFailed) as failure:
+        await within(batch.done)
+    assert isinstance(failure.value.cause, GeneratorExit)
+
+
+async def test_an_agent_that_leaves_its_loop_has_not_done_its_batch(agent: Agent) -> None:
+    batch = agent.batch()
+    await agent.give(batch)
+
+    async def first_only() -> None:
+        async for _ in agent.stream:
+            return
+
+    await first_only()
+    with pytest.raises(AgentFailed):
+        await within(batch.done)
+
+
+async def test_an_agent_that_is_cancelled_has_not_done_its_batch(agent: Agent) -> None:
+    begun = asyncio.Event()
+
+    async def handle(_: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    batch = agent.batch()
+    task = agent.run(handle)
+    await agent.give(batch)
+    await within(begun.wait())
+    await ended(task)
+    del task
+    with pytest.raises(AgentFailed):
+        await within(batch.done)
+
+
+@pytest.mark.parametrize("why", ["generation", "flow"])
+async def test_a_batch_that_faust_skipped_is_never_done(agent: Agent, why: str) -> None:
+    """The Cython code says nothing of it, Faust's Python acknowledges it."""
+    skipped, taken = agent.batch(), agent.batch()
+    await agent.give(skipped, generation=99 if why == "generation" else None)
+    if why == "flow":
+        agent.app.flow_control.suspend()
+    task = agent.run(nothing)
+    await until(agent.stream.channel.queue.empty)
+    await asyncio.sleep(0)
+    agent.app.flow_control.resume()
+    await agent.give(taken)
+    await within(taken.done)
+    if skipped.done.done():
+        failure = skipped.done.exception()
+        assert isinstance(failure, AgentFailed)
+        assert isinstance(failure.cause, NotTaken)
+    await ended(task)
+
+
+async def test_a_record_that_is_handled_at_least_once_has_no_batch_that_could_fail(agent: Agent) -> None:
+    with bound(agent.batch()), pytest.raises(LookupError), failing_batch():
+        raise AssertionError("nobody would hear of it")
+
+
+async def test_a_single_record_that_faust_skipped_is_not_done(agent: Agent) -> None:
+    done: list[int] = []
+
+    def message(**about: Any) -> ConcurrentMessage:
+        return ConcurrentMessage(agent.batch(), lambda finished: done.append(finished.offset), **about)
+
+    taken = agent.batch()
+    task = agent.run(nothing)
+    await agent.put(message, 99)
+    await agent.give(taken)
+    await within(taken.done)
+    assert done == []
+    await agent.put(message)
+    second = agent.batch()
+    await agent.give(second)
+    await within(second.done)
+    assert done == [] or done == [7]
+    await ended(task)
+
+
+async def test_a_task_that_outlives_its_event_is_told_so_whenever_it_writes(agent: Agent) -> None:
+    tasks: list[asyncio.Task[None]] = []
+    write = asyncio.Event()
+
+    async def late() -> None:
+        await write.wait()
+        batch = current_batch()
+        assert batch is not None
+        batch.send(OUTPUT)
+
+    async def handle(_: Any) -> None:
+        tasks.append(asyncio.create_task(late()))
+
+    first, second = agent.batch(), agent.batch()
+    task = agent.run(handle)
+    await agent.give(first)
+    await within(first.done)
+    await agent.give(second)
+    await within(second.done)
+    del first, second
+    write.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [BatchClosed, BatchClosed]
+    assert len(agent.late) == 2
+    await ended(task)
+
+
+async def test_a_write_after_the_close_raises_and_after_being_abandoned_goes_nowhere(agent: Agent) -> None:
+    closed = agent.batch()
+    closed.finish()
+    with pytest.raises(BatchClosed, match="topic out"):
+        closed.send(OUTPUT)
+    abandoned = agent.batch()
+    abandoned.abandon()
+    abandoned.send(OUTPUT)
+    assert abandoned.outputs == closed.outputs == []
+    assert len(agent.late) == 1
+
+
+async def test_what_the_agent_sends_joins_its_batch(agent: Agent) -> None:
+    async def handle(_: Any) -> None:
+        await agent.app.producer.send("out", b"k", b"v", 3, 1.5, {"a": b"b"})
+
+    batch = agent.batch()
+    task = agent.run(handle)
+    await agent.give(batch)
+    await within(batch.done)
+    assert batch.outputs == [Output("out", b"k", b"v", 3, 1500, [("a", b"b")])]
+    await ended(task)
+
+
+@pytest.mark.skipif("NO_CYTHON" in os.environ, reason="this is the second run")
+def test_all_of_this_holds_without_the_cython_code_too() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    done = subprocess.run(
+        command, env={**os.environ, "NO_CYTHON": "1"}, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout

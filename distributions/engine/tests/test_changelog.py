@@ -1,0 +1,115 @@
+"""The record that ends each transaction in a changelog."""
+
+from contextlib import nullcontext
+
+import pytest
+from aiokafka import TopicPartition
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from faust_eos.changelog import (
+    BOOKMARK_KEY,
+    LINK_HEADER,
+    Bookmark,
+    Link,
+    changelog_key,
+    check_configs,
+    decode_bookmark,
+    decode_link,
+    decode_source_id,
+    marked,
+    new_lineage,
+    row_key,
+)
+from faust_eos.database import DatabasePosition
+from faust_eos.errors import ChangelogDeletes, ChangelogReplaced, SourceRecreated
+from faust_eos.sources import check_source
+
+CHANGELOG = TopicPartition("orders", 3)
+
+
+@given(st.integers(0, 2**62))
+def test_a_bookmark_comes_back_as_it_was(source: int) -> None:
+    bookmark = Bookmark(source, new_lineage(), ["rows"])
+    assert decode_bookmark(bookmark.encode()) == bookmark
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1), st.data())
+def test_links_hold_in_one_log_and_break_where_it_was_made_anew(transactions, data) -> None:
+    """Each transaction is a number of other offsets before it, and its records with their bookmark."""
+    anew = data.draw(st.integers(0, len(transactions)))
+    end, previous = 0, -1
+    for number, (others, records) in enumerate(transactions):
+        if number == anew:
+            end = others = 0
+        end += others + records
+        link = decode_link([(LINK_HEADER, Link(previous, records).encode())])
+        if number == anew > 0:
+            with pytest.raises(ChangelogReplaced, match="orders-3"):
+                link.check(CHANGELOG, end - 1)
+        else:
+            link.check(CHANGELOG, end - 1)
+        previous = end - 1
+
+
+@pytest.mark.parametrize(
+    ("source", "known", "found", "is_refused"),
+    [
+        (5, "a", "b", True),
+        (5, "a", "a", False),
+        (5, "", "b", False),  # written with a broker without ids
+        (5, "a", "", False),  # a broker without ids
+        (-1, "a", "b", False),  # nothing was made from its records
+    ],
+)
+def test_a_source_topic_with_another_id_than_the_states_is_refused(
+    source: int, known: str, found: str, is_refused: bool
+) -> None:
+    with pytest.raises(SourceRecreated, match="orders was deleted") if is_refused else nullcontext():
+        check_source("orders", DatabasePosition(source=source, source_id=known), found)
+
+
+@given(st.sampled_from(["", "1f0c"]), st.builds(Link, st.integers(-1, 9), st.integers(1, 9)))
+def test_a_bookmark_says_of_which_source_topic_it_is(source_id: str, link: Link) -> None:
+    headers = marked(link, source_id)
+    assert decode_source_id(headers) == source_id
+    assert decode_link(headers) == link
+
+
+def configs(**different: str) -> dict[str, str | None]:
+    return {"cleanup.policy": "compact", "delete.retention.ms": "86400000"} | different
+
+
+def test_a_changelog_that_is_only_compacted_is_accepted_without_a_word() -> None:
+    with capture_logs() as logs:
+        check_configs("rows", configs(), stale_seconds=12 * 3600)
+    assert logs == []
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete,compact", ""])
+def test_a_changelog_whose_records_are_deleted_is_refused_and_its_policy_named(policy: str) -> None:
+    with pytest.raises(ChangelogDeletes, match=f"changelog rows has cleanup.policy={policy}"):
+        check_configs("rows", configs(**{"cleanup.policy": policy}), stale_seconds=12 * 3600)
+
+
+def test_tombstones_that_go_before_old_state_is_rebuilt_are_warned_of() -> None:
+    with capture_logs() as logs:
+        check_configs("rows", configs(**{"delete.retention.ms": "3600000"}), stale_seconds=12 * 3600)
+    [warning] = logs
+    assert (warning["event"], warning["topic"]) == ("changelog_retention_too_short", "rows")
+    assert (warning["delete_retention_ms"], warning["should_exceed_ms"]) == (3_600_000, 43_200_000)
+
+
+def test_no_two_changelogs_have_the_same_lineage() -> None:
+    assert new_lineage() != new_lineage()
+
+
+def test_the_reserved_key_stays_what_existing_changelogs_have() -> None:
+    assert BOOKMARK_KEY == b"\0eos.bookmark"
+
+
+@given(st.binary(max_size=4) | st.builds(BOOKMARK_KEY.__add__, st.binary(max_size=3)))
+def test_no_row_however_its_key_was_chosen_can_pass_for_a_bookmark(key: bytes) -> None:
+    assert changelog_key(key) != BOOKMARK_KEY
+    assert row_key(changelog_key(key)) == key

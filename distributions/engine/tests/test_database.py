@@ -1,0 +1,362 @@
+"""The local state of a partition behaves as a dictionary that survives, and finds deadlines without a scan."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from distributions.engine.tests.simulation.database import Disk, MemoryDatabase
+from faust_eos.database import MOST_MOVES, RULES, Database, DatabasePosition, Expiry, StateMemory
+from faust_eos.errors import StoreFailed
+
+TABLES = ("rows", "row", "plain")
+"""One name is the beginning of another; `plain` has no deadlines."""
+FAR = 10**13
+
+keys = st.sampled_from([b"", b"\0", b"a", b"a\0b"])
+"""Few, so that they are written again and again."""
+deadlines = st.sampled_from([None, 5, 10, 20, 30, 40, 50, Expiry(5), Expiry(20), Expiry(50)])
+changes = st.tuples(st.sampled_from(TABLES), keys, st.sampled_from([False, False, False, True]), deadlines)
+
+
+def encode(deadline: int | None) -> bytes:
+    if deadline is None:
+        return b"-"
+    return b"%s%d" % (b"x" if isinstance(deadline, Expiry) else b"", deadline)
+
+
+def decode(value: bytes) -> int | None:
+    if value.startswith(b"x"):
+        return Expiry(value[1:])
+    return None if value == b"-" else int(value)
+
+
+AnyDatabase = Database | MemoryDatabase
+Open = Callable[..., AnyDatabase]
+MEGABYTE = 1024 * 1024
+DEADLINES = {"rows": decode, "row": decode, "plain": None}
+
+
+def opened(path: Path, **fields: Any) -> Database:
+    return Database(path, DEADLINES, **fields)
+
+
+def memory() -> Open:
+    """Opens databases on a disk of its own."""
+    disk: Disk = {}
+    return lambda path, **fields: MemoryDatabase(path, DEADLINES, disk=disk, **fields)
+
+
+class DatabaseMachine(RuleBasedStateMachine):
+    def new_disk(self) -> Open:
+        return opened
+
+    @initialize()
+    def start(self) -> None:
+        self.directory = Path(tempfile.mkdtemp())
+        self.open = self.new_disk()
+        self.database = self.open(self.directory / "db")
+        self.model: dict[tuple[str, bytes], int | None] = {}
+        self.position = DatabasePosition()
+
+    @rule(written=st.lists(changes, max_size=8), source=st.integers(0, 10**9))
+    def write(self, written: list[tuple[str, bytes, bool, int | None]], source: int) -> None:
+        """A key may come several times, as it does when a changelog is replayed."""
+        rows: dict[str, list[tuple[bytes, bytes | None]]] = {}
+        for table, key, deleted, deadline in written:
+            rows.setdefault(table, []).append((key, None if deleted else encode(deadline)))
+            if deleted:
+                self.model.pop((table, key), None)
+            else:
+                self.model[table, key] = deadline
+        self.position = DatabasePosition(source, "lineage", {"rows": source})
+        self.database.write(rows, self.position)
+
+    @rule()
+    def reopen(self) -> None:
+        self.database.close()
+        self.database = self.open(self.directory / "db")
+
+    @precondition(lambda self: len(self.model) > 4)
+    @rule()
+    def wipe(self) -> None:
+        self.database.wipe()
+        self.model, self.position = {}, DatabasePosition()
+
+    @rule(now=st.integers(0, 60), limit=st.sampled_from([1, 2, 100]))
+    def look_for_due_keys(self, now: int, limit: int) -> None:
+        found = self.database.due(now, limit)
+        expected = self.due(now)
+        assert [encode(self.model[row]) for row in found] == [encode(self.model[row]) for row in expected][:limit]
+        assert set(found) <= set(expected)
+        assert len(found) == len(set(found))
+
+    @rule()
+    def replay_into_an_empty_database(self) -> None:
+        rebuilt = self.open(self.directory / "other")
+        rebuilt.wipe()
+        for (table, key), deadline in self.model.items():
+            rebuilt.write({table: [(key, encode(deadline))]}, self.position)
+        assert sorted(rebuilt.due(FAR, 1000)) == sorted(self.due(FAR))
+        rebuilt.close()
+
+    @invariant()
+    def rows_are_those_of_the_model(self) -> None:
+        for table in TABLES:
+            found = {(table, key) for key in self.database.keys(table)}
+            assert found == {row for row in self.model if row[0] == table}
+        for (table, key), deadline in self.model.items():
+            assert self.database.get(table, key) == encode(deadline)
+        assert replace(self.database.position, written_ms=0) == self.position
+
+    @invariant()
+    def the_next_deadline_is_never_late(self) -> None:
+        following = self.database.next_deadline(), self.database.next_expiry()
+        for (table, _), deadline in self.model.items():
+            if table != "plain" and deadline is not None:
+                # an early entry of either kind leads to the row
+                early = following if isinstance(deadline, Expiry) else following[:1]
+                assert min(moment for moment in early if moment is not None) <= deadline
+
+    @invariant()
+    def the_index_has_at_least_the_rows_with_a_deadline(self) -> None:
+        assert self.database.scheduled >= sum(not isinstance(self.model[row], Expiry) for row in self.due(FAR))
+
+    def due(self, now: int) -> list[tuple[str, bytes]]:
+        rows = [
+            (isinstance(deadline, Expiry), deadline, row)
+            for row, deadline in self.model.items()
+            if row[0] != "plain" and deadline is not None and deadline <= now
+        ]
+        return [row for _, _, row in sorted(rows)]
+
+    def teardown(self) -> None:
+        if hasattr(self, "database"):
+            self.database.close()
+            shutil.rmtree(self.directory)
+
+
+class MemoryDatabaseMachine(DatabaseMachine):
+    def new_disk(self) -> Open:
+        return memory()
+
+
+TestDatabase = DatabaseMachine.TestCase
+TestMemoryDatabase = MemoryDatabaseMachine.TestCase
+TestDatabase.settings = TestMemoryDatabase.settings = settings(
+    max_examples=30, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.fixture(params=["rocksdb", "memory"])
+def open_database(request: pytest.FixtureRequest) -> Open:
+    """The real one and its twin: both keep the same contract."""
+    return opened if request.param == "rocksdb" else memory()
+
+
+@pytest.fixture
+def database(open_database: Open, tmp_path: Path) -> Iterator[AnyDatabase]:
+    database = open_database(tmp_path / "db")
+    yield database
+    database.close()
+
+
+def test_a_key_whose_deadline_was_moved_is_due_once(database: AnyDatabase) -> None:
+    database.write({"rows": [(b"a", b"50"), (b"a", b"30"), (b"a", b"70")]}, DatabasePosition())
+    assert database.due(100, 10) == [("rows", b"a")]
+
+
+def test_keys_are_due_in_the_order_of_their_deadlines_also_of_those_that_moved(database: AnyDatabase) -> None:
+    database.write({"rows": [(b"moved", b"10"), (b"b", b"20")]}, DatabasePosition())
+    database.write({"rows": [(b"moved", b"40")]}, DatabasePosition())
+    assert database.due(100, 1) == [("rows", b"b")]
+    assert database.due(100, 10) == [("rows", b"b"), ("rows", b"moved")]
+
+
+def test_a_deadline_that_moved_away_is_looked_at_once(database: AnyDatabase) -> None:
+    database.write({"rows": [(b"a", b"10")]}, DatabasePosition())
+    database.write({"rows": [(b"a", b"90")]}, DatabasePosition())
+    assert database.next_deadline() in (10, 90)  # never late
+    assert database.due(20, 10) == []
+    assert database.next_deadline() == 90
+
+
+def test_after_a_rebuild_early_deadlines_are_moved_and_counted_in_parts(tmp_path: Path) -> None:
+    read: list[bytes] = []
+
+    def noted(value: bytes) -> int | None:
+        read.append(value)
+        return decode(value)
+
+    database = Database(tmp_path / "db", {"rows": noted})
+    many = [b"%d" % number for number in range(2 * MOST_MOVES + MOST_MOVES // 2)]
+    for deadline in (10, 90):
+        database.write({"rows": [(key, encode(deadline)) for key in many]}, DatabasePosition())
+    database.write({"rows": [(b"due", b"11")]}, DatabasePosition())
+    for _ in range(2):
+        read.clear()
+        assert database.due(50, 100) is None
+        assert len(read) == MOST_MOVES
+    assert database.due(50, 100) == [("rows", b"due")]
+    assert database.scheduled == len(many) + 1
+    database.close()
+
+
+def test_the_number_of_deadlines_is_known_when_it_is_opened_again_however_many_there_are(tmp_path: Path) -> None:
+    now = iter(range(1, 100))
+    database = opened(tmp_path / "db", clock=lambda: next(now))
+    many = [(b"%d" % number, b"10") for number in range(MOST_MOVES + 1)]
+    database.write({"rows": many}, DatabasePosition())
+    database.write({"rows": [(b"0", b"-"), (b"1", b"20"), (b"another", b"x30")]}, DatabasePosition())
+    while database.due(15, len(many)) is None:
+        pass
+    database.close()
+    again = opened(tmp_path / "db", clock=lambda: next(now))
+    assert again.scheduled == MOST_MOVES
+    again.wipe()
+    assert again.scheduled == 0
+    again.close()
+
+
+def test_rows_that_only_expire_come_last_and_are_not_counted(open_database: Open, tmp_path: Path) -> None:
+    database = open_database(tmp_path / "db")
+    database.write({"rows": [(b"a", b"x5"), (b"b", b"10"), (b"c", b"x7")]}, DatabasePosition())
+    assert (database.next_deadline(), database.next_expiry(), database.scheduled) == (10, 5, 1)
+    assert database.due(10, 2) == [("rows", b"b"), ("rows", b"a")]
+    database.write({"rows": [(b"a", b"20"), (b"b", b"x30")]}, DatabasePosition())
+    assert database.due(20, 9) == [("rows", b"a"), ("rows", b"c")]
+    assert (database.next_deadline(), database.next_expiry(), database.scheduled) == (20, 7, 1)
+    database.close()
+
+
+class Later:
+    """Deadlines that are later by what is set."""
+
+    def __init__(self, by: int) -> None:
+        self.by = by
+        self.rule = f"by {by}"
+
+    def __call__(self, value: bytes) -> int | None:
+        return int(value) + self.by
+
+
+def test_rows_are_indexed_anew_when_their_deadlines_follow_another_rule(tmp_path: Path) -> None:
+    number = MOST_MOVES + 1
+    path, rows = tmp_path / "db", [(b"%d" % key, b"100") for key in range(number)]
+    database = Database(path, {"rows": Later(50), "plain": None})
+    assert list(database.reindex()) == [], "it is empty"
+    database.write({"rows": rows, "plain": rows}, DatabasePosition())
+    database.close()
+    for later, parts in ((Later(50), 0), (Later(-50), 2), (Later(-50), 0)):
+        database = Database(path, {"rows": later, "plain": None})
+        assert len(list(database.reindex())) == parts
+        database.close()
+    database = Database(path, {"rows": Later(-50), "plain": None})
+    assert len(database.due(50, number) or ()) == number
+    database.close()
+
+
+def test_rows_of_an_earlier_release_are_indexed_when_it_crashes_the_next_time_too(tmp_path: Path) -> None:
+    """It wrote no index for rows that had no deadline then, and no rule."""
+    path, rows = tmp_path / "db", [(b"%d" % key, b"-") for key in range(MOST_MOVES + 1)]
+    database = Database(path, {"rows": decode})
+    database.write({"rows": rows}, DatabasePosition())
+    database._db.delete(RULES)
+    database.close()
+    for _ in range(2):
+        database = Database(path, {"rows": lambda _: Expiry(1)})
+        assert next(database.reindex(), "done") is None, "another part is to come"
+        database.close()
+    database = Database(path, {"rows": lambda _: Expiry(1)})
+    assert len(list(database.reindex())) == 2
+    assert len(database.due(1, 2 * MOST_MOVES) or ()) == len(rows)
+    database.close()
+
+
+def test_whatever_is_asked_of_a_lost_database_fails_with_its_path(tmp_path: Path) -> None:
+    database = opened(tmp_path / "db")
+    database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
+    database.close()
+    shutil.rmtree(database.path)
+    questions: tuple[Callable[[], object], ...] = (
+        lambda: database.get("rows", b"a"),
+        lambda: list(database.keys("rows")),
+        lambda: database.due(5, 1),
+        lambda: list(database.reindex()),
+        database.next_deadline,
+        database.next_expiry,
+        database.wipe,
+        lambda: database.size_bytes,
+    )
+    for question in questions:
+        with pytest.raises(StoreFailed, match=str(database.path)):
+            question()
+
+
+def test_a_database_that_is_open_elsewhere_is_refused_with_its_path(open_database: Open, database: AnyDatabase) -> None:
+    with pytest.raises(StoreFailed, match=str(database.path)):
+        open_database(database.path)
+
+
+def test_a_closed_database_takes_nothing_any_more(open_database: Open, tmp_path: Path) -> None:
+    database = open_database(tmp_path / "db")
+    database.close()
+    with pytest.raises(StoreFailed, match="closed"):
+        database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
+
+
+def test_its_age_is_the_time_since_the_last_write_also_after_it_was_opened_again(
+    open_database: Open, tmp_path: Path
+) -> None:
+    now = 1_000_000
+    first = open_database(tmp_path / "db", clock=lambda: now)
+    assert first.age_seconds == 0
+    first.write({"plain": [(b"k", b"v")]}, DatabasePosition(1, "lineage"))
+    first.close()
+    again = open_database(tmp_path / "db", clock=lambda: now + 5_000)
+    assert again.age_seconds == 5
+    again.write({}, again.position, as_of_ms=now - 2_000)
+    assert again.age_seconds == 7
+    again.close()
+
+
+def test_rows_with_a_deadline_are_counted_without_a_scan_until_their_time_has_come(tmp_path: Path) -> None:
+    database = opened(tmp_path / "db")
+    with_deadlines = [(b"%d" % number, encode(10)) for number in range(3)]
+    database.write({"rows": with_deadlines}, DatabasePosition(1, "lineage", {"rows": 1}))
+    database.write({"rows": [(b"0", encode(20))]}, DatabasePosition(2, "lineage", {"rows": 2}))
+    assert database.scheduled == 3
+    database.write({"rows": [(b"1", encode(None))]}, DatabasePosition(3, "lineage", {"rows": 3}))
+    assert len(database.due(15, 100)) == 1
+    assert database.scheduled == 2
+    assert database.scheduled == 2
+    assert database.size_bytes > 0
+    database.close()
+
+
+async def test_databases_that_share_memory_keep_no_more_rows_out_of_files_than_half_of_it() -> None:
+    half = 8 * MEGABYTE
+    with tempfile.TemporaryDirectory() as directory:
+        memory = StateMemory(2 * half)
+        databases = [opened(Path(directory) / str(number), memory=memory) for number in range(8)]
+        most = 0
+        for n in range(170):  # 3.4 MB each: alone, none of them would make a file
+            for database in databases:
+                database.write({"plain": [(f"{n}".encode(), bytes(20_000))]}, database.position)
+            most = max(most, memory.buffers.get_usage())
+        async with asyncio.timeout(20):  # files are written in the background, after a write
+            while memory.buffers.get_usage() > half:
+                for database in databases:
+                    database.write({"plain": [(b"another", b"")]}, database.position)
+                await asyncio.sleep(0.01)
+        assert most > half
+        for database in databases:
+            database.close()

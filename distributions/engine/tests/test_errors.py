@@ -1,0 +1,48 @@
+"""Errors that a partition answers by starting over, and errors that stop the worker."""
+
+from typing import Any
+
+import pytest
+from aiokafka import errors
+
+from faust_eos.errors import FATAL, TRANSIENT, place_of, restart_seconds
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.ProducerFenced,
+        errors.IllegalOperation,  # of a producer that was fenced between two sends of one commit
+        errors.InvalidProducerEpoch,
+        errors.KafkaConnectionError,
+        errors.KafkaTimeoutError,
+        errors.NotEnoughReplicasError,
+        ConnectionResetError,
+        TimeoutError,
+    ],
+)
+def test_what_passes_is_waited_for(error: type[Exception]) -> None:
+    assert issubclass(error, TRANSIENT)
+    assert not issubclass(error, FATAL)
+
+
+@pytest.mark.parametrize("error", [errors.MessageSizeTooLargeError, errors.TopicAuthorizationFailedError])
+def test_what_no_new_start_can_mend_stops_the_worker(error: type[Exception]) -> None:
+    assert issubclass(error, FATAL)
+
+
+def test_a_partition_that_cannot_be_opened_is_tried_less_and_less_often_but_never_before_the_next_heartbeat() -> None:
+    assert [restart_seconds(0.4, failures) for failures in (1, 2, 3, 10_000)] == pytest.approx([0.6, 1.2, 2.0, 2.0])
+    assert restart_seconds(3.0, 1) == restart_seconds(3.0, 9) == 4.5
+
+
+def test_the_place_of_an_error_is_the_innermost_line_of_the_application() -> None:
+    library: dict[str, Any] = {"__name__": "library"}
+    exec("def fails():\n  {}[0]", library)
+
+    def agent() -> None:
+        library["fails"]()
+
+    with pytest.raises(KeyError) as raised:
+        agent()
+    assert place_of(raised.value) == f"KeyError at {__name__}:{agent.__code__.co_firstlineno + 1}"

@@ -1,0 +1,181 @@
+"""A record on which the agent fails is isolated: its neighbours are done without it, and it is a dead letter."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributions.engine.tests.partition import TABLE, Partition, echo, record
+from faust_eos import Breaker, Tick
+from faust_eos.batch import Batch
+from faust_eos.database import DatabasePosition
+from faust_eos.errors import AgentFailed, EverythingFails
+
+SECRET = "the contents of a message"
+
+
+def failing_on(is_bad: Callable[[Any], bool]) -> Any:
+    async def agent(work: Any, batch: Batch) -> None:
+        for one in work:
+            batch.send(echo(one))
+            batch.tables[TABLE].changed[one.key] = b"0"
+            if is_bad(one):
+                raise KeyError(SECRET)
+
+    return agent
+
+
+LINES = Path(__file__).read_text().splitlines()
+LINE = next(number for number, line in enumerate(LINES, 1) if "raise KeyError" in line)
+
+
+@given(st.sets(st.integers(0, 59)), st.integers(1, 60), st.integers(1, 8))
+async def test_every_record_is_handled_once_or_a_dead_letter_and_in_order(
+    bad: set[int], number: int, max_batch: int
+) -> None:
+    partition = Partition(
+        failing_on(lambda one: one.offset in bad), breaker=Breaker(failures=1000), max_batch=max_batch, agent_retries=1
+    )
+    await partition.process([record(offset) for offset in range(number)])
+    assert partition.values("out") == [b"%d" % n for n in range(number) if n not in bad]
+    dead = [int((value or b"").split()[0]) for value in partition.values("in.dlq")]
+    assert dead == sorted(n for n in bad if n < number)
+    assert partition.committed == number
+    assert {key for name, key in partition.database._files.rows if name == TABLE} == {
+        b"%d" % n for n in range(number) if n not in bad
+    }
+
+
+async def test_a_failing_record_is_retried_alone_and_its_dead_letter_names_type_and_place_only() -> None:
+    partition = Partition(failing_on(lambda one: one.offset == 700), agent_retries=3)
+    await partition.process([record(offset) for offset in range(1000)])
+    assert partition.events.count([700]) == 4
+    assert max(sum(699 in event for event in partition.events), sum(701 in event for event in partition.events)) < 12
+    assert partition.values("in.dlq") == [b"700 KeyError at %s:%d" % (__name__.encode(), LINE)]
+    assert SECRET not in repr(partition.outputs)
+
+
+async def test_a_record_that_fails_for_a_while_is_no_dead_letter() -> None:
+    left = [4]
+
+    def fails_four_times(one: Any) -> bool:
+        left[0] -= one.offset == 3
+        return one.offset == 3 and left[0] >= 0
+
+    partition = Partition(failing_on(fails_four_times))
+    await partition.process([record(offset) for offset in range(8)])
+    assert len(partition.values("out")) == 8
+    assert not partition.values("in.dlq")
+
+
+async def test_if_everything_fails_the_worker_stops_and_nothing_is_committed() -> None:
+    partition = Partition(failing_on(lambda _: True), breaker=Breaker(failures=20), agent_retries=1)
+    with pytest.raises(
+        EverythingFails, match=r"(?s)20 records with different keys .* on in-0, with\s+KeyError"
+    ) as stopped:
+        await partition.process([record(offset) for offset in range(1000)])
+    assert SECRET not in str(stopped.value)
+    assert not partition.producer.transactions
+
+
+async def test_many_failing_records_of_one_key_stop_nothing() -> None:
+    partition = Partition(failing_on(lambda one: one.key == b"bad"), breaker=Breaker(failures=20), agent_retries=0)
+    await partition.process([record(offset, b"bad") for offset in range(100)] + [record(100)])
+    assert len(partition.values("in.dlq")) == 100
+    assert partition.values("out") == [b"100"]
+
+
+async def test_a_success_in_between_shows_that_the_records_are_to_blame() -> None:
+    partition = Partition(failing_on(lambda one: one.offset % 8 != 7), breaker=Breaker(failures=8), agent_retries=0)
+    await partition.process([record(offset) for offset in range(80)])
+    assert len(partition.values("in.dlq")) == 70
+
+
+async def test_an_error_that_stops_on_purpose_is_neither_retried_nor_a_dead_letter() -> None:
+    async def agent(work: Any, _: Batch) -> None:
+        raise NotADirectoryError("the configuration is wrong")
+
+    partition = Partition(agent)
+    with pytest.raises(AgentFailed, match="the configuration is wrong"):
+        await partition.process([record(0), record(1)])
+    assert len(partition.events) == 1
+    assert not partition.producer.transactions
+
+
+async def test_without_a_dead_letter_queue_the_record_stops_the_worker_and_those_before_it_are_done() -> None:
+    partition = Partition(failing_on(lambda one: one.offset == 5), reject=False, agent_retries=2)
+    with pytest.raises(AgentFailed):
+        await partition.process([record(offset) for offset in range(10)])
+    assert partition.events.count([5]) == 3
+    assert partition.committed == 5
+
+
+async def test_a_deadline_on_which_the_agent_fails_is_passed_over_and_the_others_are_met() -> None:
+    met: list[bytes] = []
+
+    async def agent(work: Tick, batch: Batch) -> None:
+        for _, key in work.due:
+            if key == b"3":
+                raise KeyError(SECRET)
+            batch.tables[TABLE].changed[key] = b"0"
+            met.append(key)
+
+    partition = Partition(agent, agent_retries=1)
+    rows = [(b"%d" % n, b"%d" % (n + 1)) for n in range(8)]
+    partition.database.write({TABLE: rows}, DatabasePosition(source=5))
+    while await partition.session.tick(100):
+        pass
+    assert sorted(set(met)) == [b"%d" % n for n in range(8) if n != 3]
+    assert partition.database.due(100, 10) == [(TABLE, b"3")]
+    assert partition.committed == 5
+
+
+async def test_what_the_agent_does_not_take_comes_with_the_next_event() -> None:
+    async def agent(work: Any, batch: Batch) -> None:
+        for one in work[:3]:
+            batch.send(echo(one))
+        batch.take_first(min(3, len(work)))
+
+    partition = Partition(agent)
+    await partition.process([record(offset) for offset in range(10)])
+    assert partition.values("out") == [b"%d" % n for n in range(10)]
+    assert [len(event) for event in partition.events] == [10, 7, 4, 1]
+
+
+async def test_an_agent_that_waits_takes_nothing_and_is_given_the_same_again_without_a_commit() -> None:
+    waits = 3
+
+    async def agent(work: Any, batch: Batch) -> None:
+        nonlocal waits
+        waits -= 1
+        if waits >= 0:
+            batch.take_first(0)
+            return
+        for one in work:
+            batch.send(echo(one))
+
+    partition = Partition(agent)
+    await partition.process([record(offset) for offset in range(5)])
+    assert partition.events == [[0, 1, 2, 3, 4]] * 4
+    assert [offset for offset, _ in partition.producer.transactions] == [5]
+
+
+async def test_dead_letters_before_a_record_that_has_to_wait_are_committed() -> None:
+    has_waited = False
+
+    async def agent(work: Any, batch: Batch) -> None:
+        nonlocal has_waited
+        if work[0].offset == 0:
+            raise KeyError(SECRET)
+        if not has_waited:
+            has_waited = True
+            batch.take_first(0)
+
+    partition = Partition(agent, agent_retries=0)
+    await partition.process([record(offset) for offset in range(3)])
+    assert len(partition.values("in.dlq")) == 1
+    assert next(offset for offset, _ in partition.producer.transactions) == 1
+    assert partition.committed == 3

@@ -1,0 +1,80 @@
+"""The finished offsets of a partition, as a group's committed offset holds them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faust_eos.progress import Progress, ProgressDamaged, reach
+
+MOST_CHARACTERS = 4096
+"""Kafka's default for `offset.metadata.max.bytes`."""
+
+offsets = st.integers(0, 2**62)
+some = st.frozensets(st.integers(1, reach(MOST_CHARACTERS)), max_size=200)
+
+
+def progress_at(offset: int, distances: frozenset[int]) -> Progress:
+    return Progress(offset, frozenset(offset + distance for distance in distances))
+
+
+@given(offsets, some)
+def test_what_is_read_is_what_was_written(offset: int, distances: frozenset[int]) -> None:
+    progress = progress_at(offset, distances)
+    assert Progress.read(offset, progress.metadata()) == progress
+
+
+@given(offsets, st.integers(20, MOST_CHARACTERS), st.data())
+def test_what_is_in_reach_fits(offset: int, characters: int, data: st.DataObject) -> None:
+    last = reach(characters)
+    distances = data.draw(st.frozensets(st.integers(1, max(1, last)), max_size=50)) | {last}
+    assert len(progress_at(offset, frozenset(distances)).metadata()) <= characters
+
+
+def test_every_offset_in_reach_fits_at_once_and_the_next_one_does_not() -> None:
+    everything = frozenset(range(1, reach(MOST_CHARACTERS) + 1))
+    assert len(progress_at(7, everything).metadata()) <= MOST_CHARACTERS
+    assert len(progress_at(7, frozenset({reach(MOST_CHARACTERS) + 8})).metadata()) > MOST_CHARACTERS
+
+
+def test_a_commit_with_nothing_beyond_is_a_plain_one() -> None:
+    assert Progress(12).metadata() == ""
+    assert Progress.read(12, "") == Progress(12)
+
+
+@given(offsets, st.text(max_size=60) | some.map(lambda found: progress_at(5, found).metadata()))
+def test_foreign_metadata_is_refused_with_its_offset(offset: int, metadata: str) -> None:
+    if metadata and offset != 5:
+        with pytest.raises(ProgressDamaged, match=str(offset)):
+            Progress.read(offset, metadata)
+
+
+@given(offsets, some.filter(bool), st.data())
+def test_one_changed_character_is_refused(offset: int, distances: frozenset[int], data: st.DataObject) -> None:
+    metadata = progress_at(offset, distances).metadata()
+    at = data.draw(st.integers(0, len(metadata) - 1))
+    other = data.draw(st.characters(codec="utf-8").filter(lambda found: found != metadata[at]))
+    with pytest.raises(ProgressDamaged):
+        Progress.read(offset, metadata[:at] + other + metadata[at + 1 :])
+
+
+def test_another_spelling_of_the_same_offsets_is_refused() -> None:
+    """The last character of base64 has bits that say nothing."""
+    metadata = Progress(0, frozenset({2})).metadata()
+    assert metadata.endswith("Ag")
+    with pytest.raises(ProgressDamaged):
+        Progress.read(0, metadata[:-1] + "h")
+
+
+@given(offsets, some.filter(bool), st.data())
+def test_metadata_that_was_cut_is_refused(offset: int, distances: frozenset[int], data: st.DataObject) -> None:
+    metadata = progress_at(offset, distances).metadata()
+    with pytest.raises(ProgressDamaged):
+        Progress.read(offset, metadata[: data.draw(st.integers(1, len(metadata) - 1))])
+
+
+@given(offsets, some)
+def test_it_covers_what_is_finished(offset: int, distances: frozenset[int]) -> None:
+    progress = progress_at(offset, distances)
+    assert not progress.covers(offset)
+    assert all(progress.covers(offset + distance) for distance in distances)
+    assert offset == 0 or progress.covers(offset - 1)

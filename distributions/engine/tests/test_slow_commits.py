@@ -1,0 +1,178 @@
+"""A broker that aborts transactions which take too long: the exactly-once partition makes smaller ones."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+from aiokafka import TopicPartition
+
+from distributions.engine.tests.partition import table
+from distributions.engine.tests.simulation.broker import Broker, Transaction
+from distributions.engine.tests.simulation.database import MemoryDatabase
+from distributions.engine.tests.simulation.loop import Loop
+from distributions.engine.tests.simulation.network import Network
+from distributions.engine.tests.simulation.process import Process
+from faust_eos import Options, Tick
+from faust_eos.batch import GONE, Output
+from faust_eos.exactly_once import ExactlyOncePartition
+from faust_eos.transaction import transactional_id
+from faust_eos.watchdog import Watch
+
+APP, SOURCE, OUT = "app", TopicPartition("in", 0), TopicPartition("out", 0)
+TIMERS = "timers"
+LIMIT, LOOK = 120.0, 5.0
+DUE_MS = 1000
+
+
+def changes_of(batch: Any) -> list[tuple[bytes, bytes | None]]:
+    return [(key, None if value is GONE else value) for key, value in batch.tables[TIMERS].changed.items()]
+
+
+TABLES = MappingProxyType(
+    {
+        TIMERS: SimpleNamespace(
+            **vars(table(TIMERS, SimpleNamespace(changes=changes_of))),
+            name=TIMERS,
+            takes=lambda _: True,
+            deadline=lambda row: int(row) or None,
+        )
+    }
+)
+
+
+class Reminder(Process):
+    """Worker that copies its source, and keeps a deadline for each record; at the deadline it sends the key."""
+
+    def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
+        return MemoryDatabase(Path(where), deadlines, disk={}, clock=self.app.engine.clock)
+
+    def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
+        return ExactlyOncePartition(self, source)
+
+    async def agent(self) -> None:
+        async for event in self.events():
+            batch, work = event.message.batch, event.value
+            await self.take_its_time()
+            if isinstance(work, Tick):
+                for name, key in work.due:
+                    batch.tables[name].changed[key] = GONE
+                    batch.send(Output(OUT.topic, key, b"due", OUT.partition, None, []))
+            else:
+                for record in work:
+                    batch.tables[TIMERS].changed[record.key] = b"%d" % DUE_MS
+                    batch.send(Output(OUT.topic, record.key, b"read", OUT.partition, None, []))
+
+
+class World:
+    """One worker, looked at by a watchdog. `seconds_of` says how long the broker takes for a transaction."""
+
+    def __init__(self, seconds_of: Callable[[Transaction], float], **options: Any) -> None:
+        self.now_ms = 0
+        self.loop = Loop()
+        self.network = Network(self.loop)
+        self.broker = Broker(self.network.post, lambda: self.now_ms)
+        self.options = Options(clock=lambda: self.now_ms, **options)
+        self.worker = Reminder("w", self.network, self.broker, self.options, TABLES, APP)
+        self.seconds_of = seconds_of
+        self.tried: list[int] = []
+        """Number of outputs of each transaction, of those that were aborted too."""
+        self.stalled: str | None = None
+        self._watch = Watch(LIMIT, 0.0, 2 * LOOK)
+        self._looked = 0.0
+        self.worker.start(self.loop)
+        self.worker.assign(self.loop, SOURCE)
+
+    def produce(self, number: int) -> None:
+        self.broker.append(SOURCE, [(b"%04d" % n, b"", 0, ()) for n in range(number)])
+
+    def run(self, seconds: float, due: int | None = None) -> None:
+        """Run until the watchdog finds a stall, so long, or until so many deadlines are met: idle ticks cost time."""
+        end, seen = self.loop.time() + seconds, 0
+        while self.loop.time() < end and self.stalled is None:
+            if due is not None and len(self.broker.committed) > seen:
+                seen = len(self.broker.committed)
+                if len(self.outputs(b"due")) >= due:
+                    return
+            if (call := self.network.next_call()) is not None and call.name == "commit":
+                self._commit_slowly()
+            self.network.step()
+            self._look()
+
+    def _commit_slowly(self) -> None:
+        """Take the time of the transaction at its end; the coordinator aborts it when that is too long."""
+        [transaction] = [one for one in self.broker._current.values() if not one.outcome]
+        self.tried.append(sum(record.topic == OUT.topic for record in transaction.written))
+        longest = self.options.transaction_timeout_seconds
+        takes = self.seconds_of(transaction)
+        self._pass(min(takes, longest + 1.0))
+        if takes > longest:
+            self.broker.time_out(transactional_id(APP, SOURCE))
+
+    def _pass(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.loop.pass_until(self.loop.time() + 1.0)
+            self.loop.run_ready()
+            self._look()
+
+    def _look(self) -> None:
+        """Look as often as the watchdog does."""
+        now = self.loop.time()
+        if now < self._looked + LOOK or self.stalled is not None:
+            return
+        self._looked = now
+        looking = self.worker.partition.to_do(self.broker.log(SOURCE).end)
+        try:
+            looking.send(None)
+        except StopIteration as answer:
+            self.stalled = self._watch.look(answer.value, now)
+
+    def outputs(self, value: bytes) -> list[bytes]:
+        """Return the keys of the committed outputs with this value, in order."""
+        committed = [record for transaction in self.broker.committed for record in transaction.written]
+        found = [record.key for record in committed if record.topic == OUT.topic and record.value == value]
+        return sorted(key for key in found if key is not None)
+
+    def close(self) -> None:
+        self.worker.kill(self.loop)
+
+
+def outputs_of(transaction: Transaction) -> int:
+    return sum(record.topic == OUT.topic for record in transaction.written)
+
+
+def test_a_transaction_that_the_broker_aborts_as_too_slow_is_retried_at_half_its_size() -> None:
+    """The coordinator's timeout is shorter than that of a commit: the producer is fenced."""
+    with closing(World(outputs_of)) as world:
+        world.produce(100)
+        world.run(600)
+        assert world.tried[:4] == [100, 50, 25, 12]
+        assert world.outputs(b"read") == [b"%04d" % n for n in range(100)]
+        assert world.stalled is None
+
+
+def test_deadlines_that_are_due_together_are_met_in_smaller_and_smaller_transactions() -> None:
+    """Two keys take longer than a transaction may; from 512 to one it takes longer than the watchdog waits."""
+    with closing(World(lambda _: 0.0, tick_seconds=0.01)) as world:  # hardly a look finds it idle between two tries
+        world.produce(512)
+        world.run(5)
+        world.tried.clear()
+        world.seconds_of = lambda transaction: 20.0 * (outputs_of(transaction) - 1)
+        world.now_ms = DUE_MS
+        world.run(10_000, due=512)
+        assert world.tried[:11] == [512, 256, 128, 64, 32, 16, 8, 4, 2, 1, 1]
+        assert world.stalled is None
+        assert world.outputs(b"due") == [b"%04d" % n for n in range(512)]
+
+
+def test_deadlines_that_are_met_one_transaction_after_the_other_are_progress() -> None:
+    """The source offset stays while they are met, for longer than the watchdog waits."""
+    with closing(World(lambda _: 0.0, tick_keys=2)) as world:
+        world.produce(64)
+        world.run(5)
+        world.seconds_of = lambda _: LOOK
+        world.now_ms = DUE_MS
+        world.run(600)
+        assert world.stalled is None
+        assert world.outputs(b"due") == [b"%04d" % n for n in range(64)]

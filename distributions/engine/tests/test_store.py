@@ -1,0 +1,183 @@
+"""A table inside an agent is the batch's own view over the committed state; outside it can only be read."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from faust_eos import App, Options
+from faust_eos.batch import Batch, _current
+from faust_eos.database import Database, DatabasePosition
+from faust_eos.errors import BatchClosed, NotInAgent
+from faust_eos.store import Store
+
+KEYS = [b"a", b"b", b"\0", b""]
+Agent = Callable[[Callable[[], Any]], Awaitable[Batch]]
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> App:
+    return App("unit", brokers="127.0.0.1:1", engine=Options(), datadir=tmp_path)
+
+
+@pytest.fixture
+def table(app: App) -> Any:
+    table = app.Table("rows", key_type=bytes, value_type=bytes)
+    app.finalize()
+    return table
+
+
+@pytest.fixture
+def database(app: App, table: Any, tmp_path: Path) -> Iterator[Database]:
+    """Database of the one partition that is open."""
+    database = Database(tmp_path / "db", {"rows": None})
+    app.consumer.partitions["in-0"] = SimpleNamespace(session=SimpleNamespace(database=database))
+    yield database
+    database.close()
+
+
+def in_agent(database: Any, do: Callable[[], Any]) -> Batch:
+    """Runs it as an agent would, in a batch of its own."""
+
+    async def run() -> Batch:
+        batch = Batch("in-0", database)
+        _current.set(batch)
+        do()
+        return batch
+
+    return asyncio.run(run())
+
+
+def test_the_store_of_a_table_is_ours(table: Any) -> None:
+    assert isinstance(table.data, Store)
+
+
+def test_outside_of_an_agent_a_table_is_the_committed_state_and_cannot_be_changed(
+    table: Any, database: Database
+) -> None:
+    database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
+    assert table[b"a"] == b"1"
+    assert list(table) == [b"a"]
+    with pytest.raises(NotInAgent, match="rows"):
+        table[b"a"] = b"2"
+    with pytest.raises(NotInAgent, match="rows"):
+        del table[b"a"]
+
+
+def test_windows_are_refused(table: Any) -> None:
+    with pytest.raises(NotImplementedError):
+        table.tumbling(10)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(["set", "delete", "read", "list"]), st.sampled_from(KEYS)), max_size=12))
+def test_inside_an_agent_a_table_is_a_dictionary(
+    table: Any, database: Database, steps: list[tuple[str, bytes]]
+) -> None:
+    database.write({"rows": [(key, None) for key in KEYS]}, DatabasePosition())
+    database.write({"rows": [(b"a", b"old"), (b"\0", b"old")]}, DatabasePosition())
+    model = {b"a": b"old", b"\0": b"old"}
+
+    def work() -> None:
+        for number, (step, key) in enumerate(steps):
+            if step == "set":
+                table[key] = model[key] = b"%d" % number
+            elif step == "delete" and key in model:
+                del table[key], model[key]
+            elif step == "read":
+                assert table.get(key) == model.get(key)
+                assert (key in table) == (key in model)
+            assert sorted(table) == sorted(model) or step != "list"
+        assert dict(table.items()) == model
+
+    batch = in_agent(database, work)
+    assert database.get("rows", b"a") == b"old"
+    database.write({"rows": table.data.changes(batch)}, DatabasePosition())
+    assert {key: database.get("rows", key) for key in database.keys("rows")} == model
+
+
+def test_rows_that_are_read_while_a_table_is_iterated_over_are_not_left_out(table: Any, database: Database) -> None:
+    database.write({"rows": [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]}, DatabasePosition())
+
+    def work() -> None:
+        found = []
+        for key in table:
+            assert table[b"c"] == b"3"
+            found.append(key)
+        assert found == [b"a", b"b", b"c"]
+
+    in_agent(database, work)
+
+
+def test_a_row_that_was_read_but_not_written_is_no_change(table: Any, database: Database) -> None:
+    database.write({"rows": [(b"a", b"1")]}, DatabasePosition())
+    batch = in_agent(database, lambda: table.get(b"a"))
+    assert table.data.changes(batch) == []
+
+
+def test_a_row_that_is_made_and_deleted_in_one_batch_is_no_change(table: Any, database: Database) -> None:
+    database.write({"rows": [(b"b", b"2")]}, DatabasePosition())
+
+    def work() -> None:
+        for key in (b"a", b"b"):
+            table[key] = b"1"
+            del table[key]
+            assert table.get(key) is None
+
+    assert table.data.changes(in_agent(database, work)) == [(b"b", None)]
+
+
+def test_the_database_is_asked_once_for_a_row_and_told_of_it_once(table: Any) -> None:
+    asked: list[bytes] = []
+
+    def work() -> None:
+        for number in range(5):
+            assert table.get(b"missing") is None
+            assert table.get(b"a", b"0") == b"%d" % number
+            table[b"a"] = b"%d" % (number + 1)
+
+    batch = in_agent(SimpleNamespace(get=lambda _, key: asked.append(key)), work)
+    assert asked == [b"missing", b"a"]
+    assert table.data.changes(batch) == [(b"a", b"5")]
+
+
+def test_a_key_that_is_not_there_is_the_tables_default_or_else_what_was_asked_for(app: App, tmp_path: Path) -> None:
+    counts = app.Table("counts", key_type=bytes, value_type=bytes, default=lambda: b"0")
+    rows = app.Table("rows", key_type=bytes, value_type=bytes)
+    app.finalize()
+    database = Database(tmp_path / "db", {"rows": None, "counts": None})
+
+    def work() -> None:
+        assert (counts[b"a"], counts.get(b"a"), counts.get(b"a", b"1")) == (b"0", b"0", b"0")
+        assert (rows.get(b"a"), rows.get(b"a", b"1")) == (None, b"1")
+        with pytest.raises(KeyError):
+            rows[b"a"]
+
+    batch = in_agent(database, work)
+    assert rows.data.changes(batch) == counts.data.changes(batch) == []
+    database.close()
+
+
+def test_a_read_looks_into_the_database_once(table: Any, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+    find = table.data._find
+    monkeypatch.setattr(table.data, "_find", lambda key: asked.append(key) or find(key))
+    in_agent(database, lambda: (table.get(b"a"), table.get(b"b")))
+    assert asked == [b"a", b"b"]
+
+
+def test_a_write_to_a_closed_batch_raises(table: Any, database: Database) -> None:
+    async def late() -> None:
+        batch = Batch("in-0", database)
+        _current.set(batch)
+        batch.finish()
+        with pytest.raises(BatchClosed, match="table rows"):
+            table[b"a"] = b"1"
+        assert batch.tables == {}
+
+    asyncio.run(late())

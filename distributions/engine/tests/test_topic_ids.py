@@ -1,0 +1,76 @@
+"""Asking a broker for the ids of topics, in an encoding that aiokafka does not have for it."""
+
+import struct
+from typing import Any
+
+import pytest
+from aiokafka.errors import IncompatibleBrokerVersion
+
+from faust_eos.protocol import Admin, MetadataRequest_v10, MetadataResponse_v10, TopicIdsRequest, ids_in
+
+ORDERS_ID = bytes(range(16))
+ONE = struct.pack(">i", 1)
+PARTITION = struct.pack(">hiii", 0, 0, 1, 0) + b"\x02" + ONE + b"\x02" + ONE + b"\x01\x00"
+"""No error, number 0, leader 1 in epoch 0; one replica, which is in sync, none offline; no tags."""
+ANSWER = (
+    struct.pack(">i", 0)  # throttled
+    + b"\x02"
+    + struct.pack(">i", 1)
+    + b"\x05host"
+    + struct.pack(">i", 9092)
+    + b"\x00\x00"  # one broker without a rack
+    + b"\x08cluster"
+    + struct.pack(">i", 1)
+    + b"\x03"  # two topics
+    + struct.pack(">h", 0)
+    + b"\x07orders"
+    + ORDERS_ID
+    + b"\x00"
+    + b"\x02"
+    + PARTITION
+    + struct.pack(">i", -1)
+    + b"\x00"
+    + struct.pack(">h", 3)
+    + b"\x05gone"
+    + bytes(16)
+    + b"\x00"
+    + b"\x01"
+    + struct.pack(">i", -1)
+    + b"\x00"
+    + struct.pack(">i", -1)
+    + b"\x00"
+)
+"""Response written by hand, after the message definition of Kafka (MetadataResponse.json) and KIP-482."""
+
+
+def test_an_answer_is_read_to_its_end_and_topics_that_do_not_exist_have_no_id() -> None:
+    answer = MetadataResponse_v10.decode(ANSWER)
+    assert answer.encode() == ANSWER
+    assert ids_in(answer.to_object()["topics"]) == {"orders": ORDERS_ID.hex()}
+
+
+@pytest.mark.parametrize(("error_code", "topic_id"), [(3, ORDERS_ID), (0, bytes(16))])
+def test_an_error_or_an_empty_id_is_no_id(error_code: int, topic_id: bytes) -> None:
+    assert ids_in([{"topic": "orders", "error_code": error_code, "topic_id": topic_id}]) == {}
+
+
+def test_a_request_names_topics_and_creates_none() -> None:
+    [request] = [TopicIdsRequest(["orders"]).build(MetadataRequest_v10)]
+    assert request.encode() == b"\x02" + bytes(16) + b"\x07orders\x00" + b"\x00\x00\x00" + b"\x00"
+
+
+@pytest.mark.parametrize("versions", [{3: (0, 9)}, {3: (0, 5)}, {}])
+async def test_a_broker_that_does_not_know_ids_has_none(versions: dict[int, tuple[int, int]]) -> None:
+    class Old(Admin):
+        def __init__(self) -> None:
+            """Connects to nothing."""
+
+        async def _send_request(self, request: Any, node_id: int | None = None) -> Any:
+            assert request.prepare(versions)
+
+    assert await Old().topic_ids(["orders"]) == {}
+
+
+def test_a_broker_whose_versions_are_not_known_is_not_guessed_at() -> None:
+    with pytest.raises(IncompatibleBrokerVersion):
+        TopicIdsRequest(["orders"]).prepare({})

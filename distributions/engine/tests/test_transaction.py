@@ -1,0 +1,89 @@
+"""The producer of a partition: its name, and how it is opened."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaConnectionError
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from distributions.engine.tests.simulation.clients import Builder
+from faust_eos.batch import Output
+from faust_eos.options import Options
+from faust_eos.transaction import TransactionalProducer, transactional_id
+
+topics = st.text("ab0.-_", min_size=1, max_size=8)
+"""Names of the characters that Kafka allows: letters, digits, full stop, hyphen, underscore."""
+apps = st.text("ab0.-_~", min_size=1, max_size=8)
+writers = st.tuples(apps, st.builds(TopicPartition, topics, st.integers(0, 20)))
+
+
+class Unstartable:
+    """Producer like aiokafka's when a broker that just comes up names no broker."""
+
+    async def start(self) -> None:
+        raise AssertionError("Did we not perform bootstrap?")
+
+
+class Growing:
+    """Producer like aiokafka's, of a topic that gets more partitions."""
+
+    def __init__(self) -> None:
+        self.count = 1
+        self.asked = 0
+        self.written: set[int] = set()
+
+    async def partitions_for(self, _: str) -> set[int]:
+        self.asked += 1
+        return set(range(self.count))
+
+    def create_batch(self) -> Builder:
+        return Builder()
+
+    async def send_batch(self, batch: Builder, topic: str, *, partition: int) -> asyncio.Future[Any]:
+        self.written.add(partition)
+        acknowledged: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        acknowledged.set_result(SimpleNamespace(offset=0))
+        return acknowledged
+
+    async def begin_transaction(self) -> None: ...
+
+    async def send_offsets_to_transaction(self, offsets: dict[TopicPartition, Any], group: str) -> None: ...
+
+    async def commit_transaction(self) -> None: ...
+
+
+async def test_each_commit_asks_once_how_many_partitions_its_topic_has() -> None:
+    growing = Growing()
+    clients: Any = SimpleNamespace(producer=lambda **_: growing)
+    producer = TransactionalProducer("t", clients, Options())
+    outputs = [Output("out", str(number).encode(), b"", None, 0, []) for number in range(40)]
+    await producer.commit_outputs(outputs, {}, "group")
+    assert (growing.asked, growing.written) == (1, {0})
+    growing.count = 2
+    await producer.commit_outputs(outputs, {}, "group")
+    assert (growing.asked, growing.written) == (2, {0, 1})
+
+
+async def test_a_broker_that_names_no_broker_is_one_that_cannot_be_reached_yet() -> None:
+    clients: Any = SimpleNamespace(producer=lambda **_: Unstartable())
+    with pytest.raises(KafkaConnectionError):
+        await TransactionalProducer("t", clients, Options()).open(timeout_seconds=5)
+
+
+@given(one=writers, other=writers)
+@example(one=("a", TopicPartition("b-c", 1)), other=("a-b", TopicPartition("c", 1)))
+@example(one=("a", TopicPartition("b-1", 2)), other=("a-b", TopicPartition("1", 2)))
+def test_no_two_partitions_share_a_transactional_id(
+    one: tuple[str, TopicPartition], other: tuple[str, TopicPartition]
+) -> None:
+    assert (transactional_id(*one) == transactional_id(*other)) == (one == other)
+
+
+@given(writer=writers)
+def test_the_rights_of_an_apps_user_cover_its_transactional_ids(writer: tuple[str, TopicPartition]) -> None:
+    prefix = f"{writer[0]}-"
+    assert transactional_id(*writer).startswith(prefix)

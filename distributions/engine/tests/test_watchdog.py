@@ -1,0 +1,88 @@
+"""Stalls of a worker: real ones, and those that only seem so."""
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from faust_eos import App, Options
+from faust_eos.metrics import EngineMetrics
+from faust_eos.watchdog import BROKER, GROUP, Mark, Watch, remember_stall, stalls_before
+
+LIMIT, HANDLING, GAP = 10.0, 30.0, 5.0
+WORK = "nothing is committed of messages-0"
+
+
+def first_stall(looks: list[tuple[float, dict[str, Mark]]]) -> tuple[float, str] | None:
+    """Time and name of the first stall, if there is one."""
+    watch = Watch(LIMIT, HANDLING, GAP)
+    for now, to_do in looks:
+        stalled = watch.look(to_do, now)
+        if stalled is not None:
+            return now, stalled
+    return None
+
+
+def every_second(to_do: dict[str, Mark], first: int = 0, last: int = 60) -> list[tuple[float, dict[str, Mark]]]:
+    return [(float(second), to_do) for second in range(first, last)]
+
+
+def test_a_worker_that_has_nothing_to_do_may_do_nothing() -> None:
+    assert first_stall(every_second({})) is None
+
+
+def test_work_that_gets_nowhere_is_a_stall_after_the_limit() -> None:
+    assert first_stall(every_second({WORK: Mark(7)})) == (LIMIT, WORK)
+
+
+def test_any_progress_starts_the_time_anew() -> None:
+    creeping = [(float(second), {WORK: Mark(second // 9)}) for second in range(60)]
+    assert first_stall(creeping) is None
+
+
+def test_work_that_was_finished_in_between_starts_the_time_anew() -> None:
+    busy, idle = every_second({WORK: Mark(7)}, 0, 9), every_second({}, 9, 10)
+    assert first_stall([*busy, *idle, *every_second({WORK: Mark(7)}, 10, 19)]) is None
+
+
+def test_brokers_that_do_not_answer_are_a_stall() -> None:
+    assert first_stall(every_second({BROKER: Mark()})) == (LIMIT, BROKER)
+
+
+def test_a_group_that_is_not_joined_is_a_stall() -> None:
+    assert first_stall(every_second({GROUP: Mark()})) == (LIMIT, GROUP)
+
+
+def test_one_partition_that_gets_nowhere_is_not_hidden_by_another() -> None:
+    looks = [(float(s), {"other": Mark(s), WORK: Mark(7)}) for s in range(60)]
+    assert first_stall(looks) == (LIMIT, WORK)
+
+
+def test_the_agent_may_take_longer_with_what_it_has_in_hand() -> None:
+    assert first_stall(every_second({WORK: Mark(7, handling=True)})) == (LIMIT + HANDLING, WORK)
+
+
+def test_a_process_that_stood_still_is_not_blamed_for_that_time() -> None:
+    asleep_for_an_hour = [(0.0, {WORK: Mark(7)}), (3600.0, {WORK: Mark(7)}), (3601.0, {WORK: Mark(7)})]
+    assert first_stall(asleep_for_an_hour) is None
+
+
+async def test_stalls_of_earlier_processes_count_where_nobody_has_read_their_metrics(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    metrics = EngineMetrics(registry, "worker")
+    app = App("app", brokers="127.0.0.1:1", engine=Options(), datadir=tmp_path / "state", metrics=metrics)
+    await app.on_first_start()
+    assert registry.get_sample_value("engine_watchdog_stalls_total", {"role": "worker"}) == 0
+    for _ in range(2):
+        remember_stall(app.stalls_file)
+    await app.on_first_start()
+    assert registry.get_sample_value("engine_watchdog_stalls_total", {"role": "worker"}) == 2
+
+
+@pytest.mark.parametrize("damaged", ["", "x", "-3", "1e9", "\0"])
+def test_a_damaged_count_of_stalls_stops_no_start(damaged: str, tmp_path: Path) -> None:
+    (tmp_path / "stalls").write_text(damaged)
+    assert stalls_before(tmp_path / "stalls") == 0
+    assert stalls_before(tmp_path) == 0
+    remember_stall(tmp_path / "stalls")
+    assert stalls_before(tmp_path / "stalls") == 1

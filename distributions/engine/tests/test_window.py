@@ -1,0 +1,227 @@
+"""Order in which a partition's records are handed over."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from faust_eos.progress import Progress
+from faust_eos.window import Window
+
+MOST, WIDTH = 4, 40
+
+
+class Partition:
+    """A log, a window over it, and an agent that finishes what it was given in any order."""
+
+    def __init__(self, keys: list[int | None], most: int = MOST, width: int = WIDTH) -> None:
+        self.log = keys
+        self.window: Window[int] = Window(most, width)
+        self.window.learn(Progress(0))
+        self.begun: list[int] = []
+        self.running: set[int] = set()
+        self.in_memory = 0
+
+    def take(self, records: list[tuple[int, int]]) -> None:
+        for offset, record in records:
+            assert offset == record
+            assert offset not in self.begun, "handed over twice"
+            self.begun.append(offset)
+            self.running.add(offset)
+
+    def read(self) -> bool:
+        """Read one record, again or for the first time; return whether there was one."""
+        window = self.window
+        if window.room > 0 and (missed := window.to_read_again()) is not None:
+            for offset in range(missed, min(missed + window.room, window.next)):
+                self.take(window.add_again(offset, offset))
+            return True
+        if window.room > 0 and not window.is_full and window.next < len(self.log):
+            offset = window.next
+            self.take(window.add(offset, self.log[offset], offset))
+            return True
+        return False
+
+    def finish(self, offset: int) -> None:
+        self.running.remove(offset)
+        self.take(self.window.finish(offset))
+
+    def work_off(self, chooser: Any, finished: Iterable[int] = ()) -> None:
+        """Every commit on the way names what is finished, also what is not read yet."""
+        while self.read() or self.running:
+            assert all(map(self.window.progress().covers, finished))
+            assert len(self.running) <= MOST
+            assert len(self.window._kept) + len(self.running) <= MOST
+            if self.running and chooser(2):
+                self.finish(sorted(self.running)[chooser(len(self.running))])
+
+
+keys = st.lists(st.sampled_from([1, 2, 3, None]), max_size=60)
+
+
+@given(keys, st.randoms(use_true_random=False))
+def test_every_record_is_handed_over_once_and_those_of_a_key_in_order(log: list[int | None], chance: Any) -> None:
+    partition = Partition(log)
+    partition.work_off(chance.randrange)
+    assert sorted(partition.begun) == list(range(len(log)))
+    of_key = defaultdict(list)
+    for offset in partition.begun:
+        of_key[log[offset]].append(offset)
+    assert all(offsets == sorted(offsets) for key, offsets in of_key.items() if key is not None)
+    assert partition.window.progress() == Progress(len(log))
+
+
+@given(keys, st.integers(1, 12), st.integers(0, 100), st.randoms(use_true_random=False))
+def test_the_next_owner_does_what_was_not_finished_and_nothing_else(
+    log: list[int | None], width: int, steps: int, chance: Any
+) -> None:
+    first = Partition(log, width=width)
+    finished: set[int] = set()
+    for _ in range(steps):
+        if not first.read() and not first.running:
+            break
+        if first.running and chance.randrange(2):
+            offset = sorted(first.running)[chance.randrange(len(first.running))]
+            first.finish(offset)
+            finished.add(offset)
+    progress = first.window.progress()
+    assert {offset for offset in range(len(log)) if progress.covers(offset)} == finished
+    assert all(offset <= progress.offset + width for offset in progress.beyond)
+    second = Partition(log)
+    second.window.learn(progress)
+    second.work_off(chance.randrange, finished)
+    assert sorted(second.begun) == sorted(set(range(len(log))) - finished)
+
+
+@given(keys, st.integers(1, 12), st.integers(0, 150), st.randoms(use_true_random=False))
+def test_a_commit_of_what_finished_first_leaves_the_rest_to_the_next_owner(
+    log: list[int | None], width: int, steps: int, chance: Any
+) -> None:
+    first, finished, committed, last = Partition(log, width=width), list[int](), set[int](), Progress(0)
+    for _ in range(steps):
+        if first.running and chance.randrange(2):
+            finished.append(sorted(first.running)[chance.randrange(len(first.running))])
+            first.finish(finished[-1])
+        elif finished and not chance.randrange(3):
+            number = chance.randrange(len(finished) + 1)
+            progress = first.window.progress(without=set(finished[number:]))
+            committed |= set(finished[:number])
+            del finished[:number]
+            assert {offset for offset in range(len(log)) if progress.covers(offset)} == committed
+            assert progress.offset >= last.offset
+            assert all(offset <= progress.offset + width for offset in progress.beyond)
+            first.window.committed(progress)
+            last = progress
+        elif not first.read() and not first.running:
+            break
+    second = Partition(log)
+    second.window.learn(last)
+    second.work_off(chance.randrange, committed)
+    assert sorted(second.begun) == sorted(set(range(len(log))) - committed)
+
+
+def test_a_key_with_five_hundred_records_holds_up_no_other() -> None:
+    """The next record of the long key is read again when its turn comes."""
+    log: list[int | None] = [0] * 500 + list(range(1, 51))
+    partition = Partition(log, most=8, width=10_000)
+    while partition.read():
+        for offset in sorted(partition.running - {0}):
+            partition.finish(offset)
+    assert partition.begun == [0, *range(500, 550)]
+    assert partition.window.progress().covers(549)
+    assert len(partition.window._kept) <= 8
+    while partition.running:
+        partition.finish(min(partition.running))
+        while partition.read():
+            pass
+    assert partition.begun[51:] == list(range(1, 500))
+
+
+def test_nothing_is_handed_over_that_a_commit_could_not_name() -> None:
+    partition = Partition([None] * 20, most=100, width=8)
+    while partition.read():
+        pass
+    assert partition.begun == list(range(9))
+    for offset in range(1, 9):
+        partition.finish(offset)
+    assert not partition.read()
+    partition.finish(0)
+    assert partition.read()
+
+
+@given(st.integers(0, 30))
+def test_what_another_owner_has_finished_meanwhile_is_not_done_again(committed: int) -> None:
+    partition = Partition([0] * 10 + [1] * 10 + [None] * 10)
+    while partition.read():
+        pass
+    begun = set(partition.begun)
+    others = Progress(committed, frozenset({committed + 1}))
+    partition.window.learn(others)
+    partition.work_off(lambda number: number - 1)
+    assert not [offset for offset in set(partition.begun) - begun if others.covers(offset)]
+
+
+@given(keys, st.lists(st.integers(0, 80), max_size=5), st.integers(1, 8), st.randoms(use_true_random=False))
+def test_what_is_learned_between_fetching_and_taking_is_neither_done_nor_undone(
+    log: list[int | None], others: list[int], fetched: int, chance: Any
+) -> None:
+    """Another owner has finished all before an offset, and more, while records that were fetched are held back."""
+    partition, learned, committed = Partition(log), Progress(0), 0
+    window = partition.window
+    while window.next < len(log) or partition.running or others:
+        batch = range(window.next, min(window.next + fetched, len(log)))
+        if others and chance.randrange(2):
+            offset = others.pop()
+            learned = Progress(max(learned.offset, offset), learned.beyond | {offset + 2})
+            window.learn(learned)
+        begun = len(partition.begun)
+        for offset in batch:
+            if window.room > 0 and not window.is_full and offset <= window.next:
+                partition.take(window.add(offset, log[offset], offset))
+        assert not [offset for offset in partition.begun[begun:] if learned.covers(offset)]
+        for offset in sorted(partition.running):
+            partition.finish(offset)
+        while window.room > 0 and window.to_read_again() is not None:
+            partition.read()
+        assert window.progress().offset >= committed, "the group goes back"
+        assert all(map(window.progress().covers, learned.beyond))
+        committed = window.progress().offset
+
+
+def test_what_an_earlier_owner_has_finished_stays_finished_before_it_is_read() -> None:
+    partition = Partition([1, 2, 3])
+    partition.window.learn(Progress(0, frozenset({1, 2})))
+    partition.read()
+    partition.finish(0)
+    assert partition.window.progress() == Progress(3)
+    while partition.read():
+        pass
+    assert partition.begun == [0]
+
+
+def test_a_commit_never_goes_back_behind_what_an_earlier_owner_has_finished_though_it_is_not_read_yet() -> None:
+    window: Window[int] = Window(MOST, WIDTH)
+    window.learn(Progress(1, frozenset({2, 3})))
+    assert window.add(1, "a", 1) == [(1, 1)]
+    window.finish(1)
+    committed = window.progress()
+    assert committed == Progress(4)
+    window.committed(committed)
+    assert window.progress() == committed
+    assert [window.add(offset, "a", offset) for offset in (2, 3)] == [[], []]
+    assert window.add(4, "a", 4) == [(4, 4)]
+
+
+def test_a_record_that_expired_before_its_turn_lets_the_next_one_go_on() -> None:
+    partition = Partition([0] * 6, most=2)
+    while partition.read():
+        pass
+    partition.finish(0)
+    partition.finish(1)
+    assert list(partition.window.missed_before(2)) == []
+    for offset in partition.window.missed_before(4):
+        partition.take(partition.window.lose(offset))
+    assert partition.window.to_read_again() == 4
+    assert partition.window.lowest == 4

@@ -1,0 +1,156 @@
+"""Errors of the agent: retried, or the worker stops; never lost, and never half visible."""
+
+import pytest
+
+from tests.integration.engine.lab import Lab, until
+
+MANY = 1_000
+
+
+async def test_a_failed_batch_is_run_again_and_nothing_of_the_failed_run_is_seen(lab: Lab) -> None:
+    lab.fault("twice", 2)
+    await lab.produce([(0, {}), (2, {}), (0, {"fail": "twice"}), (2, {}), (1, {}), (3, {})])
+    lab.worker()
+    await lab.all_counted()
+    assert lab.fault_left("twice") == 0
+
+
+@pytest.mark.nightly
+async def test_a_record_that_keeps_failing_without_a_queue_for_it_stops_the_worker_and_is_done_by_the_next(
+    lab: Lab,
+) -> None:
+    lab.fault("always", MANY)
+    await lab.produce([(0, {}), (0, {"fail": "always"}), (0, {}), (1, {})])
+    worker = lab.worker(static=True, options={"agent_retries": 1})
+    assert await lab.exit_code(worker) > 0
+    assert "asked to fail" in worker.tail()
+    assert f"{lab.source}-0" in worker.tail()
+    assert MANY - 4 <= lab.fault_left("always") <= MANY - 2
+    lab.fault("always", 0)
+    lab.worker(static=True)
+    await lab.all_counted()
+
+
+async def test_a_record_that_keeps_failing_is_a_dead_letter_and_its_neighbours_are_done_once(lab: Lab) -> None:
+    lab.fault("always", MANY)
+    await lab.produce([(2 * (n % 5), {}) for n in range(200)])
+    await lab.produce([(12, {"fail": "always"})])
+    await lab.produce([(2 * (n % 5), {}) for n in range(200)])
+    worker = lab.worker(rejects=True, options={"agent_retries": 2})
+    await until(lambda: len(lab.counted()) >= 400, watching=lab)
+    numbers = [seen.value["i"] for seen in lab.counted()]
+    assert sorted(numbers) == [n for n in range(401) if n != 200]
+    assert numbers == sorted(numbers)
+    assert [seen.value for seen in lab.outputs if "rejected" in seen.value] == [
+        {"rejected": 200, "problem": "ValueError"}
+    ]
+    lab.fault("always", 0)
+    await lab.stop(worker)
+    lab.wipe()
+    await lab.put(12)  # its state is as if the failed record had not been there
+    lab.worker(rejects=True)
+    await until(lambda: len(lab.counted()) == 401, watching=lab)
+    assert lab.counted()[-1].value["n"] == 1
+
+
+@pytest.mark.nightly
+async def test_if_every_record_fails_the_worker_stops_commits_nothing_and_the_next_does_the_work(lab: Lab) -> None:
+    lab.fault("always", MANY)
+    await lab.produce([(2 * n, {"fail": "always"}) for n in range(30)])
+    worker = lab.worker(static=True, rejects=True, options={"agent_retries": 0})
+    assert await lab.exit_code(worker) > 0
+    assert "EverythingFails" in worker.tail()
+    assert "20 records with different keys" in worker.tail()
+    assert await lab.committed() == -1
+    assert not lab.outputs
+    lab.fault("always", 0)
+    lab.worker(static=True, rejects=True)
+    await lab.all_counted()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("does", ["write", "send"])
+async def test_a_task_that_outlives_its_event_stops_the_worker(lab: Lab, does: str) -> None:
+    lab.fault("once", 1)
+    await lab.produce([(0, {"stray": "once", "does": does})])
+    worker = lab.worker(static=True)
+    assert await lab.exit_code(worker) > 0
+    assert "BatchClosed" in worker.tail()
+    await lab.produce([(0, {})])
+    lab.worker(static=True)
+    await lab.all_counted()
+    assert not [seen for seen in lab.outputs if "stray" in seen.value]
+
+
+@pytest.mark.nightly
+async def test_an_output_too_large_for_its_topic_stops_the_worker_before_anything_is_committed(lab: Lab) -> None:
+    lab.fault("large", MANY)
+    await lab.produce([(0, {}), (0, {"pad_if": "large", "padding": 200_000}), (0, {})])
+    await lab.configure(lab.output, **{"max.message.bytes": "100000"})
+    worker = lab.worker(static=True)
+    assert await lab.exit_code(worker) > 0
+    assert f"MessageSizeTooLargeError\ntopic {lab.output}" in worker.tail()
+    assert await lab.committed() == -1
+    assert not lab.outputs
+    await lab.configure(lab.output, **{"max.message.bytes": "1000000"})
+    lab.worker(static=True)
+    await lab.all_counted()
+
+
+@pytest.mark.nightly
+async def test_a_stop_while_a_failed_batch_waits_for_its_next_try_does_not_wait_with_it(lab: Lab) -> None:
+    lab.fault("always", MANY)
+    await lab.produce([(0, {"fail": "always"})])
+    worker = lab.worker(
+        static=True, options={"agent_retries": 100, "retry_wait_seconds": 600.0, "drain_seconds": 600.0}
+    )
+    await until(lambda: lab.fault_left("always") < MANY, watching=lab)
+    await lab.stop(worker)
+    lab.fault("always", 0)
+    lab.worker(static=True)
+    await lab.all_counted()
+
+
+@pytest.mark.nightly
+async def test_a_stop_that_does_not_come_to_an_end_is_cut_short_and_the_next_does_the_work(lab: Lab) -> None:
+    lab.fault("once", 1)
+    await lab.produce([(0, {}), (0, {"cling": "once"})])
+    worker = lab.worker(static=True, options={"drain_seconds": 0.5})
+    await until(lambda: lab.fault_left("once") == 0, watching=lab)
+    await lab.stop(worker)
+    assert "stop_timed_out" in worker.tail()
+    lab.worker(static=True)
+    await lab.all_counted()
+
+
+@pytest.mark.nightly
+async def test_what_is_closed_after_the_worker_does_not_keep_the_process(lab: Lab) -> None:
+    await lab.produce([(0, {}), (1, {})])
+    worker = lab.worker(static=True, lingers=True, options={"drain_seconds": 0.5})
+    await lab.all_counted()
+    await lab.stop(worker)
+    assert '"app_stopped"' in worker.tail()
+
+
+async def test_a_stop_lets_the_running_batch_finish(lab: Lab) -> None:
+    lab.fault("slow", 1)
+    await lab.produce([(0, {"sleep": 1.0, "only_if": "slow"})])
+    worker = lab.worker(static=True)
+    await until(lambda: lab.fault_left("slow") == 0, watching=lab)
+    assert not lab.outputs
+    await lab.stop(worker)
+    await lab.all_counted()
+    await lab.until_committed(1)
+    assert await lab.committed() == 1
+
+
+@pytest.mark.nightly
+async def test_a_batch_that_does_not_finish_in_time_is_dropped_whole(lab: Lab) -> None:
+    lab.fault("slow", 1)
+    await lab.produce([(0, {}), (0, {"sleep": 600, "only_if": "slow"})])
+    worker = lab.worker(static=True, options={"drain_seconds": 0.3})
+    await until(lambda: lab.fault_left("slow") == 0, watching=lab)
+    await lab.stop(worker)
+    assert not lab.outputs
+    lab.worker(static=True)
+    await lab.all_counted()

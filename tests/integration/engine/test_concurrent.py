@@ -1,0 +1,176 @@
+"""At-least-once with many records at a time. Outputs are committed with what is finished, once."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from tests.integration.engine.lab import Lab, until
+
+
+@dataclass(frozen=True)
+class Note:
+    what: str
+    partition: int
+    offset: int
+    pid: int
+
+
+def notes(lab: Lab, what: str | None = None) -> list[Note]:
+    lines = [line.split() for line in lab.journal.read_text().splitlines()]
+    found = [Note(word, int(partition), int(offset), int(pid)) for word, partition, offset, pid in lines]
+    return [note for note in found if what in (None, note.what)]
+
+
+def done(lab: Lab) -> set[tuple[int, int]]:
+    return {(note.partition, note.offset) for note in notes(lab, "done")}
+
+
+async def test_one_slow_record_holds_up_the_commit_but_not_the_others_until_the_limit(lab: Lab) -> None:
+    await lab.produce([(0, {"until": "released"}), *[(0, {})] * 40])
+    lab.worker(at_least_once=True, options={"max_in_flight": 5, "commit_interval_seconds": 0.1})
+    await until(lambda: len(done(lab)) == 40, watching=lab)
+    await asyncio.sleep(0.5)  # time for five commits
+    assert await lab.committed() in (-1, 0)
+    lab.fault("released", 1)
+    await lab.until_committed(41)
+
+
+@pytest.mark.nightly
+async def test_no_more_records_are_in_hand_than_allowed(lab: Lab) -> None:
+    await lab.produce([(0, {"until": "released"})] * 20)
+    lab.worker(at_least_once=True, options={"max_in_flight": 5})
+    await until(lambda: len(notes(lab, "begun")) == 5, watching=lab)
+    lab.fault("released", 1)
+    await until(lambda: len(done(lab)) == 20, watching=lab)
+    in_hand = 0
+    for note in notes(lab):
+        in_hand += 1 if note.what == "begun" else -1
+        assert in_hand <= 5
+
+
+async def test_a_kill_redoes_only_what_was_not_finished(lab: Lab) -> None:
+    await lab.produce([*[(0, {})] * 30, (0, {"until": "released"}), *[(0, {})] * 3])
+    worker = lab.worker(at_least_once=True, static=True, options={"commit_interval_seconds": 0.1})
+    await until(lambda: len(done(lab)) == 33, watching=lab)
+    await lab.until_committed(30)
+    await until(lambda: len(lab.counted()) == 33, watching=lab)
+    worker.kill()
+    lab.fault("released", 1)
+    lab.worker(at_least_once=True, static=True)
+    await lab.until_committed(34)
+    redone = [note.offset for note in notes(lab, "begun") if note.pid != worker.pid]
+    assert redone == [30]
+    await lab.all_told_once()
+
+
+@pytest.mark.nightly
+async def test_a_stop_finishes_what_is_begun_so_that_nothing_is_redone(lab: Lab) -> None:
+    await lab.produce([(number % 2, {"sleep": 0.5}) for number in range(40)])
+    told = {"at_least_once": True, "static": True, "options": {"max_in_flight": 8, "commit_interval_seconds": 60.0}}
+    worker = lab.worker(**told)
+    await until(lambda: len(notes(lab)) > 10, watching=lab)
+    await lab.stop(worker)
+    lab.worker(**{**told, "options": {}})
+    await until(lambda: len(done(lab)) == 40, watching=lab)
+    assert len(notes(lab, "begun")) == 40
+    await lab.all_told_once()
+
+
+@pytest.mark.nightly
+async def test_a_rebalance_redoes_little(lab: Lab) -> None:
+    told = {"at_least_once": True, "options": {"max_in_flight": 8}}
+    # enough for the second worker to start meanwhile, also on a busy machine
+    await lab.produce([(number % 2, {"sleep": 0.4}) for number in range(400)])
+    lab.worker("a", **told)
+    await until(lambda: len(done(lab)) > 20, watching=lab)
+    lab.worker("b", **told)
+    await until(lambda: len({note.pid for note in notes(lab)}) == 2, watching=lab)
+    await until(lambda: len(done(lab)) == 400, watching=lab)
+    assert len(notes(lab, "begun")) - 400 <= 16
+    await lab.all_told_once()
+
+
+async def test_workers_killed_at_any_moment_send_nothing_twice_and_lose_nothing(lab: Lab) -> None:
+    """The seed chooses a moment between handling and committing, inside of a transaction, or after it."""
+    chance = random.Random(1)
+    await lab.produce([(number % 2, {"sleep": chance.uniform(0, 0.2)}) for number in range(600)])
+    told = {"at_least_once": True, "static": True, "options": {"max_in_flight": 8}}
+    for _ in range(5):
+        worker, before = lab.worker(**told), len(done(lab))
+        await until(lambda before=before: len(done(lab)) > before + 20, watching=lab)
+        await asyncio.sleep(chance.uniform(0, 0.1))
+        worker.kill()
+    lab.worker(**told)
+    await lab.all_told_once(60)
+
+
+@pytest.mark.nightly
+async def test_a_worker_that_lost_its_partitions_while_it_was_suspended_sends_nothing(lab: Lab) -> None:
+    await lab.produce([(number % 2, {"sleep": 0.2}) for number in range(200)])
+    told = {"at_least_once": True, "options": {"max_in_flight": 4}}
+    zombie = lab.worker("a", **told)
+    await until(lambda: len(done(lab)) > 10, watching=lab)
+    zombie.suspend()
+    lab.worker("b", **told)
+    await until(lambda: len({note.pid for note in notes(lab)}) == 2, watching=lab)
+    zombie.resume()
+    await lab.all_told_once(60)
+    assert len({seen.value["pid"] for seen in lab.counted()}) == 2
+
+
+async def test_a_key_with_a_backlog_holds_up_no_other_and_keeps_its_order(lab: Lab) -> None:
+    await lab.produce([(0, {"until": "released"}), *[(0, {})] * 499, *[(2 * number, {}) for number in range(1, 51)]])
+    worker = lab.worker(at_least_once=True, ordered=True, static=True, options={"max_in_flight": 8})
+    await until(lambda: len(done(lab)) == 50, watching=lab)
+    assert {key for key, seen in zip(lab.keys, range(550), strict=True) if (0, seen) in done(lab)} == set(
+        lab.keys[500:]
+    )
+    await until(lambda: len(lab.counted()) == 50, watching=lab)
+    worker.kill()
+    lab.fault("released", 1)
+    lab.worker(at_least_once=True, ordered=True, static=True, options={"max_in_flight": 8})
+    await lab.all_told_once(60)
+    of_the_key = [seen.value["i"] for seen in lab.counted() if seen.key == lab.keys[0]]
+    assert of_the_key == sorted(of_the_key)
+    assert len([note for note in notes(lab, "begun") if note.offset >= 500]) == 50, "done again after the kill"
+
+
+@pytest.mark.nightly
+async def test_an_agent_that_fails_stops_the_worker_and_the_record_is_done_by_the_next(lab: Lab) -> None:
+    await lab.produce([(0, {}), (0, {"agent_fails": True}), (0, {})])
+    worker = lab.worker(at_least_once=True, static=True)
+    assert await lab.exit_code(worker) > 0
+    assert "asked to fail" in worker.tail()
+    assert await lab.committed() in (-1, 0, 1)
+
+
+@pytest.mark.nightly
+async def test_a_record_that_is_held_back_is_overtaken_by_other_keys_only_and_the_watchdog_lets_it_wait(lab: Lab):
+    await lab.produce([(0, {}), (0, {"held_until": "due"}), *[(0, {})] * 3, *[(2, {})] * 3, *[(1, {})] * 5])
+    options = {"watchdog_seconds": 1.0, "commit_interval_seconds": 0.1, "max_in_flight": 2}
+    worker = lab.worker(at_least_once=True, ordered=True, options=options)
+    await until(lambda: len(done(lab)) == 9, watching=lab)
+    await lab.until_committed(1)
+    await asyncio.sleep(3)  # three times what the watchdog allows
+    assert worker.running
+    # the first and the sixth are of different keys: either may be done first
+    assert sorted(note.offset for note in notes(lab, "done") if note.partition == 0) == [0, 5, 6, 7]
+    lab.fault("due", 1)
+    await lab.until_committed(8)
+    assert worker.running
+
+
+@pytest.mark.nightly
+async def test_a_worker_whose_outputs_are_refused_for_too_long_stops_and_says_why(lab: Lab) -> None:
+    await lab.configure(lab.output, **{"max.message.bytes": "500"})
+    worker = lab.worker(at_least_once=True, options={"refused_seconds": 4.0})
+    await lab.produce([(0, {})])
+    await until(lambda: len(lab.counted()) == 1, watching=lab)
+    await lab.produce([(0, {"padding": 5000})])
+    assert await lab.exit_code(worker) == 1
+    assert "MessageSizeTooLarge" in worker.tail()
+    assert f"topic {lab.output}" in worker.tail()
+    await lab.until_committed(1)
+    assert await lab.committed() == 1

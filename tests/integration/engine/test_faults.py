@@ -1,0 +1,178 @@
+"""Workers die, stop, join, leave and freeze: nothing is lost, nothing comes twice, nothing conflicts."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import IllegalOperation, KafkaError
+from aiokafka.structs import OffsetAndMetadata
+
+from afterword.embedded.java import Java
+from afterword.embedded.kafka import KafkaServer, has_brokers
+from afterword.embedded.process import until_ready
+from faust_eos.batch import Output
+from faust_eos.changelog import Bookmark
+from faust_eos.options import Clients, Options
+from faust_eos.transaction import TransactionalProducer
+from tests.integration.engine.lab import Lab, laboratory, until
+from tests.stack import Stack, chosen_jars
+
+BROKER_AWAY_SECONDS = 10
+
+
+async def test_a_worker_killed_again_and_again_loses_and_repeats_nothing(lab: Lab) -> None:
+    async with lab.loaded():
+        for kill in range(1, 5):
+            worker = lab.worker(static=True)
+            await progress(lab)
+            await asyncio.sleep(0.1 * kill)
+            worker.kill()
+        lab.worker(static=True)
+        await progress(lab)
+    await lab.all_counted()
+
+
+@pytest.mark.nightly
+async def test_a_worker_killed_inside_its_batch_redoes_that_batch_only(lab: Lab) -> None:
+    lab.fault("once", 1)
+    await lab.produce([(0, {}), (0, {}), (0, {"die": "once"}), (0, {})])
+    worker = lab.worker(static=True, options={"max_batch": 2})
+    assert await lab.exit_code(worker) == -9
+    assert [seen.value["n"] for seen in lab.outputs] in ([], [1, 2])
+    lab.worker(static=True)
+    await lab.all_counted()
+
+
+async def test_a_worker_that_is_stopped_and_loses_its_disk_each_time_goes_on_from_the_changelog(lab: Lab) -> None:
+    async with lab.loaded():
+        for _ in range(3):
+            worker = lab.worker()
+            await progress(lab)
+            await lab.stop(worker)
+            lab.wipe()
+        lab.worker()
+        await progress(lab)
+    await lab.all_counted()
+
+
+@pytest.mark.nightly
+async def test_workers_that_join_and_leave_hand_their_partitions_over(lab: Lab) -> None:
+    async with lab.loaded():
+        first, second = lab.worker("a"), lab.worker("b")
+        await until(lambda: recent_workers(lab) == {first.pid, second.pid}, watching=lab)
+        await lab.stop(first)
+        await until(lambda: recent_workers(lab) == {second.pid}, watching=lab)
+        third = lab.worker("c")
+        await until(lambda: recent_workers(lab) == {second.pid, third.pid}, watching=lab)
+        third.kill()
+        await until(lambda: recent_workers(lab) == {second.pid}, watching=lab)
+    await lab.all_counted()
+
+
+@pytest.mark.nightly
+async def test_a_worker_frozen_past_its_session_cannot_conflict_with_the_one_that_took_over(lab: Lab) -> None:
+    async with lab.loaded():
+        frozen = lab.worker("a")
+        await progress(lab)
+        frozen.suspend()
+        heir = lab.worker("b")
+        await until(lambda: recent_workers(lab) == {heir.pid}, watching=lab)
+        frozen.resume()
+        await until(lambda: recent_workers(lab) == {heir.pid, frozen.pid}, watching=lab)
+    await lab.all_counted()
+    assert frozen.running
+
+
+async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> None:
+    kafka = {"bootstrap_servers": lab.brokers}
+    first, second = (TransactionalProducer(lab.app_id, Clients(kafka), Options()) for _ in range(2))
+    source = TopicPartition(lab.source, 0)
+    await first.open(20)
+    await first.commit([], {}, Bookmark(1, "", []), source, lab.app_id)
+    await second.open(20)
+    with pytest.raises((KafkaError, IllegalOperation, TimeoutError)):
+        async with asyncio.timeout(5):  # as the engine does: aiokafka may never answer
+            await first.commit(
+                [Output(lab.output, b"", b"{}", 0, None, [])], {}, Bookmark(2, "", []), source, lab.app_id
+            )
+    await second.commit([], {}, Bookmark(3, "", []), source, lab.app_id)
+    await lab.until_committed(3)
+    assert not lab.outputs
+    await first.close()
+    await second.close()
+
+
+@pytest.mark.nightly
+async def test_a_broker_that_dies_and_comes_back_is_waited_for(
+    stack: Stack, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    del stack  # its jars are what this one starts from
+    kafka = KafkaServer(Java(jars=chosen_jars()), tmp_path / "kafka")
+    try:
+        await start(kafka)
+        async with laboratory(kafka.bootstrap_servers, unique("broker"), tmp_path / "lab") as lab:
+            worker = lab.worker()
+            async with lab.loaded():
+                await progress(lab)
+                await asyncio.to_thread(kafka.kill)
+                await asyncio.sleep(BROKER_AWAY_SECONDS)
+                await start(kafka)
+                await progress(lab)
+            await lab.all_counted()
+            assert worker.running
+            await lab.stop(worker)
+    finally:
+        await asyncio.to_thread(kafka.stop)
+
+
+@pytest.mark.nightly
+async def test_a_producer_whose_broker_is_gone_leaves_neither_tasks_nor_batches(stack: Stack, tmp_path: Path) -> None:
+    del stack  # its jars are what this one starts from
+    kafka, before = KafkaServer(Java(jars=chosen_jars()), tmp_path / "kafka"), asyncio.all_tasks()
+    try:
+        await start(kafka)
+        await create_topic(kafka.bootstrap_servers, "out")
+        writer = TransactionalProducer("writer", Clients({"bootstrap_servers": kafka.bootstrap_servers}), Options())
+        await writer.open(20)
+        output, progress = (
+            Output("out", b"", b"x" * 1000, 0, None, []),
+            {TopicPartition("out", 0): OffsetAndMetadata(1, "")},
+        )
+        await writer.commit_outputs([output], progress, "group")
+        await asyncio.to_thread(kafka.kill)
+        with pytest.raises((KafkaError, TimeoutError)):
+            async with asyncio.timeout(3):
+                await writer.commit_outputs([output], progress, "group")
+        await writer.close()
+        await asyncio.sleep(0.2)
+        assert {task.get_coro().__qualname__ for task in asyncio.all_tasks() - before} == set()
+    finally:
+        await asyncio.to_thread(kafka.stop)
+
+
+async def create_topic(brokers: str, name: str) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=brokers)
+    await admin.start()
+    await admin.create_topics([NewTopic(name, 1, 1)])
+    await admin.close()
+
+
+async def start(kafka: KafkaServer) -> None:
+    await asyncio.to_thread(kafka.start)
+    broker = kafka.brokers[0]
+    await until_ready(broker.process, lambda: has_brokers(broker.address, 1))
+
+
+async def progress(lab: Lab) -> None:
+    """Outputs that nobody has seen yet."""
+    seen = len(lab.outputs)
+    await until(lambda: len(lab.outputs) > seen + 20, watching=lab)
+
+
+def recent_workers(lab: Lab) -> set[int]:
+    """Workers that made the last outputs of each partition."""
+    last = {seen.partition: seen.value["pid"] for seen in lab.counted()}
+    return set(last.values())

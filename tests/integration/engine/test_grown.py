@@ -1,0 +1,54 @@
+"""The source gets more partitions: keys have moved away from their state, so the worker stops and says so."""
+
+import pytest
+
+from afterword.embedded.process import Process
+from tests.integration.engine.lab import Lab, said, until
+
+
+async def grow(lab: Lab, partitions: int) -> None:
+    """All topics, as an operator of Kafka does: the number of the changelog's partitions reveals nothing then."""
+    for name in (lab.source, lab.changelog, lab.output):
+        await lab.add_partitions(name, partitions)
+    lab.partitions = partitions
+    while len(await lab.producer.partitions_for(lab.source)) < partitions:
+        await lab.producer.client.force_metadata_update()
+
+
+async def test_a_running_worker_stops_and_the_next_one_does_not_start_with_and_without_its_disk(lab: Lab) -> None:
+    await lab.produce((number, {}) for number in range(8))
+    worker = lab.worker()
+    await lab.all_counted()
+    await grow(lab, 4)
+    await stops(lab, worker)
+    await lab.produce((number, {}) for number in range(4))
+    await stops(lab, lab.worker())
+    lab.wipe()
+    await stops(lab, lab.worker())
+    assert len(lab.counted()) == 8
+    assert [await lab.committed(partition) for partition in range(4)] == [4, 4, -1, -1]
+
+
+@pytest.mark.nightly
+async def test_every_worker_of_the_group_stops_whatever_partitions_it_has(lab: Lab) -> None:
+    async with lab.loaded():
+        first = lab.worker("a")
+        await until(lambda: len(lab.counted()) > 20, watching=lab)
+    await lab.all_counted()
+    known = len(lab.counted())
+    await lab.stop(first)
+    await grow(lab, 3)
+    await lab.produce([(2, {})])  # one worker may have the new partition alone
+    for worker in [lab.worker(name) for name in ("b", "c")]:
+        await stops(lab, worker)
+    assert len(lab.counted()) == known
+    assert await lab.committed(2) == -1
+
+
+async def stops(lab: Lab, worker: Process) -> None:
+    """Wait until the worker has stopped by itself, and has named both numbers and the page that says what to do."""
+    assert await lab.exit_code(worker) > 0
+    [error] = {line["error"] for line in said(worker, "partition_failed")}
+    assert error.startswith(f"{lab.source} has {lab.partitions} partitions, but was read when it had 2:")
+    assert error.endswith("see docs/how-to/scale.md")
+    assert "\n" not in error

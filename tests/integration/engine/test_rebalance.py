@@ -1,0 +1,95 @@
+"""A rebalance moves only what must move, and what stays is neither closed nor held up."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiokafka import AIOKafkaConsumer
+
+from afterword.embedded.process import Process
+from faust_eos.transport import assignor_of_its_own
+from tests.integration.engine.lab import Lab, laboratory, said, until
+from tests.stack import Stack
+
+PARTITIONS = 6
+
+
+@pytest_asyncio.fixture
+async def wide(stack: Stack, unique: Callable[[str], str], tmp_path: Path) -> AsyncIterator[Lab]:
+    async with laboratory(stack.bootstrap_servers, unique("wide"), tmp_path, partitions=PARTITIONS) as ready:
+        yield ready
+
+
+async def test_only_what_must_move_is_closed_when_workers_come_and_go(wide: Lab) -> None:
+    async with wide.loaded(per_second=100):
+        first, second = wide.worker("a"), wide.worker("b")
+        await until(lambda: owned(wide) == {first.pid: 3, second.pid: 3}, watching=wide)
+        opened = len(said(first, "recovered")) + len(said(second, "recovered"))
+        third = wide.worker("c")
+        await until(lambda: owned(wide) == {first.pid: 2, second.pid: 2, third.pid: 2}, watching=wide)
+        for worker in (first, second):
+            assert (last(worker)["kept"], last(worker)["opened"], last(worker)["closed"]) == (2, 0, 1)
+        assert len(said(first, "recovered")) + len(said(second, "recovered")) == opened, "one was opened again"
+        await wide.stop(third)
+        await until(lambda: owned(wide) == {first.pid: 3, second.pid: 3}, watching=wide)
+        for worker in (first, second):
+            assert (last(worker)["kept"], last(worker)["opened"], last(worker)["closed"]) == (2, 1, 0)
+    await wide.all_counted()
+
+
+@pytest.mark.nightly
+async def test_records_are_handled_and_deadlines_met_while_a_rebalance_waits_for_a_member(wide: Lab) -> None:
+    """One member is suspended, so that the others wait for it for its whole session."""
+    first, second = wide.worker("a"), wide.worker("b")
+    async with wide.loaded(per_second=100):
+        await until(lambda: owned(wide) == {first.pid: 3, second.pid: 3}, watching=wide)
+    await wide.all_counted()
+    before = len(wide.counted())
+    ours = next(seen.partition for seen in reversed(wide.counted()) if seen.value["pid"] == first.pid)
+    rebalances = len(said(first, "rebalanced"))
+    second.suspend()
+    async with one_more_member(wide) as joined:
+        await wide.produce([(ours, {"due_ms": 1500})])
+        await until(lambda: wide.ticks(), watching=wide)
+        await wide.produce([(ours, {})])
+        await until(lambda: len(wide.counted()) == before + 2, watching=wide)
+        assert len(said(first, "rebalanced")) == rebalances, "the rebalance was over before"
+        await joined
+        await until(lambda: len(said(first, "rebalanced")) > rebalances, watching=wide)
+        assert (last(first)["kept"], last(first)["closed"]) == (3, 0)
+    second.resume()
+    await wide.produce((number, {}) for number in range(12))
+    await wide.all_counted()
+
+
+@asynccontextmanager
+async def one_more_member(lab: Lab) -> AsyncIterator["asyncio.Task[None]"]:
+    """A member of the workers' group that handles nothing, and the task in which it joins."""
+    member = AIOKafkaConsumer(
+        lab.source,
+        bootstrap_servers=lab.brokers,
+        group_id=lab.app_id,
+        enable_auto_commit=False,
+        partition_assignment_strategy=[assignor_of_its_own(sticky=True)],
+    )
+    joining = asyncio.create_task(member.start())
+    try:
+        yield joining
+    finally:
+        await asyncio.wait([joining])
+        await member.stop()
+
+
+def owned(lab: Lab) -> dict[int, int]:
+    """Number of partitions whose last output is of this process."""
+    last = {seen.partition: seen.value["pid"] for seen in lab.counted()}
+    return {pid: list(last.values()).count(pid) for pid in last.values()}
+
+
+def last(worker: Process) -> dict[str, Any]:
+    """The last rebalance that it went through."""
+    return said(worker, "rebalanced")[-1]

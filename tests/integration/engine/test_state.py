@@ -1,0 +1,284 @@
+"""The local state is a cache: lost, old or foreign, it is made good from the changelog, or the worker says why not."""
+
+import asyncio
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
+
+from afterword.embedded.process import Process
+from faust_eos.changelog import BOOKMARK_KEY
+from faust_eos.database import Database
+from tests.integration.engine.lab import Lab, until
+
+RECORDS = [(number % 4, {}) for number in range(40)]
+
+
+async def run_once(lab: Lab, name: str = "a") -> None:
+    """Everything produced so far is counted by a worker that then stops."""
+    worker = lab.worker(name, static=True)
+    await lab.all_counted()
+    await lab.stop(worker)
+
+
+async def test_an_older_copy_of_the_state_is_brought_up_to_date(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    shutil.copytree(lab.state(), lab.directory / "copy")
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    lab.wipe()
+    shutil.copytree(lab.directory / "copy", lab.state())
+    await lab.produce(RECORDS)
+    await run_once(lab)
+
+
+async def test_a_deleted_changelog_stops_the_worker_instead_of_counting_from_nothing(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    await lab.delete(lab.changelog)
+    missing = lab.worker(static=True)
+    assert await lab.exit_code(missing) > 0
+    assert lab.changelog in missing.tail()
+    assert lab.source in missing.tail()
+
+    await lab.create(lab.changelog, **{"cleanup.policy": "compact"})
+    worker = lab.worker(static=True)
+    assert await lab.exit_code(worker) > 0
+    assert "StateLost" in worker.tail()
+    assert lab.source in worker.tail()
+    assert len(lab.outputs) == len(RECORDS)
+
+
+@pytest.mark.nightly
+async def test_state_made_from_another_changelog_is_thrown_away(lab: Lab) -> None:
+    """Topics and offsets were made anew under the old names, the disk was not."""
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    before = shutil.copytree(lab.state(), lab.directory / "before")
+    await lab.start_anew()
+    lab.wipe()
+    await lab.produce([*RECORDS, *RECORDS, *RECORDS])
+    await run_once(lab)
+    lab.wipe()
+    shutil.copytree(before, lab.state())
+    await lab.produce(RECORDS)
+    worker = lab.worker(static=True)
+    await lab.all_counted()
+    assert '"rebuilt": true' in worker.tail()
+
+
+@pytest.mark.nightly
+async def test_a_key_that_is_the_bookmarks_own_is_a_row_like_any_other(lab: Lab) -> None:
+    for _ in range(2):
+        await asyncio.gather(
+            *[await lab.put(0, key=key) for key in (BOOKMARK_KEY, BOOKMARK_KEY + b"\0", BOOKMARK_KEY, b"plain")]
+        )
+        await run_once(lab)
+        lab.wipe()
+    counts = {seen.key: seen.value["n"] for seen in lab.outputs}
+    assert counts == {BOOKMARK_KEY: 4, BOOKMARK_KEY + b"\0": 2, b"plain": 2}
+
+
+@pytest.mark.nightly
+async def test_the_loss_of_one_changelog_of_two_is_noticed_without_a_disk(lab: Lab) -> None:
+    await lab.create(lab.second_changelog, **{"cleanup.policy": "compact"})
+    await lab.produce(RECORDS)
+    worker = lab.worker(static=True, two_tables=True)
+    await lab.all_counted()
+    await lab.stop(worker)
+    await lab.delete(lab.second_changelog)
+    await lab.create(lab.second_changelog, **{"cleanup.policy": "compact"})
+    lab.wipe()
+    worker = lab.worker(static=True, two_tables=True)
+    assert await lab.exit_code(worker) > 0
+    assert "ChangelogLost" in worker.tail()
+    assert lab.second_changelog in worker.tail()
+
+
+@pytest.mark.nightly
+async def test_a_table_that_a_new_version_adds_begins_empty(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    await lab.create(lab.second_changelog, **{"cleanup.policy": "compact"})
+    for _ in range(2):
+        await lab.produce(RECORDS)
+        worker = lab.worker(static=True, two_tables=True)
+        await lab.all_counted()
+        await lab.stop(worker)
+
+
+async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    await lab.delete(lab.source)
+    await lab.create(lab.source)
+    worker = lab.worker(static=True)
+    assert await lab.exit_code(worker) > 0
+    assert "SourceRecreated" in worker.tail()
+
+
+@pytest.mark.nightly
+async def test_state_of_a_partition_that_has_moved_is_removed_when_its_new_owner_has_committed(lab: Lab) -> None:
+    """And is rebuilt when the partition comes back."""
+    options = {"moved_look_seconds": 0.5, "moved_grace_seconds": 0.0}
+    await lab.produce(RECORDS)
+    lab.worker("a", options=options)
+    await lab.all_counted()
+    assert len(lab.databases("a")) == 2
+    other = lab.worker("b", options=options)
+    await until(lambda: len(lab.databases("b")) == 1, watching=lab)
+    async with lab.loaded():
+        await until(lambda: len(lab.databases("a")) == 1, 60, watching=lab)
+    [moved], [kept] = lab.databases("b"), lab.databases("a")
+    assert moved.name != kept.name
+    await lab.all_counted()
+    await lab.stop(other)
+    await lab.produce(RECORDS)
+    await lab.all_counted()
+    assert len(lab.databases("a")) == 2
+
+
+@pytest.mark.nightly
+async def test_a_source_topic_made_anew_and_longer_stops_the_worker_with_and_without_its_disk(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    await lab.delete(lab.source)
+    await lab.create(lab.source)
+    await lab.produce([*RECORDS, *RECORDS])
+    for name in ("a", "without a disk"):
+        worker = lab.worker(name)
+        assert await lab.exit_code(worker) > 0
+        assert f"{lab.source} was deleted and recreated" in worker.tail()
+    assert len(lab.counted()) == len(RECORDS)
+
+
+@pytest.mark.nightly
+async def test_a_source_topic_made_anew_and_longer_stops_a_running_worker(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    worker = lab.worker()
+    await lab.all_counted()
+    worker.suspend()
+    await lab.delete(lab.source)
+    await lab.create(lab.source)
+    await lab.produce([*RECORDS, *RECORDS])
+    worker.resume()
+    assert await lab.exit_code(worker, 60) > 0
+    assert f"{lab.source} was deleted and recreated" in worker.tail()
+    await lab.produce(RECORDS)
+    next_worker = lab.worker()
+    assert await lab.exit_code(next_worker) > 0
+    assert f"{lab.source} was deleted and recreated" in next_worker.tail()
+
+
+async def test_state_that_is_ahead_of_its_changelogs_is_made_anew(lab: Lab) -> None:
+    """The changelogs have lost their ends: what the state knows beyond them happened to nobody else."""
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    for path in lab.databases():
+        put_ahead(path)
+    await lab.produce(RECORDS)
+    worker = lab.worker(static=True)
+    await lab.all_counted()
+    assert '"rebuilt": true' in worker.tail()
+
+
+def put_ahead(path: Path) -> None:
+    database = Database(path, {"counts": None})
+    position = database.position
+    marks = {table: offset + 1000 for table, offset in position.bookmarks.items()}
+    row = (b"key-1", b'{"n": 1000, "due": null}')
+    database.write({"counts": [row]}, replace(position, source=position.source + 10, bookmarks=marks))
+    database.close()
+
+
+@pytest.mark.nightly
+async def test_records_that_expired_unread_are_counted_in_an_error_and_work_goes_on(lab: Lab) -> None:
+    await lab.produce([(0, {})] * 5)
+    await run_once(lab)
+    await lab.produce([(0, {})] * 7)
+    await lab.expire(before=9)
+    await lab.produce([(0, {})] * 2)
+    worker = lab.worker(static=True)
+    await until(lambda: len(lab.counted()) == 10, watching=lab)
+    assert [seen.value["i"] for seen in lab.counted()] == [*range(5), *range(9, 14)]
+    assert '"count": 4, "event": "records_expired"' in worker.tail()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("as_of_ms", [1, 4_000_000_000_000])
+async def test_state_that_is_too_old_is_made_anew(lab: Lab, as_of_ms: int) -> None:
+    """Compaction may have forgotten the deletions that it has not seen. A clock that was ahead says nothing of it."""
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    for path in lab.databases():
+        age(path, as_of_ms=as_of_ms)
+    await lab.produce(RECORDS)
+    worker = lab.worker(static=True)
+    await lab.all_counted()
+    assert '"rebuilt": true' in worker.tail()
+
+
+def age(path: Path, as_of_ms: int) -> None:
+    database = Database(path, {})
+    database.write({}, database.position, as_of_ms=as_of_ms)
+    database.close()
+
+
+@pytest.mark.nightly
+async def test_a_changelog_with_fewer_partitions_than_its_source_stops_the_worker(lab: Lab) -> None:
+    await lab.add_partitions(lab.source, 3)
+    worker = lab.worker()
+    assert await lab.exit_code(worker) > 0
+    assert f"changelog {lab.changelog} has 2 partitions, its source {lab.source} has 3" in worker.tail()
+
+
+@pytest.mark.nightly
+async def test_a_truncated_changelog_stops_a_worker_without_its_disk_and_is_named(lab: Lab) -> None:
+    await lab.produce(RECORDS)
+    await run_once(lab)
+    await lab.configure(lab.changelog, **{"cleanup.policy": "compact,delete"})
+    records = {TopicPartition(lab.changelog, partition): RecordsToDelete(before_offset=2) for partition in range(2)}
+    await lab.admin.delete_records(records)
+    await lab.configure(lab.changelog, **{"cleanup.policy": "compact"})
+    await lab.produce(RECORDS)
+    await run_once(lab)  # what is deleted is in the local state
+    assert '"event": "changelog_truncated"' in lab.logs()
+    lab.wipe()
+    worker = lab.worker(static=True)
+    assert await lab.exit_code(worker) > 0
+    assert "ChangelogTruncated" in worker.tail()
+    assert lab.changelog in worker.tail()
+
+
+@pytest.mark.nightly
+async def test_a_changelog_made_anew_under_a_running_worker_stops_it_and_the_next_one(lab: Lab) -> None:
+    await lab.produce([(0, {})] * 12)
+    worker = lab.worker(static=True)
+    await lab.all_counted()
+    await lab.delete(lab.changelog)
+    await lab.create(lab.changelog, **{"cleanup.policy": "compact"})
+    await lab.produce([(0, {})])
+    assert await lab.exit_code(worker, 60) > 0
+    assert lost(worker), lab.logs()
+    for name in ("a", "without a disk"):
+        worker = lab.worker(name, static=True)
+        assert await lab.exit_code(worker) > 0
+        assert lost(worker), lab.logs()
+    assert [seen.value["n"] for seen in lab.counted()] in ([*range(1, 13)], [*range(1, 14)])
+
+
+def lost(worker: Process) -> bool:
+    """It says that the changelog is another one, or that its records are gone when nothing was written meanwhile."""
+    return "ChangelogReplaced" in worker.tail() or "StateLost" in worker.tail()
+
+
+@pytest.mark.nightly
+async def test_a_changelog_from_which_records_are_deleted_stops_the_worker_at_its_start(lab: Lab) -> None:
+    await lab.configure(lab.changelog, **{"cleanup.policy": "compact,delete"})
+    worker = lab.worker()
+    assert await lab.exit_code(worker) > 0
+    assert f"changelog {lab.changelog} has cleanup.policy=compact,delete" in worker.tail()

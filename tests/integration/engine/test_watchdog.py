@@ -1,0 +1,78 @@
+"""A worker that can get nothing done ends by itself and says what stalled; one that is busy or idle does not."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from afterword.embedded.java import Java
+from afterword.embedded.kafka import KafkaServer
+from faust_eos.watchdog import stalls_before
+from tests.integration.engine.lab import Lab, laboratory
+from tests.integration.engine.test_faults import progress, start
+from tests.stack import Stack, chosen_jars
+
+LIMIT_SECONDS = 6.0
+WATCHED = {"watchdog_seconds": LIMIT_SECONDS}
+BOUND_SECONDS = 3 * LIMIT_SECONDS + 14
+"""Longest time until the stall is noticed, twice the limit at most, and the worker has failed to stop by itself."""
+
+
+@asynccontextmanager
+async def own_broker(directory: Path) -> AsyncIterator[KafkaServer]:
+    kafka = KafkaServer(Java(jars=chosen_jars()), directory)
+    try:
+        await start(kafka)
+        yield kafka
+    finally:
+        await asyncio.to_thread(kafka.stop)
+
+
+@pytest.mark.nightly
+async def test_a_worker_whose_broker_is_suspended_ends_in_time_and_says_so(
+    stack: Stack, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    del stack  # its jars are what this one starts from
+    async with (
+        own_broker(tmp_path / "kafka") as kafka,
+        laboratory(kafka.bootstrap_servers, unique("hung"), tmp_path / "lab") as lab,
+    ):
+        worker = lab.worker(options=WATCHED)
+        async with lab.loaded():
+            await progress(lab)
+        kafka.brokers[0].suspend()
+        try:
+            code = await lab.exit_code(worker, BOUND_SECONDS)
+        finally:
+            kafka.brokers[0].resume()
+        assert code == 1, lab.logs()
+        # the event, not the last line: where the stop takes too long as well, the process ends without one.
+        # A commit that was under way has stalled for longer than the brokers, and is named then
+        said = re.search("no progress for 6 seconds: (.*?)[.(]", worker.log.read_text())
+        assert said is not None, lab.logs()
+        assert said[1].startswith(("the brokers do not answer", "nothing is committed of")), said
+        lab.worker()
+        await lab.all_counted()
+
+
+async def test_records_that_the_agent_never_finishes_stop_the_worker(lab: Lab) -> None:
+    await lab.produce([(0, {}), (0, {"until": "never"})])
+    worker = lab.worker(at_least_once=True, options=WATCHED)
+    assert await lab.exit_code(worker) == 1
+    assert f"records of {lab.source}-0 are not finished" in worker.tail()
+    assert stalls_before(lab.state() / f"{lab.app_id}-stalls") == 1
+
+
+@pytest.mark.nightly
+async def test_a_worker_with_slow_records_or_with_none_goes_on(lab: Lab) -> None:
+    await lab.produce([(0, {}), (0, {"sleep": LIMIT_SECONDS + 4})])
+    patient = lab.worker(at_least_once=True, options={**WATCHED, "handling_seconds": 20.0})
+    began = time.monotonic()
+    await lab.until_committed(2)
+    assert time.monotonic() - began > LIMIT_SECONDS
+    assert patient.running
+    await lab.stop(patient)
