@@ -308,22 +308,18 @@ class Memory:
 
         `agent_id`, `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing.
         """
-        owner = _owner(user_id, tenant_id)
-        require(str, conversation_id=conversation_id)
-        require(str | None, agent_id=agent_id)
-        known = await find_conversation(self._episodes, scope_id(conversation_id, agent_id))
-        conversation_owner = known or await self._first_message(conversation_id)
-        if conversation_owner is None or not owner.has(conversation_owner.user_id, conversation_owner.tenant_id):
+        known = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
+        if known is None:
             return None
-        entry = _entry(known) if known else None
-        pending = Selection(conversation_id, conversation_owner.tenant_id, agent_id, unsummarised=True)
-        counted = await self._messages.count(pending)
-        newest = await self._newest(Selection(conversation_id, conversation_owner.tenant_id, agent_id), 1)
+        entry = _entry(known) if isinstance(known, Conversation) else None
+        selection = Selection(conversation_id, known.tenant_id, agent_id)
+        counted = await self._messages.count(replace(selection, unsummarised=True))
+        newest = await self._newest(selection, 1)
         return ConversationDetails(
             conversation_id=conversation_id,
             agent_id=agent_id,
-            user_id=conversation_owner.user_id,
-            tenant_id=conversation_owner.tenant_id,
+            user_id=known.user_id,
+            tenant_id=known.tenant_id,
             title=entry.title if entry else "",
             episode_count=entry.episode_count if entry else 0,
             message_count=entry.message_count if entry else 0,
@@ -347,19 +343,14 @@ class Memory:
         `limit` is 1 to 200. `before` is the previous page's `next_before`. `agent_id`, `user_id` and `tenant_id` are as
         for `context`. Raises: OwnerMissing, CursorInvalid.
         """
-        owner = _owner(user_id, tenant_id)
-        require(str, conversation_id=conversation_id)
-        require(str | None, agent_id=agent_id, before=before)
+        require(str | None, before=before)
         require(int, limit=limit)
         require_within(1, MOST_PAGE_MESSAGES, limit=limit)
         place = None if before is None else _from_cursor("before", before, int)
-        scope = scope_id(conversation_id, agent_id)
-        conversation_owner = await find_conversation(self._episodes, scope) or await self._first_message(
-            conversation_id
-        )
-        if conversation_owner is None or not owner.has(conversation_owner.user_id, conversation_owner.tenant_id):
+        known = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
+        if known is None:
             return None
-        selection = Selection(conversation_id, conversation_owner.tenant_id, agent_id, before=place and place[1])
+        selection = Selection(conversation_id, known.tenant_id, agent_id, before=place and place[1])
         found = await self._newest(selection, limit + 1)
         last = found[limit - 1] if len(found) > limit else None
         next_before = _cursor(last.message.sent_at or EPOCH, last.offset) if last else None
@@ -378,14 +369,12 @@ class Memory:
         At most 1,000 ids. `user_id` and `tenant_id` are as for `context`; somebody else's conversation has no messages.
         Raises: OwnerMissing.
         """
-        owner = _owner(user_id, tenant_id)
-        require(str, conversation_id=conversation_id)
         require_within(0, MOST_FOUND_MESSAGES, message_ids=len(message_ids))
         require_texts(message_ids=message_ids)
-        conversation_owner = await self.owner(conversation_id)
-        if conversation_owner is None or not owner.has(*conversation_owner):
+        known = await self._owned(conversation_id, None, _owner(user_id, tenant_id))
+        if known is None:
             return []
-        keys = [message_key(conversation_id, message_id, conversation_owner[1]) for message_id in message_ids]
+        keys = [message_key(conversation_id, message_id, known.tenant_id) for message_id in message_ids]
         found = await self._messages.get_many(keys)
         return [found[key].message for key in keys if key in found]
 
@@ -404,16 +393,15 @@ class Memory:
         """
         require(int, neighbours=neighbours)
         require_within(0, MOST_NEIGHBOURS, neighbours=neighbours)
-        owner = _owner(user_id, tenant_id)
-        require(str, conversation_id=conversation_id, message_id=message_id)
-        conversation_owner = await self.owner(conversation_id)
-        if conversation_owner is None or not owner.has(*conversation_owner):
+        require(str, message_id=message_id)
+        known = await self._owned(conversation_id, None, _owner(user_id, tenant_id))
+        if known is None:
             return None
-        key = message_key(conversation_id, message_id, conversation_owner[1])
+        key = message_key(conversation_id, message_id, known.tenant_id)
         found = (await self._messages.get_many([key])).get(key)
         if found is None:
             return None
-        selection = Selection(conversation_id, conversation_owner[1])
+        selection = Selection(conversation_id, known.tenant_id)
         before = await self._newest(replace(selection, before=found.offset), neighbours) if neighbours else []
         after = await self._following(selection, found.offset, neighbours) if neighbours else []
         return MessageInContext(
@@ -452,20 +440,26 @@ class Memory:
 
     async def owner(self, conversation_id: str) -> tuple[str, str | None] | None:
         """Return the user and tenant that a conversation began with; None if it is unknown."""
+        known = await self._owned(conversation_id, None, Owner())
+        return (known.user_id, known.tenant_id) if known else None
+
+    async def _owned(
+        self, conversation_id: str, agent_id: str | None, owner: Owner
+    ) -> Conversation | MessageCreated | None:
+        """Return the conversation, or its first message if it has no summary; None if it is unknown or another's."""
         require(str, conversation_id=conversation_id)
-        known = await find_conversation(self._episodes, scope_id(conversation_id))
-        conversation_owner = known or await self._first_message(conversation_id)
-        return (conversation_owner.user_id, conversation_owner.tenant_id) if conversation_owner else None
+        require(str | None, agent_id=agent_id)
+        known: Conversation | MessageCreated | None
+        known = await find_conversation(self._episodes, scope_id(conversation_id, agent_id))
+        if known is None and (first := await self._messages.first(conversation_id)):
+            known = first.message
+        return known if known and owner.has(known.user_id, known.tenant_id) else None
 
     async def _may_see(self, episode: StoredEpisode, owner: Owner) -> bool:
         if owner.has(episode.summary.user_id, episode.summary.tenant_id):
             return True
         known = await find_conversation(self._episodes, scope_of(episode.summary))
         return known is not None and owner.has(known.user_id, known.tenant_id)
-
-    async def _first_message(self, conversation_id: str) -> MessageCreated | None:
-        first = await self._messages.first(conversation_id)
-        return first.message if first else None
 
     async def _newest(self, selection: Selection, limit: int) -> list[ArchivedMessage]:
         found: list[ArchivedMessage] = []
