@@ -12,7 +12,7 @@ from afterword.schemas.base import Id, Model, PartyId, Time
 from afterword.serving.principal import MayErase
 from afterword.serving.problems import NotFound
 from afterword.serving.requests import SMALL_BYTES, ErasureId, body_of, described_body
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.streams.stores.bookkeeping import Erasure
 
 ErasureState = Literal["waiting", "running", "done"]
@@ -84,9 +84,8 @@ async def request_erasure(
     Repeating the request while it is in progress returns the same erasure. After it is done, another request starts a
     new erasure of what the user has written since.
     """
-    services: Services = request.app.state.services
     person = Person(principal.user(given.user_id), principal.tenant(given.tenant_id), given.conversation_id)
-    asked = await services.erasures.ask(person, given.asked_by)
+    asked = await services_of(request).erasures.ask(person, given.asked_by)
     response.headers["Location"] = f"/v1/erasures/{asked.erasure_id}"
     return shown_erasure(asked)
 
@@ -94,8 +93,7 @@ async def request_erasure(
 @router.get("/erasures/{erasure_id}")
 async def show_erasure(request: Request, principal: MayErase, erasure_id: ErasureId) -> ErasureAnswer:
     """Show an erasure: its state, what it is waiting for, and finally its receipt."""
-    services: Services = request.app.state.services
-    found = await services.erasures.find(erasure_id)
+    found = await services_of(request).erasures.find(erasure_id)
     if found is None or not is_of(found, principal.owner):
         raise NotFound(what="erasure")
     return shown_erasure(found)

@@ -18,10 +18,10 @@ from starlette.types import Receive, Scope, Send
 from afterword.reading.context import Owner
 from afterword.schemas.base import PartyId
 from afterword.serving.feed import MOST_CHARACTERS, Feed, Reached, StreamFilter, offsets_of, position_id
-from afterword.serving.principal import MayRead, Streams, is_still_admitted
+from afterword.serving.principal import MayRead, Principal, Streams, is_still_admitted
 from afterword.serving.problems import NotFound
 from afterword.serving.reading import Parameters
-from afterword.serving.services import Services
+from afterword.serving.services import Services, services_of
 
 HEARTBEAT_SECONDS = 15
 CHECK_SECONDS = 2.0
@@ -62,6 +62,13 @@ class EventStream(EventSourceResponse):
         streams.require_room(key_id)
         super().__init__(_while(is_admitted, content), ping=HEARTBEAT_SECONDS, send_timeout=SEND_SECONDS)
         self._streams, self._key_id = streams, key_id
+
+    @classmethod
+    def of(
+        cls, request: Request, principal: Principal, content: AsyncGenerator[ServerSentEvent, None]
+    ) -> "EventStream":
+        is_admitted = partial(is_still_admitted, request, principal)
+        return cls(content, services_of(request).streams, principal.key_id, is_admitted)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -118,7 +125,7 @@ async def stream_events(
     to one user, it is only sent if `conversation_id` is given or if this process has streamed the conversation before.
     A client that does not keep up is disconnected, and can resume where it was.
     """
-    services: Services = request.app.state.services
+    services = services_of(request)
     if wanted.user_id is not None:
         principal.user(wanted.user_id)
     if wanted.conversation_id is not None and not await _may_hear(services, principal.owner, wanted.conversation_id):
@@ -129,12 +136,7 @@ async def stream_events(
     asked = StreamFilter(
         principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id, principal.key_id
     )
-    return EventStream(
-        _lines(feed, asked, since),
-        services.streams,
-        principal.key_id,
-        partial(is_still_admitted, request, principal),
-    )
+    return EventStream.of(request, principal, _lines(feed, asked, since))
 
 
 async def _may_hear(services: Services, owner: Owner, conversation_id: str) -> bool:

@@ -8,11 +8,10 @@ Deleted content is not sent: each summary is compared with the stored one.
 """
 
 import asyncio
-import base64
-import binascii
+import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
@@ -59,10 +58,8 @@ Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
 """Looks up the versions of stored episodes by their ids. Raises: StoreUnavailable."""
 
 log = structlog.get_logger(__name__)
-MOST_CHARACTERS = 8000
-MOST_PARTITIONS = 1000
-CONTINUED, SEVEN_BITS = 0x80, 0x7F
-MOST_OFFSET_BITS = 63
+MOST_CHARACTERS = 16_000
+_OFFSETS = re.compile(r"(?:[0-9]{1,18}(?:,[0-9]{1,18})*)?")
 
 
 class EpisodeClosedEvent(Model):
@@ -444,58 +441,24 @@ class PositionInvalid(AfterwordError, ValueError):
 
 
 def position_id(topics: Sequence[str], offsets: Mapping[TopicPartition, int]) -> str:
-    """Encode the offset of every partition: for each topic the number of its partitions, then their offsets.
+    """Write the offsets of all partitions: `7,9;3,0;12,5` for three topics with two partitions each.
 
-    Numbers are LEB128, and the whole is base64url without padding. A missing partition has the offset 0.
+    A missing partition has the offset 0.
     """
-    content = bytearray()
-    for topic in topics:
-        count = max((tp.partition + 1 for tp in offsets if tp.topic == topic), default=0)
-        for number in (count, *(offsets.get(TopicPartition(topic, n), 0) for n in range(count))):
-            content.extend(_encoded(number))
-    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+    counts = [max((tp.partition + 1 for tp in offsets if tp.topic == topic), default=0) for topic in topics]
+    return ";".join(
+        ",".join(str(offsets.get(TopicPartition(topic, number), 0)) for number in range(count))
+        for topic, count in zip(topics, counts, strict=True)
+    )
 
 
 def offsets_of(topics: Sequence[str], position: str) -> dict[TopicPartition, int]:
-    """Decode a `position_id`. Raises: PositionInvalid."""
-    if len(position) > MOST_CHARACTERS:
+    """Read a `position_id`. Raises: PositionInvalid."""
+    listed = position.split(";")
+    if len(position) > MOST_CHARACTERS or len(listed) != len(topics) or not all(map(_OFFSETS.fullmatch, listed)):
         raise PositionInvalid
-    try:
-        numbers = _decoded(base64.b64decode(position + "=" * (-len(position) % 4), altchars=b"-_", validate=True))
-        found = {
-            TopicPartition(topic, partition): next(numbers)
-            for topic in topics
-            for partition in range(_count(next(numbers)))
-        }
-    except (binascii.Error, ValueError, StopIteration, RuntimeError):
-        raise PositionInvalid from None
-    if next(numbers, None) is not None:
-        raise PositionInvalid
-    return found
-
-
-def _count(number: int) -> int:
-    if number > MOST_PARTITIONS:
-        raise ValueError
-    return number
-
-
-def _encoded(number: int) -> Iterator[int]:
-    while number > SEVEN_BITS:
-        yield number & SEVEN_BITS | CONTINUED
-        number >>= 7
-    yield number
-
-
-def _decoded(content: bytes) -> Iterator[int]:
-    number = shift = 0
-    for byte in content:
-        number |= (byte & SEVEN_BITS) << shift
-        shift += 7
-        if number >> MOST_OFFSET_BITS:
-            raise PositionInvalid
-        if not byte & CONTINUED:
-            yield number
-            number = shift = 0
-    if shift:
-        raise PositionInvalid
+    return {
+        TopicPartition(topic, number): int(offset)
+        for topic, offsets in zip(topics, listed, strict=True)
+        for number, offset in enumerate(filter(None, offsets.split(",")))
+    }

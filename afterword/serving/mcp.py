@@ -38,7 +38,7 @@ from afterword.reading.memory import Memory
 from afterword.serving.principal import MayReadOrWrite, Principal
 from afterword.serving.problems import FAILED, NotFound, NotPermitted, RequestInvalid, explained
 from afterword.serving.requests import decoded, read_json
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.serving.tools import (
     AgentTool,
     ContextArguments,
@@ -79,7 +79,7 @@ RequestContext = ServerRequestContext[Any, Request]
 @router.post(PATH, include_in_schema=False)
 async def exchange_messages(request: Request, principal: MayReadOrWrite) -> Response:
     """Answer one message of a client. No state is kept between messages."""
-    services: Services = request.app.state.services
+    services = services_of(request)
     settings = services.settings.serve
     content = await read_json(request)
     toolbox = Toolbox(services.memory, services.outbox, agent_principal(principal, settings))

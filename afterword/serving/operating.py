@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.responses import JSONResponse
 
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.streams.errors import StoreUnavailable
 
 READY_SECONDS = 3.0
@@ -23,7 +23,7 @@ async def livez() -> dict[str, str]:
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
     """Answer 200 once the server is warmed up and the database answers, else 503."""
-    services: Services = request.app.state.services
+    services = services_of(request)
     if services.warming and not services.warming.done():
         return _unready("server", "is warming up")
     try:
@@ -41,5 +41,4 @@ def _unready(what: str, why: str) -> Response:
 @router.get("/metrics")
 async def show_metrics(request: Request) -> Response:
     """Return the metrics of this process for Prometheus."""
-    services: Services = request.app.state.services
-    return Response(services.metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(services_of(request).metrics.text(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -20,7 +20,7 @@ from limits.aio.strategies import SlidingWindowCounterRateLimiter
 from afterword.reading.context import ANYONE, Anyone, Owner
 from afterword.schemas.base import utc_milliseconds
 from afterword.serving.problems import NotPermitted, RequestInvalid, TooManyRequests, TooManyStreams, Unauthenticated
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.bookkeeping import ApiKey, ApiKeys
 
@@ -118,7 +118,7 @@ async def admit(request: Request, token: str | None, *scopes: Permission) -> Pri
 
     Raises: Unauthenticated, NotPermitted, TooManyRequests, StoreUnavailable.
     """
-    services: Services = request.app.state.services
+    services = services_of(request)
     guesser = f"address {request.client.host if request.client else ''}"
     try:
         if not services.rates.knows(token):
@@ -142,11 +142,10 @@ async def is_still_admitted(request: Request, principal: Principal) -> bool:
 
     If that is unknown, assume it does.
     """
-    services: Services = request.app.state.services
     if getattr(request.state, "is_signed_out", bool)():  # of the page's visitors
         return False
     try:
-        return await services.authenticator.principal(request.state.token) == principal
+        return await services_of(request).authenticator.principal(request.state.token) == principal
     except Unauthenticated:
         return False
     except StoreUnavailable:

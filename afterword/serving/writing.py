@@ -28,7 +28,7 @@ from afterword.serving.principal import MayWrite, Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid, problems_of
 from afterword.serving.reading import Parameters
 from afterword.serving.requests import SMALL_BYTES, ConversationId, MessageId, body_of, described_body
-from afterword.serving.services import RecordSender, Services
+from afterword.serving.services import RecordSender, services_of
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.settings import Kafka
 from afterword.writing.producer import Producer, WrittenAt
@@ -205,8 +205,7 @@ def _require_repeatable(request: Request, messages: Sequence[NewMessage]) -> Non
 
     Raises: RequestInvalid.
     """
-    services: Services = request.app.state.services
-    most = max(1, services.settings.episodes.dedupe_window // 2)
+    most = max(1, services_of(request).settings.episodes.dedupe_window // 2)
     [(_, number)] = Counter(message.conversation_id for message in messages).most_common(1)
     if number > most:
         problem = f"has {number:,} messages of one conversation; at most {most:,} can be recognized if sent again"
@@ -228,8 +227,7 @@ def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
 async def _require_own(
     request: Request, principal: Principal, conversation_ids: Iterable[Id], new: bool = False
 ) -> None:
-    services: Services = request.app.state.services
-    await require_own(services.memory, principal, conversation_ids, new)
+    await require_own(services_of(request).memory, principal, conversation_ids, new)
 
 
 async def require_own(memory: Memory, principal: Principal, conversation_ids: Iterable[Id], new: bool = False) -> None:
@@ -255,8 +253,7 @@ async def require_own(memory: Memory, principal: Principal, conversation_ids: It
 
 
 async def _write(request: Request, events: Sequence[InputEvent]) -> WrittenAnswer:
-    services: Services = request.app.state.services
-    answer = await write_events(services.outbox, events)
+    answer = await write_events(services_of(request).outbox, events)
     request.state.count = len(events)
     return answer
 

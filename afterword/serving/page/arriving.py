@@ -20,7 +20,7 @@ from afterword.serving.page.rendering import PageRoute, html_page
 from afterword.serving.page.visitor import ReadingVisitor
 from afterword.serving.principal import Principal
 from afterword.serving.reading import Parameters
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.kafka.log_reader import batches, open_log
 from afterword.streams.settings import Kafka
@@ -103,10 +103,9 @@ async def show_recent_conversations(
     request: Request, principal: ReadingVisitor, wanted: Annotated[RecentQuery, Query()]
 ) -> HTMLResponse:
     """List the visitor's conversations by their last message."""
-    services: Services = request.app.state.services
     arrivals: RecentMessages = request.app.state.recent_messages
     ids = await arrivals.conversations(wanted.count)
-    found = await _seen(services.memory, principal, ids, wanted.count)
+    found = await _seen(services_of(request).memory, principal, ids, wanted.count)
     is_last = wanted.live or len(found) < wanted.count or wanted.count == MOST_SHOWN
     more = None if is_last else min(2 * wanted.count, MOST_SHOWN)
     request.state.count = len(found)

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,7 +20,7 @@ from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, Published, StreamFilter
 from afterword.serving.page.rendering import PageRoute, cut_off, figures_in, fragment, html_page, with_evidence
 from afterword.serving.page.visitor import ReadingVisitor
-from afterword.serving.principal import Principal, is_still_admitted
+from afterword.serving.principal import Principal
 from afterword.serving.problems import NotFound
 from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent, Parameters
 from afterword.serving.services import services_of
@@ -191,12 +190,7 @@ async def stream_conversation(
     feed = services_of(request).feed
     feed.require_running()
     asked = StreamFilter(principal.owner, frozenset(ALL), wanted.id, key_id=principal.key_id)
-    return EventStream(
-        _changes(feed, asked),
-        services_of(request).streams,
-        principal.key_id,
-        partial(is_still_admitted, request, principal),
-    )
+    return EventStream.of(request, principal, _changes(feed, asked))
 
 
 async def _changes(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:

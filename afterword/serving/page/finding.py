@@ -18,7 +18,7 @@ from afterword.serving.page.rendering import FindWords, PageRoute, html_page, wi
 from afterword.serving.page.visitor import ReadingVisitor, Seal, Submitted, field
 from afterword.serving.principal import Principal
 from afterword.serving.reading import Parameters
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS, Match, Recalled
 
 HITS = 10
@@ -47,8 +47,7 @@ class ShownHit:
 
 def _seal(request: Request) -> Seal:
     """Keep what people search for out of addresses and logs. Any server with the same MongoDB can open the seal."""
-    services: Services = request.app.state.services
-    return Seal(services.settings.mongo.uri, seconds=None)
+    return Seal(services_of(request).settings.mongo.uri, seconds=None)
 
 
 class SearchQuery(Parameters):
@@ -86,8 +85,7 @@ async def search(request: Request, principal: ReadingVisitor, fields: Submitted)
 async def _found(
     request: Request, principal: Principal, query: str, user_id: str | None, tenant_id: str | None
 ) -> list[ShownHit]:
-    services: Services = request.app.state.services
-    hits = await services.memory.recall(
+    hits = await services_of(request).memory.recall(
         query, k=HITS, user_id=principal.user(user_id), tenant_id=principal.tenant(tenant_id), explain=True
     )
     # in a thread, because stemming long texts takes up to half a second

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import orjson
@@ -26,8 +25,7 @@ from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, Published, Reached, StreamFilter
 from afterword.serving.page.rendering import PageRoute, fragment, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor
-from afterword.serving.principal import is_still_admitted
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.settings import Settings
@@ -129,15 +127,10 @@ async def show_live(request: Request, principal: ReadingVisitor) -> HTMLResponse
 @router.get("/live/events")
 async def stream_live(request: Request, principal: ReadingVisitor) -> EventStream:
     """Stream parts of the screen: the latest events, then those of each tick. Raises: BrokerUnavailable."""
-    services: Services = request.app.state.services
-    services.feed.require_running()
+    feed = services_of(request).feed
+    feed.require_running()
     wanted = StreamFilter(principal.owner, frozenset(ALL), key_id=principal.key_id)
-    return EventStream(
-        _parts(services.feed, wanted),
-        services.streams,
-        principal.key_id,
-        partial(is_still_admitted, request, principal),
-    )
+    return EventStream.of(request, principal, _parts(feed, wanted))
 
 
 async def _parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:

@@ -17,7 +17,7 @@ from afterword.serving.page.rendering import PageRoute, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, field
 from afterword.serving.problems import NotFound, RequestInvalid
 from afterword.serving.reading import Parameters
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy
@@ -43,7 +43,7 @@ async def show_health(request: Request, principal: ReadingVisitor) -> HTMLRespon
 @router.get("/health/state")
 async def show_state(request: Request, principal: ReadingVisitor) -> HTMLResponse:
     """Show whether the database and Kafka answer."""
-    services: Services = request.app.state.services
+    services = services_of(request)
     try:
         async with asyncio.timeout(READY_SECONDS):
             await services.ping_database()
@@ -57,7 +57,7 @@ async def show_state(request: Request, principal: ReadingVisitor) -> HTMLRespons
 @router.get("/health/usage")
 async def show_usage(request: Request, principal: OperatingVisitor, by: UsageBy = "day") -> HTMLResponse:
     """Show what the LLM used for the stored episodes."""
-    services: Services = request.app.state.services
+    services = services_of(request)
     found = await services.usage(by)
     rows = [(one, services.settings.llm.cost(*one[2:5])) for one in found]
     return html_page(request, "health_usage.html", principal, by=by, rows=rows)
@@ -68,8 +68,7 @@ async def run_checks(request: Request, principal: OperatingVisitor, _: Submitted
     """Run the checks, which contact every server and the LLM."""
     from afterword.operating.checks import check_all  # imports the engine, which nothing else here needs
 
-    services: Services = request.app.state.services
-    return html_page(request, "health_checks.html", principal, results=await check_all(services.settings))
+    return html_page(request, "health_checks.html", principal, results=await check_all(services_of(request).settings))
 
 
 class LettersQuery(Parameters):
@@ -176,5 +175,4 @@ async def _in_time(settings: Settings, work: Awaitable[T]) -> T:
 
 
 def _settings(request: Request) -> Settings:
-    services: Services = request.app.state.services
-    return services.settings
+    return services_of(request).settings

@@ -26,7 +26,7 @@ from afterword.schemas.base import rfc3339
 from afterword.schemas.summaries import RevisionReason
 from afterword.serving.principal import Principal
 from afterword.serving.problems import AWAY, RETRY_SECONDS, STATUS, TITLES, RequestInvalid, Unauthenticated
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.episodes import Revision, revisions_until
 from afterword.streams.summarizer.summary import EXTRACTIVE
@@ -201,7 +201,7 @@ def html_page(
     request: Request, template: str, principal: Principal | None = None, status: int = 200, **values: Any
 ) -> HTMLResponse:
     """Render a page or a fragment for a principal."""
-    services: Services = request.app.state.services
+    services = services_of(request)
     given: dict[str, Any] = {
         "principal": principal,
         "operator": principal is not None and is_operator(principal),

@@ -18,7 +18,7 @@ from afterword.serving.page.rendering import SIGN_IN, PageRoute, html_page, is_o
 from afterword.serving.principal import Permission, Principal, admit
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
 from afterword.serving.requests import read_body
-from afterword.serving.services import Services
+from afterword.serving.services import services_of
 from afterword.streams.settings import is_loopback
 
 COOKIE = "afterword_session"
@@ -149,8 +149,7 @@ def field(fields: FormFields, name: str, most: int | None = None) -> str:
 @router.get(SIGN_IN)
 async def show_sign_in(request: Request) -> Response:
     """Show the sign-in form, or redirect if authentication is off."""
-    services: Services = request.app.state.services
-    if services.settings.serve.auth == "none":
+    if services_of(request).settings.serve.auth == "none":
         return RedirectResponse("/", 303)
     return html_page(request, "sign_in.html", wrong=False)
 
