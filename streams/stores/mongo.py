@@ -410,6 +410,7 @@ class MongoMessages:
 
     def __init__(self, database: MongoDatabase) -> None:
         self._messages = database["messages"]
+        self._find_changed = Coalesced(self._changed)  # read for every episode, too
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         first = {archived_key(archived): archived for archived in reversed(messages)}
@@ -507,6 +508,9 @@ class MongoMessages:
 
     async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         require_texts(keys=keys)
+        return await self._find_changed(keys)
+
+    async def _changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         changed: list[str] = []
         for batch in batches(keys):
             found = _each(self._messages.find({"_id": {"$in": list(batch)}}, {"offset": 1}))

@@ -93,7 +93,7 @@ class Conversations:
             if await self._put_row(row, before):
                 return [row]
             text = None
-            history = await self._history(scope, summary.ordinal)
+            history = await self.history(scope, summary.ordinal)
         return await self.remake(scope, {summary.ordinal: written}, cause)
 
     async def remake(
@@ -222,7 +222,8 @@ class Conversations:
             updated_at=last.summary.created_at,
         )
 
-    async def _history(self, scope: Scope, ordinal: int) -> History:
+    async def history(self, scope: Scope, ordinal: int) -> History:
+        """Return what is known of the conversation before an episode."""
         read = partial(read_history, self._episodes, scope, ordinal, self._rules)
         return await self._retry_until_success("find", read)
 

@@ -57,7 +57,7 @@ from afterword.streams.stores.episodes import (
 )
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import NEVER, ArchiveChange, ArchivedMessage, MessageArchive
-from afterword.streams.summarizer.conversations import Conversations, RowText, Scope, read_history, updated
+from afterword.streams.summarizer.conversations import Conversations, RowText, Scope, updated
 from afterword.streams.summarizer.current import Current, MessageState, current, of_event, of_stored
 from afterword.streams.summarizer.embedders import Embedder, embed_messages
 from afterword.streams.summarizer.fallbacks import TRANSIENT, next_attempt
@@ -66,7 +66,7 @@ from afterword.streams.summarizer.rolling import History, SummaryRules, in_zone,
 from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
-from afterword.streams.tasks import Coalesced, gather_or_cancel
+from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry.tracing import MemoryOperation
 from afterword.streams.text.tokens import count_tokens
 
@@ -164,7 +164,6 @@ class Reconciler:
         """`keep` writes the current events to the compacted topics. `maker` describes how summaries are made here."""
         self._episodes = episodes
         self._messages = messages
-        self._read_changed = Coalesced(messages.changed)  # many episodes are in flight, so reads are combined
         self._index = index
         self._summarizer = summarizer
         self._embedder = embedder
@@ -298,7 +297,7 @@ class Reconciler:
         history: History | None = None
         if task.closed is not None:  # reads everything at once, because most are new
             stored, read, history = await asyncio.gather(
-                self._lookup(name), self._current(scope, None, task), self._history(scope, ordinal)
+                self._lookup(name), self._current(scope, None, task), self._conversations.history(scope, ordinal)
             )
         else:
             stored = await self._lookup(name)
@@ -333,7 +332,7 @@ class Reconciler:
             return self._deleted(stored, read, task), None
         assert not isinstance(stored, DeletedEpisode)  # noqa: S101 – as `decide` says
         if history is None:
-            history = await self._history(scope, ordinal)
+            history = await self._conversations.history(scope, ordinal)
         try:
             return await self._made(stored, read, history, task)
         except (NotRedone, ProviderError) as error:
@@ -481,7 +480,7 @@ class Reconciler:
         follow, cause = self._conversations, task.cause
         if task.closed is not None and isinstance(first.episode, StoredEpisode):
             summary = first.episode.summary
-            history = first.history or await self._history(scope, first.episode.ordinal)
+            history = first.history or await self._conversations.history(scope, first.episode.ordinal)
             rows, conversation = await gather_or_cancel(
                 follow.remake(scope, texts, cause, renewed=renewed)
                 if history.is_covered
@@ -550,7 +549,7 @@ class Reconciler:
         if task.closed is not None:
             core, overlap = task.closed.messages, task.closed.overlap
             known = {message.id: message for message in (*core, *overlap)}
-            states = await self._read(self._read_changed, scope, known)
+            states = await self._read(self._messages.changed, scope, known)
             return current([one.id for one in core], [one.id for one in overlap], known, states)
         assert stored is not None  # noqa: S101 – only an episode that closes is not
         if task.amended is not None and task.takes_all:
@@ -573,11 +572,6 @@ class Reconciler:
     async def _lookup(self, episode_id: str) -> Episode | None:
         found = await self._retry_until_success("find", lambda: self._episodes.lookup([episode_id]))
         return found.get(episode_id)
-
-    async def _history(self, scope: Scope, ordinal: int) -> History:
-        return await self._retry_until_success(
-            "find", lambda: read_history(self._episodes, scope, ordinal, self._rules)
-        )
 
     async def _put(self, episode: Episode, before: Episode | None) -> bool:
         name = episode.event.episode_id
