@@ -1,125 +1,103 @@
 """Exports a person's data as JSON Lines: messages, episodes with all texts, and rolling summaries."""
 
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from afterword.schemas.base import rfc3339
 from afterword.streams.settings import Settings
-from afterword.streams.stores.episodes import EpisodeQueries, RollingRow, StoredEpisode, scope_of
+from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, scope_of
 from afterword.streams.stores.messages import MessageArchive, Selection
 from afterword.streams.stores.opening import open_stores
 from afterword.version import running_version
 
 PAGE = 100
+COUNTED = {
+    "conversation": "conversations",
+    "message": "messages",
+    "episode": "episodes",
+    "rolling_summary": "rolling_summaries",
+}
 ExportLine = dict[str, Any]
 
 
-@dataclass
-class ExportCounts:
-    """Counts of what was exported. The last line has them, so a truncated file can be recognized by its end."""
+async def conversations_of(
+    episodes: EpisodeQueries, messages: MessageArchive, user_id: str, tenant_id: str | None, limit: int
+) -> AsyncIterator[list[str]]:
+    """Yield pages of the conversations that a user wrote or took part in, by id. Raises: StoreUnavailable."""
+    after: str | None = None
+    while True:
+        asked = user_id, tenant_id, after, limit
+        named = {*await messages.conversations_of(*asked), *await episodes.conversations_of(*asked)}
+        page = sorted(named, key=str.encode)[:limit]
+        if not page:
+            return
+        yield page
+        after = page[-1]
 
-    conversations: int = 0
-    messages: int = 0
-    episodes: int = 0
-    rolling_summaries: int = 0
+
+def took_part(episode: StoredEpisode, user_id: str, tenant_id: str | None) -> bool:
+    summary = episode.summary
+    return summary.tenant_id == tenant_id and user_id in (summary.user_id, *episode.participants)
 
 
-class Export:
-    """Reads what is stored about one user and tenant (None for no tenant), one page at a time."""
+async def export_lines(
+    episodes: EpisodeQueries, messages: MessageArchive, user_id: str, tenant_id: str | None
+) -> AsyncGenerator[ExportLine, None]:
+    """Yield a header line, the data of a user and tenant, conversation by conversation, and a last line with counts.
 
-    def __init__(self, episodes: EpisodeQueries, messages: MessageArchive, user_id: str, tenant_id: str | None) -> None:
-        self._episodes = episodes
-        self._messages = messages
-        self._user_id = user_id
-        self._tenant_id = tenant_id
-        self._counts = ExportCounts()
-
-    async def lines(self) -> AsyncGenerator[ExportLine, None]:
-        """Yield a header line, the data conversation by conversation, and a last line with counts.
-
-        Raises: StoreUnavailable.
-        """
-        self._counts = ExportCounts()
-        yield {
-            "type": "export",
-            "user_id": self._user_id,
-            "tenant_id": self._tenant_id,
-            "exported_at": rfc3339(datetime.now(UTC)),
-            "version": running_version(),
-        }
-        async for conversation in self._conversations():
-            self._counts.conversations += 1
-            async with aclosing(self._messages_of(conversation)) as messages:
-                async for line in messages:
-                    yield line
-            async for line in self._episodes_of(conversation):
+    The counts show that a file is complete. `tenant_id` is None for no tenant. Raises: StoreUnavailable.
+    """
+    whose = {"user_id": user_id, "tenant_id": tenant_id}
+    yield {"type": "export", **whose, "exported_at": rfc3339(datetime.now(UTC)), "version": running_version()}
+    counts = Counter[str]()
+    async for page in conversations_of(episodes, messages, user_id, tenant_id, PAGE):
+        for conversation in page:
+            counts["conversation"] += 1
+            selection = Selection(conversation, tenant_id, user_id=user_id)
+            async with aclosing(messages.newest(selection)) as found:
+                async for archived in found:
+                    counts["message"] += 1
+                    yield {"type": "message", **archived.message.model_dump(mode="json")}
+            async for line in _episode_lines(episodes, conversation, user_id, tenant_id):
+                counts[line["type"]] += 1
                 yield line
-        yield {"type": "end", **asdict(self._counts)}
-
-    async def _conversations(self) -> AsyncIterator[str]:
-        after: str | None = None
-        while True:
-            asked = self._user_id, self._tenant_id, after, PAGE
-            written = await self._messages.conversations_of(*asked)
-            summarized = await self._episodes.conversations_of(*asked)
-            page = sorted({*written, *summarized}, key=str.encode)[:PAGE]
-            if not page:
-                return
-            for conversation in page:
-                yield conversation
-            after = page[-1]
-
-    async def _messages_of(self, conversation: str) -> AsyncGenerator[ExportLine, None]:
-        selection = Selection(conversation, self._tenant_id, user_id=self._user_id)
-        async with aclosing(self._messages.newest(selection)) as found:
-            async for archived in found:
-                self._counts.messages += 1
-                yield {"type": "message", **archived.message.model_dump(mode="json")}
-
-    async def _episodes_of(self, conversation: str) -> AsyncIterator[ExportLine]:
-        """Yield the episodes that the user took part in, then the rolling summaries that cover them."""
-        scopes: dict[str, int] = {}
-        after: str | None = None
-        while page := await self._episodes.page(after, PAGE, conversation):
-            for stored in page:
-                if isinstance(stored, StoredEpisode) and self._took_part(stored):
-                    scope = scope_of(stored.summary)
-                    scopes[scope] = min(stored.ordinal, scopes.get(scope, stored.ordinal))
-                    self._counts.episodes += 1
-                    yield {"type": "episode", **stored.summary.model_dump(mode="json")}
-            after = page[-1].event.episode_id
-        for scope, ordinal in scopes.items():
-            for row in await self._episodes.rows(scope, ordinal):
-                if row.content:
-                    self._counts.rolling_summaries += 1
-                    yield row_line(conversation, row)
-
-    def _took_part(self, stored: StoredEpisode) -> bool:
-        summary = stored.summary
-        if summary.tenant_id != self._tenant_id:
-            return False
-        return self._user_id in (summary.user_id, *stored.participants)
+    yield {"type": "end", **{name: counts[kind] for kind, name in COUNTED.items()}}
 
 
-def row_line(conversation: str, row: RollingRow) -> ExportLine:
-    """Build the line of a rolling summary. `conversation` is the conversation's id; the row only has its scope's."""
-    return {
-        "type": "rolling_summary",
-        "conversation_id": conversation,
-        "content": row.content,
-        "first_ordinal": row.first_ordinal,
-        "last_ordinal": row.last_ordinal,
-        "updated_at": rfc3339(row.updated_at),
-    }
+async def _episode_lines(
+    episodes: EpisodeQueries, conversation: str, user_id: str, tenant_id: str | None
+) -> AsyncIterator[ExportLine]:
+    """Yield the episodes that the user took part in, then the rolling summaries that cover them."""
+    scopes: dict[str, int] = {}
+    after: str | None = None
+    while page := await episodes.page(after, PAGE, conversation):
+        for stored in page:
+            if isinstance(stored, StoredEpisode) and took_part(stored, user_id, tenant_id):
+                scope = scope_of(stored.summary)
+                scopes[scope] = min(stored.ordinal, scopes.get(scope, stored.ordinal))
+                yield {"type": "episode", **stored.summary.model_dump(mode="json")}
+        after = page[-1].event.episode_id
+    for scope, ordinal in scopes.items():
+        for row in await episodes.rows(scope, ordinal):
+            if row.content:
+                yield {
+                    "type": "rolling_summary",
+                    "conversation_id": conversation,
+                    "content": row.content,
+                    "first_ordinal": row.first_ordinal,
+                    "last_ordinal": row.last_ordinal,
+                    "updated_at": rfc3339(row.updated_at),
+                }
 
 
 async def export(settings: Settings, user_id: str, tenant_id: str | None) -> AsyncGenerator[ExportLine, None]:
     """Yield the lines of an export. Raises: StoreUnavailable, ConfigurationError."""
-    async with open_stores(settings) as stores:
-        found = Export(stores.episodes, stores.messages, user_id, tenant_id)
-        async with aclosing(found.lines()) as lines:
-            async for line in lines:
-                yield line
+    async with (
+        open_stores(settings) as stores,
+        aclosing(export_lines(stores.episodes, stores.messages, user_id, tenant_id)) as lines,
+    ):
+        async for line in lines:
+            yield line

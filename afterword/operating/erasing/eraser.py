@@ -20,6 +20,7 @@ from aiokafka import ConsumerRecord
 from afterword.operating.dlq import DeadLetterQueue, Filters, open_queue
 from afterword.operating.erasing.person import Person, TheirDeadLetters, edited_id, person_of
 from afterword.operating.erasing.receipt import Receipt, TopicDate, gone_by
+from afterword.operating.export import conversations_of
 from afterword.operating.topics import read_configs
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
@@ -207,19 +208,8 @@ class Eraser:
     # Finding
 
     async def _pages(self, person: Person) -> AsyncIterator[list[ErasedConversation]]:
-        if person.conversation_id is not None:
-            yield await self._footprint_in([person.conversation_id], person)
-            return
-        after: str | None = None
-        asked = (person.user_id, person.tenant_id)
-        while True:
-            written = await self._stores.messages.conversations_of(*asked, after, PAGE)
-            summarized = await self._stores.episodes.conversations_of(*asked, after, PAGE)
-            names = sorted({*written, *summarized}, key=str.encode)[:PAGE]
-            if not names:
-                return
+        async for names in conversation_pages(self._stores, person):
             yield await self._footprint_in(names, person)
-            after = names[-1]
 
     async def _footprint_in(self, names: Sequence[str], person: Person) -> list[ErasedConversation]:
         authors = await self._stores.messages.authors(names, person.user_id, person.tenant_id)
@@ -312,15 +302,8 @@ class Eraser:
 
     async def _until_unindexed(self, run: Run) -> None:
         for name in run.found:
-            gone: list[str] = []
-            after: str | None = None
-            while page := await self._stores.episodes.page(after, PAGE, name):
-                gone += [one.event.episode_id for one in page if isinstance(one, DeletedEpisode)]
-                after = page[-1].event.episode_id
-            await run.until_none("episodes in the index", lambda: self._indexed(gone))  # noqa: B023 – it is awaited before the loop continues
-
-    async def _indexed(self, episode_ids: Sequence[str]) -> int:
-        return len(await self._stores.index.revisions(episode_ids)) if episode_ids else 0
+            gone = await deleted_episodes(self._stores, name)
+            await run.until_none("episodes in the index", lambda: indexed(self._stores, gone))  # noqa: B023 – it is awaited before the loop continues
 
     async def _discard_dead_letters(self, run: Run) -> int:
         await self._until_read(run, "archiver", self._settings.kafka.archiver_id)
@@ -381,6 +364,31 @@ class Eraser:
             ours = topic != messages_topic
             dates.append(TopicDate(topic=topic, gone_by=gone_by(config, now), ends=ends, ours=ours))
         return tuple(dates)
+
+
+async def conversation_pages(stores: Stores, person: Person) -> AsyncIterator[list[str]]:
+    """Yield pages of the conversations that may have something of the person. Raises: StoreUnavailable."""
+    if person.conversation_id is not None:
+        yield [person.conversation_id]
+        return
+    whose = person.user_id, person.tenant_id
+    async for page in conversations_of(stores.episodes, stores.messages, *whose, PAGE):
+        yield page
+
+
+async def deleted_episodes(stores: Stores, conversation_id: str) -> list[str]:
+    """Return the ids of a conversation's deleted episodes. Raises: StoreUnavailable."""
+    gone: list[str] = []
+    after: str | None = None
+    while page := await stores.episodes.page(after, PAGE, conversation_id):
+        gone += [one.event.episode_id for one in page if isinstance(one, DeletedEpisode)]
+        after = page[-1].event.episode_id
+    return gone
+
+
+async def indexed(stores: Stores, episode_ids: Sequence[str]) -> int:
+    """Count these episodes in the index. Raises: StoreUnavailable."""
+    return len(await stores.index.revisions(episode_ids)) if episode_ids else 0
 
 
 def new_erasure(person: Person, asked_by: str | None) -> Erasure:

@@ -3,7 +3,7 @@
 Stores must have nothing. Topics keep their records until their dates. Whatever came after the receipt does not count.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,9 +13,10 @@ import orjson
 from aiokafka import ConsumerRecord
 
 from afterword.operating.dlq import resolved_offset
-from afterword.operating.erasing.eraser import PAGE
+from afterword.operating.erasing.eraser import PAGE, conversation_pages, deleted_episodes, indexed
 from afterword.operating.erasing.person import Person, edited_id, holds, is_of_source, person_of
 from afterword.operating.erasing.receipt import NotTheirs, Receipt
+from afterword.operating.export import took_part
 from afterword.schemas.base import rfc3339
 from afterword.schemas.dead_letters import INGEST, read_dead_letter
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
@@ -27,11 +28,9 @@ from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.episodes import DeletedEpisode
+from afterword.streams.stores.episodes import living
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
-
-Pages = Callable[[str, str | None, str | None, int], Awaitable[list[str]]]
 
 
 @dataclass(frozen=True)
@@ -80,11 +79,7 @@ async def verify(
     unbounded: list[str] = []
     async with AsyncExitStack() as opening:
         stores = await opening.enter_async_context(open_stores(settings))
-        found = [
-            Remains("messages in the archive", await _messages(stores, receipt, person, settings.kafka), None),
-            Remains("episodes", await _episodes(stores, receipt, person), None),
-            Remains("deleted episodes in the index", await _indexed(stores, receipt), None),
-        ]
+        found = await _left_in_stores(stores, receipt, person, settings.kafka.messages_topic)
         with broker_errors(settings.kafka.bootstrap_servers):
             log = await opening.enter_async_context(open_log(settings.kafka))
             existing = await log.topics()
@@ -108,50 +103,23 @@ async def verify(
     return Verification(there, tuple(unbounded), now or datetime.now(UTC))
 
 
-async def _messages(stores: Stores, receipt: Receipt, person: Person, kafka: Kafka) -> int:
-    """Count the person's messages from before the receipt. What they wrote later is theirs to keep."""
-    [ends] = [date.ends for date in receipt.topics if date.topic == kafka.messages_topic]
-    number = 0
-    async for conversation in _conversations(stores.messages.conversations_of, person):
-        newest = stores.messages.newest(Selection(conversation, person.tenant_id, user_id=person.user_id))
-        number += sum([1 async for one in newest if one.offset < ends.get(one.partition, 0)])
-    return number
-
-
-async def _episodes(stores: Stores, receipt: Receipt, person: Person) -> int:
-    number = 0
-    async for conversation in _conversations(stores.episodes.conversations_of, person):
-        after: str | None = None
-        while page := await stores.episodes.page(after, PAGE, conversation):
-            for stored in page:
-                if not isinstance(stored, DeletedEpisode):
-                    is_theirs = person.user_id in {*stored.participants, stored.summary.user_id}
-                    is_of_tenant = stored.summary.tenant_id == person.tenant_id
-                    number += is_theirs and is_of_tenant and stored.summary.closed_at < receipt.finished_at
-            after = page[-1].event.episode_id
-    return number
-
-
-async def _conversations(pages: Pages, person: Person) -> AsyncIterator[str]:
-    if person.conversation_id is not None:
-        yield person.conversation_id
-        return
-    after: str | None = None
-    while page := await pages(person.user_id, person.tenant_id, after, PAGE):
-        for conversation in page:
-            yield conversation
-        after = page[-1]
-
-
-async def _indexed(stores: Stores, receipt: Receipt) -> int:
-    number = 0
-    for conversation in receipt.conversations:
-        after: str | None = None
-        while page := await stores.episodes.page(after, PAGE, conversation):
-            ids = [one.event.episode_id for one in page if isinstance(one, DeletedEpisode)]
-            number += len(await stores.index.revisions(ids)) if ids else 0
-            after = page[-1].event.episode_id
-    return number
+async def _left_in_stores(stores: Stores, receipt: Receipt, person: Person, messages_topic: str) -> list[Remains]:
+    """Count what is from before the receipt. What the person wrote later is theirs to keep."""
+    [ends] = [date.ends for date in receipt.topics if date.topic == messages_topic]
+    messages = episodes = points = 0
+    async for page in conversation_pages(stores, person):
+        for name in page:
+            newest = stores.messages.newest(Selection(name, person.tenant_id, user_id=person.user_id))
+            messages += sum([1 async for one in newest if one.offset < ends.get(one.partition, 0)])
+            after: str | None = None
+            while stored := await stores.episodes.page(after, PAGE, name):
+                theirs = [one for one in living(stored).values() if took_part(one, person.user_id, person.tenant_id)]
+                episodes += sum(one.summary.closed_at < receipt.finished_at for one in theirs)
+                after = stored[-1].event.episode_id
+    for name in receipt.conversations:
+        points += await indexed(stores, await deleted_episodes(stores, name))
+    counts = {"messages in the archive": messages, "episodes": episodes, "deleted episodes in the index": points}
+    return [Remains(place, number, None) for place, number in counts.items()]
 
 
 class Records(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from afterword.operating.export import Export
+from afterword.operating.export import export_lines
 from afterword.reading.memory import Memory, Profile
 from afterword.schemas import (
     ConversationDeleted,
@@ -283,7 +283,7 @@ async def test_everyone_finds_what_they_took_part_in_with_their_own_messages(sto
 
 async def test_an_export_has_the_facts(story: Story) -> None:
     await tell_it_all(story)
-    lines = [line async for line in Export(story.episodes, story.messages, ADA, "t1").lines()]
+    lines = [line async for line in export_lines(story.episodes, story.messages, ADA, "t1")]
     facts = [fact["statement"] for line in lines if line["type"] == "episode" for fact in line["facts"]]
     assert "I've moved from Leeds to Porto." in facts
 

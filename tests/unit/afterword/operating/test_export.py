@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from afterword.operating.export import PAGE, Export
+from afterword.operating.export import PAGE, export_lines
 from afterword.schemas import MessageCreated, MessageDeleted
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages, at_once
@@ -31,7 +31,7 @@ class World:
         at_once(self.episodes.put_row(row, None))
 
     async def export(self, user: str, tenant: str | None = "acme") -> list[dict[str, Any]]:
-        return [line async for line in Export(self.episodes, self.messages, user, tenant).lines()]
+        return [line async for line in export_lines(self.episodes, self.messages, user, tenant)]
 
 
 def of_type(lines: list[dict[str, Any]], kind: str, field: str) -> list[str]:
