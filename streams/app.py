@@ -24,13 +24,10 @@ def engine_options(
     """Translate settings into engine options. For the other arguments see `Options`."""
     engine = settings.engine
     return Options(
-        max_batch=engine.max_batch,
         drain_seconds=settings.drain_seconds,
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
         agent_retries=engine.agent_retries,
-        tick_seconds=engine.tick_seconds,
         max_in_flight=settings.max_in_flight or in_flight_by_default(settings.llm),
-        commit_interval_seconds=engine.commit_interval_seconds,
         watchdog_seconds=engine.watchdog_seconds,
         handling_seconds=handling_seconds,
         state_memory_bytes=engine.state_memory_bytes,

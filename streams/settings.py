@@ -332,13 +332,8 @@ MOST_STATE_MEMORY_BYTES = 64 * 1024 * 1024 * 1024
 
 
 class Engine(Section):
-    max_batch: int = Field(2000, ge=1, description="most records in one transaction")
     agent_retries: int = Field(
         3, ge=0, description="retries of a record on which a worker fails, before it becomes a dead letter"
-    )
-    tick_seconds: Seconds = Field(0.5, description="interval between checks for due deadlines")
-    commit_interval_seconds: Seconds = Field(
-        1.0, description="interval between the summarizer's commits without summaries; summaries are committed at once"
     )
     watchdog_seconds: float = Field(
         120.0, ge=5, description="a worker that has work but makes no progress for this long exits, to be restarted"
@@ -601,7 +596,6 @@ class Retry(Section):
     """Replacement of fallback summaries: when the LLM is asked again."""
 
     attempts: int = Field(100, ge=0, description="most attempts to ask the LLM again; 0: fallback summaries stay")
-    unusable_answers: int = Field(3, ge=1, description="how many of these attempts may end with an unusable answer")
     first_delay_seconds: Seconds = Field(30.0, description="delay before the first attempt; it doubles with each")
     longest_delay_seconds: Seconds = Field(900.0, description="longest delay between two attempts")
 
@@ -911,7 +905,6 @@ class RegistrySettings(Section):
     username: str | None = Field(None, min_length=1, description="user name for basic authentication")
     password: SecretStr | None = Field(None, min_length=1, description="password, or API key, of that user")
     ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the registry; default: the system's")
-    timeout_seconds: Seconds = Field(10.0, description="timeout of a request")
 
     @model_validator(mode="after")
     def possible(self) -> Self:

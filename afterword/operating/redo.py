@@ -23,7 +23,7 @@ from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.summarizer.current import current
-from afterword.streams.summarizer.fallbacks import delay_seconds, redo_headers, request_for
+from afterword.streams.summarizer.fallbacks import UNUSABLE_ANSWERS, delay_seconds, redo_headers, request_for
 from afterword.streams.summarizer.providers import Maker, maker_of
 
 CE_SOURCE = "afterword/redo"
@@ -320,7 +320,7 @@ class Redo:
             return
         self._others_succeed = False
         request.failures += 1
-        if request.failures < self._retry.unusable_answers:
+        if request.failures < UNUSABLE_ANSWERS:
             self._difficult.append(request)
         else:
             self.counts.kept += 1

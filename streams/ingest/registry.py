@@ -17,6 +17,7 @@ from afterword.streams.tls import verifying_context
 
 UNKNOWN_SCHEMA = "unknown_schema"
 MOST_KEPT = 1000
+TIMEOUT_SECONDS = 10.0
 UNKNOWN_SECONDS = 30.0
 """An unknown or refused schema is not requested again for this long."""
 MOST_REFERENCES = 100
@@ -35,8 +36,7 @@ async def open_registry(settings: RegistrySettings) -> AsyncIterator["SchemaRegi
     if settings.username is not None and settings.password is not None:
         auth = httpx.BasicAuth(settings.username, settings.password.get_secret_value())
     tls = verifying_context(settings.ca_file, variable(("registry", "ca_file")))
-    timeout = settings.timeout_seconds
-    async with httpx.AsyncClient(base_url=settings.url or "", auth=auth, verify=tls, timeout=timeout) as client:
+    async with httpx.AsyncClient(base_url=settings.url or "", auth=auth, verify=tls, timeout=TIMEOUT_SECONDS) as client:
         yield SchemaRegistry(client)
 
 

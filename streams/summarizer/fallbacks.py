@@ -31,6 +31,8 @@ STAGE = "fallbacks"
 CE_SOURCE = "afterword/summarizer"
 TRANSIENT = (ProviderUnavailable, BudgetExhausted)
 """Errors that say nothing about the episode: the LLM did not answer at all."""
+UNUSABLE_ANSWERS = 3
+"""An episode whose answers were unusable this often keeps its fallback: the LLM cannot summarize it."""
 MOST_DOUBLINGS = 30
 MOST_REQUESTED = 8
 """Maximum number of unhandled requests of one worker, so that new episodes keep most of the LLM's capacity."""
@@ -49,7 +51,7 @@ def next_attempt(retry: Retry, attempt: int, unusable: int, now: datetime) -> da
 
     `attempt` attempts were made, `unusable` of them with unusable answers.
     """
-    if attempt >= retry.attempts or unusable >= retry.unusable_answers:
+    if attempt >= retry.attempts or unusable >= UNUSABLE_ANSWERS:
         return None
     return utc_milliseconds(now + timedelta(seconds=delay_seconds(attempt + 1, retry)))
 

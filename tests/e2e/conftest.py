@@ -37,7 +37,6 @@ async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> 
     """Settings as short as Kafka allows, so that failures are noticed within a test's time."""
     settings = make_settings(
         kafka={"partitions": 4, "session_timeout_seconds": 6},
-        engine={"tick_seconds": 0.2},
         drain_seconds=10,
     )
     async with deployed(settings, tmp_path) as ready:

@@ -128,7 +128,6 @@ def settings(make_settings: Callable[..., Settings], registry: Registry, tmp_pat
     return make_settings(
         kafka={"partitions": 2, "session_timeout_seconds": 6},
         episodes={"idle_seconds": 2.0},
-        engine={"tick_seconds": 0.2},
         drain_seconds=10,
         ingest={"file": tmp_path / "afterword.toml"},
         registry={"url": registry.url, "username": "ingest", "password": "secret"},

@@ -123,7 +123,7 @@ async def world(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Async
     suffix, directory = f"-{uuid4().hex[:8]}", tmp_path_factory.mktemp("page")
     sources = directory / "afterword.toml"
     sources.write_text(f'[[sources]]\ntopics = ["crm{suffix}"]\n[sources.map]\n{FIELDS}')
-    overrides = {"kafka": {"partitions": 2}, "engine": {"tick_seconds": 0.2}, "drain_seconds": 5}
+    overrides = {"kafka": {"partitions": 2}, "drain_seconds": 5}
     overrides["ingest"] = {"file": sources}
     settings = stack_settings(stack, suffix, f"page{suffix}", directory, **overrides)
     async with deployed(settings, directory) as deployment, serving(deployment) as server, async_playwright() as driver:

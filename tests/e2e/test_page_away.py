@@ -57,7 +57,6 @@ async def world(
             "database": "page",
             "timeout_seconds": 2,
         },  # requests that need it take this long
-        "engine": {"tick_seconds": 0.2},
         "drain_seconds": 1,
     }
     settings = stack_settings(own_stack, "", "page", directory, **overrides)

@@ -30,7 +30,6 @@ TENANT = "acme"
 def settings(make_settings: Callable[..., Settings], llm_server: LlmServer) -> Settings:
     return make_settings(
         kafka={"partitions": 2, "session_timeout_seconds": 6},
-        engine={"commit_interval_seconds": 0.2},
         llm={"provider": "openai", "model": MODEL, "base_url": f"{llm_server.url}/v1"},
         retry={"first_delay_seconds": 0.5},
         drain_seconds=5,

@@ -307,7 +307,6 @@ def settings_for(servers: Servers, directory: Path, kinds: Sequence[type[Fault]]
             "ingest_id": f"ingest-{name}",
         },
         "ingest": {"file": directory / "afterword.toml"},
-        "engine": {"tick_seconds": 0.2},
         "episodes": {"idle_seconds": NEVER_IDLE_SECONDS},
         "mongo": {"uri": servers.mongo.uri, "database": f"test-{name}"},
         "qdrant": {"url": servers.qdrant.url, "collection": name},

@@ -30,7 +30,6 @@ ANSWERED = "I cancelled it, the refund is on its way."
 def settings(make_settings: Callable[..., Settings], llm_server: LlmServer) -> Settings:
     return make_settings(
         kafka={"partitions": 2, "session_timeout_seconds": 6},
-        engine={"commit_interval_seconds": 0.2, "tick_seconds": 0.2},
         llm={"provider": "openai", "model": llm.MODEL, "base_url": f"{llm_server.url}/v1", "attempts": 1},
         retry={"first_delay_seconds": 0.5, "longest_delay_seconds": 1},
         drain_seconds=5,

@@ -35,9 +35,7 @@ async def until_committed(settings: Settings, offset: int) -> None:
 async def test_an_episode_on_which_it_fails_is_a_dead_letter_and_its_neighbours_are_summarised(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    settings = make_settings(
-        kafka={"partitions": 1}, engine={"agent_retries": RETRIES, "commit_interval_seconds": 0.2}, drain_seconds=5
-    )
+    settings = make_settings(kafka={"partitions": 1}, engine={"agent_retries": RETRIES}, drain_seconds=5)
     names = ["a", FAILS, "b", "c"]
     async with deployed(settings, tmp_path) as deployment:
         deployment.workers["summarizer"] = Process(

@@ -43,7 +43,6 @@ LLM = {
 def settings(make_settings: Callable[..., Settings], llm_server: LlmServer) -> Settings:
     return make_settings(
         kafka={"partitions": 1, "session_timeout_seconds": 6},
-        engine={"commit_interval_seconds": 0.2},
         llm={**LLM, "base_url": f"{llm_server.url}/v1"},
         drain_seconds=5,
     )

@@ -10,10 +10,8 @@ from afterword.streams.settings import HEARTBEAT_SECONDS, REBALANCE_SECONDS, Set
 from faust_eos.at_least_once import LAST_COMMIT_SECONDS
 
 ENGINE = {
-    "max_batch": 7,
     "agent_retries": 9,
-    "tick_seconds": 0.25,
-    "commit_interval_seconds": 0.75,
+    "watchdog_seconds": 33.0,
     "state_memory_bytes": 123_456_789,
 }
 

@@ -129,7 +129,6 @@ def test_a_prompt_is_checked_when_the_settings_are_loaded(monkeypatch: pytest.Mo
         ("AFTERWORD_BUDGET__ON_EXHAUSTED", "stop", "'fallback' or 'wait'"),
         ("AFTERWORD_BUDGET__TOKENS_PER_HOUR", "0", "greater than or equal to 1"),
         ("AFTERWORD_RETRY__ATTEMPTS", "-1", "greater than or equal to 0"),
-        ("AFTERWORD_RETRY__UNUSABLE_ANSWERS", "0", "greater than or equal to 1"),
         ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", "64", "greater than or equal to 8388608"),
         ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", "64MB", "valid integer"),
         ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", str(2**40), "less than or equal to 68719476736"),

@@ -13,6 +13,7 @@ from afterword.streams.errors import AnswerInvalid, ProviderUnavailable, StoreUn
 from afterword.streams.settings import Retry
 from afterword.streams.summarizer.fallbacks import (
     MOST_REQUESTED,
+    UNUSABLE_ANSWERS,
     FallbackTimer,
     delay_seconds,
     next_attempt,
@@ -24,7 +25,7 @@ from tests.samples import NOON, a_cause, a_closed_episode
 from tests.summarizer_world import TODAY, World
 from tests.unit.summarizer.test_amending import CLOSED, amend, announced, check, contents, delete, edit
 
-RETRY = Retry(attempts=5, unusable_answers=2, first_delay_seconds=10.0, longest_delay_seconds=40.0)
+RETRY = Retry(attempts=5, first_delay_seconds=10.0, longest_delay_seconds=40.0)
 AWAY = ProviderUnavailable(problem="away")
 UNUSABLE = AnswerInvalid(problem="no JSON")
 HOUR = timedelta(hours=1)
@@ -113,7 +114,7 @@ async def test_while_the_llm_is_away_nothing_is_asked_for() -> None:
 
 
 async def test_answers_that_cannot_be_used_are_given_up_sooner_than_an_outage() -> None:
-    for error, attempts in ((UNUSABLE, RETRY.unusable_answers), (AWAY, RETRY.attempts)):
+    for error, attempts in ((UNUSABLE, UNUSABLE_ANSWERS), (AWAY, RETRY.attempts)):
         world = Deployment()
         world.provider.script.extend([error] * 100)
         await world.close(CLOSED[0])
@@ -192,7 +193,7 @@ def test_the_delay_doubles_up_to_the_longest() -> None:
     assert [delay_seconds(number, RETRY) for number in (1, 2, 3, 4, 99)] == [10, 20, 40, 40, 40]
     assert next_attempt(RETRY, 1, 0, NOON) == NOON + timedelta(seconds=20)
     assert next_attempt(RETRY, 5, 0, NOON) is None
-    assert next_attempt(RETRY, 1, 2, NOON) is None
+    assert next_attempt(RETRY, 1, UNUSABLE_ANSWERS, NOON) is None
 
 
 @given(st.integers(1, 10**9))

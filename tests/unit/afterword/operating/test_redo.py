@@ -22,14 +22,14 @@ from afterword.streams.kafka.log_reader import Position
 from afterword.streams.settings import Retry
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage
-from afterword.streams.summarizer.fallbacks import request_for
+from afterword.streams.summarizer.fallbacks import UNUSABLE_ANSWERS, request_for
 from afterword.streams.summarizer.providers import Maker
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages
 from tests.samples import NOON, a_stored_episode
 
 TODAY = Maker("new-model", "episodic-2")
-RETRY = Retry(first_delay_seconds=30, longest_delay_seconds=900, unusable_answers=3)
+RETRY = Retry(first_delay_seconds=30, longest_delay_seconds=900)
 Outcome = Callable[[EpisodeRedo], bool]
 """Whether the summarizer makes the summary of a request."""
 
@@ -174,7 +174,7 @@ def test_an_answer_that_can_never_be_used_is_asked_for_three_times() -> None:
     world = archived(*(stored("a", n) for n in range(1, 7)), makes=lambda redo: redo.episode_id != "a:3")
     done = world.redo()
     assert (done.redone, done.kept) == (5, 1)
-    assert world.asked.count("a:3") <= RETRY.unusable_answers + 1
+    assert world.asked.count("a:3") <= UNUSABLE_ANSWERS + 1
 
 
 def test_it_gives_up_when_nothing_is_made_for_long() -> None:
