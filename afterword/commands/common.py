@@ -156,29 +156,6 @@ def opened(file: str) -> AbstractContextManager[BufferedReader]:
     return BufferedReader(FileIO(file), BUFFER_BYTES)
 
 
-@contextmanager
-def progress_bar(
-    what: str, total: int | None, wanted: bool = True
-) -> Iterator[tuple[Callable[[int], None], Callable[[str], None]]]:
-    """Show a count on a terminal while a command runs.
-
-    Yields a function to update it and one to print a line above it.
-    """
-    if not (wanted and sys.stderr.isatty()):
-        yield lambda _: None, lambda line: typer.echo(line, err=True)
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-
-        def show(count: int) -> None:
-            bar.update(task, completed=count, description=f"{count:,} {what}")
-
-        yield show, lambda line: bar.console.print(line, markup=False, highlight=False)
-
-
 def print_json(value: Any) -> None:
     typer.echo(shown_json(json.dumps(value, ensure_ascii=False)))
 
@@ -278,9 +255,9 @@ Counting = Callable[[str, int, int | None], None]
 
 
 @contextmanager
-def counting() -> Iterator[Counting]:
-    """Show progress on a terminal's standard error, with the rate and the time left."""
-    if not sys.stderr.isatty():
+def counting(wanted: bool = True) -> Iterator[Counting]:
+    """Show progress on a terminal's standard error, with the rate and the time left; what is written there is above."""
+    if not (wanted and sys.stderr.isatty()):
         yield lambda *_: None
         return
     from rich.console import Console

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from afterword.commands.common import STANDARD_INPUT, Json, opened, print_json, print_table, progress_bar, start_command
+from afterword.commands.common import STANDARD_INPUT, Json, counting, opened, print_json, print_table, start_command
 from afterword.streams.text.visible import many, printable, shown
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def produce(
 def _produce(settings: "Settings", file: str, options: "ProduceOptions", show_progress: bool) -> "Produced":
     with opened(file) as lines:
         total = _checked_total(lines, options)
-        with progress_bar("messages", total, show_progress and total is not None) as (show, _):
-            return asyncio.run(_send(settings, lines, options, lambda produced: show(produced.messages)))
+        with counting(show_progress and total is not None) as show:
+            return asyncio.run(_send(settings, lines, options, lambda sent: show("messages", sent.messages, total)))
 
 
 async def _send(
@@ -193,14 +193,14 @@ def _run(plan: "ImportPlan", names: list[str], dry_run: bool, *, show_progress: 
     settings = start_command()
     with ExitStack() as running:
         files = [(name, running.enter_context(opened(name))) for name in names]
-        show, echo = running.enter_context(progress_bar("messages", None, show_progress))
+        show = running.enter_context(counting(show_progress))
         outcomes = read_history(plan, iter(files))
 
         def progress(counts: "ImportCounts") -> None:
-            show(counts.read)
+            show("messages", counts.read, None)
 
         def report(rejected: "Rejected") -> None:
-            echo(shown(str(rejected)))
+            sys.stderr.write(f"{shown(str(rejected))}\n")
 
         async def send() -> "ImportCounts":
             from afterword.streams.telemetry.tracing import tracer_from
