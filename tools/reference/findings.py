@@ -18,7 +18,7 @@ With `--wait`, the audit first waits until segmenter and archiver have consumed 
 summarized. If that takes longer, the report says what had not arrived (`missing` in JSON), and the exit code is 2
 unless there is a finding.
 
-The audit keeps ids, positions and digests in a temporary SQLite database, about 1,200 bytes a message. Beyond 64 MiB it
+The audit keeps ids, positions and digests in a temporary SQLite database, about 800 bytes a message. Beyond 64 MiB it
 uses an unnamed private file in `TMPDIR`, which should be on a disk.
 
 """

@@ -79,7 +79,7 @@ async def verify(
     unbounded: list[str] = []
     async with AsyncExitStack() as opening:
         stores = await opening.enter_async_context(open_stores(settings))
-        found = await _left_in_stores(stores, receipt, person, settings.kafka.messages_topic)
+        found = await left_in_stores(stores, receipt, person, settings.kafka.messages_topic)
         with broker_errors(settings.kafka.bootstrap_servers):
             log = await opening.enter_async_context(open_log(settings.kafka))
             existing = await log.topics()
@@ -103,7 +103,7 @@ async def verify(
     return Verification(there, tuple(unbounded), now or datetime.now(UTC))
 
 
-async def _left_in_stores(stores: Stores, receipt: Receipt, person: Person, messages_topic: str) -> list[Remains]:
+async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messages_topic: str) -> list[Remains]:
     """Count what is from before the receipt. What the person wrote later is theirs to keep."""
     [ends] = [date.ends for date in receipt.topics if date.topic == messages_topic]
     messages = episodes = points = 0

@@ -1,0 +1,54 @@
+"""What the stores still have of a person, which a verification of their receipt reports."""
+
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+from afterword.operating.erasing.person import person_of
+from afterword.operating.erasing.receipt import NEVER, Receipt, TopicDate
+from afterword.operating.erasing.verifying import left_in_stores
+from tests.doubles.index import MemoryIndex
+from tests.samples import NOON, a_stored_episode
+from tests.unit.afterword.operating.erasing.world import TENANT, World
+
+
+def a_receipt(end: int) -> Receipt:
+    return Receipt(
+        receipt_id="r1",
+        asked_by=None,
+        asked_at=NOON,
+        finished_at=NOON + timedelta(days=1),
+        person="",
+        conversation_id=None,
+        deleted_conversations=("anns",),
+        shared_conversations=("shared",),
+        counts={},
+        topics=(TopicDate(topic="messages", gone_by=NEVER, ends={0: end}, ours=False),),
+    )
+
+
+async def left(world: World, end: int, conversation: str | None = None) -> dict[str, int]:
+    stores: Any = SimpleNamespace(messages=world.messages, episodes=world.episodes, index=MemoryIndex())
+    remains = await left_in_stores(stores, a_receipt(end), person_of("ann", TENANT, conversation), "messages")
+    assert all(one.gone_by is None for one in remains)
+    return {one.place: one.number for one in remains if one.number}
+
+
+async def test_messages_from_before_the_receipt_count_in_each_conversation() -> None:
+    world = World()
+    for conversation, user in (("anns", "ann"), ("shared", "bob"), ("shared", "ann"), ("anns", "ann")):
+        await world.say(conversation, user)
+    assert await left(world, end=3) == {"messages in the archive": 2}
+    assert await left(world, end=3, conversation="shared") == {"messages in the archive": 1}
+    assert await left(world, end=0) == {}
+
+
+async def test_episodes_count_that_the_person_took_part_in_and_that_are_older_than_the_receipt() -> None:
+    world = World()
+    of_two = replace(a_stored_episode(user_id="bob", tenant_id=TENANT), participants=("ann", "bob"))
+    await world.episodes.put(of_two, None)
+    assert await left(world, end=0) == {"episodes": 1}
+    others = World()
+    await others.episodes.put(a_stored_episode(user_id="bob", tenant_id=TENANT), None)
+    assert await left(others, end=0) == {}
