@@ -7,16 +7,20 @@ import sys
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
+from afterword.schemas import MessageDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.stores.index import Query
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
 from afterword.streams.stores.sqlite import SqliteFile, insert
 from afterword.streams.stores.sqlite_index import SqliteIndex
+from afterword.streams.stores.sqlite_stores import SqliteEpisodes, SqliteMessages
 from tests.indexing import episode_of
-from tests.samples import NOON, a_summary
+from tests.samples import NOON, a_conversation, a_message, a_row, a_summary
 
 WRITER = """
 import asyncio, sys
@@ -36,6 +40,7 @@ asyncio.run(write())
 ROWS = 20
 EPISODES = 300
 WRITERS = 16
+NEEDLE = "A needle in a haystack"
 
 
 def test_what_two_writers_were_told_is_written_outlives_kill_9(tmp_path: Path) -> None:
@@ -179,3 +184,44 @@ async def test_a_caller_that_gave_up_does_not_hinder_those_that_wait_with_it(tmp
 
 def put_number(connection: apsw.Connection, number: int) -> None:
     insert(connection, "budgets", {"key": f"{number}", "tokens": number, "expires_at": 0})
+
+
+async def test_what_a_growing_row_left_out_is_in_no_byte_once_a_deletion_empties_the_log(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "file.sqlite")
+    episodes, messages = SqliteEpisodes(file), SqliteMessages(file)
+    message = a_message(content=NEEDLE)
+    await messages.put_many([ArchivedMessage(message, 0, 1)])
+    begun = a_row(content=NEEDLE)
+    grown = a_row(content="The rest.", revision=2, last_ordinal=2, inputs=((1, 1), (2, 1)))
+    assert await episodes.put_row(begun, None)
+    assert await episodes.put_row(grown, begun)
+    assert NEEDLE.encode() in everything(tmp_path)
+    deleted = MessageDeleted(id=message.id, conversation_id="c1", tenant_id=message.tenant_id)
+    await messages.change(ArchiveChange(deleted, 0, 2))
+    assert NEEDLE.encode() not in everything(tmp_path)
+    await file.close()
+
+
+@pytest.mark.parametrize(
+    "change", [{"inputs": ((1, 2),)}, {"inputs": ()}], ids=["another revision of an episode", "no episode left"]
+)
+async def test_what_a_row_no_longer_says_after_a_change_is_in_no_byte(tmp_path: Path, change: dict[str, Any]) -> None:
+    file = SqliteFile(tmp_path / "file.sqlite")
+    episodes, row = SqliteEpisodes(file), a_row(content=NEEDLE)
+    assert await episodes.put_row(row, None)
+    assert await episodes.put_row(a_row(content="", revision=2, **change), row)
+    assert NEEDLE.encode() not in everything(tmp_path)
+    await file.close()
+
+
+async def test_what_was_a_conversations_title_is_in_no_byte(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "file.sqlite")
+    episodes, known = SqliteEpisodes(file), a_conversation(title=NEEDLE)
+    assert await episodes.put_conversation(known, None)
+    assert await episodes.put_conversation(a_conversation(revision=2, title=""), known)
+    assert NEEDLE.encode() not in everything(tmp_path)
+    await file.close()
+
+
+def everything(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in directory.iterdir())
