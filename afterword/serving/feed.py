@@ -117,9 +117,7 @@ class Published:
 
     def is_still_there(self, stored: EpisodeVersion | None) -> bool:
         """Return whether the store still has what the event says and nothing newer. A deletion is always sent."""
-        if self.kind == SUMMARY_DELETED:
-            return True
-        if stored is None:
+        if self.kind == SUMMARY_DELETED or stored is None:
             return True
         return stored.ended is None and (self.kind == EPISODE_CLOSED or stored.revision <= self.revision)
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.responses import JSONResponse
 
-from afterword.serving.services import services_of
+from afterword.serving.services import Services, services_of
 from afterword.streams.errors import StoreUnavailable
 
 READY_SECONDS = 3.0
@@ -26,12 +26,18 @@ async def readyz(request: Request) -> Response:
     services = services_of(request)
     if services.warming and not services.warming.done():
         return _unready("server", "is warming up")
+    if not await database_answers(services):
+        return _unready("stores", "cannot be reached")
+    return JSONResponse({"status": "ok", "reasons": {}})
+
+
+async def database_answers(services: Services) -> bool:
     try:
         async with asyncio.timeout(READY_SECONDS):
             await services.ping_database()
     except (StoreUnavailable, TimeoutError):
-        return _unready("stores", "cannot be reached")
-    return JSONResponse({"status": "ok", "reasons": {}})
+        return False
+    return True
 
 
 def _unready(what: str, why: str) -> Response:

@@ -132,7 +132,8 @@ async def send_messages(
     """
     _require_repeatable(request, given.messages)
     messages = [owned_message(message, principal) for message in given.messages]
-    await _require_own(request, principal, {message.conversation_id for message in messages}, new=True)
+    conversations = {message.conversation_id for message in messages}
+    await require_own(services_of(request).memory, principal, conversations, new=True)
     return await _write(request, messages)
 
 
@@ -145,7 +146,7 @@ async def flush_conversation(
 ) -> WrittenAnswer:
     """Close a conversation's pending messages now."""
     tenant_id = principal.tenant(given.tenant_id)
-    await _require_own(request, principal, {conversation_id})
+    await require_own(services_of(request).memory, principal, {conversation_id})
     event = ConversationFlush(
         conversation_id=conversation_id, agent_id=given.agent_id, tenant_id=tenant_id, reason=given.reason
     )
@@ -164,7 +165,7 @@ async def edit_message(
 ) -> WrittenAnswer:
     """Replace fields of a message in the archive, its episode and its summary."""
     tenant_id = principal.tenant(given.tenant_id)
-    await _require_own(request, principal, {conversation_id})
+    await require_own(services_of(request).memory, principal, {conversation_id})
     ids = {"id": message_id, "conversation_id": conversation_id, "tenant_id": tenant_id}
     changes: dict[str, Any] = {name: getattr(given, name) for name in given.model_fields_set}
     try:
@@ -184,7 +185,7 @@ async def delete_message(
 ) -> WrittenAnswer:
     """Delete a message from the archive, its episode, its summary and the index."""
     tenant_id = principal.tenant(wanted.tenant_id)
-    await _require_own(request, principal, {conversation_id})
+    await require_own(services_of(request).memory, principal, {conversation_id})
     event = MessageDeleted(id=message_id, conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
     return await _write(request, [event])
 
@@ -195,7 +196,7 @@ async def delete_conversation(
 ) -> WrittenAnswer:
     """Delete all messages of a conversation so far, from everywhere."""
     tenant_id = principal.tenant(wanted.tenant_id)
-    await _require_own(request, principal, {conversation_id})
+    await require_own(services_of(request).memory, principal, {conversation_id})
     event = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
     return await _write(request, [event])
 
@@ -222,12 +223,6 @@ def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
     if not named and message.user_id:
         return message
     return MessageCreated.model_construct(**{**dict(message), **named})
-
-
-async def _require_own(
-    request: Request, principal: Principal, conversation_ids: Iterable[Id], new: bool = False
-) -> None:
-    await require_own(services_of(request).memory, principal, conversation_ids, new)
 
 
 async def require_own(memory: Memory, principal: Principal, conversation_ids: Iterable[Id], new: bool = False) -> None:

@@ -12,13 +12,13 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.operating.dlq import Action, Filters, NoSuchDeadLetter, open_queue
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.serving.operating import READY_SECONDS
+from afterword.serving.operating import database_answers
 from afterword.serving.page.rendering import PageRoute, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, field
 from afterword.serving.problems import NotFound, RequestInvalid
 from afterword.serving.reading import Parameters
 from afterword.serving.services import services_of
-from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
+from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy
 from afterword.version import running_version
@@ -44,14 +44,8 @@ async def show_health(request: Request, principal: ReadingVisitor) -> HTMLRespon
 async def show_state(request: Request, principal: ReadingVisitor) -> HTMLResponse:
     """Show whether the database and Kafka answer."""
     services = services_of(request)
-    try:
-        async with asyncio.timeout(READY_SECONDS):
-            await services.ping_database()
-        database = True
-    except (StoreUnavailable, TimeoutError):
-        database = False
-    feed = services.feed
-    return html_page(request, "health_state.html", principal, database=database, kafka=feed.running)
+    database = await database_answers(services)
+    return html_page(request, "health_state.html", principal, database=database, kafka=services.feed.running)
 
 
 @router.get("/health/usage")
@@ -99,13 +93,8 @@ async def show_dead_letters(
     settings = _settings(request)
     letters = await _in_time(settings, _listed(settings))
     request.state.count = len(letters)
-    given: dict[str, Any] = {
-        "letters": letters[:LISTED],
-        "more": len(letters) > LISTED,
-        "wanted": wanted,
-        "listed": LISTED,
-    }
-    return html_page(request, "dead_letters.html", principal, **given)
+    given: dict[str, Any] = {"letters": letters[:LISTED], "more": len(letters) > LISTED, "wanted": wanted}
+    return html_page(request, "dead_letters.html", principal, listed=LISTED, **given)
 
 
 async def _listed(settings: Settings) -> list[DeadLetter]:

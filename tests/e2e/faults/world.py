@@ -244,12 +244,13 @@ class World:
         sent = len(self.load.sent)
         await until(lambda: self.stalls.committed >= sent, "the segmenter does not catch up")
 
-    async def handled(self, last: Mapping[int, int]) -> None:
+    async def handled(self, last: Mapping[int, int], seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until segmenter and archiver have committed these offsets, by partition."""
         groups = [self.groups[role] for role in ("segmenter", "archiver")]
         await until(
             lambda: all(group.offsets.get(at, 0) > offset for group in groups for at, offset in last.items()),
             "what was sent is not handled",
+            seconds,
         )
 
     # -- topics
