@@ -7,7 +7,7 @@ The others are the BM25 of the best message and the best cosine of a message. Ea
 the query, so that scores of different queries are comparable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,8 +33,9 @@ BACKGROUND = 50
 """Number of imaginary texts without any word of the query that are added to the candidates. Without them, a word that
 all messages of a small memory share would count as common."""
 
-TABLE_BITS = 16
-TABLE_MASK = np.uint32((1 << TABLE_BITS) - 1)
+ALIKE, NEAR = 0.4, 0.5
+"""Messages say nearly the same if they have at least ALIKE of their words in common, among them those of the query, but
+not all. This is looked for among episodes with at least NEAR of the best score."""
 
 Numbers = NDArray[np.intp]
 Scores = NDArray[np.float64]
@@ -64,7 +65,11 @@ class Ranked(NamedTuple):
 
 
 def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candidate]) -> list[Ranked]:
-    """Rank the candidates, best first, and newer ones first if equal. Linear in their words and vectors."""
+    """Rank the candidates, best first, and newer ones first if equal. Linear in their words and vectors.
+
+    What was told again in nearly the same words counts as it was told last: the latest of such episodes takes the place
+    of the best one.
+    """
     if not candidates:
         return []
     texts = _Texts(candidates)
@@ -105,7 +110,22 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
         )
         for at, candidate in enumerate(candidates)
     ]
+    latest, best = _latest_and_best(ranked, texts, {number for word in query for number in hashed(word.forms)})
+    ranked[latest] = ranked[latest]._replace(score=ranked[best].score)
     return sorted(ranked, key=lambda one: (one.score, one.candidate.ended_at), reverse=True)
+
+
+def _latest_and_best(ranked: Sequence[Ranked], texts: "_Texts", asked: Collection[int]) -> tuple[int, int]:
+    """Find the best candidate, and the latest of those near it whose best message says nearly the same."""
+    best = max(range(len(ranked)), key=lambda at: (ranked[at].score, ranked[at].candidate.ended_at))
+    told = texts.beginning(best, ranked[best].messages)
+    same = [best]
+    for at, one in enumerate(ranked):
+        if one.score >= NEAR * ranked[best].score:
+            words = texts.beginning(at, one.messages)
+            is_alike = ALIKE <= len(words & told) / max(len(words | told), 1) < 1
+            same += [at] if is_alike and told.intersection(asked) <= words else []
+    return max(same, key=lambda at: ranked[at].candidate.ended_at), best
 
 
 class _Texts:
@@ -156,11 +176,24 @@ class _Texts:
         """Count each word of the query in each piece."""
         counts = np.zeros((len(query), len(self.piece_texts)))
         numbered = {number: at for at, word in enumerate(query) for number in hashed(word.forms)}
-        found = np.flatnonzero(_contained(self._words, np.fromiter(numbered, WORD)))
+        # the last 16 bits rule out nearly all other words, which is faster than looking for each
+        is_likely = np.zeros(1 << 16, np.bool_)
+        is_likely[np.fromiter(numbered, WORD) & 0xFFFF] = True
+        found = np.flatnonzero(is_likely[self._words & 0xFFFF])
+        rows = np.array([numbered.get(number, -1) for number in self._words[found].tolist()], np.intp)
+        found, rows = found[rows >= 0], rows[rows >= 0]
         texts = np.searchsorted(self._ends, found)
         pieces = self._first[texts] + (found - self._starts[texts]) // PIECE_WORDS
-        np.add.at(counts, ([numbered[number] for number in self._words[found].tolist()], pieces), 1)
+        np.add.at(counts, (rows, pieces), 1)
         return counts
+
+    def beginning(self, candidate: int, messages: Mapping[int, float]) -> set[int]:
+        """Return the first words of the best of a candidate's messages, which are given by position with a score."""
+        if not messages:
+            return set()
+        text = self.messages[self._begins[candidate] + max(messages, key=messages.__getitem__)]
+        start = self._starts[text]
+        return set(self._words[start : min(start + PIECE_WORDS, self._ends[text])].tolist())
 
     def summed(self, of_pieces: NDArray[Any]) -> tuple[Scores, Scores]:
         """Sum the values of messages' first pieces, for each episode and for each passage."""
@@ -208,15 +241,6 @@ def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_
     average = lengths.sum() / max(np.count_nonzero(lengths), 1)
     norms = K1 * (1 - b + b * np.maximum(lengths, 1) / max(average, 1))
     return _Compared(weights @ (counts / (counts + norms)) / total, weights @ (counts > 0) / total)
-
-
-def _contained(words: NDArray[np.uint32], wanted: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Return which words are wanted. Nearly all others are excluded by their last bits, which is faster."""
-    table = np.zeros(1 << TABLE_BITS, np.bool_)
-    table[wanted & TABLE_MASK] = True
-    contained: NDArray[np.bool_] = table[words & TABLE_MASK]
-    contained[contained] = np.isin(words[contained], wanted)
-    return contained
 
 
 def _cosines(vector: Dense | None, candidates: Sequence[Candidate], messages: Numbers) -> Scores:

@@ -1,6 +1,7 @@
 """The ranking: which candidate comes first, what it shows, and how much of the query it covers."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from afterword.streams.stores.packing import pack_vectors, pack_words
 from afterword.streams.text.search_words import query_words
 from tests.samples import NOON
 
+DAY = timedelta(days=1)
 SMALL_TALK = ("The weather is fine.", "It is warm.", "Is tea better than coffee?")
 
 
@@ -81,6 +83,15 @@ def test_coverage_is_the_share_of_the_query_that_one_passage_has() -> None:
     assert coverage("daughter and volcano") == pytest.approx(0.5, abs=0.1)
     assert coverage("allergic in Rome") < 1, "what is said far apart is no answer to both"
     assert coverage("volcano eruption") == 0
+
+
+def test_of_episodes_that_say_nearly_the_same_the_latest_comes_first() -> None:
+    first = candidate(1, "The book club meets at the Mitre.", *SMALL_TALK)
+    later = candidate(2, *SMALL_TALK, "Our book club meets at the Lion now.")._replace(ended_at=NOON + DAY)
+    other = candidate(3, "I read a book about Rome.")._replace(ended_at=NOON + 2 * DAY)
+    found = ranked("Where does the book club meet?", other, first, later)
+    assert ordinals(found)[0] == 2
+    assert found[0].score >= found[1].score
 
 
 def test_without_words_and_vectors_nothing_matches() -> None:
