@@ -18,7 +18,14 @@ from afterword.schemas import (
     fingerprint,
 )
 from afterword.schemas.ids import episode_id, event_id
-from afterword.streams.stores.episodes import Cause, Conversation, DeletedEpisode, RollingRow, StoredEpisode
+from afterword.streams.stores.episodes import (
+    Cause,
+    Conversation,
+    DeletedEpisode,
+    FactOfUser,
+    RollingRow,
+    StoredEpisode,
+)
 from afterword.streams.summarizer.reconciler import COPIED, compression
 from afterword.streams.summarizer.summary import Summary
 from afterword.streams.text.tokens import count_tokens
@@ -95,6 +102,11 @@ def a_fact(statement: str = "lives in Porto", **fields: Any) -> Fact:
 def a_cause(offset: int = 0) -> Cause:
     """A record of `episode.closed`."""
     return Cause("episode.closed", 0, offset)
+
+
+def of_user(fact: Fact) -> FactOfUser:
+    """A fact as a profile reads it."""
+    return FactOfUser.of(fact.model_dump() | {"message_ids": list(fact.message_ids)})
 
 
 def a_stored_episode(ordinal: int = 1, *, fingerprint: str = "f1", **fields: Any) -> StoredEpisode:

@@ -1,7 +1,7 @@
 """A profile: what a user's episodes say about them. It is computed from stored facts, so it is always current. Pure."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -9,16 +9,17 @@ from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, TypeAdapter
 
-from afterword.schemas import Fact, FactKind
+from afterword.schemas import FactKind
 from afterword.schemas.base import Time
 from afterword.schemas.messages import Role
-from afterword.streams.stores.episodes import EpisodeFacts
+from afterword.streams.stores.episodes import EpisodeFacts, FactOfUser
 from afterword.streams.text.fences import INDENTATION, quotation
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import without_hidden
 
 KINDS: tuple[FactKind, ...] = ("identity", "relation", "constraint", "preference", "plan", "event")
 """Order of the facts in a profile: the longest-lived kinds come first."""
+ORDER = {kind: place for place, kind in enumerate(KINDS)}
 PROFILE_TOKENS = 1000
 """Default limit for a profile, in tokens."""
 FRAME_TOKENS = 30
@@ -107,18 +108,22 @@ PROFILE: TypeAdapter[Profile] = TypeAdapter(Profile)
 class Said(NamedTuple):
     """A fact as stated in one episode."""
 
-    fact: Fact
+    fact: FactOfUser
     episode: EpisodeFacts
     statement: str
     """The statement, normalized for comparison."""
 
 
-class Run(NamedTuple):
-    """Consecutive episodes that state the same."""
+Run = Sequence[Said]
+"""What consecutive episodes say in the same words, oldest first."""
 
-    said: list[Said]
-    end: Said | None
-    """What replaced it; None if it still holds."""
+
+class Superseded(NamedTuple):
+    """A fact that does not hold any more."""
+
+    run: Run
+    end: Said
+    """What replaced it."""
 
 
 Key = tuple[str, str]
@@ -135,18 +140,20 @@ def profile(
     stated does not supersede anything the user said.
     """
     in_order = sorted(episodes, key=lambda one: (one.ended_at, one.conversation_id, one.ordinal))
-    holding, superseded = merged([said for episode in in_order for said in _said(episode)])
+    holding, superseded = merged(
+        [Said(fact, episode, comparable(fact.statement)) for episode in in_order for fact in episode.facts]
+    )
     holding.sort(key=_last_said, reverse=True)
-    holding.sort(key=lambda run: KINDS.index(run.said[-1].fact.kind))
+    holding.sort(key=lambda run: ORDER[run[-1].fact.kind])
     kept, tokens = fitting(map(_known, holding), max_tokens - FRAME_TOKENS)
     tokens += FRAME_TOKENS * bool(kept)
-    superseded.sort(key=lambda run: (run.end and run.end.episode.ended_at, _last_said(run)), reverse=True)
-    ended = tuple(map(_known, superseded[:MOST_SUPERSEDED]))
+    superseded.sort(key=lambda one: (one.end.episode.ended_at, _last_said(one.run)), reverse=True)
+    ended = tuple(_known(*one) for one in superseded[:MOST_SUPERSEDED])
     return Profile(user_id, tenant_id, kept, ended, len(holding) - len(kept), tokens)
 
 
 def _last_said(run: Run) -> datetime:
-    return run.said[-1].episode.ended_at
+    return run[-1].episode.ended_at
 
 
 def fitting(facts: Iterable[KnownFact], max_tokens: int) -> tuple[tuple[KnownFact, ...], int]:
@@ -162,34 +169,33 @@ def fitting(facts: Iterable[KnownFact], max_tokens: int) -> tuple[tuple[KnownFac
     return tuple(kept), tokens
 
 
-def _said(episode: EpisodeFacts) -> Iterator[Said]:
-    return (Said(fact, episode, comparable(fact.statement)) for fact in episode.facts)
-
-
 def comparable(statement: str) -> str:
     """Normalize a statement: equal ones may differ in case, spaces and the final full stop."""
     return " ".join(statement.casefold().split()).rstrip(" .!…")
 
 
-def merged(in_order: Iterable[Said]) -> tuple[list[Run], list[Run]]:
+def merged(in_order: Iterable[Said]) -> tuple[list[Run], list[Superseded]]:
     """Return the current facts and the superseded ones. `in_order` lists them as they were said, oldest first."""
     of_user: defaultdict[Key, list[Said]] = defaultdict(list)
     of_others: defaultdict[Key, list[Said]] = defaultdict(list)
     for said in in_order:
-        key = (said.fact.about or "").casefold(), said.fact.attribute or said.statement
-        (of_user if said.fact.said_by == "user" else of_others)[key].append(said)
+        fact = said.fact
+        key = fact.about.casefold() if fact.about else "", fact.attribute or said.statement
+        (of_user if fact.said_by == "user" else of_others)[key].append(said)
     holding: list[Run] = []
-    superseded: list[Run] = []
+    superseded: list[Superseded] = []
     for key, group in (*of_user.items(), *of_others.items()):
-        said_again = groupby(group, key=lambda said: said.statement)
-        runs = [group] if len(group) == 1 else [list(run) for _, run in said_again]
+        if len(group) == 1 and group[0].fact.said_by == "user":  # most facts, so that thousands take milliseconds
+            holding.append(group)
+            continue
+        runs = [list(run) for _, run in groupby(group, key=lambda said: said.statement)]
         ends: list[Said | None] = [run[0] for run in runs[1:]]
         last = _said_by_the_user_later(runs[-1], of_user.get(key, [])) if group[0].fact.said_by != "user" else None
         for run, end in zip(runs, [*ends, last], strict=True):
             if end is None:
-                holding.append(Run(run, None))
+                holding.append(run)
             elif end.statement != run[-1].statement:  # otherwise the user has confirmed it
-                superseded.append(Run(run, end))
+                superseded.append(Superseded(run, end))
     return holding, superseded
 
 
@@ -200,19 +206,19 @@ def _said_by_the_user_later(run: Sequence[Said], by_user: Sequence[Said]) -> Sai
     return next(same, None) or next(later, None)
 
 
-def _known(run: Run) -> KnownFact:
-    newest = run.said[-1].fact
+def _known(run: Run, end: Said | None = None) -> KnownFact:
+    newest = run[-1].fact
     return KnownFact(
         statement=newest.statement,
         kind=newest.kind,
         attribute=newest.attribute,
         about=newest.about,
         said_by=newest.said_by,
-        sources=tuple(_source(said) for said in run.said[: -MOST_SOURCES - 1 : -1]),
-        superseded_at=run.end and run.end.episode.ended_at,
+        sources=tuple(_source(said) for said in run[: -MOST_SOURCES - 1 : -1]),
+        superseded_at=end and end.episode.ended_at,
     )
 
 
 def _source(said: Said) -> FactSource:
     episode = said.episode
-    return FactSource(episode.conversation_id, episode.episode_id, said.fact.message_ids, episode.ended_at)
+    return FactSource(episode.conversation_id, episode.episode_id, tuple(said.fact.message_ids), episode.ended_at)

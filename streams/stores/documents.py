@@ -5,7 +5,7 @@ from typing import Any
 
 from bson.int64 import Int64
 
-from afterword.schemas import Fact, MessageCreated, MessageEdited, SummaryCreated, SummaryDeleted
+from afterword.schemas import MessageCreated, MessageEdited, SummaryCreated, SummaryDeleted
 from afterword.schemas.ids import message_key, row_id
 from afterword.streams.stores.episodes import (
     Cause,
@@ -15,6 +15,7 @@ from afterword.streams.stores.episodes import (
     EpisodeFacts,
     EpisodeRef,
     EpisodeVersion,
+    FactOfUser,
     Revision,
     RollingRow,
     StoredEpisode,
@@ -123,7 +124,7 @@ def version_from(document: StoredDocument) -> EpisodeVersion:
 
 def facts_from(document: StoredDocument, user_id: str) -> EpisodeFacts:
     """Return the facts about this user."""
-    own = tuple(Fact.model_validate(one, strict=False) for one in document["facts"] if one["user_id"] == user_id)
+    own = tuple(FactOfUser.of(one) for one in document["facts"] if one["user_id"] == user_id)
     return EpisodeFacts(**{name: document[name] for name in FACT_FIELDS} | {"facts": own})
 
 

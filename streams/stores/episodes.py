@@ -1,15 +1,17 @@
 """Summarized episodes, rolling summaries and conversations: their records, and the protocol of their store."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple, Protocol, Self
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from afterword.schemas import CloseReason, EpisodeClosed, Fact, SummaryCreated, SummaryDeleted
+from afterword.schemas import CloseReason, EpisodeClosed, Fact, FactKind, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import Time
 from afterword.schemas.ids import episode_id, scope_id
+from afterword.schemas.messages import Role
 from afterword.schemas.summaries import RevisionReason
 from afterword.streams.stores.arguments import require
 
@@ -201,6 +203,24 @@ class Totals(NamedTuple):
     last_ordinal: int = 0
 
 
+class FactOfUser(NamedTuple):
+    """A stored fact about a user who is known. It is not validated again, because a profile reads thousands."""
+
+    statement: str
+    kind: FactKind
+    attribute: str | None
+    about: str | None
+    said_by: Role
+    message_ids: Sequence[str]
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        return cls._make(_OF_USER(fields))
+
+
+_OF_USER = itemgetter(*FactOfUser._fields)
+
+
 class EpisodeFacts(NamedTuple):
     """An episode's facts about one user."""
 
@@ -208,7 +228,7 @@ class EpisodeFacts(NamedTuple):
     conversation_id: str
     ordinal: int
     ended_at: datetime
-    facts: tuple[Fact, ...]
+    facts: tuple[FactOfUser, ...]
 
 
 UsageBy = Literal["tenant", "user", "model", "day"]

@@ -14,7 +14,7 @@ import apsw
 import orjson
 from pydantic import TypeAdapter
 
-from afterword.schemas import ConversationDeleted, Fact, MessageCreated, MessageDeleted, MessageEdited
+from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
 from afterword.schemas.base import EPOCH
 from afterword.schemas.ids import message_key, scope_id
 from afterword.streams.settings import Settings
@@ -37,6 +37,7 @@ from afterword.streams.stores.episodes import (
     EpisodeQueries,
     EpisodeRef,
     EpisodeVersion,
+    FactOfUser,
     RollingRow,
     StoredEpisode,
     Totals,
@@ -72,7 +73,6 @@ SCAN_SIZE = 500
 
 STORED: TypeAdapter[StoredEpisode] = TypeAdapter(StoredEpisode)
 DELETED: TypeAdapter[DeletedEpisode] = TypeAdapter(DeletedEpisode)
-FACTS: TypeAdapter[tuple[Fact, ...]] = TypeAdapter(tuple[Fact, ...])
 ROW: TypeAdapter[RollingRow] = TypeAdapter(RollingRow)
 CONVERSATION: TypeAdapter[Conversation] = TypeAdapter(Conversation)
 KEY: TypeAdapter[ApiKey] = TypeAdapter(ApiKey)
@@ -233,11 +233,10 @@ class SqliteEpisodes:
         _require_limit(limit)
         select = """SELECT episode_id, conversation_id, ordinal, ended_at, facts FROM facts
             WHERE tenant_id IS ? AND user_id = ? ORDER BY ended_at DESC LIMIT ?"""
+        found = await self._file.select(select, tenant_id, user_id, limit)
         return [
-            EpisodeFacts(episode_id, conversation_id, ordinal, _moment(ended_at), FACTS.validate_json(facts))
-            for episode_id, conversation_id, ordinal, ended_at, facts in await self._file.select(
-                select, tenant_id, user_id, limit
-            )
+            EpisodeFacts(episode_id, conversation_id, ordinal, _moment(ended_at), _facts_from(facts))
+            for episode_id, conversation_id, ordinal, ended_at, facts in found
         ]
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
@@ -339,8 +338,12 @@ def _fact_rows(episode: Episode) -> Iterator[dict[str, Any]]:
     names = {"episode_id", "tenant_id", "conversation_id", "ordinal"}
     own = episode.summary.model_dump(include=names) | {"ended_at": _milliseconds(episode.summary.ended_at)}
     for user in dict.fromkeys(fact.user_id for fact in episode.summary.facts):
-        facts = tuple(fact for fact in episode.summary.facts if fact.user_id == user)
-        yield {**own, "user_id": user, "facts": FACTS.dump_json(facts).decode()}
+        facts = [[*FactOfUser.of(vars(fact))] for fact in episode.summary.facts if fact.user_id == user]
+        yield {**own, "user_id": user, "facts": orjson.dumps(facts).decode()}
+
+
+def _facts_from(facts: str) -> tuple[FactOfUser, ...]:
+    return tuple(map(FactOfUser._make, orjson.loads(facts)))
 
 
 def _ref(episode: StoredEpisode) -> EpisodeRef:

@@ -21,7 +21,7 @@ from afterword.streams.stores.episodes import (
     find_conversation,
     find_episode,
 )
-from tests.samples import NOON, a_conversation, a_fact, a_row, a_stored_episode, a_summary, a_tombstone
+from tests.samples import NOON, a_conversation, a_fact, a_row, a_stored_episode, a_summary, a_tombstone, of_user
 
 
 async def stored(episodes: EpisodeQueries, ordinal: int = 1, **fields: Any) -> StoredEpisode:
@@ -65,8 +65,8 @@ async def test_facts_are_found_by_their_user_and_tenant_alone(episodes: EpisodeQ
     await stored(episodes, 1, conversation_id="c2", facts=(a_fact("likes tea"),), tenant_id="t2")
     await stored(episodes, 1, conversation_id="c3", facts=())
     found = await episodes.facts_of("u1", "t1", 10)
-    assert found == [EpisodeFacts("c1:1", "c1", 1, NOON + timedelta(minutes=2), (hers,))]
-    assert [one.facts for one in await episodes.facts_of("u2", "t1", 10)] == [(his,)]
+    assert found == [EpisodeFacts("c1:1", "c1", 1, NOON + timedelta(minutes=2), (of_user(hers),))]
+    assert [one.facts for one in await episodes.facts_of("u2", "t1", 10)] == [(of_user(his),)]
     for user, tenant in (("u3", "t1"), ("u1", None), ("u1", ""), ("", "t1"), ("$user_id", "t1")):
         assert await episodes.facts_of(user, tenant, 10) == []
 
@@ -76,7 +76,7 @@ async def test_facts_are_those_of_the_revision_that_is_stored(episodes: EpisodeQ
     second = a_stored_episode(revision=2, facts=(a_fact("lives in Leeds"),))
     assert await episodes.put(second, first)
     assert not await episodes.put(a_stored_episode(revision=2, facts=(a_fact("is late"),)), first)
-    assert [one.facts for one in await episodes.facts_of("u1", "t1", 10)] == [second.summary.facts]
+    assert [one.facts for one in await episodes.facts_of("u1", "t1", 10)] == [tuple(map(of_user, second.summary.facts))]
     assert await episodes.put(a_tombstone(1, 3), second)
     assert await episodes.facts_of("u1", "t1", 10) == []
 

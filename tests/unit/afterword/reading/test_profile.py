@@ -9,13 +9,13 @@ from afterword.reading.profile import KnownFact, profile
 from afterword.schemas import Fact
 from afterword.streams.stores.episodes import EpisodeFacts
 from afterword.streams.text.tokens import count_tokens
-from tests.samples import NOON, a_fact
+from tests.samples import NOON, a_fact, of_user
 
 
 def said(day: int, *facts: Fact, conversation_id: str = "c1", ordinal: int | None = None) -> EpisodeFacts:
     """What was said so many days after the first one."""
     number = day + 1 if ordinal is None else ordinal
-    return EpisodeFacts(f"{conversation_id}:{number}", conversation_id, number, on(day), facts)
+    return EpisodeFacts(f"{conversation_id}:{number}", conversation_id, number, on(day), tuple(map(of_user, facts)))
 
 
 def on(day: int) -> datetime:

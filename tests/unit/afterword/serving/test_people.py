@@ -12,7 +12,7 @@ from afterword.schemas import Fact
 from afterword.serving.page.people import changes_of
 from afterword.streams.settings import Llm
 from afterword.streams.stores.episodes import EpisodeFacts
-from tests.samples import NOON, a_fact, a_stored_episode
+from tests.samples import NOON, a_fact, a_stored_episode, of_user
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_page import HOSTILE, OURS
 from tests.unit.afterword.serving.test_reading import Holder
@@ -161,7 +161,7 @@ async def test_whoever_is_no_admin_names_the_user() -> None:
 def test_each_value_is_followed_by_the_one_that_took_its_place() -> None:
     def said(day: int, statement: str, **fields: Any) -> EpisodeFacts:
         fact: Fact = a_fact(statement, attribute="home_city", **fields)
-        return EpisodeFacts("c1", f"c1:{day}", day, NOON + timedelta(days=day), (fact,))
+        return EpisodeFacts("c1", f"c1:{day}", day, NOON + timedelta(days=day), (of_user(fact),))
 
     episodes = [said(1, "Leeds"), said(2, "Rome"), said(3, "Leeds"), said(4, "Oslo", about="Ann"), said(5, "Porto")]
     found = changes_of(profile("u1", "t1", episodes))
