@@ -103,7 +103,7 @@ def guess(records: Sequence[Record]) -> Guess:
     user = (
         take(lambda one: _as_party(one, USERS, conversation))
         or take(lambda one: _as_key(one, conversation))
-        or take(lambda one: one.named(USERS) >= NAMED and one.are_ids and one.named(USERS, IDS))
+        or take(_as_writer)
     )
     tenant = take(lambda one: _as_party(one, TENANTS, conversation))
     sent_at = take(lambda one: _as_time(one) if len(one.values) == len(messages) else 0)
@@ -230,6 +230,13 @@ def _as_key(column: Column, conversation: Column | None) -> float:
         and conversation is not None
         and _is_one_of_each(column, conversation)
     )
+
+
+def _as_writer(column: Column) -> float:
+    """Score a column as the user of conversations with several, by a name that says no more than that."""
+    last = set(_words(column.path.rpartition(".")[2]))
+    is_named = bool(last & {*USERS}) and last <= {*USERS, *IDS}
+    return 1 + column.named(IDS) if is_named and column.are_ids else 0
 
 
 def _is_one_of_each(column: Column, conversation: Column | None) -> bool:

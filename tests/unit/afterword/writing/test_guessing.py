@@ -131,8 +131,9 @@ def test_a_user_may_write_beside_others_and_a_key_that_never_differs_is_nobody()
     records = [flat(n) | {"key": "chat"} for n in range(RECORDS)]
     records[3]["value"]["user"] = "somebody else"
     assert guess(records).fields["user_id"] == "value.user"
-    for record in records:
+    for n, record in enumerate(records):
         del record["value"]["user"]
+        record["value"]["client_version"] = f"v{n % 2}"
     assert guess(records).missing == ["user_id"]
 
 
