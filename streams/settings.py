@@ -889,10 +889,10 @@ class Ingest(Section):
         Path("afterword.toml"), description="TOML file with the [[sources]]; see docs/how-to/connect-a-topic.md"
     )
     bulk_lag: int = Field(
-        100,
+        40,
         ge=1,
-        description="messages that the segmenter may be behind while records of bulk sources go on; the summarizer may "
-        "be behind by a tenth as many episodes",
+        description="messages that the workers may be behind while records of bulk sources go on; an episode that the "
+        "summarizer has not finished counts as ten",
     )
 
 

@@ -104,7 +104,7 @@ class BulkGate:
             return 0
         finally:
             self._looks_at = self._clock() + SEEN_SECONDS
-        return max(0, self._most - max(behind))
+        return max(0, self._most - sum(behind))
 
     async def _left(self, group: str, topic: str) -> int:
         """Return how many records a group has left to read; above `_most` the number may be too low.
