@@ -222,7 +222,7 @@ class Redo:
         give_up_seconds: float,
         progress: Callable[[RedoCounts], None] = lambda _: None,
     ) -> None:
-        """`retry` sets the delays while no summaries are made, and how often an answer may be unusable."""
+        """`retry` sets the delays while no summaries are made."""
         self.counts = RedoCounts()
         self._episodes = episodes
         self._messages = messages
