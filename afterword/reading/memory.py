@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import orjson
@@ -38,7 +38,6 @@ from afterword.streams.stores.index import (
     MIN_COVERAGE,
     MIN_SCORE_RATIO,
     MOST_QUERY_CHARACTERS,
-    Candidate,
     Dense,
     Embed,
     Match,
@@ -46,7 +45,7 @@ from afterword.streams.stores.index import (
     Recalled,
 )
 from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
-from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.stores.opening import open_stores
 from afterword.streams.text.language import normalized
 
 if TYPE_CHECKING:
@@ -255,7 +254,7 @@ class Memory:
         return cls(
             stores.episodes,
             stores.messages,
-            partial(_search, stores),
+            lambda query, dense=None: stores.index.search(query, dense),  # opens the index for the first search
             embed=embed,
             keep_recent=settings.episodes.preset.keep_recent,
             reranking=reranking,
@@ -668,10 +667,6 @@ class QueryEmbedder:
     async def close(self) -> None:
         if self._embedder is not None:
             await self._embedder.close()
-
-
-async def _search(stores: Stores, query: Query, dense: Dense | None = None) -> list[Candidate]:
-    return await stores.index.search(query, dense)
 
 
 def _owner(user_id: str | Anyone, tenant_id: str | Anyone | None) -> Owner:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from afterword.streams.stores.index import Candidate, Dense
+from afterword.streams.stores.index import Candidate, Dense, RankingScores
 from afterword.streams.stores.packing import END, WORD, cosines, packed_words
 from afterword.streams.text.search_words import Word, hashed
 
@@ -41,15 +41,6 @@ Numbers = NDArray[np.intp]
 Scores = NDArray[np.float64]
 
 
-class Measures(NamedTuple):
-    """The parts of a score, each from 0 to 1."""
-
-    episode: float
-    passage: float
-    message: float
-    cosine: float | None
-
-
 class Ranked(NamedTuple):
     """A candidate and how well it matches the query."""
 
@@ -61,7 +52,7 @@ class Ranked(NamedTuple):
     the mean of that share and the best cosine."""
     messages: dict[int, float]
     """The scores of the messages in the best passage and of the best message, by position."""
-    measures: Measures
+    scores: RankingScores
 
 
 def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candidate]) -> list[Ranked]:
@@ -101,11 +92,11 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
             float(scores[at]),
             float(coverage[at]),
             shown[at],
-            Measures(
-                float(episodes.shares[at]),
-                float(best_passages[at]),
-                float(best_pieces[at]),
-                None if vector is None else float(best_cosines[at]),
+            RankingScores(
+                episode=float(episodes.shares[at]),
+                passage=float(best_passages[at]),
+                message=float(best_pieces[at]),
+                cosine=None if vector is None else float(best_cosines[at]),
             ),
         )
         for at, candidate in enumerate(candidates)

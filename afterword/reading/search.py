@@ -13,7 +13,7 @@ from afterword.reading.times import AskedTime, asked_time
 from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_conversation, living, scope_of
-from afterword.streams.stores.index import Candidate, Dense, Embed, Query, RankingScores, Recalled
+from afterword.streams.stores.index import Candidate, Dense, Embed, Query, Recalled
 from afterword.streams.stores.messages import MessageArchive, MessageText
 from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.search_words import Word, query_words
@@ -104,7 +104,7 @@ class EpisodeSearch:
         A message may name another time than its own, because plans for May are made in April.
         """
         # by vectors alone, something matches at any time
-        matching = {one.candidate.episode_id: one for one in ranked if one.measures.message > 0}
+        matching = {one.candidate.episode_id: one for one in ranked if one.scores.message > 0}
         found = {
             name for name, one in matching.items() if asked.meets(one.candidate.started_at, one.candidate.ended_at)
         }
@@ -207,7 +207,7 @@ def _near_the_best(query: Query, hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _recalled(query: Query, ranked: Ranked, summary: SummaryCreated) -> Recalled:
-    scores = RankingScores(**ranked.measures._asdict()) if query.explain else None
+    scores = ranked.scores if query.explain else None
     return Recalled.of(summary, score=ranked.score, coverage=ranked.coverage, scores=scores)
 
 

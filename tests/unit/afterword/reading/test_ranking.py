@@ -69,7 +69,7 @@ def test_a_vector_finds_what_shares_no_word_and_the_message_that_it_is_of() -> N
     assert ordinals([first, second]) == [1, 2]
     assert max(first.messages, key=lambda place: first.messages[place]) == 1
     assert first.coverage > 0.4 > second.coverage
-    assert first.measures.cosine == pytest.approx(0.99, abs=0.02)
+    assert first.scores.cosine == pytest.approx(0.99, abs=0.02)
 
 
 def test_coverage_is_the_share_of_the_query_that_one_passage_has() -> None:
