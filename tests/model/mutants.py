@@ -382,7 +382,7 @@ MUTANTS = (
         "an episode that closes is not indexed",
         SUMMARIZER,
         RECONCILER,
-        "            self._put_point(made.episode.summary, made.now.contents),\n",
+        "            self._put_point(made.episode, made.now.contents),\n",
         "",
     ),
     Mutant(
