@@ -147,6 +147,7 @@ def profile(
     holding.sort(key=lambda run: ORDER[run[-1].fact.kind])
     kept, tokens = fitting(map(_known, holding), max_tokens - FRAME_TOKENS)
     tokens += FRAME_TOKENS * bool(kept)
+    superseded.reverse()  # of several changes in one episode, too, the last one comes first
     superseded.sort(key=lambda one: (one.end.episode.ended_at, _last_said(one.run)), reverse=True)
     ended = tuple(_known(*one) for one in superseded[:MOST_SUPERSEDED])
     return Profile(user_id, tenant_id, kept, ended, len(holding) - len(kept), tokens)

@@ -155,19 +155,20 @@ async def forget(
 
 def changes_of(profile: Profile) -> list[Change]:
     """Pair each superseded fact with the one that replaced it, latest change first."""
-    return [Change(fact, _successor(fact, (*profile.superseded, *profile.facts))) for fact in profile.superseded]
-
-
-def _successor(before: KnownFact, facts: Sequence[KnownFact]) -> KnownFact | None:
-    """Find the fact that replaced `before`: of the later ones about the same value, the one that ended first."""
-    later = [
-        fact
-        for fact in facts
-        if (fact.about, fact.attribute) == (before.about, before.attribute)
-        and fact.said_by in ("user", before.said_by)
-        and (fact.superseded_at is None or (before.superseded_at and fact.superseded_at > before.superseded_at))
+    return [
+        Change(fact, _successor(fact, (*profile.superseded[:place][::-1], *profile.facts)))
+        for place, fact in enumerate(profile.superseded)
     ]
-    return min(later, key=lambda fact: (fact.superseded_at is None, fact.superseded_at), default=None)
+
+
+def _successor(before: KnownFact, later: Sequence[KnownFact]) -> KnownFact | None:
+    """Find the fact that replaced `before`. `later` has those that ended later, the first ones first."""
+    for fact in later:
+        is_same_value = (fact.about, fact.attribute) == (before.about, before.attribute)
+        ended_together = fact.superseded_at == before.superseded_at
+        if is_same_value and (fact.said_by == before.said_by or (fact.said_by == "user" and not ended_together)):
+            return fact
+    return None
 
 
 def digest_of(fact: KnownFact) -> str:

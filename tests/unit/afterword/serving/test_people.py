@@ -158,6 +158,16 @@ async def test_whoever_is_no_admin_names_the_user() -> None:
         assert "u1" not in page
 
 
+def test_of_several_changes_in_one_episode_each_value_is_followed_by_the_next() -> None:
+    facts = tuple(of_user(a_fact(town, attribute="home_city")) for town in ("Leeds", "Rome", "Oslo", "Porto"))
+    found = changes_of(profile("u1", "t1", [EpisodeFacts("c1:1", "c1", 1, NOON, facts)]))
+    assert [(change.before.statement, change.after and change.after.statement) for change in found] == [
+        ("Oslo", "Porto"),
+        ("Rome", "Oslo"),
+        ("Leeds", "Rome"),
+    ]
+
+
 def test_each_value_is_followed_by_the_one_that_took_its_place() -> None:
     def said(day: int, statement: str, **fields: Any) -> EpisodeFacts:
         fact: Fact = a_fact(statement, attribute="home_city", **fields)
