@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from fastapi import Request
 
@@ -11,13 +11,17 @@ from afterword.operating.erasing.requests import ErasureRunner
 from afterword.reading.memory import Memory
 from afterword.schemas.records import ProducerRecord
 from afterword.serving.feed import Feed
-from afterword.streams.settings import Settings
+from afterword.streams.errors import BrokerUnavailable
+from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import UsageBy, UsageTotals
 from afterword.streams.telemetry import Metrics
 from afterword.writing.producer import WrittenAt
 
 if TYPE_CHECKING:
     from afterword.serving.principal import Authenticator, Rates, Streams
+
+
+T = TypeVar("T")
 
 
 class RecordSender(Protocol):
@@ -47,6 +51,15 @@ class Services:
     erasures: ErasureRunner
     warming: "asyncio.Task[None] | None" = None
     """A task that must end before the server is ready."""
+
+
+async def in_time(kafka: Kafka, seconds: float, work: Awaitable[T]) -> T:
+    """Limit the time of work that waits for Kafka. Raises: BrokerUnavailable."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem=f"no answer in {seconds:g} s") from None
 
 
 def services_of(request: Request) -> Services:

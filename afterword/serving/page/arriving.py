@@ -20,8 +20,7 @@ from afterword.serving.page.rendering import PageRoute, html_page
 from afterword.serving.page.visitor import ReadingVisitor
 from afterword.serving.principal import Principal
 from afterword.serving.reading import Parameters
-from afterword.serving.services import services_of
-from afterword.streams.errors import BrokerUnavailable
+from afterword.serving.services import in_time, services_of
 from afterword.streams.kafka.log_reader import batches, open_log
 from afterword.streams.settings import Kafka
 
@@ -68,11 +67,7 @@ class RecentMessages:
         async with self._reading:
             read_at, ids = self._found.get(count, (0.0, []))
             if not read_at or self._clock() - read_at >= FRESH_SECONDS:
-                try:
-                    async with asyncio.timeout(READ_SECONDS):
-                        ids = await self._read(count * RECORDS_A_CONVERSATION)
-                except TimeoutError:
-                    raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem="no answer") from None
+                ids = await in_time(self._kafka, READ_SECONDS, self._read(count * RECORDS_A_CONVERSATION))
                 self._found[count] = self._clock(), ids
             return ids
 

@@ -25,7 +25,7 @@ from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, Published, Reached, StreamFilter
 from afterword.serving.page.rendering import PageRoute, fragment, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor
-from afterword.serving.services import services_of
+from afterword.serving.services import in_time, services_of
 from afterword.streams.errors import BrokerUnavailable, StoreUnavailable
 from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.settings import Settings
@@ -212,11 +212,7 @@ class LagReader:
         """Return the lag, which may be LAG_SECONDS old. Raises: BrokerUnavailable, KafkaError, TopicMissing."""
         async with self._reading:
             if self._last is None or self._clock() - self._at >= LAG_SECONDS:
-                try:
-                    async with asyncio.timeout(READ_SECONDS):
-                        self._last = await self._read()
-                except TimeoutError:
-                    raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem="no answer") from None
+                self._last = await in_time(self._kafka, READ_SECONDS, self._read())
             return self._last
 
     async def _read(self) -> WorkerLags:

@@ -1,10 +1,8 @@
 """Screens for operators: health, and dead letters to inspect, replay or discard."""
 
-import asyncio
-from collections.abc import Awaitable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
@@ -17,8 +15,7 @@ from afterword.serving.page.rendering import PageRoute, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, field
 from afterword.serving.problems import NotFound, RequestInvalid
 from afterword.serving.reading import Parameters
-from afterword.serving.services import services_of
-from afterword.streams.errors import BrokerUnavailable
+from afterword.serving.services import in_time, services_of
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy
 from afterword.version import running_version
@@ -28,8 +25,6 @@ SHOWN_BYTES = 64 * 2**10
 """How much of a value is shown. The command line shows all of it."""
 WORK_SECONDS = 25.0
 ACTIONS: dict[str, Action] = {"replay": "replayed", "discard": "discarded"}
-
-T = TypeVar("T")
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -91,7 +86,7 @@ async def show_dead_letters(
 ) -> HTMLResponse:
     """List the first dead letters that were neither replayed nor discarded."""
     settings = _settings(request)
-    letters = await _in_time(settings, _listed(settings))
+    letters = await in_time(settings.kafka, WORK_SECONDS, _listed(settings))
     request.state.count = len(letters)
     given: dict[str, Any] = {"letters": letters[:LISTED], "more": len(letters) > LISTED, "wanted": wanted}
     return html_page(request, "dead_letters.html", principal, listed=LISTED, **given)
@@ -115,7 +110,7 @@ async def show_dead_letter(
 ) -> HTMLResponse:
     """Show a dead letter: why it was rejected, its headers, and the beginning of its value."""
     settings = _settings(request)
-    letter = await _in_time(settings, _letter(settings, wanted.address))
+    letter = await in_time(settings.kafka, WORK_SECONDS, _letter(settings, wanted.address))
     value = letter.value or b""
     given: dict[str, Any] = {
         "letter": letter,
@@ -142,7 +137,9 @@ async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Su
     if action is None:
         raise RequestInvalid(problems=[("action", "must be replay or discard")])
     settings = _settings(request)
-    count = await _in_time(settings, _resolved(settings, addresses, action)) if addresses else 0
+    count = 0
+    if addresses:
+        count = await in_time(settings.kafka, WORK_SECONDS, _resolved(settings, addresses, action))
     return RedirectResponse(f"/dead-letters?done={action}&count={count}", 303)
 
 
@@ -152,15 +149,6 @@ async def _resolved(settings: Settings, addresses: frozenset[str], action: Actio
         chosen = ChosenLetters(addresses)
         done = [await queue.resolve(topic, chosen, action) for topic in await queue.topics() if topic in topics]
     return sum(counts.resolved for counts in done)
-
-
-async def _in_time(settings: Settings, work: Awaitable[T]) -> T:
-    """Limit work to WORK_SECONDS. Raises: BrokerUnavailable."""
-    try:
-        async with asyncio.timeout(WORK_SECONDS):
-            return await work
-    except TimeoutError:
-        raise BrokerUnavailable(servers=settings.kafka.bootstrap_servers, problem="no answer in time") from None
 
 
 def _settings(request: Request) -> Settings:
