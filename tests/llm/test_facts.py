@@ -1,0 +1,13 @@
+"""Facts of a real, bad LLM, counted: it may state none that can be used."""
+
+import pytest
+
+from tests.llm.conftest import MODEL, Llama
+from tests.llm.facts import ANSWER_TOKENS, measured, show
+
+
+@pytest.mark.timeout(1800)
+async def test_what_a_bad_llm_states_is_counted_before_and_after_the_gate(llama: Llama) -> None:
+    found = await measured(llama.settings(max_output_tokens=ANSWER_TOKENS, retry_budget_seconds=600))
+    show(MODEL, found)
+    assert found.kept <= found.stated
