@@ -13,6 +13,7 @@ from rich.table import Table
 from afterword.local.dev import ROLES
 from afterword.schemas import EpisodeClosed, SummaryCreated
 from afterword.streams.settings import Settings
+from afterword.streams.stores.episodes import living
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.checking import source_of
 from afterword.streams.summarizer.extractive import summarize
@@ -70,8 +71,8 @@ async def test_every_summary_that_is_stored_is_grounded_or_a_fallback_with_a_rea
 async def stored_summaries(settings: Settings) -> dict[str, SummaryCreated]:
     async with AsyncExitStack() as closing:
         stores = await closing.enter_async_context(open_stores(settings))
-        found = await stores.episodes.following(None, 2 * COUNT)
-    return {stored.summary.episode_id: stored.summary for stored in found}
+        found = await stores.episodes.page(None, 2 * COUNT)
+    return {name: stored.summary for name, stored in living(found).items()}
 
 
 def check_grounded(summary: SummaryCreated, episode: EpisodeClosed, settings: Settings) -> None:
