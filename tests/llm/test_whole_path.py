@@ -78,7 +78,7 @@ async def stored_summaries(settings: Settings) -> dict[str, SummaryCreated]:
 def check_grounded(summary: SummaryCreated, episode: EpisodeClosed, settings: Settings) -> None:
     """An LLM's: the gate, asked anew about what is stored, finds nothing."""
     request = SummaryRequest(episode, "", settings.rolling.max_tokens)
-    texts = Texts(summary.title, summary.short_summary, summary.long_summary, summary.rolling_summary)
+    texts = Texts(summary.title, summary.short_summary, summary.long_summary)
     found = assess(source_of(request, instructions(settings)), texts, QualityRules())
     assert found.problems == (), (summary.episode_id, found)
     assert (summary.model, summary.quality.reason) == (MODEL, None)
