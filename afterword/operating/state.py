@@ -304,7 +304,7 @@ async def owned(kafka: Kafka, partition: int) -> AsyncIterator[TransactionalProd
     name = transactional_id(kafka.segmenter_id, TopicPartition(kafka.messages_topic, partition))
     producer = TransactionalProducer(name, Clients(client_options(kafka)), OPTIONS)
     try:
-        await producer.open(OPTIONS.start_timeout_seconds)
+        await producer.open()
         yield producer
     except (ProducerFenced, IllegalOperation):  # which one aiokafka raises depends on where it was fenced
         raise SegmenterCameBack(partition=partition) from None

@@ -355,7 +355,7 @@ class AtLeastOncePartition:
         writer = transactional_id(self._app.conf.id, self._source)
         producer = TransactionalProducer(writer, clients, self._options)
         try:
-            await producer.open(self._options.start_timeout_seconds)
+            await producer.open()
             if self.last_error and self._written:  # a deleted topic may be the cause of the failure
                 await require_outputs(clients, self._written)
             await self._learn()

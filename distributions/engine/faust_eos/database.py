@@ -16,7 +16,7 @@ import orjson
 import structlog
 
 from faust_eos.errors import StoreFailed
-from faust_eos.options import Options, wall_clock_ms
+from faust_eos.options import wall_clock_ms
 
 if TYPE_CHECKING:  # imported with the first database, which saves 7 MB in a worker that has none
     from rocksdict import Options as RocksOptions
@@ -44,6 +44,9 @@ SCHEDULED = b"\0at\0"
 DEADLINE_BYTES = 8
 EXPIRES = b"\1"
 """Appended to a scheduled row's moment if its index entry is under `EXPIRING`."""
+WRITE_BUFFER_BYTES = 4 * 1024 * 1024
+"""Bytes of one partition's rows that are collected before they are written to a file; fewer if many partitions share
+`Options.state_memory_bytes`."""
 OWNER_ONLY = 0o700
 """File mode of the directories."""
 AHEAD_SECONDS = 3600.0
@@ -138,7 +141,6 @@ class Database:
         path: Path,
         deadlines: Mapping[str, DeadlineOf | None],
         *,
-        write_buffer_bytes: int = Options.write_buffer_bytes,
         memory: StateMemory | None = None,
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
@@ -146,7 +148,7 @@ class Database:
         self._deadlines = deadlines
         self.clock = clock
         self._prefixes = {table: table.encode() + b"\0" for table in deadlines}
-        self._options = _rocks_options(write_buffer_bytes, memory)
+        self._options = _rocks_options(memory)
         self.position = DatabasePosition()
         self.scheduled = 0
         """Approximate number of rows in the index of deadlines, except those that only expire.
@@ -425,13 +427,13 @@ def _read_once() -> "ReadOptions":
     return options
 
 
-def _rocks_options(write_buffer_bytes: int, memory: StateMemory | None) -> "RocksOptions":
+def _rocks_options(memory: StateMemory | None) -> "RocksOptions":
     from rocksdict import BlockBasedOptions
     from rocksdict import Options as RocksOptions
 
     options = RocksOptions(raw_mode=True)
     options.create_if_missing(True)
-    options.set_write_buffer_size(write_buffer_bytes)
+    options.set_write_buffer_size(WRITE_BUFFER_BYTES)
     options.set_max_write_buffer_number(2)
     table = BlockBasedOptions()
     table.set_bloom_filter(10, False)

@@ -130,7 +130,7 @@ class ExactlyOncePartition:
         async with AsyncExitStack() as closing:
             producer = TransactionalProducer(transactional_id(group, self._source), clients, self._options)
             closing.push_async_callback(producer.close)
-            await producer.open(self._options.start_timeout_seconds)
+            await producer.open()
             deadlines = {name: table.deadline for name, table in self._tables.items()}
             database = self._consumer.open_database(self._where, deadlines)
             closing.callback(database.close)

@@ -39,8 +39,6 @@ class Options:
     transaction_timeout_seconds: float = 15.0
     commit_timeout_seconds: float = 20.0
     """A commit that takes longer is aborted and retried."""
-    start_timeout_seconds: float = 60.0
-    """Bounds the opening of a transactional producer, which waits for its last owner's transaction to end."""
     drain_seconds: float = 30.0
     """Time to finish work in flight when the worker stops; whatever is unfinished then is dropped whole."""
     revoke_drain_seconds: float = 10.0
@@ -67,12 +65,8 @@ class Options:
     refused_seconds: float = REFUSED_SECONDS
     """Longest time that Kafka may refuse a record that no retry can make acceptable (at-least-once); changed rights
     take a moment to apply."""
-    max_produce_batch_bytes: int = 512 * 1024
     max_request_bytes: int = 2 * 1024 * 1024
     """Largest record; topics with records of that size need a `max.message.bytes` to match."""
-    write_buffer_bytes: int = 4 * 1024 * 1024
-    """Bytes of one partition's rows that are collected before they are written to a file; fewer if many partitions
-    share `state_memory_bytes`."""
     state_memory_bytes: int = 64 * 1024 * 1024
     """RocksDB's memory for all partitions of the worker together: its cache, including the rows that are in no file
     yet. By default RocksDB takes far more, for each partition."""

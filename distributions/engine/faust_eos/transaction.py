@@ -32,6 +32,9 @@ STOP_SECONDS = 5.0
 CANCEL_SECONDS = 0.1
 MOST_REQUESTS = 10
 """Maximum number of requests that a producer can have in flight: one to its coordinator and one to each broker."""
+START_SECONDS = 60.0
+"""Longest time to open a producer, which waits for its last owner's transaction to end."""
+PRODUCE_BATCH_BYTES = 512 * 1024
 RETRY_BACKOFF_MS = 10
 """Kafka 4 answers the first produce of a transaction with a retriable error while it verifies the transaction."""
 
@@ -163,13 +166,13 @@ class TransactionalProducer:
             acks="all",
             linger_ms=0,
             retry_backoff_ms=RETRY_BACKOFF_MS,
-            max_batch_size=options.max_produce_batch_bytes,
+            max_batch_size=PRODUCE_BATCH_BYTES,
             max_request_size=options.max_request_bytes,
         )
         self._partitioner = DefaultPartitioner()
         self._tracer = options.tracer
 
-    async def open(self, timeout_seconds: float) -> None:
+    async def open(self, timeout_seconds: float = START_SECONDS) -> None:
         """Fence earlier owners, so that they can no longer commit. Raises: KafkaError, TimeoutError."""
         try:
             async with asyncio.timeout(timeout_seconds):

@@ -157,14 +157,8 @@ class Consumer(base.Consumer):
     def open_database(self, where: str, deadlines: Mapping[str, DeadlineOf | None]) -> Database | NoDatabase:
         if not deadlines:
             return NoDatabase()
-        path, engine = self.app.conf.tabledir / where, self.app.engine
-        return Database(
-            path,
-            deadlines,
-            write_buffer_bytes=engine.write_buffer_bytes,
-            memory=self._state_memory,
-            clock=engine.clock,
-        )
+        path = self.app.conf.tabledir / where
+        return Database(path, deadlines, memory=self._state_memory, clock=self.app.engine.clock)
 
     def databases(self) -> Iterator[Database]:
         """Yield the databases of the open partitions."""
