@@ -147,22 +147,6 @@ async def test_an_agent_that_fails_stops_the_worker_and_the_record_is_done_by_th
 
 
 @pytest.mark.nightly
-async def test_a_record_that_is_held_back_is_overtaken_by_other_keys_only_and_the_watchdog_lets_it_wait(lab: Lab):
-    await lab.produce([(0, {}), (0, {"held_until": "due"}), *[(0, {})] * 3, *[(2, {})] * 3, *[(1, {})] * 5])
-    options = {"watchdog_seconds": 1.0, "commit_interval_seconds": 0.1, "max_in_flight": 2}
-    worker = lab.worker(at_least_once=True, ordered=True, options=options)
-    await until(lambda: len(done(lab)) == 9, watching=lab)
-    await lab.until_committed(1)
-    await asyncio.sleep(3)  # three times what the watchdog allows
-    assert worker.running
-    # the first and the sixth are of different keys: either may be done first
-    assert sorted(note.offset for note in notes(lab, "done") if note.partition == 0) == [0, 5, 6, 7]
-    lab.fault("due", 1)
-    await lab.until_committed(8)
-    assert worker.running
-
-
-@pytest.mark.nightly
 async def test_a_worker_whose_outputs_are_refused_for_too_long_stops_and_says_why(lab: Lab) -> None:
     await lab.configure(lab.output, **{"max.message.bytes": "500"})
     worker = lab.worker(at_least_once=True, options={"refused_seconds": 4.0})
