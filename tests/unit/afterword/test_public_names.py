@@ -41,7 +41,7 @@ NAMES = {
 }
 MEMORY_MISSING = """
 import sys
-sys.modules["numpy"] = None
+sys.modules["Stemmer"] = None
 import afterword
 try:
     afterword.Memory

@@ -155,7 +155,7 @@ async def test_counters_that_are_lost_in_between_lose_no_summary() -> None:
         assert (await budgeted.summarize_without_fallback(a_request())).quality.source == "llm"
 
 
-async def test_what_is_used_of_each_budget_and_that_one_is_used_up_is_counted() -> None:
+async def test_what_is_left_of_each_budget_and_that_one_is_used_up_is_counted() -> None:
     metrics, budget = unread(), Budget(tokens_per_hour=10**6, tenant_tokens_per_hour=900)
     budgets = MemoryBudgets()
     budgeted = budgeted_by(ScriptedProvider([costing(1000)]), budgets, budget, lambda: NOON, metrics)
@@ -167,12 +167,11 @@ async def test_what_is_used_of_each_budget_and_that_one_is_used_up_is_counted() 
         ]
 
     assert not await is_refused(budgeted, a_request(1))
-    assert shown("used_tokens") == [1000, 1000]
-    assert shown("limit_tokens") == [900, 10**6]
+    assert shown("left_tokens") == [0, 10**6 - 1000]
     assert shown("refusals_total") == [None, None]
     assert await is_refused(budgeted, a_request(2))
-    assert shown("used_tokens") == [1000, 1000]
+    assert shown("left_tokens") == [0, 10**6 - 1000]
     assert shown("refusals_total") == [1, None]
     elsewhere = unread()
     assert await is_refused(budgeted_by(ScriptedProvider(), budgets, budget, lambda: NOON, elsewhere), a_request(3))
-    assert shown("used_tokens", elsewhere) == [900, None]
+    assert shown("left_tokens", elsewhere) == [0, None]
