@@ -1,6 +1,8 @@
 """The record that ends each transaction in a changelog."""
 
 from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
@@ -8,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from distributions.engine.tests.simulation.database import MemoryDatabase
 from faust_eos.changelog import (
     BOOKMARK_KEY,
     LINK_HEADER,
     Bookmark,
     Link,
+    Replay,
     changelog_key,
     check_configs,
     decode_bookmark,
@@ -24,6 +28,7 @@ from faust_eos.changelog import (
 )
 from faust_eos.database import DatabasePosition
 from faust_eos.errors import ChangelogDeletes, ChangelogReplaced, SourceRecreated
+from faust_eos.options import wall_clock_ms
 from faust_eos.sources import check_source
 
 CHANGELOG = TopicPartition("orders", 3)
@@ -113,3 +118,23 @@ def test_the_reserved_key_stays_what_existing_changelogs_have() -> None:
 def test_no_row_however_its_key_was_chosen_can_pass_for_a_bookmark(key: bytes) -> None:
     assert changelog_key(key) != BOOKMARK_KEY
     assert row_key(changelog_key(key)) == key
+
+
+class NoChangelogs:
+    """A consumer of nothing."""
+
+    async def beginning_offsets(self, _: Any) -> dict[Any, int]:
+        return {}
+
+    end_offsets = beginning_offsets
+
+
+@pytest.mark.parametrize(("hours", "is_kept"), [(11, True), (13, False)])
+async def test_state_that_is_older_than_compactions_memory_is_rebuilt(hours: int, is_kept: bool) -> None:
+    now = wall_clock_ms()
+    database = MemoryDatabase(Path("state"), {"rows": None}, disk={}, clock=lambda: now)
+    change = {"rows": [(b"key", b"value")]}
+    database.write(change, DatabasePosition(source=5), as_of_ms=now - hours * 3_600_000)
+    replay = Replay(database, {}, "orders", "", 12 * 3600.0, lambda _: None, NoChangelogs())
+    assert (await replay.catch_up()).rebuilt is not is_kept
+    assert (database.get("rows", b"key") is not None) is is_kept
