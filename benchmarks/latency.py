@@ -547,7 +547,7 @@ def moments(
     `epoch` is the number of seconds by which the monotonic clock is behind that of the spans.
     """
     chat = f"chat {MODEL}"
-    if not {*names, chat, "summarize", "store_episode", "publish"} <= spans.keys():
+    if not {*names, chat, "summarize", "create_memory", "publish"} <= spans.keys():
         return None
     of_conversation = calls[trip.message.rpartition("-")[0]]
     call = next((c for c in of_conversation if spans[chat].began <= c.began + epoch <= spans[chat].ended), None)
@@ -567,7 +567,7 @@ def moments(
         call.began + epoch,
         call.ended + epoch,
         spans["summarize"].ended,
-        spans["store_episode"].ended,
+        spans["create_memory"].ended,
         spans["publish"].began,
         spans[names.commit_created].began,
         spans[names.commit_created].ended,

@@ -415,7 +415,7 @@ MUTANTS = (
     ),
     Mutant(
         "a message that was deleted before its episode closed is in it",
-        SUMMARIZER,
+        AMENDING_TESTS,
         "streams/summarizer/current.py",
         "    if isinstance(state, DeletedMessage):\n        return None\n",
         "    if isinstance(state, DeletedMessage):\n        return known\n",
