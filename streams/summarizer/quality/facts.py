@@ -211,7 +211,7 @@ _URL = re.compile(
 _DOTTED = re.compile(r"(?<![\d.,])\d{1,4}(?:\.\d{1,4}){2,5}(?!\.?\d)")
 _LONG_NUMBER = re.compile(rf"(?<![A-Za-z0-9.,:/-])\+?\(?\d(?:[\d ()-]|\.(?!\s)){{5,30}}\d(?![/-]|[.,:]\d){_END}")
 _CODE = re.compile(
-    rf"{_START}(?<!-)(?=[A-Za-z0-9/-]{{0,40}}\d)(?=[A-Za-z0-9/-]{{0,40}}[A-Za-z])"
+    rf"{_START}(?<!-)(?<!\d[.,])(?=[A-Za-z0-9/-]{{0,40}}\d)(?=[A-Za-z0-9/-]{{0,40}}[A-Za-z])"
     rf"[A-Za-z0-9]{{1,40}}(?:[-/][A-Za-z0-9]{{1,40}}){{0,6}}(?!-|\.\d){_END}"
 )
 _MEASURE = re.compile(

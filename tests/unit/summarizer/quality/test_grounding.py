@@ -294,7 +294,17 @@ def test_any_text_can_be_read(summary: str, source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["1000 9. 7 sep 9", "may 10:15", "10:15 sep", "10:15 1000 7", "12 2024 1,000", "1000000 9. 7 sep 9"]
+    "text",
+    [
+        "1000 9. 7 sep 9",
+        "may 10:15",
+        "10:15 sep",
+        "10:15 1000 7",
+        "12 2024 1,000",
+        "1000000 9. 7 sep 9",
+        "¼A",
+        "a 12.25A fuse",
+    ],
 )
 def test_a_text_reads_alike_as_summary_and_as_source(text: str) -> None:
     assert not grounded(text, text).unsupported
