@@ -304,6 +304,7 @@ def test_any_text_can_be_read(summary: str, source: str) -> None:
         "1000000 9. 7 sep 9",
         "¼A",
         "a 12.25A fuse",
+        "A٣",
     ],
 )
 def test_a_text_reads_alike_as_summary_and_as_source(text: str) -> None:
