@@ -305,6 +305,7 @@ def test_any_text_can_be_read(summary: str, source: str) -> None:
         "¼A",
         "a 12.25A fuse",
         "A٣",
+        "0:01N",
     ],
 )
 def test_a_text_reads_alike_as_summary_and_as_source(text: str) -> None:
