@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import zlib
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -125,14 +126,23 @@ class HttpClient:
 async def bounded_body(response: httpx.Response) -> bytes:
     """Read a body of at most MOST_RESPONSE_BYTES, or none if a longer one describes an error.
 
+    It is decoded here, because httpx would decode a whole chunk, which may become a thousand times as large.
+
     Raises: ProviderUnavailable.
     """
-    body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
+    is_gzip = response.headers.get("content-encoding", "").strip().lower() == "gzip"
+    gzip, body = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), bytearray()
+    async for chunk in response.aiter_raw():
+        problem = ""
+        try:
+            body += gzip.decompress(chunk, MOST_RESPONSE_BYTES + 1 - len(body)) if is_gzip else chunk
+        except zlib.error:
+            problem = "was not valid gzip"
         if len(body) > MOST_RESPONSE_BYTES:
-            if response.is_success:
-                raise no_answer(f"its response was longer than {MOST_RESPONSE_BYTES} bytes")
+            problem = f"was longer than {MOST_RESPONSE_BYTES} bytes"
+        if problem and response.is_success:
+            raise no_answer(f"its response {problem}")
+        if problem:
             return b""
     return bytes(body)
 
