@@ -1,4 +1,4 @@
-"""Imports structlog without rich, with which it would format tracebacks. Importing rich takes a tenth of a second.
+"""Import structlog without rich, which it would use to format tracebacks, and which takes a tenth of a second.
 
 Our logs have plain tracebacks (`streams/logs.py`), and commands that print tables import rich themselves.
 """

@@ -124,7 +124,7 @@ class HttpClient:
 
 
 async def bounded_body(response: httpx.Response) -> bytes:
-    """Read a body of at most MOST_RESPONSE_BYTES, or none if a longer one describes an error.
+    """Read a body of at most MOST_RESPONSE_BYTES. A longer or broken one that describes an error counts as empty.
 
     It is decoded here, because httpx would decode a whole chunk, which may become a thousand times as large.
 
@@ -222,7 +222,7 @@ def _named(error: dict[str, Any], request: dict[str, Any]) -> frozenset[str]:
 
 
 def _said(error: dict[str, Any]) -> str:
-    """Return what an error says, wherever in it."""
+    """Return everything that an error says, in whatever field."""
     try:
         return str(error)[:MESSAGE_CHARACTERS]
     except RecursionError:

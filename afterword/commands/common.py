@@ -256,7 +256,7 @@ Counting = Callable[[str, int, int | None], None]
 
 @contextmanager
 def counting(wanted: bool = True) -> Iterator[Counting]:
-    """Show progress on a terminal's standard error, with the rate and the time left; what is written there is above."""
+    """Show progress on a terminal's standard error, with the rate and the time left; other output appears above it."""
     if not (wanted and sys.stderr.isatty()):
         yield lambda *_: None
         return

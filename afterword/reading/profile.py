@@ -147,7 +147,7 @@ def profile(
     holding.sort(key=lambda run: ORDER[run[-1].fact.kind])
     kept, tokens = fitting(map(_known, holding), max_tokens - FRAME_TOKENS)
     tokens += FRAME_TOKENS * bool(kept)
-    superseded.reverse()  # of several changes in one episode, too, the last one comes first
+    superseded.reverse()  # within one episode, too, the latest change comes first
     superseded.sort(key=lambda one: (one.end.episode.ended_at, _last_said(one.run)), reverse=True)
     ended = tuple(_known(*one) for one in superseded[:MOST_SUPERSEDED])
     return Profile(user_id, tenant_id, kept, ended, len(holding) - len(kept), tokens)
@@ -186,7 +186,7 @@ def merged(in_order: Iterable[Said]) -> tuple[list[Run], list[Superseded]]:
     holding: list[Run] = []
     superseded: list[Superseded] = []
     for key, group in (*of_user.items(), *of_others.items()):
-        if len(group) == 1 and group[0].fact.said_by == "user":  # most facts, so that thousands take milliseconds
+        if len(group) == 1 and group[0].fact.said_by == "user":  # the usual case, of which there may be thousands
             holding.append(group)
             continue
         runs = [list(run) for _, run in groupby(group, key=lambda said: said.statement)]

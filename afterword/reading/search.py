@@ -103,7 +103,7 @@ class EpisodeSearch:
 
         A message may name another time than its own, because plans for May are made in April.
         """
-        # by vectors alone, something matches at any time
+        # vectors alone always match something
         matching = {one.candidate.episode_id: one for one in ranked if one.scores.message > 0}
         found = {
             name for name, one in matching.items() if asked.meets(one.candidate.started_at, one.candidate.ended_at)
@@ -132,7 +132,7 @@ class EpisodeSearch:
         return shown
 
     async def _may_read_all(self, query: Query, episode: StoredEpisode) -> bool:
-        """Return whether the episode or its conversation belongs to the user, who else merely wrote in it."""
+        """Return whether the episode or its conversation belongs to the user. Others who wrote in it see less of it."""
         if episode.summary.user_id == query.user_id:
             return True
         known = await find_conversation(self._episodes, scope_of(episode.summary))

@@ -142,7 +142,7 @@ async def is_still_admitted(request: Request, principal: Principal) -> bool:
 
     If that is unknown, assume it does.
     """
-    if getattr(request.state, "is_signed_out", bool)():  # of the page's visitors
+    if getattr(request.state, "is_signed_out", bool)():  # the page sets it for its visitors
         return False
     try:
         return await services_of(request).authenticator.principal(request.state.token) == principal

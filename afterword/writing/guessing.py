@@ -233,7 +233,7 @@ def _as_key(column: Column, conversation: Column | None) -> float:
 
 
 def _as_writer(column: Column) -> float:
-    """Score a column as the user of conversations with several, by a name that says no more than that."""
+    """Score a column as the author in conversations of several users: its name must consist of words for a user."""
     last = set(_words(column.path.rpartition(".")[2]))
     is_named = bool(last & {*USERS}) and last <= {*USERS, *IDS}
     return 1 + column.named(IDS) if is_named and column.are_ids else 0

@@ -90,7 +90,7 @@ class BulkGate:
         self._clock = clock
         self._before: dict[str, Mapping[TopicPartition, int]] = {}
         self._looks_at = 0.0
-        """The earliest time of the next look, which is for whoever asks first; infinite during a look."""
+        """Time of the next look, which whoever asks first makes; infinite while one is under way."""
 
     async def room(self) -> int:
         """Return how many records may be read; 0 while a group is behind, or Kafka does not answer."""

@@ -62,7 +62,7 @@ _ESCAPE = re.compile(
     r"%(?:25)*[2-7][0-9A-Fa-f]|(?:%(?:25)*[89A-Fa-f][0-9A-Fa-f])+|&(?:#\d{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z]{2,31});"
     r"|\\u[0-9A-Fa-f]{4}"
 )
-"""Characters in a link, also in a link inside another one, in HTML, and in JSON."""
+"""Escaped characters: in links, also escaped twice, in HTML, and in JSON."""
 
 
 def unescaped(text: str) -> tuple[str, list[int], list[int]]:

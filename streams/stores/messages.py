@@ -33,7 +33,7 @@ class MessageText(NamedTuple):
     author: str | None = None
     """The user, or the agent whose answer it is; None if nobody is named."""
     user_id: str = ""
-    """The message's user, which of an answer is the user who gets it."""
+    """The message's user; for an answer, the user to whom it was given."""
 
 
 @dataclass(frozen=True)

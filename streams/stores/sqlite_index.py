@@ -247,7 +247,7 @@ def _tokens(numbers: Iterable[int], user: str) -> list[str]:
 
 
 def _digest(user_id: str, tenant_id: str | None) -> str:
-    """Return the digest of a tenant's user, in which no tenant differs from one with an empty name."""
+    """Return the digest of a tenant's user. No tenant and a tenant with an empty name give different digests."""
     return hashlib.blake2b(orjson.dumps([tenant_id, user_id]), digest_size=USER_BYTES).hexdigest()
 
 

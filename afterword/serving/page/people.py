@@ -162,7 +162,7 @@ def changes_of(profile: Profile) -> list[Change]:
 
 
 def _successor(before: KnownFact, later: Sequence[KnownFact]) -> KnownFact | None:
-    """Find the fact that replaced `before`. `later` has those that ended later, the first ones first."""
+    """Find the fact that replaced `before`. `later` has those that ended later, earliest first."""
     for fact in later:
         is_same_value = (fact.about, fact.attribute) == (before.about, before.attribute)
         ended_together = fact.superseded_at == before.superseded_at

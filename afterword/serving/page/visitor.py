@@ -61,7 +61,7 @@ class Seal:
             return None
 
     def revoke(self, cookie: str | None) -> None:
-        """Never open a cookie again. Of very many, the first are forgotten."""
+        """Refuse a cookie from now on. Beyond MOST_REVOKED, the oldest are forgotten."""
         if self.opened(cookie) is not None:
             self._revoked[_digest(cookie)] = None
             if len(self._revoked) > MOST_REVOKED:

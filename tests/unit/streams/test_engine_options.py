@@ -70,3 +70,7 @@ def test_the_records_in_flight_are_some_more_than_an_llm_can_be_asked_at_once(sl
 
 def test_without_an_llm_many_records_are_in_flight() -> None:
     assert engine_options(Settings()).max_in_flight == 64
+
+
+def test_workers_show_their_health_to_this_machine_only_unless_told_otherwise() -> None:
+    assert Settings().health.host == "127.0.0.1"
