@@ -20,7 +20,7 @@ from faust_eos.options import wall_clock_ms
 
 if TYPE_CHECKING:  # imported with the first database, which saves 7 MB in a worker that has none
     from rocksdict import Options as RocksOptions
-    from rocksdict import ReadOptions, WriteBatch
+    from rocksdict import WriteBatch
 
 log = structlog.get_logger()
 
@@ -368,8 +368,8 @@ class Database:
         deadline_of = self._deadlines.get(table)
         return None if value is None or deadline_of is None else deadline_of(value)
 
-    def _scan(self, prefix: bytes, options: "ReadOptions | None" = None) -> Iterator[tuple[bytes, bytes]]:
-        iterator = self._db.iter(options)
+    def _scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        iterator = self._db.iter()
         iterator.seek(prefix)
         while iterator.valid() and (key := iterator.key()).startswith(prefix):
             yield key, iterator.value()
@@ -416,15 +416,6 @@ def _empty_batch() -> "WriteBatch":
     from rocksdict import WriteBatch
 
     return WriteBatch(raw_mode=True)
-
-
-def _read_once() -> "ReadOptions":
-    """Return options for data that is read once, which must not evict other data from the cache."""
-    from rocksdict import ReadOptions
-
-    options = ReadOptions()
-    options.fill_cache(False)
-    return options
 
 
 def _rocks_options(memory: StateMemory | None) -> "RocksOptions":
