@@ -150,10 +150,6 @@ def unknown_model(status: int = 404) -> Outcome:
     return respond
 
 
-def unsupported(parameter: str) -> Outcome:
-    return fails(400, {"code": "unsupported_parameter", "param": parameter, "message": f"no {parameter}"})
-
-
 def resets() -> Outcome:
     async def respond(request: web.Request) -> web.StreamResponse:
         assert request.transport is not None

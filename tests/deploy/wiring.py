@@ -4,7 +4,6 @@
 """
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,10 +27,6 @@ SECRETS = {
 }
 """Sections of settings whose secrets and files each pod gets. The server also gets the LLM's where the LLM ranks
 what is recalled."""
-TOPICS_READ = {"segmenter": ("messages_topic",), "archiver": ("messages_topic",)} | {"summarizer": ("episodes_topic",)}
-WAIT = "topics-wait"
-OF_ALL_PODS = ("schedulerName", "runtimeClassName", "imagePullSecrets")
-PLACEMENT = ("nodeSelector", "tolerations", "affinity", "priorityClassName")
 Findings = Iterator[str]
 
 
@@ -171,52 +166,9 @@ def check_workloads(release: Release) -> Findings:
                 yield f"{_name(owner)} spreads others' pods"
 
 
-def check_life(release: Release) -> Findings:
-    for pod in release.workers:
-        values, owner = release.values[pod.component], pod.owner
-        if not pod.metadata["annotations"].get("checksum/settings"):
-            yield f"{_name(owner)} does not restart with its settings"
-        if pod.spec["terminationGracePeriodSeconds"] != math.ceil(release.values["settings"]["drain_seconds"]) + 15:
-            yield f"{_name(owner)} has another time to drain"
-        is_scaled = values["autoscaling"]["kind"] != "none"
-        if owner["spec"].get("replicas") != (None if is_scaled else values["replicas"]):
-            yield f"{_name(owner)} has {owner['spec'].get('replicas')} replicas"
-
-
-def check_state(release: Release) -> Findings:
-    for one in release.kind("StatefulSet"):
-        service = release.named("Service", one["spec"]["serviceName"])
-        labels = one["spec"]["template"]["metadata"]["labels"]
-        if service is None or service["spec"]["selector"].items() - labels.items():
-            yield f"{_name(one)} has no Service of its own for its pods' names"
-        elif service["spec"].get("clusterIP") != "None":
-            yield f"{_name(service)} has an address, so pods have no names"
-        wanted = release.values["segmenter"]["persistence"]
-        if not wanted["enabled"]:
-            continue
-        if one["spec"].get("persistentVolumeClaimRetentionPolicy") != wanted["retention"]:
-            yield f"{_name(one)} does not keep claims as told"
-        [claim] = one["spec"]["volumeClaimTemplates"]
-        spec, size = claim["spec"], claim["spec"]["resources"]["requests"]["storage"]
-        if (size, spec.get("storageClassName", "")) != (wanted["size"], wanted["storageClassName"]):
-            yield f"{_name(one)} claims another volume"
-        if claim["metadata"].get("annotations", {}) != wanted["annotations"]:
-            yield f"{_name(one)}: annotations of the claim are lost"
-
-
 def check_pods(release: Release) -> Findings:
     for pod in release.pods:
-        values = release.of_component(pod.component)
-        who, spec = _name(pod.owner), pod.spec
-        wanted = {name: values.get(name) for name in PLACEMENT} | {name: release.values[name] for name in OF_ALL_PODS}
-        for name, value in wanted.items():
-            if (spec.get(name) or None) != (value or None):
-                yield f"{who}: {name} is {spec.get(name)}"
-        for name in ("podLabels", "podAnnotations"):
-            here = pod.metadata.get("labels" if name == "podLabels" else "annotations", {})
-            if values[name].items() - here.items():
-                yield f"{who} lacks {name}"
-        yield from _mounts(pod, who)
+        yield from _mounts(pod, _name(pod.owner))
 
 
 def check_rights(release: Release) -> Findings:
@@ -257,30 +209,6 @@ def check_containers(release: Release) -> Findings:
             yield f"{who} runs {one['args']}"
         if not one["image"].startswith(image["repository"]) or one["imagePullPolicy"] != image["pullPolicy"]:
             yield f"{who} has another image"
-        if one.get("lifecycle", {}) != values.get("lifecycle", {}):
-            yield f"{who} lacks its lifecycle hooks"
-        beside = [each for each in pod.spec["containers"] if each["name"] != pod.component]
-        before = [each for each in (pod.spec.get("initContainers") or []) if each["name"] != WAIT]
-        if beside != values.get("sidecars", []) or before != values.get("initContainers", []):
-            yield f"{who} lacks containers of the user's"
-
-
-def check_wait(release: Release) -> Findings:
-    wanted = release.values["topics"]["wait"]
-    for pod in release.pods:
-        who, one = _name(pod.owner), pod.container
-        first = [each for each in (pod.spec.get("initContainers") or [])[:1] if each["name"] == WAIT]
-        is_wanted = wanted["enabled"] and pod in release.workers and pod.component != "server"
-        if bool(first) != is_wanted:
-            yield f"{who} waits for topics: {bool(first)}"
-        for each in first:
-            if each["args"] != ["topics", "wait", "--timeout", str(wanted["timeoutSeconds"])]:
-                yield f"{who} waits with {each['args']}"
-            same = ("image", "imagePullPolicy", "env", "envFrom", "resources", "securityContext")
-            if different := [name for name in same if each.get(name) != one.get(name)]:
-                yield f"{who} waits with other {different} than it works with"
-            if each["volumeMounts"] != [mount for mount in one["volumeMounts"] if mount["name"] != "state"]:
-                yield f"{who} waits with other files than it works with"
 
 
 def check_probes(release: Release) -> Findings:
@@ -434,11 +362,8 @@ def check_routes(release: Release) -> Findings:
 def check_budgets(release: Release) -> Findings:
     budgets = release.kind("PodDisruptionBudget")
     for one in budgets:
-        wanted = release.values[_component(one)]["podDisruptionBudget"]
         if [pod.component for pod in release.selected(one["spec"]["selector"]["matchLabels"])] != [_component(one)]:
             yield f"{_name(one)} does not select the pods of its role alone"
-        if any(one["spec"].get(name) != wanted[name] for name in ("maxUnavailable", "unhealthyPodEvictionPolicy")):
-            yield f"{_name(one)} has {one['spec']}"
     wanted_of = {
         pod.component for pod in release.workers if release.values[pod.component]["podDisruptionBudget"]["enabled"]
     }
@@ -460,25 +385,6 @@ def check_policies(release: Release) -> Findings:
                 yield f"{_name(one)} opens {open_to}, which is no port of its pods"
 
 
-def check_peers(release: Release) -> Findings:
-    if not release.values["networkPolicy"]["enabled"]:
-        return
-    policies = release.kind("NetworkPolicy")
-    everything = [one for one in policies if COMPONENT not in one["spec"]["podSelector"].get("matchLabels", {})]
-    wanted = release.values["networkPolicy"]
-    for one in everything:
-        if set(map(id, release.pods)) != set(map(id, release.selected(one["spec"]["podSelector"].get("matchLabels")))):
-            yield f"{_name(one)} leaves pods open"
-        peers = [peer for rule in one["spec"].get("ingress", []) for peer in rule["from"]]
-        if peers != wanted["from"] or ("Egress" in one["spec"]["policyTypes"]) != wanted["egress"]["enabled"]:
-            yield f"{_name(one)} lets {peers} in, or others out"
-    server = [one for one in policies if one not in everything]
-    admitted = [peer for one in server for rule in one["spec"]["ingress"] for peer in rule["from"]]
-    selected = [pod.component for one in server for pod in release.selected(one["spec"]["podSelector"]["matchLabels"])]
-    if len(everything) != 1 or admitted != release.values["server"]["from"] or set(selected) - {"server"}:
-        yield f"to the server come {admitted}, by {len(everything)} policies of all"
-
-
 def check_monitoring(release: Release) -> Findings:
     for one in release.kind("ServiceMonitor"):
         labels = one["spec"]["selector"]["matchLabels"]
@@ -488,138 +394,12 @@ def check_monitoring(release: Release) -> Findings:
         for endpoint in one["spec"]["endpoints"]:
             if any(endpoint["port"] not in {port["name"] for port in each["spec"]["ports"]} for each in found):
                 yield f"{_name(one)}: {endpoint['port']} is no port of the Services"
-            wanted = release.values["serviceMonitor"]
-            given = {name: endpoint.get(name) or type(wanted[name])() for name in SCRAPING}
-            if endpoint.get("path") != "/metrics" or given != {name: wanted[name] for name in SCRAPING}:
+            if endpoint.get("path") != "/metrics":
                 yield f"{_name(one)} scrapes {endpoint}"
 
 
-def check_prometheus(release: Release) -> Findings:
-    for kind, values in (("ServiceMonitor", "serviceMonitor"), ("PrometheusRule", "prometheusRule")):
-        for one in release.kind(kind):
-            if not release.values[values]["labels"].items() <= one["metadata"]["labels"].items():
-                yield f"{_name(one)} is not selected by Prometheus"
-        if bool(release.kind(kind)) != release.values[values]["enabled"]:
-            yield f"{kind} is there, or is not"
-
-
-SCRAPING = ("interval", "scrapeTimeout", "relabelings", "metricRelabelings")
-
-
-def check_scaling(release: Release) -> Findings:
-    for one in release.kind("HorizontalPodAutoscaler", "ScaledObject"):
-        target, spec = one["spec"]["scaleTargetRef"], one["spec"]
-        found = release.named(target["kind"], target["name"])
-        if found is None or _component(found) != _component(one):
-            yield f"{_name(one)} scales {target}"
-        values = release.values[_component(one)]["autoscaling"]
-        limits = (
-            spec.get("minReplicas", spec.get("minReplicaCount")),
-            spec.get("maxReplicas", spec.get("maxReplicaCount")),
-        )
-        if limits != (values["minReplicas"], values["maxReplicas"]):
-            yield f"{_name(one)} scales between {limits}"
-        if one["kind"] == "ScaledObject":
-            yield from _triggers(release, one)
-    scaled = {_component(one) for one in release.kind("HorizontalPodAutoscaler", "ScaledObject")}
-    wanted = {
-        pod.component for pod in release.workers if release.values[pod.component]["autoscaling"]["kind"] != "none"
-    }
-    if scaled != wanted:
-        yield f"scaled are {sorted(scaled)}"
-
-
-def _triggers(release: Release, one: Resource) -> Findings:
-    role = _component(one)
-    kafka = release.values["settings"]["kafka"]
-    measuring = [trigger for trigger in one["spec"]["triggers"] if trigger["type"] == "kafka"]
-    triggers = [trigger["metadata"] for trigger in measuring]
-    topics = [kafka.get(name, "episode.closed") for name in TOPICS_READ[role]]
-    if [trigger["topic"] for trigger in triggers] != topics:
-        yield f"{_name(one)} measures {[trigger['topic'] for trigger in triggers]}"
-    for trigger in triggers:
-        known = (trigger["bootstrapServers"], trigger["consumerGroup"], trigger["lagThreshold"])
-        lag = str(release.values[role]["autoscaling"]["lagThreshold"])
-        if known != (kafka["bootstrap_servers"], kafka[f"{role}_id"], lag):
-            yield f"{_name(one)} measures {known}"
-        if not release.values["keda"]["metadata"].items() <= trigger.items():
-            yield f"{_name(one)} lacks keda.metadata"
-        if trigger.get("offsetResetPolicy") != "earliest":  # else partitions without records and commits are work
-            yield f"{_name(one)} never sleeps"
-    references = {trigger.get("authenticationRef", {}).get("name", "") for trigger in measuring}
-    if references != {release.values["keda"]["authenticationRef"]}:
-        yield f"{_name(one)} has the password of {references}"
-    times = [trigger["metadata"] for trigger in one["spec"]["triggers"] if trigger["type"] == "cron"]
-    sweep = release.values["keda"]["sweep"] | {"desiredReplicas": "1"}
-    if times != [sweep] * _sleeps_over_expiry(release, role):
-        yield f"{_name(one)} wakes at {times}"
-
-
-def _sleeps_over_expiry(release: Release, role: str) -> bool:
-    """Tell whether nobody removes what expires while nothing waits."""
-    values = release.values[role]
-    settings = (release.values["settings"] | values["settings"]).get("retention", {})
-    return role == "summarizer" and values["autoscaling"]["minReplicas"] == 0 and any(settings.values())
-
-
-def check_smoke_test(release: Release) -> Findings:
-    for pod in (pod for pod in release.commands if pod.component == "smoke"):
-        annotations = pod.owner["metadata"].get("annotations", {})
-        if annotations.get("helm.sh/hook") != "test":
-            yield "helm test does not run the smoke test"
-        if "hook-succeeded" in annotations.get("helm.sh/hook-delete-policy", ""):
-            yield "helm test --logs finds no pod"
-
-
-def check_topics_job(release: Release) -> Findings:
-    for pod in (pod for pod in release.commands if pod.component == "topics"):
-        is_hook = not release.values["strimzi"]["user"]["enabled"]
-        hook = pod.owner["metadata"].get("annotations", {}).get("helm.sh/hook")
-        if (hook == "pre-install,pre-upgrade") != is_hook:
-            yield "topics are made too late, or before the user that makes them"
-        if "activeDeadlineSeconds" in pod.owner["spec"]:
-            yield "the Job's deadline deletes the pod with its log"
-        if pod.spec.get("activeDeadlineSeconds") != release.values["topics"]["job"]["activeDeadlineSeconds"]:
-            yield "the pod that makes the topics has no deadline"
-        if "ttlSecondsAfterFinished" not in pod.owner["spec"]:
-            yield "the Job stays for ever"
-    wanted = {"smoke"} | ({"topics"} if release.values["topics"]["provisioner"] == "job" else set())
-    if {pod.component for pod in release.commands} != wanted:
-        yield f"commands are {[pod.component for pod in release.commands]}"
-
-
-def check_strimzi(release: Release) -> Findings:
-    for one in release.kind("KafkaTopic", "KafkaUser"):
-        if one["metadata"]["labels"].get("strimzi.io/cluster") != release.values["strimzi"]["cluster"]:
-            yield f"{_name(one)} is of no Kafka cluster"
-    kafka = release.values["settings"]["kafka"]
-    topics = {one["spec"]["topicName"]: one["spec"] for one in release.kind("KafkaTopic")}
-    if any(spec["partitions"] != kafka["partitions"] for spec in topics.values()):
-        yield "KafkaTopics have other partitions"
-    if any(
-        one["metadata"].get("annotations", {}).get("helm.sh/resource-policy") != "keep"
-        for one in release.kind("KafkaTopic")
-    ):
-        yield "topics go with the release"
-    for one in release.kind("KafkaUser"):
-        allowed = {(acl["resource"]["type"], acl["resource"]["name"]) for acl in one["spec"]["authorization"]["acls"]}
-        groups = {("group", kafka[f"{role}_id"]) for role in ("segmenter", "summarizer", "archiver")}
-        if not groups | {("topic", name) for name in topics} <= allowed:
-            yield f"{_name(one)} may not use all of its topics and groups"
-
-
 CHECKS: tuple[Callable[[Release], Findings], ...] = (
-    *(check_metadata, check_workloads, check_life, check_state, check_pods, check_rights, check_containers),
-    *(
-        check_wait,
-        check_probes,
-        check_settings,
-        check_variables,
-        check_settings_of_commands,
-        check_secrets,
-        check_services,
-        check_routes,
-    ),
-    *(check_routes, check_budgets, check_policies, check_peers, check_monitoring, check_prometheus, check_scaling),
-    *(check_smoke_test, check_topics_job, check_strimzi),
+    *(check_metadata, check_workloads, check_pods, check_rights, check_containers, check_probes),
+    *(check_settings, check_variables, check_settings_of_commands, check_secrets),
+    *(check_services, check_routes, check_budgets, check_policies, check_monitoring),
 )

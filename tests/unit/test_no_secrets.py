@@ -21,18 +21,6 @@ PATTERNS = {
 }
 """Patterns of secrets, as their makers publish them."""
 SECRET = re.compile("|".join(f"(?:{pattern})" for pattern in PATTERNS.values()))
-EXAMPLES = {
-    "private key": "-----BEGIN " + "EC PRIVATE KEY-----",
-    "AWS access key": "AKIA" + "A1" * 8,
-    "Google API key": "AIza" + "a1_-x" * 7,
-    "GitHub token": "ghp_" + "a1" * 18,
-    "GitLab token": "glpat-" + "a1" * 10,
-    "Slack token": "xoxb-" + "1234567890-a",
-    "OpenAI or Anthropic key": "sk-" + "proj-" + "a1" * 20,
-    "Hugging Face token": "hf_" + "a1" * 17,
-    "PyPI token": "pypi-" + "a1" * 30,
-    "JSON Web Token": "eyJhbGciOiJub25l" + ".eyJzdWIiOiJhIn0xx" + ".",
-}
 
 
 def committed() -> list[Path]:
@@ -50,8 +38,3 @@ def test_nothing_committed_looks_like_a_secret() -> None:
         if SECRET.search(line)
     ]
     assert found == []
-
-
-@pytest.mark.parametrize("kind", PATTERNS)
-def test_each_kind_would_be_found(kind: str) -> None:
-    assert re.search(PATTERNS[kind], f'key = "{EXAMPLES[kind]}"')

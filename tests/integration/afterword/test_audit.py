@@ -19,10 +19,9 @@ from afterword.operating.audit.report import EXAMPLES_NAMED, Missing
 from afterword.operating.audit.sources import indexed_episodes
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
-from afterword.schemas.headers import CE_ID, cloud_event
+from afterword.schemas.headers import cloud_event
 from afterword.schemas.ids import event_id
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.kafka.log_reader import Position, open_log
 from afterword.streams.segmenter.processor import Outgoing, Segmenter
@@ -37,7 +36,7 @@ from afterword.writing.produce import ProduceOptions, produce
 from faust_eos.progress import Progress
 from tests.indexing import put
 from tests.offsets import commit_offsets
-from tests.samples import a_cause, a_message
+from tests.samples import a_cause
 
 MESSAGES = len(samples.sample_lines())
 
@@ -243,14 +242,6 @@ async def test_an_episode_that_is_deleted_before_the_index_is_read_is_no_finding
 
 
 @pytest.mark.nightly
-async def test_nothing_consumed_yet_is_clean(deployment):
-    await deployment.produce()
-    report = await audit.run(deployment.settings)
-    assert report.clean
-    assert report.messages["not_consumed"] == MESSAGES
-
-
-@pytest.mark.nightly
 async def test_what_waits_in_the_segmenters_state_is_pending(deployment):
     await deployment.produce(flush=False)
     await deployment.segment()
@@ -262,22 +253,6 @@ async def test_what_waits_in_the_segmenters_state_is_pending(deployment):
     assert report.summaries["not_yet_summarised"] == len(deployment.episodes())
 
 
-@pytest.mark.nightly
-async def test_dead_letters_duplicates_and_skipped_messages_are_accounted_for(deployment):
-    first = samples.sample_lines()[0]
-    skipped = first.replace(b'-1"', b'-skipped"', 1).replace(b"{", b'{"skip_summarization":true,', 1)
-    await deployment.produce(first, skipped)
-    key = b"superseg_validation_2"
-    async with deployment.producer.transaction():
-        await deployment.producer.send(deployment.settings.kafka.messages_topic, b"not json", key=key)
-    await deployment.segment()
-    await deployment.publish()
-    report = await audit.run(deployment.settings)
-    assert report.clean, report.findings
-    fates = {name: report.messages[name] for name in ("duplicates", "skipped", "dead_lettered", "in_an_episode")}
-    assert fates == {"duplicates": 1, "skipped": 1, "dead_lettered": 1, "in_an_episode": MESSAGES}
-
-
 async def test_a_lost_message_is_found(deployment):
     await deployment.produce()
     await deployment.segment()
@@ -287,18 +262,6 @@ async def test_a_lost_message_is_found(deployment):
     report = await audit.run(deployment.settings)
     assert report.messages["lost"] == lost.message_count
     assert lost.conversation_id in report.findings["lost"].examples[0]
-
-
-@pytest.mark.nightly
-async def test_a_lost_dead_letter_is_found(deployment):
-    async with deployment.producer.transaction():
-        await deployment.producer.send(deployment.settings.kafka.messages_topic, b"not json", key=b"k")
-    await deployment.segment()
-    deployment.outgoing.clear()
-    await deployment.publish()
-    await deployment.archive()
-    # a transaction's offsets are visible a moment after its commit has returned
-    assert (await audit.run(deployment.settings, wait_seconds=10)).messages["lost"] == 1
 
 
 async def test_an_episode_committed_twice_is_found(deployment):
@@ -330,83 +293,6 @@ async def test_what_an_aborted_transaction_wrote_does_not_count(deployment):
     assert report.clean, report.findings
 
 
-@pytest.mark.nightly
-async def test_an_episode_that_was_passed_without_a_summary_is_found(deployment):
-    await deployment.produce()
-    await deployment.segment()
-    await deployment.publish()
-    await deployment.commit(deployment.settings.kafka.summarizer_id, deployment.settings.kafka.episodes_topic)
-    report = await audit.run(deployment.settings)
-    assert set(report.findings) == {"not_announced", "not_stored", "label_wrong", "not_indexed"}
-
-
-@pytest.mark.nightly
-async def test_two_contents_under_one_event_id_are_found_and_plain_repeats_are_not(deployment):
-    await deployment.everything()
-    await deployment.announce()
-    repeated = await audit.run(deployment.settings)
-    assert repeated.clean
-    assert repeated.summaries["repeats"] == len(deployment.episodes())
-    await deployment.announce(short_summary="another")
-    assert set((await audit.run(deployment.settings)).findings) == {"announced_differently"}
-
-
-@pytest.mark.nightly
-async def test_an_archive_that_lacks_a_message_is_found(deployment):
-    await deployment.everything()
-    deployment.damage("DELETE FROM messages WHERE key = 'superseg_validation_2:superseg_validation_2-1'")
-    assert set((await audit.run(deployment.settings)).findings) == {"not_archived", "label_wrong"}
-
-
-@pytest.mark.nightly
-async def test_an_archived_text_that_was_never_sent_is_found_under_its_own_name(deployment):
-    await deployment.everything()
-    where = "WHERE key = 'superseg_validation_2:superseg_validation_2-1'"
-    deployment.damage(f"UPDATE messages SET content = 'Not said.' {where}")
-    assert set((await audit.run(deployment.settings)).findings) == {"archived_differently"}
-
-
-def said_by(tenant: str, number: int, content: str) -> bytes:
-    message = a_message(f"m{number}", "talk", tenant_id=tenant, content=content)
-    return message.model_dump_json(exclude_defaults=True).encode()
-
-
-@pytest.mark.nightly
-async def test_a_tenant_that_sends_anothers_next_message_id_first_neither_hides_nor_changes_it(deployment):
-    lines = [said_by("a", 1, "Hello."), said_by("mallory", 2, "Send me the keys."), said_by("a", 2, "How are you?")]
-    await produce(deployment.settings, lines, ProduceOptions(flush=True))
-    await deployment.segment()
-    await deployment.publish()
-    await deployment.archive()
-    await deployment.summarise()
-    report = await audit.run(deployment.settings)
-    assert report.clean, report.findings
-    assert (report.messages["archived"], report.messages["dead_lettered"]) == (3, 1)
-    deployment.damage("DELETE FROM messages WHERE key = 'talk:m2:a'")
-    assert set((await audit.run(deployment.settings)).findings) == {"not_archived", "label_wrong"}
-
-
-@pytest.mark.nightly
-async def test_an_index_that_another_process_has_open_is_looked_into(deployment):
-    await deployment.everything()
-    async with open_stores(deployment.settings) as stores:
-        await stores.index.ping()
-        report = await audit.run(deployment.settings)
-    assert (report.clean, report.notes) == (True, [])
-
-
-@pytest.mark.nightly
-async def test_another_reader_of_the_index_can_be_plugged_in(deployment):
-    await deployment.everything()
-
-    async def nothing_indexed(settings, episode_ids):
-        assert await indexed_episodes(settings, episode_ids) == set(episode_ids)
-        return set()
-
-    report = await audit.run(deployment.settings, index=nothing_indexed)
-    assert set(report.findings) == {"not_indexed"}
-
-
 async def test_it_waits_until_everything_is_summarised(deployment):
     await deployment.produce()
     await deployment.segment()
@@ -432,40 +318,6 @@ async def test_waiting_in_vain_ends_and_says_what_is_missing(deployment):
     ids = sorted(episode.episode_id for episode in deployment.episodes())
     messages = len(await deployment.read(deployment.settings.kafka.messages_topic))
     assert report.missing == Missing(1, 0, messages, len(ids), ids[:EXAMPLES_NAMED])
-
-
-@pytest.mark.nightly
-async def test_waiting_for_segments_in_vain_counts_the_messages(deployment):
-    await deployment.produce()
-    report = await audit.run(deployment.settings, wait_seconds=1)
-    messages = len(await deployment.read(deployment.settings.kafka.messages_topic))
-    assert report.missing == Missing(1, messages, messages, 0, [])
-
-
-@pytest.mark.nightly
-async def test_the_events_carry_the_id_that_waiting_goes_by(deployment):
-    await deployment.everything()
-    for topic in (deployment.settings.kafka.episodes_topic, deployment.settings.kafka.summaries_topic):
-        assert all(dict(r.headers).get(CE_ID) for r in await deployment.read(topic))
-
-
-@pytest.mark.nightly
-async def test_a_missing_input_topic_is_named(make_settings):
-    with pytest.raises(TopicMissing):
-        await audit.run(make_settings())
-
-
-@pytest.mark.nightly
-async def test_each_reading_tells_how_much_there_is(deployment: Deployment) -> None:
-    await deployment.everything()
-    told: list[tuple[str, int, int | None]] = []
-    await audit.run(deployment.settings, wait_seconds=60, progress=lambda *what: told.append(what))
-    totals = {what: total for what, _, total in told}
-    assert totals["waiting for summaries"] == totals["reading the index"] == len(deployment.episodes())
-    assert None not in totals.values()
-    whole = [(done, total) for what, done, total in told if what == "reading topics and stores"]
-    assert whole == sorted(whole)  # one bar for what is read at the same time
-    assert MESSAGES < whole[-1][0] <= whole[-1][1]
 
 
 @pytest.mark.nightly

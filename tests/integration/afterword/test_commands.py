@@ -128,29 +128,6 @@ async def test_check_is_content_with_a_complete_deployment(settings):
     ]
 
 
-async def test_check_names_missing_topics(bare):
-    code, out, _ = await run(bare, "check", "--json")
-    assert code == 1
-    found = {result["name"]: result for result in json.loads(out)}
-    assert [name for name, result in found.items() if not result["ok"]] == ["topics"]
-    assert bare.kafka.messages_topic in found["topics"]["detail"]
-
-
-async def test_produce_counts_what_it_sent(settings):
-    code, out, _ = await run(settings, "produce", str(SAMPLES), "--flush", "--json")
-    assert code == 0
-    counts = json.loads(out)
-    del counts["seconds"]
-    expected = {
-        "conversations": 12,
-        "messages": len(samples.sample_lines()),
-        "amendments": 0,
-        "flushes": 12,
-        "invalid": 0,
-    }
-    assert counts == expected
-
-
 async def test_produce_reads_standard_input(settings):
     code, out, _ = await run(settings, "produce", "-", given=SAMPLES.read_bytes())
     assert code == 0
@@ -218,12 +195,6 @@ async def test_context_is_what_an_agent_would_load(settings):
     found = json.loads(out)
     assert (found["title"], found["rolling_summary"], found["messages"]) == ("Title 1", "So far.", [])
     assert (found["episode_count"], found["events"], found["events_full"]) == (1, 1, 3)
-
-
-async def test_context_of_an_unknown_conversation_exits_1(settings):
-    code, out, err = await run(settings, "context", "unknown")
-    assert (code, out) == (1, "")
-    assert "unknown" in err
 
 
 async def test_audit_exits_by_what_it_found(settings):

@@ -11,9 +11,9 @@ import pytest_asyncio
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 from aiokafka.errors import ProducerFenced
 
-from afterword.operating.dlq import DeadLetterQueue, Filters, NoSuchDeadLetter, ReplayOverlaps, open_queue
+from afterword.operating.dlq import DeadLetterQueue, Filters, ReplayOverlaps, open_queue
 from afterword.operating.topics import ensure_topics
-from afterword.schemas.dead_letters import DeadLetter, Origin, dead_letter
+from afterword.schemas.dead_letters import DeadLetter, dead_letter
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
 from tests.conftest import MakeSettings
@@ -91,39 +91,6 @@ async def test_a_dead_letter_is_replayed_once_with_its_own_key_bytes_headers_and
     assert await world.open() == []
 
 
-@pytest.mark.nightly
-async def test_an_original_without_key_and_value_is_replayed_too(world: World) -> None:
-    original = Original(world.settings.kafka.messages_topic, 1, 5, None, None, [("trace", b"5")])
-    _, _, headers = dead_letter(original, stage="segmenter", error_type="empty_value", message="no", now_ms=0)
-    batch = world.producer.create_batch()
-    batch.append(key=None, value=None, timestamp=None, headers=headers)
-    await (await world.producer.send_batch(batch, world.topic, partition=1))
-    await world.queue.resolve(world.topic, Filters(), "replayed")
-    [sent] = await world.sent_again()
-    assert (sent.partition, sent.key, sent.value, list(sent.headers)) == (1, None, None, [("trace", b"5")])
-
-
-@pytest.mark.nightly
-async def test_dead_letters_have_the_same_order_each_time(world: World) -> None:
-    await world.add(*range(40))
-    addresses = [(found.partition, found.offset) for found in await world.open()]
-    assert addresses == sorted(addresses)
-    assert len(addresses) == 40
-    assert {partition for partition, _ in addresses} == {0, 1}
-
-
-@pytest.mark.nightly
-async def test_only_what_fits_is_replayed(world: World) -> None:
-    await world.add(0, 1)
-    await world.add(2, error_type="too_large")
-    filters = Filters(error_type="too_large")
-    assert (await world.queue.count(world.topic, filters, "replayed")).resolved == 1
-    assert await world.sent_again() == []
-    await world.queue.resolve(world.topic, filters, "replayed")
-    assert [record.key for record in await world.sent_again()] == [b"c2"]
-    assert {found.origin.offset for found in await world.open() if found.origin} == {0, 1}
-
-
 async def test_what_is_discarded_is_sent_nowhere_and_listed_no_more(world: World) -> None:
     await world.add(0, 1, 2)
     counts = await world.queue.resolve(world.topic, Filters(conversation_id="c1"), "discarded")
@@ -173,16 +140,3 @@ async def test_a_replay_that_died_in_its_transaction_has_sent_nothing(world: Wor
     assert [record.key for record in await world.sent_again()] == [b"c0"]
     with suppress(ProducerFenced):
         await died.stop()
-
-
-@pytest.mark.nightly
-async def test_a_dead_letter_is_found_by_its_address(world: World) -> None:
-    await world.add(0, 1)
-    for listed in await world.open():
-        assert await world.queue.find(listed.address) == listed
-    found = (await world.open())[0]
-    assert found.origin == Origin(world.settings.kafka.messages_topic, found.partition, found.partition)
-    endless = (f"{world.topic}/0/{'9' * 5000}", f"{world.topic}/{'9' * 5000}/0", f"{world.topic}/{'9' * 19}/{'9' * 19}")
-    for address in (f"{world.topic}/0/99", f"{world.topic}/9/0", f"{world.topic}/0", "nowhere/0/0", "x", *endless):
-        with pytest.raises(NoSuchDeadLetter):
-            await world.queue.find(address)

@@ -11,9 +11,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword import samples
 from afterword.operating.topics import ensure_topics
-from afterword.schemas import ConversationFlush, MessageCreated, decode_input
+from afterword.schemas import MessageCreated, decode_input
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
-from afterword.streams.errors import BrokerUnavailable, RequestRefused, TopicMissing
+from afterword.streams.errors import RequestRefused
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Settings
 from afterword.writing.produce import LinesInvalid, Produced, ProduceOptions, produce
@@ -76,30 +76,12 @@ async def test_a_conversation_is_in_one_partition_in_its_order(settings: Setting
     assert len({p for found in partitions.values() for p in found}) > 1
 
 
-@pytest.mark.nightly
-async def test_a_flush_for_each_conversation_comes_last(settings: Settings) -> None:
-    produced = await sent(settings, samples.sample_lines(), ProduceOptions(flush=True))
-    assert produced.flushes == len(produced.conversation_ids) == 12
-    last = {r.key: r for r in await records(settings)}
-    events = [decode_input(r.key, r.value, r.headers, r.timestamp) for r in last.values()]
-    assert all(isinstance(event, ConversationFlush) for event in events)
-    assert len(events) == 12
-
-
 async def test_what_comes_before_an_invalid_line_is_sent(settings: Settings) -> None:
     lines = [*samples.sample_lines()[:3], b"not json", *samples.sample_lines()[3:]]
     with pytest.raises(LinesInvalid) as raised:
         await sent(settings, lines)
     assert [line.number for line in raised.value.first] == [4]
     assert len(await records(settings)) == 3
-
-
-@pytest.mark.nightly
-async def test_invalid_lines_can_be_skipped(settings: Settings) -> None:
-    lines = [b"not json", *samples.sample_lines()[:3], b"{}"]
-    produced = await sent(settings, lines, ProduceOptions(skip_invalid=True))
-    assert (produced.messages, produced.invalid) == (3, 2)
-    assert [line.number for line in produced.first_invalid] == [1, 5]
 
 
 async def test_the_rate_is_kept(settings: Settings) -> None:
@@ -120,19 +102,6 @@ async def test_lines_of_a_pipe_are_sent_as_they_come(settings: Settings) -> None
 
     await produce(settings, typed(), ProduceOptions())
     assert arrived.is_set()
-
-
-@pytest.mark.nightly
-async def test_a_missing_topic_is_named(make_settings: Callable[..., Settings]) -> None:
-    with pytest.raises(TopicMissing, match="afterword topics create"):
-        await sent(make_settings(), samples.sample_lines())
-
-
-@pytest.mark.nightly
-async def test_a_broker_that_is_away_is_named() -> None:
-    away = Settings(kafka={"bootstrap_servers": "127.0.0.1:9"})
-    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
-        await sent(away, samples.sample_lines())
 
 
 @pytest.mark.nightly

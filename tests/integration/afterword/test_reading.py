@@ -123,9 +123,3 @@ def test_recall_asks_for_a_tenant_or_for_none_explicitly(run: Callable[..., tupl
     code, out, err = run("recall", "topic328", "--user", "u1", *owner)
     assert (code, out) == (2, "")
     assert "--no-tenant" in err
-
-
-def test_recall_asks_for_a_user(run: Callable[..., tuple[int, str, str]]) -> None:
-    code, _, err = run("recall", "topic328", "--tenant", "t1")
-    assert code == 2
-    assert "--user" in err

@@ -22,7 +22,6 @@ from faust_eos.transaction import transactional_id
 from tests.samples import a_message, a_stored_episode
 
 PARTITIONS = 4
-SECONDS = 30.0
 
 
 @pytest_asyncio.fixture

@@ -13,13 +13,12 @@ from aiokafka.structs import OffsetAndMetadata
 
 from afterword.operating.checks import Advice, CheckFailed, check_wanted_topics
 from afterword.operating.topics import TopicReport, await_topics, check_topics, ensure_topics
-from afterword.streams.errors import BrokerUnavailable, TopicMissing
+from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.kafka.clients import client_options
 from afterword.streams.settings import Settings
 from faust_eos.options import Clients, Options
 from faust_eos.sources import encode_partitions
 from faust_eos.transaction import TransactionalProducer
-from tests.endpoints import silent
 from tests.stack import Stack
 
 MakeSettings = Callable[..., Settings]
@@ -95,12 +94,6 @@ async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-@pytest.mark.nightly
-async def test_a_wait_ends_with_what_was_missing(settings: Settings) -> None:
-    with pytest.raises(TopicMissing, match=settings.kafka.messages_topic):
-        await await_topics(settings, 0, lambda _: None)
-
-
 async def test_a_wrong_count_of_partitions_is_reported_and_left(
     make_settings: MakeSettings, settings: Settings
 ) -> None:
@@ -140,16 +133,6 @@ async def test_messages_with_more_partitions_than_they_were_read_with_fail_both_
 
 
 @pytest.mark.nightly
-async def test_a_changelog_unlike_its_messages_is_reported(settings: Settings, admin: AIOKafkaAdminClient) -> None:
-    name = settings.kafka.changelog("conversations")
-    await create(admin, NewTopic(name, 2, 1, topic_configs={"cleanup.policy": "compact"}))
-    report = by_name(await ensure_topics(settings))[name]
-    assert report.status == "different"
-    assert "partitions is 2, should be 3" in report.detail
-    assert "max.message.bytes is 1048588, should be 2097152" in report.detail
-
-
-@pytest.mark.nightly
 async def test_changelogs_follow_messages_that_were_there_before(
     settings: Settings, admin: AIOKafkaAdminClient
 ) -> None:
@@ -175,27 +158,9 @@ async def test_messages_with_a_limit_that_does_not_fit_are_told_of_by_both_comma
     assert f"{topic}: {created.warning}" == checked
 
 
-@pytest.mark.nightly
-async def test_what_the_broker_refuses_is_reported_with_its_reason(make_settings: MakeSettings) -> None:
-    reports = await ensure_topics(make_settings(kafka={"replication_factor": 9}))
-    assert {report.status for report in reports} == {"failed"}
-    assert all("replication factor" in report.detail.lower() for report in reports)
-
-
 async def test_no_broker_is_one_clear_error(make_settings: MakeSettings) -> None:
     with pytest.raises(BrokerUnavailable, match="cannot be reached"):
         await check_topics(make_settings(kafka={"bootstrap_servers": "127.0.0.1:1"}))
-
-
-@pytest.mark.nightly
-async def test_a_broker_that_answers_is_found_beside_one_that_is_silent(make_settings: MakeSettings) -> None:
-    settings = make_settings()
-    await ensure_topics(settings)
-    async with silent() as port:
-        servers = f"127.0.0.1:{port},{settings.kafka.bootstrap_servers}"
-        both = {"bootstrap_servers": servers, "request_timeout_seconds": 4.0}
-        kafka = settings.kafka.model_copy(update=both).answering_within(20.0)
-        assert {report.status for report in await check_topics(settings.model_copy(update={"kafka": kafka}))} == {"ok"}
 
 
 def by_name(reports: list[TopicReport]) -> dict[str, TopicReport]:

@@ -17,14 +17,14 @@ from aiokafka.admin import RecordsToDelete
 from opentelemetry.trace import NoOpTracer
 from structlog.testing import capture_logs
 
-from afterword.consumers.archiver import CONDITIONS, archiver_app, run_archiver
+from afterword.consumers.archiver import CONDITIONS, archiver_app
 from afterword.operating.dlq import Filters, open_queue
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import ConversationFlush, MessageCreated
 from afterword.schemas.headers import CE_TYPE
 from afterword.schemas.ids import message_key
 from afterword.schemas.messages import CONVERSATION_FLUSH
-from afterword.streams.errors import StateUnreadable, StoreUnavailable, TopicMissing
+from afterword.streams.errors import StateUnreadable, StoreUnavailable
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
@@ -122,17 +122,6 @@ async def test_skipped_messages_are_archived_and_what_is_no_message_is_passed_ov
     assert found["1"].skip_summarization
 
 
-@pytest.mark.nightly
-async def test_a_repeated_id_does_not_change_what_was_archived_first(settings, producer, archive):
-    await send(producer, settings, message(1, content="first"))
-    await send(producer, settings, message(1, content="second"))
-    async with archiving(settings):
-        await until(lambda: is_committed(settings, 2))
-        await send(producer, settings, message(1, content="third"))
-        await until(lambda: is_committed(settings, 3))
-    assert (await archived(archive))["1"].content == "first"
-
-
 async def expire(settings: Settings, partition: int, before: int) -> None:
     """Delete the partition's records before that offset, as their retention does."""
     where = TopicPartition(settings.kafka.messages_topic, partition)
@@ -164,22 +153,6 @@ async def test_messages_that_expire_unread_are_counted_in_an_error_and_work_goes
     where = {"topic": topic, "partition": partition}
     assert error.items() >= (where | {"first_lost": 3, "next_offset": 8, "count": 5, "log_level": "error"}).items()
     assert {found.message.id for found in archive.messages.values()} == {"1", "2", *map(str, range(8, 13))}
-
-
-@pytest.mark.nightly
-async def test_it_joins_what_the_summarizer_wrote_first(settings, producer, archive):
-    await archive.assign("conversation:1", [message_key(CONVERSATION, "1")])
-    await send(producer, settings, message(1))
-    async with archiving(settings):
-        await until(lambda: is_committed(settings, 1))
-    [ref] = [ref async for ref in archive.all_messages()]
-    assert (ref.episode_id, ref.archived) == ("conversation:1", True)
-
-
-@pytest.mark.nightly
-async def test_a_missing_topic_stops_the_start(make_settings):
-    with pytest.raises(TopicMissing):
-        await run_archiver(make_settings())
 
 
 class BrokenArchive(MemoryMessages):

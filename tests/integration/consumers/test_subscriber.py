@@ -24,7 +24,7 @@ from afterword.schemas import (
 )
 from afterword.schemas.headers import CE_ID, CE_TYPE
 from afterword.schemas.summaries import SUMMARY_CREATED
-from afterword.streams.errors import TopicMissing, TopicReplaced
+from afterword.streams.errors import TopicReplaced
 from afterword.streams.kafka.clients import admin_client, running_consumer
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
@@ -158,13 +158,6 @@ async def test_repeats_are_dropped_and_their_offsets_committed(announce, subscri
 
 
 @pytest.mark.nightly
-async def test_a_repeat_past_what_is_remembered_is_seen_again(announce, subscriber):
-    await announce(event(1), event(2), event(3), event(1))
-    async with subscriber(remember=2) as events:
-        assert await take(events, 4) == [1, 2, 3, 1]
-
-
-@pytest.mark.nightly
 async def test_an_event_that_was_not_processed_is_no_repeat(announce, subscriber):
     """The same subscriber object, used again after an error."""
     await announce(event(1))
@@ -214,18 +207,6 @@ async def test_a_callback_that_raises_stops_and_leaves_the_record(subscriber, pr
         async with subscriber(on_invalid=on_invalid) as events:
             await take(events, 1)
     assert await committed() == 0
-
-
-@pytest.mark.nightly
-async def test_other_types_are_passed_over(announce, subscriber, producer, settings):
-    headers = [(CE_TYPE, b"summary.deleted")]
-    topic = settings.kafka.summaries_topic
-    await producer.send_and_wait(topic, b"{}", key=CONVERSATION.encode(), headers=headers)
-    await announce(event(1))
-    refused: list[object] = []
-    async with subscriber(on_invalid=lambda *_: refused.append(1)) as events:
-        assert await take(events, 1) == [1]
-    assert refused == []
 
 
 @pytest.mark.nightly
@@ -321,13 +302,6 @@ async def test_a_group_may_begin_with_what_comes_from_now_on(announce, subscribe
                 n += 1
                 await announce(event(n))
         assert (await reading)[0] > 1
-
-
-@pytest.mark.nightly
-async def test_a_missing_topic_is_named(subscriber):
-    with pytest.raises(TopicMissing):
-        async with subscriber(topic="no-such-topic"):
-            pass
 
 
 SERVICE = """

@@ -3,8 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from afterword.embedded import DirectoryInUse, EmbeddedStack, ProcessExited
-from afterword.embedded.errors import StartCancelled
-from afterword.embedded.java import Java
-from afterword.embedded.kafka import record
 from afterword.embedded.process import until_ready
 from afterword.streams.kafka.clients import admin_client
-from afterword.streams.private import cache_directory
 from afterword.streams.settings import Kafka
 from faust_eos.protocol import committed_offsets
 from tests.processes import alive, until
@@ -50,34 +45,6 @@ async def test_a_second_start_finds_topics_and_offsets(tmp_path: Path, topic: st
 
 
 @pytest.mark.nightly
-def test_a_broker_finds_its_classes_loaded(own_stack: EmbeddedStack) -> None:
-    process = own_stack.kafka.brokers[0].process
-    assert ".aot" in Path(f"/proc/{process.pid}/maps").read_text(), process.tail()
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("own_stack")  # which has fetched the jars
-def test_a_recording_that_is_cancelled_leaves_neither_archive_nor_server(tmp_path: Path) -> None:
-    (tmp_path / "jars").symlink_to(cache_directory() / "jars")
-    java = Java(tmp_path)
-
-    def cancelled() -> None:
-        raise StartCancelled
-
-    with pytest.raises(StartCancelled):
-        record(java, cancelled)
-    assert not java.is_recorded
-    assert bytes(tmp_path) not in b"".join(commands())
-
-
-def commands() -> Iterator[bytes]:
-    """Command lines of all processes."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it ends meanwhile
-            yield path.read_bytes()
-
-
-@pytest.mark.nightly
 async def test_a_killed_broker_comes_back_with_every_acknowledged_record(own_stack: EmbeddedStack, topic: str) -> None:
     await create_topic(own_stack, topic)
     address = own_stack.bootstrap_servers
@@ -86,19 +53,6 @@ async def test_a_killed_broker_comes_back_with_every_acknowledged_record(own_sta
     await own_stack.start_kafka()
     assert own_stack.bootstrap_servers == address
     assert await consume(own_stack, topic, 200) == list(range(200))
-
-
-@pytest.mark.nightly
-async def test_a_suspended_broker_goes_on_where_it_was(own_stack: EmbeddedStack, topic: str) -> None:
-    await create_topic(own_stack, topic)
-    broker = own_stack.kafka.brokers[0]
-    broker.suspend()
-    sending = asyncio.create_task(produce(own_stack, topic, range(5)))
-    done, _ = await asyncio.wait({sending}, timeout=1.0)
-    assert not done
-    broker.resume()
-    await sending
-    assert await consume(own_stack, topic, 5) == list(range(5))
 
 
 @pytest.mark.nightly

@@ -123,15 +123,6 @@ async def test_a_stop_that_does_not_come_to_an_end_is_cut_short_and_the_next_doe
     await lab.all_counted()
 
 
-@pytest.mark.nightly
-async def test_what_is_closed_after_the_worker_does_not_keep_the_process(lab: Lab) -> None:
-    await lab.produce([(0, {}), (1, {})])
-    worker = lab.worker(static=True, lingers=True, options={"drain_seconds": 0.5})
-    await lab.all_counted()
-    await lab.stop(worker)
-    assert '"app_stopped"' in worker.tail()
-
-
 async def test_a_stop_lets_the_running_batch_finish(lab: Lab) -> None:
     lab.fault("slow", 1)
     await lab.produce([(0, {"sleep": 1.0, "only_if": "slow"})])

@@ -1,6 +1,5 @@
 """The local state is a cache: lost, old or foreign, it is made good from the changelog, or the worker says why not."""
 
-import asyncio
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
 from afterword.embedded.process import Process
-from faust_eos.changelog import BOOKMARK_KEY
 from faust_eos.database import Database
 from tests.integration.engine.lab import Lab, until
 
@@ -72,18 +70,6 @@ async def test_state_made_from_another_changelog_is_thrown_away(lab: Lab) -> Non
 
 
 @pytest.mark.nightly
-async def test_a_key_that_is_the_bookmarks_own_is_a_row_like_any_other(lab: Lab) -> None:
-    for _ in range(2):
-        await asyncio.gather(
-            *[await lab.put(0, key=key) for key in (BOOKMARK_KEY, BOOKMARK_KEY + b"\0", BOOKMARK_KEY, b"plain")]
-        )
-        await run_once(lab)
-        lab.wipe()
-    counts = {seen.key: seen.value["n"] for seen in lab.outputs}
-    assert counts == {BOOKMARK_KEY: 4, BOOKMARK_KEY + b"\0": 2, b"plain": 2}
-
-
-@pytest.mark.nightly
 async def test_the_loss_of_one_changelog_of_two_is_noticed_without_a_disk(lab: Lab) -> None:
     await lab.create(lab.second_changelog, **{"cleanup.policy": "compact"})
     await lab.produce(RECORDS)
@@ -97,18 +83,6 @@ async def test_the_loss_of_one_changelog_of_two_is_noticed_without_a_disk(lab: L
     assert await lab.exit_code(worker) > 0
     assert "ChangelogLost" in worker.tail()
     assert lab.second_changelog in worker.tail()
-
-
-@pytest.mark.nightly
-async def test_a_table_that_a_new_version_adds_begins_empty(lab: Lab) -> None:
-    await lab.produce(RECORDS)
-    await run_once(lab)
-    await lab.create(lab.second_changelog, **{"cleanup.policy": "compact"})
-    for _ in range(2):
-        await lab.produce(RECORDS)
-        worker = lab.worker(static=True, two_tables=True)
-        await lab.all_counted()
-        await lab.stop(worker)
 
 
 async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from afterword import Producer, SummarySubscriber
-from afterword.streams.errors import BrokerRefuses, ConfigurationError, TopicMissing
+from afterword.streams.errors import BrokerRefuses, TopicMissing
 from afterword.streams.kafka.clients import admin_client, running_consumer, running_producer, security
 from afterword.streams.settings import Kafka, Settings
 from tests.endpoints import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
@@ -74,15 +74,6 @@ async def test_a_token_from_a_file_is_accepted(secured: MakeSettings, tokens: To
 
 
 @pytest.mark.nightly
-async def test_a_client_that_the_endpoint_does_not_know_gets_no_token(
-    secured: MakeSettings, tokens: TokenEndpoint
-) -> None:
-    text = await refusal_of(secured(kafka=with_token(tokens, oauth_client_secret="guessed-canary")).kafka)
-    assert "401 invalid_client" in text
-    assert "guessed-canary" not in text
-
-
-@pytest.mark.nightly
 async def test_a_token_that_the_broker_does_not_take_is_refused(secured: MakeSettings, tokens: TokenEndpoint) -> None:
     tokens.life_seconds = -3600
     assert "authentication fails" in await refusal_of(secured(kafka=with_token(tokens)).kafka)
@@ -124,16 +115,6 @@ async def test_a_client_s_certificate_is_shown_where_brokers_ask_for_one(
 
 
 @pytest.mark.nightly
-async def test_a_listener_of_another_kind_is_named_as_the_cause(
-    make_settings: MakeSettings, secured: MakeSettings, secure_stack: SecureStack
-) -> None:
-    plain = make_settings(kafka={"bootstrap_servers": secure_stack.servers("SECURE"), "request_timeout_seconds": 3})
-    assert "does this port speak PLAINTEXT?" in await refusal_of(plain.kafka)
-    secure = secured(kafka={"bootstrap_servers": secure_stack.stack.bootstrap_servers, "request_timeout_seconds": 3})
-    assert await refusal_of(secure.kafka)
-
-
-@pytest.mark.nightly
 async def test_producers_consumers_and_subscribers_are_let_in_too(secured: MakeSettings) -> None:
     settings = secured(kafka={"messages_topic": "no-such-topic", "summaries_topic": "no-such-topic"})
     with pytest.raises(TopicMissing):
@@ -145,9 +126,3 @@ async def test_producers_consumers_and_subscribers_are_let_in_too(secured: MakeS
         await Producer.from_settings(settings).__aenter__()
     with pytest.raises(TopicMissing):
         await SummarySubscriber.from_settings(settings, group_id="g").__aenter__()
-
-
-@pytest.mark.nightly
-async def test_a_file_that_is_missing_is_named(secured: MakeSettings, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"AFTERWORD_KAFKA__SSL_CA_FILE: .*absent\.pem: No such file"):
-        await brokers_seen(secured(kafka={"ssl_ca_file": tmp_path / "absent.pem"}).kafka)

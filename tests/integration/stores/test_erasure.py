@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ from tests.samples import a_conversation, a_message, a_row, a_stored_episode
 
 PAGE = Path(__file__).parents[3] / "SECURITY.md"
 SECRET, OTHER = "4711", "harmless"
-LATER = datetime(2100, 1, 1, tzinfo=UTC)
-"""The expiry of cached answers: the server deletes none meanwhile."""
 COLLECTION = "episodes"
 IDS = ("c1", "a/b", "100%", "chat:1")
 

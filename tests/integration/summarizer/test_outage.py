@@ -23,7 +23,6 @@ from tests.openai_server import LlmServer
 SECONDS = 90
 CONVERSATIONS = ("one", "two", "three")
 TOLD = "I want to cancel order 4711 and wait three days for the refund."
-ANSWERED = "I cancelled it, the refund is on its way."
 
 
 @pytest.fixture

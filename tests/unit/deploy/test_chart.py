@@ -39,12 +39,6 @@ def test_what_is_made_from_values_and_settings_is_up_to_date(files: dict[str, st
     assert (CHART / name).read_text() == files[name], f"{name} is stale: make docs"
 
 
-def test_the_chart_and_the_package_have_the_same_version() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    project = (CHART.parents[1] / "pyproject.toml").read_text()
-    assert f'\nversion = "{chart["appVersion"]}"\n' in project
-
-
 def test_every_variable_that_a_template_sets_exists() -> None:
     named = {name for file in TEMPLATES for name in re.findall(r"\bAFTERWORD_[A-Z_]*[A-Z]\b", file.read_text())}
     assert named - {variable(location) for location, _ in locations(Settings)} == set()
@@ -114,8 +108,3 @@ def test_the_schema_takes_the_triggers_that_the_code_takes(trigger: Any, validat
     except ValueError:
         is_taken = False
     assert validator.is_valid({"settings": {"episodes": {"trigger": trigger}}}) == is_taken
-
-
-def test_every_value_says_what_it_is_for(files: dict[str, str]) -> None:
-    unexplained = [line for line in files["README.md"].splitlines() if line.startswith("| `") and line.endswith("|  |")]
-    assert [line for line in unexplained if not re.search(r"Replicas`|Limit`", line)] == []

@@ -382,14 +382,6 @@ async def test_named_origins_may_call() -> None:
         assert "access-control-allow-origin" not in other.headers
 
 
-async def test_the_openapi_document_has_the_models_of_bodies_and_problems() -> None:
-    async with serving() as served:
-        document = (await served.client.get("/openapi.json")).json()
-        assert {"RecallBody", "ProblemDocument", "EpisodeDocument"} <= document["components"]["schemas"].keys()
-        body = document["paths"]["/v1/recall"]["post"]["requestBody"]["content"]["application/json"]
-        assert body["schema"]["$ref"].endswith("RecallBody")
-
-
 @pytest.mark.parametrize("path", ["", "/context", "/episodes", "/messages"])
 async def test_a_read_may_name_its_owner_and_another_ones_is_not_found(path: str) -> None:
     async with serving() as served:
