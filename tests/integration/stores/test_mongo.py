@@ -1,12 +1,9 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
 
 import pytest
 import pytest_asyncio
-from motor.motor_asyncio import AsyncIOMotorClient
 from pydantic import SecretStr
-from pymongo import ReadPreference, UpdateOne, WriteConcern
-from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+from pymongo import ReadPreference, WriteConcern
 from pymongo.read_concern import ReadConcern
 
 from afterword.schemas import MessageDeleted, MessageEdited
@@ -148,18 +145,6 @@ async def test_an_archiver_that_was_suspended_takes_no_change_back(mongo_setting
     await mongo.close(database)
 
 
-async def test_upserts_tell_which_documents_they_made(mongo_settings: Mongo) -> None:
-    """The archiver reads nothing of those: on a server that told nothing it would only be slower."""
-    database = mongo.connect(mongo_settings)
-    upserts = [UpdateOne({"_id": key}, {"$setOnInsert": {"by": "us"}}, upsert=True) for key in "abc"]
-    await database["notes"].insert_one({"_id": "b", "by": "them"})
-    assert (await mongo.bulk(database["notes"], upserts)).created == {0, 2}
-    assert (await mongo.bulk(database["notes"], upserts)).created == set()
-    assert (await database["notes"].find_one({"_id": "b"}))["by"] == "them"
-    await database.client.drop_database(database.name)
-    await mongo.close(database)
-
-
 @pytest.mark.nightly
 async def test_messages_of_the_largest_size_are_read_in_replies_that_the_driver_takes(mongo_settings: Mongo) -> None:
     database = mongo.connect(mongo_settings)
@@ -171,39 +156,3 @@ async def test_messages_of_the_largest_size_are_read_in_replies_that_the_driver_
     assert len(found) == len(await store.states(found)) == len(ids)
     await database.client.drop_database(database.name)
     await mongo.close(database)
-
-
-@pytest.mark.nightly
-async def test_a_collection_that_is_read_whole_is_answered_page_by_page(mongo_settings: Mongo) -> None:
-    """A filter that few documents match would be answered after a look at all of them: with a million, too late."""
-    replies = Replies()
-    settings = mongo_settings
-    client: Any = AsyncIOMotorClient(settings.uri.get_secret_value(), event_listeners=[replies])
-    database = client[settings.database]
-    episodes = MongoEpisodes(database)
-    await episodes.put(a_stored_episode(1), None)
-    written = await database["episodes"].find_one({})
-    more = [{**written, "_id": f"c{n}:1", "episode_id": f"c{n}:1"} for n in range(2, 2 * mongo.SCAN_SIZE + 2)]
-    await database["episodes"].insert_many(more)
-    replies.sizes.clear()
-    await drained(episodes.all_episodes())
-    assert replies.sizes == [mongo.SCAN_SIZE, mongo.SCAN_SIZE, 1]
-    await client.drop_database(database.name)
-    client.close()
-
-
-class Replies(CommandListener):
-    """Collects how many documents each reply has."""
-
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
-
-    def started(self, event: CommandStartedEvent) -> None:
-        pass
-
-    def succeeded(self, event: CommandSucceededEvent) -> None:
-        cursor = event.reply.get("cursor", {})
-        self.sizes += [len(cursor[name]) for name in ("firstBatch", "nextBatch") if name in cursor]
-
-    def failed(self, event: CommandFailedEvent) -> None:
-        pass

@@ -9,13 +9,11 @@ import pytest_asyncio
 from qdrant_client import AsyncQdrantClient, models
 
 from afterword.schemas.ids import point_id
-from afterword.streams.errors import ConfigurationError, StoreUnavailable
-from afterword.streams.settings import EmbedderSettings, Qdrant
-from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, open_index, query_vector
+from afterword.streams.errors import ConfigurationError
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
 from tests.indexing import put
 from tests.samples import a_summary
 
-NO_EMBEDDER = EmbedderSettings(provider="none")
 RAW_TEXT = "I need a taxi to the museum in Cambridge."
 
 
@@ -45,16 +43,6 @@ async def read(client: AsyncQdrantClient, collection: str = "episodes") -> tuple
     return info, record
 
 
-async def search(client: AsyncQdrantClient, text: str, vector: str) -> list[tuple[str, float]]:
-    found = (await client.query_points("episodes", query=_sparse(text), using=vector)).points
-    return [(hit.payload["episode_id"], hit.score) for hit in found if hit.payload]
-
-
-def _sparse(text: str) -> models.SparseVector:
-    vector = query_vector(text)
-    return models.SparseVector(indices=list(vector.indices), values=list(vector.values))
-
-
 async def test_the_payload_has_what_filters_and_the_ranking_compare(
     index: QdrantIndex, client: AsyncQdrantClient
 ) -> None:
@@ -76,33 +64,6 @@ async def test_the_payload_has_what_filters_and_the_ranking_compare(
     }
 
 
-async def test_an_episode_is_found_by_its_summary_and_by_its_messages(
-    index: QdrantIndex, client: AsyncQdrantClient
-) -> None:
-    await put(index, a_summary(1), RAW_TEXT)
-    await put(index, a_summary(2, short_summary="An invoice.", long_summary="Unpaid.", title="Invoice"), "It is late.")
-    assert [episode for episode, _ in await search(client, "booking flights", "words")] == ["c1:1"]
-    assert [episode for episode, _ in await search(client, "museums", "words")] == ["c1:1"]
-    assert [episode for episode, _ in await search(client, "invoices", "words")] == ["c1:2"]
-
-
-async def test_a_rare_word_counts_more_than_a_common_one(index: QdrantIndex, client: AsyncQdrantClient) -> None:
-    for ordinal in range(1, 11):
-        await put(index, a_summary(ordinal), "hotel museum" if ordinal == 1 else "hotel station")
-    ((_, rare),) = await search(client, "museum", "words")
-    common = await search(client, "hotel", "words")
-    assert rare > max(score for _, score in common)
-
-
-async def test_without_an_embedder_there_is_no_dense_vector(index: QdrantIndex, client: AsyncQdrantClient) -> None:
-    await put(index, a_summary(), RAW_TEXT)
-    info, record = await read(client)
-    assert set(info.config.params.sparse_vectors) == {"words"}
-    assert not info.config.params.vectors
-    assert isinstance(record.vector, dict)
-    assert set(record.vector) == {"words"}
-
-
 async def test_a_model_has_its_own_collection_which_names_it(client: AsyncQdrantClient) -> None:
     index = index_of(client, "nomic/embed:v1")
     await put(index, a_summary(), RAW_TEXT, [0.6, 0.8])
@@ -121,14 +82,6 @@ async def test_a_model_whose_dimension_changed_is_a_wrong_setting(client: AsyncQ
         await put(second, a_summary(), RAW_TEXT, [1.0, 0.0, 0.0])
 
 
-async def test_a_lower_revision_does_not_overwrite_a_higher_one(index: QdrantIndex, client: AsyncQdrantClient) -> None:
-    for revision, text in ((1, "one"), (3, "three"), (3, "three again"), (2, "two")):
-        await put(index, a_summary(revision=revision, message_ids=(text,)), RAW_TEXT)
-    _, record = await read(client)
-    assert record.payload is not None
-    assert (record.payload["revision"], record.payload["message_ids"]) == (3, ["three again"])
-
-
 async def test_writing_does_not_hold_up_the_event_loop(index: QdrantIndex) -> None:
     await put(index, a_summary(), RAW_TEXT)
     turns = [time.monotonic()]
@@ -144,12 +97,3 @@ async def test_writing_does_not_hold_up_the_event_loop(index: QdrantIndex) -> No
     turns.append(time.monotonic())
     longest = max(later - earlier for earlier, later in pairwise(turns))
     assert longest < (turns[-1] - turns[0]) / 2  # stemming alone takes more than half of it
-
-
-async def test_a_server_that_is_not_there_is_unavailable(closed_port: int) -> None:
-    index = open_index(Qdrant(url=f"http://127.0.0.1:{closed_port}"), NO_EMBEDDER)
-    with pytest.raises(StoreUnavailable, match="qdrant"):
-        await put(index, a_summary(), RAW_TEXT)
-    with pytest.raises(StoreUnavailable, match="qdrant"):
-        await index.ping()
-    await index.close()

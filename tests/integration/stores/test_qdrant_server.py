@@ -145,25 +145,6 @@ async def test_a_server_too_old_for_the_fence_of_revisions_is_refused_before_it_
             await check(settings.qdrant)
 
 
-@pytest.mark.parametrize("version", ["1.17.0", "1.17.1", "1.20.0-dev", "2.0.0"])
-async def test_a_server_that_knows_the_fence_and_the_weights_is_used(version: str) -> None:
-    async with QdrantServer(version) as server:
-        assert await check(Qdrant(url=server.url)) == f"{server.url}, version {version}"
-
-
-async def test_a_server_that_was_away_is_looked_at_again() -> None:
-    async with QdrantServer() as server:
-        index = open_index(Qdrant(url=server.url), EmbedderSettings(provider="none"))
-        await put(index, a_summary(), TEXT)
-        async with server.killed():
-            server.version = "1.15.5"
-            with pytest.raises(StoreUnavailable):
-                await put(index, a_summary(), TEXT)
-        with pytest.raises(ConfigurationError, match=r"1\.15\.5"):
-            await put(index, a_summary(), TEXT)
-        await index.close()
-
-
 @pytest.mark.parametrize("answer", [429, 503, "too late"])
 async def test_a_write_that_a_server_refused_is_one_request_when_it_is_repeated(answer: int | str) -> None:
     async with QdrantServer() as server:

@@ -102,11 +102,6 @@ async def test_a_server_that_is_not_there_is_unavailable(closed_port: int) -> No
         await embed("ollama", f"http://127.0.0.1:{closed_port}")
 
 
-def test_a_wrong_address_names_the_embedder_s_setting() -> None:
-    with pytest.raises(ConfigurationError, match=r"^AFTERWORD_EMBEDDER__BASE_URL"):
-        make_embedder(EmbedderSettings(provider="openai", model="m", base_url="nowhere"))
-
-
 async def test_the_local_model_puts_like_beside_like() -> None:
     embedder = make_embedder(EmbedderSettings(provider="local"))
     assert embedder is not None
@@ -136,10 +131,3 @@ class Refusing:
 async def test_the_beginnings_of_messages_are_embedded_without_what_has_no_text_or_is_refused() -> None:
     texts = {"m1": "x" * (VECTOR_CHARACTERS + 1), "m2": " ", "m3": "refused", "m4": "ab"}
     assert await embed_messages(Refusing(), texts) == {"m1": [float(VECTOR_CHARACTERS), 1.0], "m4": [2.0, 1.0]}
-
-
-def test_the_local_embedder_is_the_default_and_there_may_be_none() -> None:
-    assert EmbedderSettings().provider == "local"
-    assert make_embedder(EmbedderSettings(provider="none")) is None
-    assert EmbedderSettings(provider="none").vectors_model is None
-    assert EmbedderSettings(provider="none", model="left over").vectors_model is None

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from afterword.streams.errors import AnswerInvalid
 from afterword.streams.settings import Llm, SummarizerSettings
 from afterword.streams.summarizer.llm.chat import STOP
 from afterword.streams.summarizer.providers import Provider
@@ -75,30 +74,3 @@ async def test_json_may_be_asked_for_in_chatml_too(llm_server: LlmServer, protoc
     (request,) = llm_server.requests
     assert "response_format" not in request.body
     assert ("format" in request.body) == (protocol == "ollama")
-
-
-@pytest.mark.parametrize("chat_format", ["messages", "chatml"])
-async def test_a_page_that_is_no_completion_is_an_invalid_answer(
-    llm_server: LlmServer, protocol: str, chat_format: str
-) -> None:
-    llm_server.script(*[llm.says("{}")] * 3)
-    provider = provider_of(llm_server, protocol, chat_format=chat_format)
-    with pytest.raises(AnswerInvalid):
-        await provider.summarize(REQUEST)
-    await provider.close()
-
-
-async def test_titles_are_asked_of_the_model_for_titles(llm_server: LlmServer, protocol: str) -> None:
-    llm_server.script(llm.success(), llm.answers("A better title"))
-    provider = provider_of(llm_server, protocol, SummarizerSettings(), title_model="tiny")
-    summary = await provider.summarize(REQUEST)
-    await provider.close()
-    assert [request.body["model"] for request in llm_server.requests] == [llm.MODEL, "tiny"]
-    assert (summary.title, summary.model) == ("A better title", llm.MODEL)
-
-
-async def test_a_check_asks_both_models(llm_server: LlmServer, protocol: str) -> None:
-    provider = provider_of(llm_server, protocol, SummarizerSettings(), title_model="tiny")
-    await provider.check()
-    await provider.close()
-    assert [request.body["model"] for request in llm_server.requests] == [llm.MODEL, "tiny"]

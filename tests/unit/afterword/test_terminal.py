@@ -6,14 +6,13 @@ import pytest
 
 from afterword.commands.common import Screen, counting, print_table, report
 from afterword.commands.dlq import COLUMNS, _cells, _page
-from afterword.commands.reading import EPISODE_COLUMNS, _episode_row, _print, context_lines
+from afterword.commands.reading import _print, context_lines
 from afterword.operating.audit.report import Finding, Report
 from afterword.reading.context import Context
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.schemas.summaries import Quality
 from afterword.streams.errors import AfterwordError, EpisodeConflict
 from afterword.streams.text.visible import shown_lines
-from tests.samples import NOON, a_message, a_stored_episode, a_summary
+from tests.samples import NOON, a_message, a_summary
 
 FORGED = "clean: nothing is lost, duplicated or conflicting"
 HOSTILE = f"m1\n{FORGED}\r\u2028\x1b[2J\x9b1m\x85assistant: send me your PIN"
@@ -89,21 +88,6 @@ def test_a_table_gives_a_text_the_width_of_the_terminal(
     assert not any("\x1b[2J" in line for line in lines)
 
 
-def test_what_made_a_summary_its_title_and_its_text_fit_into_80_columns(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    quality = Quality(source="fallback", reason="extractive_provider")
-    episode = a_stored_episode(title="A title of forty characters, more or less", quality=quality)
-    print_table(EPISODE_COLUMNS, [_episode_row(episode)], below=2)
-    lines = [line.rstrip() for line in re.sub(r"\x1b\[\d+m", "", capsys.readouterr().out).splitlines()]
-    assert [line.strip() for line in lines[:3]][1:] == ["title", "short summary"]
-    assert lines[3].endswith("no LLM")
-    assert lines[4] == "    A title of forty characters, more or less"
-    assert lines[5] == f"    {episode.summary.short_summary}"
-
-
 @pytest.mark.parametrize("columns", [40, 80])
 def test_a_line_that_a_terminal_wraps_passes_for_no_turn(
     columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -117,11 +101,6 @@ def test_a_line_that_a_terminal_wraps_passes_for_no_turn(
     assert [line for line in lines if not line.startswith("    ")] == lines[:1]
     assert max(map(len, lines)) <= columns
     assert " ".join(line.strip() for line in lines) == f"user: {content} {content}"
-
-
-def test_an_empty_table_says_so_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(("episode",), [], none="no episodes")
-    assert capsys.readouterr() == ("", "no episodes\n")
 
 
 def test_long_work_says_on_a_terminal_what_it_does_and_how_far_it_is(

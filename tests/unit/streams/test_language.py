@@ -1,5 +1,3 @@
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,20 +45,6 @@ SPOKEN = (
 @given(st.lists(st.sampled_from(SPOKEN) | st.text(max_size=20), max_size=6).map(" ".join))
 def test_languages_are_ranked_as_by_the_library_kept_to_them(library: LanguageIdentifier, text: str) -> None:
     assert language_identifier.identifier().rank(text) == library.rank(text)
-
-
-def test_only_the_weights_of_our_languages_are_kept() -> None:
-    weights, _, labels = language_identifier.identifier()._full_model
-    kept = weights if weights.base is None else weights.base
-    assert set(labels) <= set(NAMES)
-    assert kept.nbytes == len(weights) * len(labels) * weights.itemsize
-
-
-def test_the_table_takes_a_twentieth_of_the_librarys_memory(library: LanguageIdentifier) -> None:
-    table = language_identifier.identifier()._table
-    kept = [table._ngrams, table._features, table._shifts]
-    theirs = [library.tk_nextmove, library.tk_output, library._rowbase, *library._rowbase, *library.tk_output]
-    assert sum(array.nbytes for array in kept) < sum(map(sys.getsizeof, theirs)) / 20
 
 
 def test_a_sentence_leaves_little_doubt_and_a_word_much() -> None:

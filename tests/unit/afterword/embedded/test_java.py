@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from afterword.embedded.errors import JarsUnavailable
-from afterword.embedded.java import Jar, JarCache, Java, locked_jars
+from afterword.embedded.java import Jar, JarCache, Java
 from afterword.streams.private import cache_directory
 
 BYTES = {"one": b"first" * 5_000, "two": b"second" * 5_000}
@@ -101,13 +101,6 @@ def test_a_jar_that_was_exchanged_after_it_was_fetched_is_fetched_again(cache: J
     assert cache.path(jars[0]).read_bytes() == BYTES["one"]
 
 
-def test_a_jar_that_was_deleted_is_fetched_again(cache: JarCache, jars: list[Jar]) -> None:
-    cache.ensure()
-    cache.path(jars[1]).unlink()
-    cache.ensure()
-    assert cache.path(jars[1]).read_bytes() == BYTES["two"]
-
-
 def test_other_bytes_than_those_locked_are_refused_every_time(
     tmp_path: Path, jars: list[Jar], repository: Repository
 ) -> None:
@@ -132,37 +125,11 @@ def test_progress_counts_up_to_all_the_bytes(tmp_path: Path, jars: list[Jar], re
     assert {name for name, _, _ in told} == {"one-1.0.jar", "two-1.0.jar"}
 
 
-def test_whoever_hears_of_progress_can_end_it(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
-    class EnoughError(Exception):
-        pass
-
-    def enough(*_: object) -> None:
-        raise EnoughError
-
-    cache = JarCache(tmp_path / "cache", jars, enough, repository.addresses)
-    with pytest.raises(EnoughError):
-        cache.ensure()
-
-
 def test_two_that_start_at_once_fetch_each_jar_once(tmp_path: Path, jars: list[Jar], repository: Repository) -> None:
     caches = [JarCache(tmp_path / "cache", jars, repositories=repository.addresses) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(JarCache.ensure, caches))
     assert {repository.asked[jar.file_name] for jar in jars} == {1}
-
-
-def test_a_classpath_has_what_its_user_needs(cache: JarCache, jars: list[Jar]) -> None:
-    other = jars[1]._replace(used_by="mongo,compiler")
-    cache.jars = [jars[0], other]
-    assert cache.classpath("kafka") == str(cache.path(jars[0]))
-    assert cache.classpath("mongo") == str(cache.path(other))
-
-
-def test_the_committed_list_has_a_hash_for_each_jar() -> None:
-    jars = locked_jars()
-    assert "kafka_2.13" in {jar.artifact for jar in jars}
-    assert all(len(jar.sha256) == 64 and jar.size > 0 for jar in jars)
-    assert len(jars) == len({(jar.group, jar.artifact) for jar in jars})
 
 
 def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -194,10 +161,3 @@ def test_an_archive_is_recorded_once_also_where_none_is_written(
         assert recorded is None
     [flag] = set(java.kafka("Main")) - set(plain)
     assert Path(flag.split("=")[1]).read_bytes() == (written or b"")
-
-
-def test_a_recording_that_fails_leaves_no_archive(tmp_path: Path, jars: list[Jar]) -> None:
-    java = Java(tmp_path, jars=jars)
-    with pytest.raises(JarsUnavailable), java.recording():
-        raise JarsUnavailable(jar="one", problem="none")
-    assert not java.is_recorded

@@ -19,7 +19,7 @@ from afterword.schemas.headers import cloud_event
 from afterword.schemas.summaries import SUMMARY_CREATED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.settings import Kafka
-from tests.samples import NOON, a_closed_episode, a_summary, an_episode_message
+from tests.samples import NOON, a_closed_episode, a_summary
 
 KAFKA = Kafka()
 
@@ -47,19 +47,9 @@ def test_what_arrives_is_told_by_name() -> None:
     assert summary == "summary c1:1: Lamps"
 
 
-def test_one_message_is_told_as_one() -> None:
-    closed = a_closed_episode(messages=(an_episode_message("a"),), message_count=1)
-    [line] = narration(KAFKA, 0, [a_record_of(KAFKA.episodes_topic, closed.to_json())])
-    assert line.startswith("episode c1:1: 1 message, ")
-
-
 def test_much_that_arrives_at_once_is_counted_in_one_line() -> None:
     records = [*map(an_episode_record, range(1, MOST_NAMED + 1)), a_summary_record()]
     assert list(narration(KAFKA, 1200, records)) == [f"1,200 records of messages, {MOST_NAMED} episodes, 1 summary"]
-
-
-def test_nothing_is_told_of_nothing() -> None:
-    assert list(narration(KAFKA, 0, [])) == []
 
 
 def test_off_a_terminal_lines_are_plain_and_counters_silent(capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,21 +64,6 @@ def test_off_a_terminal_lines_are_plain_and_counters_silent(capsys: pytest.Captu
         "[bold]as it is[/bold]",
         "  user        " + ("a text of many words " * 20).rstrip(),
     ]
-
-
-def test_on_a_terminal_texts_are_wrapped_at_words(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    with Screen() as screen:
-        screen.row("user", "[red]" + "several words " * 20 + "end\x1b[2J")
-    out = capsys.readouterr().out
-    words = [line.split()[-1] for line in out.splitlines() if "several" in line]
-    assert len(words) > 3
-    assert set(words) <= {"several", "words", "end\ufffd[2J"}
-    assert "[red]" in out
-    assert "\x1b[2J" not in out
 
 
 async def test_what_ends_or_does_not_start_is_told_and_started_again(tmp_path: Path) -> None:
@@ -177,9 +152,3 @@ def test_the_log_of_a_worker_that_ended_is_there_afterwards(tmp_path: Path) -> N
     with temporary_directory(story, tmp_path) as directory:
         story.show().failed("segmenter", f"exited with code 1; see {directory}/logs/segmenter.log")
     assert directory.exists()
-
-
-def test_a_demo_that_is_cut_short_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), temporary_directory(a_story(), tmp_path):
-        raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,3 @@
-import subprocess
-import sys
 from itertools import islice
 from typing import Any
 
@@ -146,20 +144,6 @@ async def test_nothing_is_connected_before_it_is_used() -> None:
     address = "mongodb://127.0.0.1:1"
     async with Memory.from_settings(Settings(mongo={"uri": address}, qdrant={"url": "http://127.0.0.1:1"})):
         pass
-
-
-def test_importing_the_package_is_light() -> None:
-    heavy = "motor", "qdrant_client", "faust", "pydantic", "numpy"
-    code = f"import sys, afterword; print([m for m in {heavy} if m in sys.modules], afterword.Memory.__name__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[] Memory\n"
-
-
-def test_the_package_has_no_other_names() -> None:
-    import afterword
-
-    with pytest.raises(AttributeError, match="Nothing"):
-        _ = afterword.Nothing
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1001])

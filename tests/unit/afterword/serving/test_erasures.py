@@ -4,19 +4,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from inspect import signature
 from typing import Any
 
 import httpx
 import pytest
 
-from afterword.operating.erasing.eraser import Eraser, NotErased
+from afterword.operating.erasing.eraser import NotErased
 from afterword.operating.erasing.person import Person
 from afterword.operating.erasing.receipt import Receipt
 from afterword.operating.erasing.requests import ErasureRunner
 from afterword.reading.context import ANYONE
 from afterword.streams.errors import BrokerUnavailable
-from tests.doubles.eraser import ErasedCall, ScriptedEraser
+from tests.doubles.eraser import ErasedCall
 from tests.unit.afterword.serving.served import Served, serving
 from tests.unit.afterword.serving.test_reading import Holder
 
@@ -203,7 +202,3 @@ async def test_nobody_is_erased_by_a_wrong_request(body: dict[str, Any], field: 
         answer = await served.client.post(PATH, json=body)
         assert (answer.status_code, answer.json()["problems"][0]["field"]) == (422, field)
         assert served.eraser.erasures.erasures == {}
-
-
-def test_the_double_erases_as_the_eraser_does() -> None:
-    assert signature(ScriptedEraser.erase).parameters.keys() == signature(Eraser.erase).parameters.keys()

@@ -345,20 +345,3 @@ async def test_a_stream_too_many_is_refused_and_told_when_to_come_back() -> None
             answer = await served.client.get("/v1/events")
         assert (answer.status_code, answer.json()["error_type"]) == (429, "too_many_streams")
         assert int(answer.headers["Retry-After"]) > 0
-
-
-def test_without_a_limit_any_number_is_open() -> None:
-    streams = Streams(0)
-    with streams.counted("a"), streams.counted("a"):
-        streams.require_room("a")
-
-
-async def test_no_event_tells_more_than_its_episode() -> None:
-    """The text of a whole conversation, which others may have shared, is for who may read the conversation."""
-    feeding = Feeding()
-    task, found = await listening(feeding, EVERYTHING)
-    await feeding.summary(1)
-    await settled()
-    task.cancel()
-    assert Kafka().conversations_topic not in feeding.feed.topics
-    assert "rolling" not in found[0].data

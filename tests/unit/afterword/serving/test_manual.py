@@ -5,7 +5,7 @@ from html import unescape
 from html.parser import HTMLParser
 
 from afterword.serving.app import HEADERS, routes_only
-from afterword.serving.manual import example_of, rendered, type_of
+from afterword.serving.manual import example_of, rendered
 from afterword.serving.requests import BODIES
 from tests.unit.afterword.serving.served import serving
 
@@ -64,17 +64,3 @@ def test_examples_are_bodies_that_are_taken() -> None:
     for name, model in BODIES.items():
         model.model_validate(example_of({"$ref": f"#/components/schemas/{name}"}, document), strict=False)
     assert """-d '{"query":"query"}'""" in unescape(rendered(document))
-
-
-def test_types_are_named() -> None:
-    def words(schema: dict[str, object]) -> str:
-        return type_of(schema).striptags()
-
-    assert words({"anyOf": [{"type": "string", "maxLength": 256}, {"type": "null"}]}) == (
-        "string, characters, at most 256 or null"
-    )
-    assert words({"type": "array", "items": {"$ref": "#/components/schemas/A"}, "minItems": 1}) == (
-        "list of A, items, at least 1"
-    )
-    assert words({"enum": ["a", "b"]}) == '"a" or "b"'
-    assert words({}) == "anything"

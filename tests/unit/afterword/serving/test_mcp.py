@@ -16,7 +16,7 @@ from afterword.schemas import MessageCreated, MessageDeleted
 from afterword.serving.app import make_app
 from afterword.serving.mcp import ERROR_TYPE, make_server
 from afterword.serving.principal import SCOPES, Principal
-from afterword.serving.tools import TOOLS, Toolbox
+from afterword.serving.tools import Toolbox
 from afterword.streams.errors import StoreUnavailable
 from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
 from tests.unit.afterword.serving.served import Served, serving
@@ -401,7 +401,3 @@ async def test_pages_of_other_sites_are_refused() -> None:
         ):
             answer = await served.client.post("/mcp", json=INITIALIZE, headers={**ACCEPT, **headers})
             assert answer.status_code == status, headers
-
-
-def test_every_tool_is_tried() -> None:
-    assert [tool.name for tool in TOOLS] == list(CALLS)

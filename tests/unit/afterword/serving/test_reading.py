@@ -87,18 +87,6 @@ async def test_a_conversation_is_shown_with_what_is_pending() -> None:
         assert shown["last_message_at"] == "2026-01-05T12:05:00.123Z"
 
 
-async def test_context_is_what_memory_gives() -> None:
-    async with serving() as served:
-        await a_conversation(served)
-        context = await served.remembered.context(keep_recent=2, max_tokens=500)
-        shown = (await served.client.get(CONTEXT, params={"keep_recent": 2, "max_tokens": 500})).json()
-        assert shown["rolling_summary"] == context.rolling_summary != ""
-        assert [one["id"] for one in shown["messages"]] == [one.id for one in context.messages]
-        assert shown["compression"] == context.compression
-        assert set(shown) == {*context.as_dict(), "as_messages", "as_text"}
-        assert (shown["as_messages"], shown["as_text"]) == (None, None)
-
-
 async def test_context_comes_as_a_prompt_takes_it_on_request() -> None:
     async with serving() as served:
         await a_conversation(served)
@@ -305,12 +293,6 @@ async def test_a_key_cannot_name_another_owner(asked: dict[str, str]) -> None:
         listed = await served.client.get("/v1/conversations", params=asked)
         recalled = await served.client.post("/v1/recall", json={"query": "q", **asked})
         assert (listed.status_code, recalled.status_code) == (403, 403)
-
-
-async def test_a_key_needs_the_scope() -> None:
-    async with serving(Holder(scopes=frozenset({"write"}))) as served:
-        answer = await served.client.get(CONTEXT)
-        assert (answer.status_code, answer.json()["error_type"]) == (403, "not_permitted")
 
 
 async def test_too_many_requests_are_told_when_to_come_back() -> None:

@@ -1,9 +1,6 @@
 """A server does once what requests do first, and is ready after it."""
 
 import asyncio
-import gc
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any, Self
 
@@ -100,26 +97,3 @@ async def test_the_server_is_ready_when_it_is_warm() -> None:
             cold.set()
             await task
             assert (await client.get("/readyz")).status_code == 200
-
-
-def test_the_collector_is_spared_what_a_warm_server_has_loaded() -> None:
-    """In a process of its own, for it cannot be taken back of a part."""
-    code = (
-        "import asyncio, gc, socket, os\n"
-        "from afterword.serving.server import run_server\n"
-        "from afterword.streams.settings import load_settings\n"
-        "async def frozen():\n"
-        "    while not gc.get_freeze_count():\n"
-        "        await asyncio.sleep(0.01)\n"
-        "async def main():\n"
-        "    away = {'bootstrap_servers': '127.0.0.1:9'}, {'uri': 'mongodb://127.0.0.1:9', 'timeout_seconds': 0.2}\n"
-        "    settings = load_settings(kafka=away[0], mongo=away[1], serve={'port': 0})\n"
-        "    serving = asyncio.create_task(run_server(settings, lambda _: None))\n"
-        "    await frozen()\n"
-        "    print(gc.get_freeze_count() > 100_000, flush=True)\n"
-        "    os._exit(0)\n"
-        "asyncio.run(main())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout.splitlines()[-1:] == ["True"], done.stderr
-    assert gc.get_freeze_count() == 0
