@@ -35,7 +35,7 @@ from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.extractive.first_person import kind_of
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import maker_of
-from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
+from afterword.streams.summarizer.quality.assess import QualityRules, SourceTexts, Texts, assess
 from afterword.streams.summarizer.summarizer import make_summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics

@@ -25,7 +25,7 @@ from afterword.streams.summarizer.conversations import Scope, read_history
 from afterword.streams.summarizer.current import current, of_stored
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import Maker, maker_of
-from afterword.streams.summarizer.quality import Assessment, QualityRules, assess
+from afterword.streams.summarizer.quality.assess import Assessment, QualityRules, assess
 from afterword.streams.summarizer.rolling import SummaryRules, in_zone
 from afterword.streams.summarizer.summarizer import Summarizer, instructions, make_summarizer, usage_of
 from afterword.streams.summarizer.summary import Summary, SummaryRequest

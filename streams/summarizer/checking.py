@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from weakref import WeakSet
 
 import structlog
 
 from afterword.schemas import EpisodeMessage
 from afterword.streams.settings import QualitySettings
-from afterword.streams.summarizer.quality import (
+from afterword.streams.summarizer.quality.assess import (
     LONG_SENTENCES,
     SHORT_SENTENCES,
     Problem,
@@ -25,9 +24,6 @@ from afterword.streams.text.sentences import first_sentences
 
 STAGE = "check"
 DECIMALS = 4
-MOST_AHEAD = 16
-"""Maximum number of sources that are read before their summaries are there; what is found in one takes twenty times its
-size."""
 
 Checked = tuple[Summary, Sequence[Problem]]
 """A summary with its measures, and the faults for which it is refused, worst first."""
@@ -44,12 +40,10 @@ class SummaryCheck:
         self._rules = QualityRules(quality.min_grounding, quality.strict_figures)
         self._metrics = metrics
         self._instructions = instructions
-        self.ahead: WeakSet[RequestCheck] = WeakSet()
-        """Checks under way whose sources were read ahead."""
 
-    def of(self, request: SummaryRequest) -> "RequestCheck":
-        """Return the check of this request's summaries."""
-        return RequestCheck(self, request, source_of(request, self._instructions))
+    def source(self, request: SummaryRequest) -> SourceTexts:
+        """Return what this request's summaries are checked against, which is read once for all of them."""
+        return source_of(request, self._instructions)
 
     async def check(self, request: SummaryRequest, source: SourceTexts, made: Summary) -> Checked:
         """Measure a summary. Returns no problems if it must not be refused."""
@@ -66,28 +60,6 @@ class SummaryCheck:
         about = {"grounding": measured["grounding"], "episode_id": request.episode.episode_id}
         log.warning("summary_refused", stage=STAGE, error_type=worst, **about)
         return summary, found.problems
-
-
-class RequestCheck:
-    """Checks the summaries of one request against its source, which is read once."""
-
-    def __init__(self, check: SummaryCheck, request: SummaryRequest, source: SourceTexts) -> None:
-        self._check = check
-        self._request = request
-        self._source = source
-
-    async def read_source(self) -> None:
-        """Read the source while the summary is being written, which is most of the work.
-
-        If many summaries wait for the LLM, this is left to the verdict, because it would be kept for each of them.
-        """
-        if len(self._check.ahead) >= MOST_AHEAD:
-            return
-        self._check.ahead.add(self)
-        await asyncio.to_thread(self._source.read)
-
-    async def __call__(self, made: Summary) -> Checked:
-        return await self._check.check(self._request, self._source, made)
 
 
 def trimmed(summary: Summary) -> Summary:

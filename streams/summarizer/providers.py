@@ -35,7 +35,7 @@ from afterword.streams.summarizer.prompt import (
     short_prompt,
     title_prompt,
 )
-from afterword.streams.summarizer.quality import share_of_pairs
+from afterword.streams.summarizer.quality.assess import share_of_pairs
 from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.fences import Messages

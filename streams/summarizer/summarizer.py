@@ -113,16 +113,15 @@ class Summarizer:
         """Ask, check, and ask once more with what was wrong. Raises: ProviderError, in the end a SummaryRefused."""
         if self._check is None:
             return await self._ask(request)
-        check = self._check.of(request)
-        used, asked = Usage(), request
+        source, used, asked = self._check.source(request), Usage(), request
         while True:
             try:
-                made, _ = await asyncio.gather(self._ask(asked), check.read_source())
+                made = await self._ask(asked)
             except ProviderError as error:
                 error.usage = used + usage_of(error)
                 raise
             used += made.usage
-            summary, problems = await check(replace(made, usage=used))
+            summary, problems = await self._check.check(request, source, replace(made, usage=used))
             if not problems:
                 return summary
             if asked is not request or request.deadline.left <= 0:

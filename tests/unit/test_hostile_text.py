@@ -33,7 +33,7 @@ from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, json_prompt, 
 from afterword.streams.summarizer.quality.assess import Evidence, QualityRules, SourceTexts, Texts, assess
 from afterword.streams.summarizer.quality.assess import plain as plain_text
 from afterword.streams.summarizer.quality.facts import facts, source_facts
-from afterword.streams.summarizer.quality.names import fold, names, words_of
+from afterword.streams.summarizer.quality.names import fold, names
 from afterword.streams.summarizer.quality.quantities import readable
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.text.cutting import without_middle
@@ -142,15 +142,14 @@ READERS: dict[str, Reader] = {
     "politeness": lambda text: is_politeness(text, 1),
     "question": is_question,
     "facts": lambda text: facts(text, "en"),
-    "facts of a source": lambda text: source_facts(text, "en"),
+    "facts of a source": lambda text: source_facts(text, frozenset(words(text)), "en"),
+    "facts of a source with times": lambda text: source_facts(text, frozenset(), "en", [datetime.now(UTC)]),
     "number words": lambda text: readable(text, "en"),
     "names": lambda text: names(text, "en"),
     "German names": lambda text: names(text, "de"),
-    "folded words": lambda text: list(words_of(text)),
     "folded": fold,
     "plain text": plain_text,
     "evidence": lambda text: Evidence(text, "en"),
-    "evidence with times": lambda text: Evidence(text, "en", [datetime.now(UTC)]),
     "time of a question": lambda text: asked_time(text, datetime.now(UTC)),
     "check of a source": lambda text: assess(
         SourceTexts(text, by_speaker=(text,)), Texts("Hats", CONTENT, CONTENT), RULES

@@ -6,12 +6,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from math import ceil
 from unicodedata import numeric
 
 from afterword.streams.summarizer.answer import is_refusal
-from afterword.streams.summarizer.quality.facts import Claim, dates_in, facts, months, source_facts, weekdays
-from afterword.streams.summarizer.quality.names import ROLES, fold, names, words_of
-from afterword.streams.text.language import UNDETERMINED, detect, normalized, plausible, stem_words, stems, words
+from afterword.streams.summarizer.quality.facts import Claim, Facts, dates_in, facts, months, source_facts, weekdays
+from afterword.streams.summarizer.quality.names import ROLES, fold, names
+from afterword.streams.text.language import (
+    DETECTED_CHARACTERS,
+    UNDETERMINED,
+    detect,
+    normalized,
+    plausible,
+    stem_words,
+    stems,
+    words,
+)
 from afterword.streams.text.prose import sentences_of
 from afterword.streams.text.sentences import split_sentences
 
@@ -55,8 +65,8 @@ LONGEST_RUN = 300
 write no such runs except addresses, in which the site comes first."""
 SHORTEST_STEM = 4
 """Forms of a name share at least this many letters: "Ital" is too short to distinguish "Italy" from "Italian"."""
-LONGEST_BEGINNING = 40
-"""Letters. Without this bound, the beginnings of a word of n letters have n² / 2 of them: 200 MB for 20,000."""
+JOINED_WORDS = 6
+"""A code has at most this many words."""
 ENDING = 3
 Said = tuple[str, str]
 """Role and text."""
@@ -82,24 +92,36 @@ class Grounding:
 
 
 class Evidence:
-    """Everything that a source supports. Built in time linear in its length."""
+    """Everything that a source supports. Each part is read when it is first asked for, in time linear in the source."""
 
     def __init__(self, source: str, language: str, sent_at: Iterable[datetime] = ()) -> None:
         """`sent_at` are the times of the source's messages, if they are known."""
-        source = plain(source)
-        self._facts = source_facts(source, language, sent_at)
-        self.words = words(source)
-        """The source's words, in order."""
-        self.stems = frozenset(stems(self.words, language))
-        self._words = frozenset((*map(fold, set(self.words)), *words_of(source)))
-        self._stems = frozenset(map(fold, self.stems))
-        self._beginnings = frozenset(
-            word[:size] for word in self._words for size in range(SHORTEST_STEM, min(len(word), LONGEST_BEGINNING + 1))
-        )
+        self._source = plain(source)
         self._language = language
+        self._sent_at = tuple(sent_at)
+        spoken = words(self._source)
+        self._spoken = f" {' '.join(spoken)} "
+        self._said = frozenset(spoken)
+        self._words = frozenset(map(fold, self._said))
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        return frozenset(stems(self._said, self._language))
+
+    @cached_property
+    def _folded_stems(self) -> frozenset[str]:
+        return frozenset(map(fold, self.stems))
+
+    @cached_property
+    def _facts(self) -> Facts:
+        return source_facts(self._source, self._said, self._language, self._sent_at)
+
+    def has_run(self, tokens: Sequence[str]) -> bool:
+        """Return whether the source has these words in a row."""
+        return f" {' '.join(tokens)} " in self._spoken
 
     def supports(self, claim: Claim) -> bool:
-        return self._facts.support(claim)
+        return self._has_code(claim.code) if claim.code else self._facts.support(claim)
 
     def leaves_open(self, claim: Claim) -> bool:
         """Return whether the claim may be the writer's own count, because the source does not count such things."""
@@ -108,12 +130,17 @@ class Evidence:
     def names(self, word: str) -> bool:
         return word in self._words or self._has_form_of(word) or self._abbreviates(word)
 
+    def _has_code(self, code: str) -> bool:
+        """Return whether the source has a code, in one word or in a few: "AB-1234" and "AB 1234" are the same."""
+        spelled = re.compile(rf"(?<![a-z0-9]){' ?'.join(map(re.escape, code))}(?![a-z0-9])")
+        return any(found[0].count(" ") < JOINED_WORDS for found in spelled.finditer(self._spoken))
+
     def _has_form_of(self, word: str) -> bool:
-        stems = {fold(stem) for stem in stem_words(word, self._language)}
-        if stems & self._stems:
+        if {fold(stem) for stem in stem_words(word, self._language)} & self._folded_stems:
             return True
-        shorter = {word[:size] for size in range(max(SHORTEST_STEM, len(word) - ENDING), len(word))}
-        return bool(shorter & self._words) or (len(word) > SHORTEST_STEM and word in self._beginnings)
+        if any(word[:size] in self._words for size in range(max(SHORTEST_STEM, len(word) - ENDING), len(word))):
+            return True
+        return len(word) > SHORTEST_STEM and any(longer.startswith(word) for longer in self._words)
 
     def _abbreviates(self, word: str) -> bool:
         month, weekday = months(self._language).get(word), weekdays(self._language).get(word)
@@ -132,14 +159,15 @@ def ground(texts: Iterable[str], evidence: Evidence, language: str, rolling: str
     """
     figures: dict[str, bool] = {}
     named: dict[str, bool] = {}
-    nothing = Evidence("", language)
-    parts = [(text, nothing) for text in texts] + ([(rolling, Evidence(carried, language))] if rolling else [])
-    for text, ignored in ((plain(text), ignored) for text, ignored in parts):
+    known = Evidence(carried, language) if rolling and carried else None
+    for text, ignored in [*((text, None) for text in texts), (rolling, known)]:
+        text = plain(text)
         for claim in facts(text, language):
-            if not ignored.supports(claim) and not evidence.leaves_open(claim):
+            if not (ignored and ignored.supports(claim)) and not evidence.leaves_open(claim):
                 figures[claim.text] = evidence.supports(claim) and figures.get(claim.text, True)
-        for name, word in names(dates_in(language).sub(" ", text), language):
-            if not ignored.names(word):
+        undated = dates_in(language).sub(" ", text) if re.search(r"\d", text) else text
+        for name, word in names(undated, language):
+            if not (ignored and ignored.names(word)):
                 named[name] = evidence.names(word)
     unsupported = [token for token, supported in {**figures, **named}.items() if not supported]
     listed = tuple(token[:TOKEN_CHARACTERS] for token in unsupported[:UNSUPPORTED])
@@ -152,8 +180,10 @@ def _share(tokens: Mapping[str, bool]) -> float:
 
 def plain(text: str) -> str:
     """Normalize full-width digits, ligatures and hard spaces (NFKC); limit the lengths of the text and its runs."""
-    text = _BARE_POINT.sub("0.", _MIXED.sub(_decimals, text[:MAX_CHARACTERS]))
-    normal = normalized("NFKC", text)[:MAX_CHARACTERS]  # one character may become eighteen
+    text = text[:MAX_CHARACTERS]
+    if _MAY_BE_MIXED.search(text):
+        text = _MIXED.sub(_decimals, text)
+    normal = normalized("NFKC", _BARE_POINT.sub("0.", text))[:MAX_CHARACTERS]  # one character may become eighteen
     return _LONG_RUN.sub(r"\g<0> ", normal)
 
 
@@ -170,6 +200,7 @@ def _decimals(written: re.Match[str]) -> str:
     return share[1:] if before.isdigit() else share
 
 
+_MAY_BE_MIXED = re.compile(r"[²³¹⁰⁴-⁹¼½¾⅐-⅞]|\d/\d")
 _MIXED = re.compile(
     r"(?<=\d)[²³¹⁰⁴-⁹]+|(?:(?<=\d)\s?)?(?<![^\W\d_])(?P<fraction>[¼½¾⅐-⅞])"
     r"|(?:(?<=\d)\s|(?<![\w/.,])(?=\d/\d\s[^\W\d]))(?P<over>[1-9])/(?P<under>[2-9])(?![\w/])"
@@ -195,21 +226,18 @@ class SourceTexts:
     sent_at: tuple[datetime, ...] = ()
     """Times of all the messages that the writer was shown."""
 
-    def read(self) -> None:
-        """Analyze the texts for every later verdict. A second call takes no time."""
-        _ = self.evidence
-
     @cached_property
-    def plain_episode(self) -> str:
-        return plain(self.episode)
+    def beginning(self) -> str:
+        """As much of the episode as is needed to detect its language."""
+        return plain(self.episode[:DETECTED_CHARACTERS])
 
     @cached_property
     def language(self) -> str:
-        return detect(self.plain_episode)
+        return detect(self.beginning)
 
     @cached_property
     def evidence(self) -> Evidence:
-        return Evidence(f"{self.context}\n{self.plain_episode}", self.language, self.sent_at)
+        return Evidence(f"{self.context}\n{self.episode}", self.language, self.sent_at)
 
 
 @dataclass(frozen=True)
@@ -297,7 +325,7 @@ def _problems(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
 def _mismatches(texts: Texts, source: SourceTexts) -> Iterator[Problem]:
     """Yield problems of language, topic and length, compared with the source."""
     summary, length = f"{texts.short} {texts.long}", len(source.episode)
-    spoken = (source.plain_episode, *source.by_speaker)
+    spoken = (source.beginning, *source.by_speaker)
     if is_other_language((texts.short, texts.long), spoken):
         yield Problem("wrong_language", "it was not in the language of the conversation")
     elif shared_terms(summary, source.evidence.stems, source.language) < SHARED_TERMS:
@@ -314,30 +342,26 @@ def _echoes(texts: Texts, source: SourceTexts) -> bool:
     """Return whether a text repeats instructions in words that the conversation does not contain."""
     instructions = _runs_of_instructions(source.instructions)
     for text in texts.given:
-        echoed = instructions.intersection(runs(words(text), ECHOED_WORDS))
-        if echoed and echoed.isdisjoint(runs(source.evidence.words, ECHOED_WORDS)):
+        echoed = [run for run in runs(words(text), ECHOED_WORDS) if run in instructions]
+        if echoed and not any(map(source.evidence.has_run, echoed)):
             return True
     return False
 
 
 @lru_cache(maxsize=4)  # the same for all summaries
-def _runs_of_instructions(instructions: str) -> frozenset[int]:
+def _runs_of_instructions(instructions: str) -> frozenset[tuple[str, ...]]:
     return frozenset(runs(words(instructions), ECHOED_WORDS))
 
 
 def _is_copy(text: str, source: SourceTexts) -> bool:
     tokens = words(text)
-    known = frozenset(runs(source.evidence.words, COPIED_WORDS)) if len(tokens) >= COPIED_WORDS else ()
-    copied = longest = 0
-    for run in runs(tokens, COPIED_WORDS):
-        copied = copied + 1 if run in known else 0
-        longest = max(longest, copied)
-    return longest > 0 and longest + COPIED_WORDS - 1 >= COPIED_SHARE * len(tokens)
+    copied = max(COPIED_WORDS, ceil(COPIED_SHARE * len(tokens)))
+    return any(map(source.evidence.has_run, runs(tokens, copied)))
 
 
-def runs(tokens: Sequence[str], size: int) -> Iterator[int]:
-    """Yield the hashes of all runs of `size` words."""
-    return (hash(tuple(tokens[i : i + size])) for i in range(len(tokens) - size + 1))
+def runs(tokens: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
+    """Yield all runs of `size` words."""
+    return (tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1))
 
 
 def repeats_itself(text: str) -> bool:

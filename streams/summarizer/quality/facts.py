@@ -1,7 +1,7 @@
 """Finds the facts of a summary that can be checked: addresses, codes, dates, times, amounts and numbers."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -12,6 +12,7 @@ from afterword.streams.summarizer.quality.quantities import (
     DIGITS,
     LATIN,
     NUMBER,
+    PIECE,
     TIME,
     Key,
     chinese_figures,
@@ -22,7 +23,7 @@ from afterword.streams.summarizer.quality.quantities import (
     spoken_keys,
     times_of_day,
 )
-from afterword.streams.text.language import date_words, stem_words, words
+from afterword.streams.text.language import date_words, stem_words
 
 COUNTED = 12
 """A number up to this one may be the writer's own count: "they compared three options"."""
@@ -39,6 +40,8 @@ SHORT = 1000
 NOTHING = "-"
 """Stands for the counted word if no word follows the number."""
 
+Exact = tuple[str, str]
+"""A kind of token that is compared character by character, such as an address, and its text."""
 Day = tuple[int | None, int, int | None]
 """Year, month and day."""
 
@@ -49,8 +52,10 @@ class Claim:
 
     text: str
     """The token as it was written."""
-    keys: frozenset[Key | str] = frozenset()
+    keys: frozenset[Key | Exact] = frozenset()
     days: tuple[Day, ...] = ()
+    code: str = ""
+    """A code without its separators, which the source may write between other characters."""
     counted: str = ""
     """Stem of the things that a small number counts. If it is not empty, the claim is checked only if the source counts
     the same things."""
@@ -60,7 +65,7 @@ class Claim:
 class Facts:
     """What a source supports, in every reading of every fact in it."""
 
-    keys: frozenset[Key | str]
+    keys: frozenset[Key | Exact]
     counted: frozenset[str]
     """Stems of the words after the source's numbers."""
     days: frozenset[Day]
@@ -115,7 +120,10 @@ def facts(text: str, language: str) -> list[Claim]:
     for pattern, claims in EXACT:
         text = _taken(text, pattern, claims, found)
     written = frozenset(re.findall(r"\d+", text))
-    text = _taken(readable(text, language), dates_in(language), partial(_date, language=language), found)
+    text = readable(text, language)
+    if not re.search(r"\d", text):  # every other figure has a digit
+        return found + [Claim(number.text, number.in_summary) for number in chinese_figures(text)]
+    text = _taken(text, dates_in(language), partial(_date, language=language), found)
     times = list(times_of_day(text))
     found += [Claim(time.text, time.in_summary) for time in times]
     text = _without(text, [(time.start, time.end) for time in times])
@@ -129,25 +137,28 @@ def facts(text: str, language: str) -> list[Claim]:
     return found
 
 
-def source_facts(text: str, language: str, sent_at: Iterable[datetime] = ()) -> Facts:
+def source_facts(text: str, said: Set[str], language: str, sent_at: Sequence[datetime] = ()) -> Facts:
     """Find what a source supports. Linear in its length.
 
-    `sent_at` are the times of its messages in the zone that the writer saw.
+    `said` has the text's words. `sent_at` are the times of its messages in the zone that the writer saw.
     """
+    text = "".join(dict.fromkeys(PIECE.findall(text)))  # a flood of the same words takes no time
     text = _TIMESTAMPS.sub(r"\1 \2", text)
-    keys: set[Key | str] = {f"code {code}" for code in _joined(text)}
+    keys: set[Key | Exact] = set()
+    addresses = "\n".join(word for word in text.split() if not _IN_ADDRESSES.isdisjoint(word))
+    written = _near_digits(text)
     for pattern, claims in EXACT:
-        for match in pattern.finditer(text):
+        for match in pattern.finditer(addresses if pattern in (_EMAIL, _URL) else written):
             made = claims(match)
             keys.update(key for claim in made for key in claim.keys)
             # a summary may name a part of a code or of a telephone number
             keys.update((NUMBER, Decimal(part)) for part in re.findall(r"\d+", match[0] if made else ""))
-    moments = list(sent_at)
-    said = frozenset(words(text))
+    keys.update(named_times(text))
     # people mix languages, and the language of a short text is uncertain
     languages = {language, "en"} if len(text) <= SHORT else {language}
     text = "\n".join(readable(text, code) for code in sorted(languages))
     keys.update(spoken_keys(text))
+    text = _near_digits(text)
     may_have_dates = not said.isdisjoint(months(language)) or re.search(r"\d[./-]\d|月", text)
     dates = list(dates_in(language).finditer(text)) if may_have_dates else []
     days = {day for match in dates for readings in _days(match, language) for day in readings}
@@ -155,27 +166,29 @@ def source_facts(text: str, language: str, sent_at: Iterable[datetime] = ()) -> 
     keys.update(key for time in times for key in time.in_source)
     text = _without(text, sorted([*(match.span() for match in dates), *((time.start, time.end) for time in times)]))
     counted: set[str] = set()
-    keys.update(named_times(text))
     figures = list(quantities(text, language))
     keys.update(compound_keys(text, figures))
     for number in figures:
         keys.update(number.in_source)
         counted.add(_counted(text, number.end, language))
-        days.update(_from_then(moments, [int(value) for kind, value in number.in_source if kind == "month"]))
-    sent_on = frozenset(moment.date() for moment in moments)
-    keys.update((TIME, Decimal(moment.hour * 60 + moment.minute)) for moment in moments)
+        # "two years ago" and "in 18 months" name a month
+        spans = [int(value) for kind, value in number.in_source if kind == "month" and abs(value) <= LONGEST_AGO]
+        for moment in (*sent_at[:1], *sent_at[-1:]):
+            for step in (step for span in spans for step in (-span, span)):
+                year, month = divmod(moment.year * 12 + moment.month - 1 + step, 12)
+                days.add((year, month + 1, None))
+    sent_on = frozenset(moment.date() for moment in sent_at)
+    keys.update((TIME, Decimal(moment.hour * 60 + moment.minute)) for moment in sent_at)
     keys.update((NUMBER, Decimal(year)) for day in sent_on for year in (day.year - 1, day.year, day.year + 1))
     keys.update((NUMBER, Decimal(part)) for day in days for part in day if part)
     named = frozenset(month for name, month in months(language).items() if name in said)
     return Facts(frozenset(keys), frozenset(counted - {""}), frozenset(days), named, sent_on)
 
 
-def _from_then(moments: Sequence[datetime], months: Iterable[int]) -> Iterator[Day]:
-    """Yield the months that "two years ago" and "in 18 months" may mean."""
-    for moment in (*moments[:1], *moments[-1:]):
-        for step in (step for each in months if abs(each) <= LONGEST_AGO for step in (-each, each)):
-            year, month = divmod(moment.year * 12 + moment.month - 1 + step, 12)
-            yield year, month + 1, None
+def _near_digits(text: str) -> str:
+    """Leave out what is far from any digit."""
+    runs = _DIGITS_OR_OTHERS.findall(text)
+    return "".join(run if len(run) <= 2 * NEAR else f"{run[:NEAR]}\n{run[-NEAR:]}" for run in runs)
 
 
 def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -219,13 +232,15 @@ _MEASURE = re.compile(
     r"|[a-z]+-\d+|\d\d?-[A-Za-z]{3,9}-\d{4}|\d*(?:[cdkm]?m|ft|in|yd)[23]"
 )
 """Measures and dates that are not codes: 21st, 30-day, 62-year-old, 5k, mid-1990, m2, 8-May-2023."""
-_WORD = re.compile(r"[^\W_]+")
+_DIGITS_OR_OTHERS = re.compile(r"\d+|\D+")
+_IN_ADDRESSES = frozenset(".@:")
 _NEXT_WORD = re.compile(r"\s*+(?:[-–]\s*+)?([^\W\d_]+)")
-JOINED_WORDS = 6
+NEAR = 100
+"""This many characters before and after a digit decide what it means."""
 
 
 def _email(match: re.Match[str]) -> list[Claim]:
-    return [Claim(match[0], frozenset({f"email {match[0].casefold().rstrip('.')}"}))]
+    return [Claim(match[0], frozenset({("email", match[0].casefold().rstrip("."))}))]
 
 
 def _url(match: re.Match[str]) -> list[Claim]:
@@ -233,8 +248,8 @@ def _url(match: re.Match[str]) -> list[Claim]:
     address = re.sub(r"^(?:https?://)?(?:www\.)?", "", match[0].casefold()).rstrip(".,;:!?/")
     site, slash, _ = address.partition("/")
     return [
-        Claim(match[0], frozenset({f"url {address}"})),
-        *([Claim(address, frozenset({f"url {site}"}))] if slash else []),
+        Claim(match[0], frozenset({("url", address)})),
+        *([Claim(address, frozenset({("url", site)}))] if slash else []),
     ]
 
 
@@ -242,20 +257,20 @@ def _dotted(match: re.Match[str]) -> list[Claim]:
     """Claim a version or a section number, but not an amount or a date. Longer ones are telephone numbers."""
     is_longer = len(match[0].replace(".", "")) >= LEAST_LONG_DIGITS
     is_other = is_longer or re.fullmatch(DIGITS, match[0]) or _DATE_IN_DIGITS.search(match[0])
-    return [] if is_other else [Claim(match[0], frozenset({f"dotted {match[0]}"}))]
+    return [] if is_other else [Claim(match[0], frozenset({("dotted", match[0])}))]
 
 
 def _long_number(match: re.Match[str]) -> list[Claim]:
     digits = "".join(re.findall(r"\d+", match[0]))
     if len(digits) < LEAST_LONG_DIGITS or _DATE_IN_DIGITS.search(match[0]) or re.fullmatch(DIGITS, match[0]):
         return []
-    return [Claim(match[0].strip(), frozenset({f"digits {digits[-COMPARED_DIGITS:]}"}))]
+    return [Claim(match[0].strip(), frozenset({("digits", digits[-COMPARED_DIGITS:])}))]
 
 
 def _code(match: re.Match[str]) -> list[Claim]:
     if _MEASURE.fullmatch(match[0]) or any(times_of_day(match[0])):
         return []
-    return [Claim(match[0], frozenset({f"code {re.sub(r'[-/]', '', match[0]).casefold()}"}))]
+    return [Claim(match[0], code=re.sub(r"[-/]", "", match[0]).casefold())]
 
 
 EXACT: tuple[tuple[re.Pattern[str], Claims], ...] = (
@@ -270,16 +285,6 @@ EXACT: tuple[tuple[re.Pattern[str], Claims], ...] = (
 def _counted(text: str, end: int, language: str) -> str:
     after = _NEXT_WORD.match(text, end)
     return next(iter(stem_words(after[1], language)), "") if after else ""
-
-
-def _joined(text: str) -> Iterator[str]:
-    """Join neighbouring words to codes, as a summary may do: "AB 1234" for "AB-1234"."""
-    words = _WORD.findall(text.casefold())
-    for end in range(1, len(words) + 1):
-        for begin in range(max(0, end - JOINED_WORDS), end):
-            joined = "".join(words[begin:end])
-            if not joined.isalpha():
-                yield joined
 
 
 _MONTH_NAMES = "january february march april may june july august september october november december"

@@ -87,13 +87,10 @@ def _marked(text: str, capitals: Sequence[re.Match[str]], language: str) -> Iter
 
 def fold(word: str) -> str:
     """Fold case, accents, possessive and elided article: "Zoë's" → "zoe", "l'Olympia" → "olympia"."""
-    longest = max(re.split("[’']", word), key=len)
+    longest = max(re.split("[’']", word), key=len) if "'" in word or "’" in word else word
+    if longest.isascii():
+        return longest.casefold()
     return "".join(c for c in normalized("NFKD", longest).casefold() if not unicodedata.combining(c))
-
-
-def words_of(text: str) -> Iterator[str]:
-    """Yield the text's distinct words, folded as names are."""
-    return map(fold, set(_WORD.findall(text)))
 
 
 def _begins_sentence(text: str, match: re.Match[str]) -> bool:

@@ -32,7 +32,7 @@ NEAR_HOUR = "near hour"
 
 WORDS_KNOWN = frozenset({"da", "de", "en", "es", "fr", "it", "nl", "pt"})
 """text2num reads number words in these languages; in others, only digits are numbers."""
-_PIECE = re.compile(r"(?s).{1,4000}(?:(?<=[.!?。！？])(?=\s)|\Z)|.{1,4000}(?!\S)|.{1,4000}")
+PIECE = re.compile(r"(?s).{1,1000}(?:(?<=[.!?。！？])(?=\s)|\Z)|.{1,1000}(?!\S)|.{1,1000}")
 """A piece ends at the end of a sentence, or else between words, or else anywhere."""
 LATIN = "A-Za-zÀ-ɏ"
 """Latin letters. In scripts without spaces, words touch the digits."""
@@ -376,7 +376,7 @@ def readable(text: str, language: str) -> str:
     if language not in WORDS_KNOWN:
         return text
     text = _HALF_AN_HOUR.sub("0.5 ", text)
-    return _HALF.sub(".5", "".join(str(alpha2digit(piece, language, threshold=0)) for piece in _PIECE.findall(text)))
+    return _HALF.sub(".5", "".join(str(alpha2digit(piece, language, threshold=0)) for piece in PIECE.findall(text)))
 
 
 _NUMERALS = "〇零一二两三四五六七八九十百千万萬億亿"

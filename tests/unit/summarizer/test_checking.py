@@ -1,7 +1,6 @@
 """A summary is checked before it is passed on, and asked for once more when it fails."""
 
 import asyncio
-import threading
 from dataclasses import replace
 from zoneinfo import ZoneInfo
 
@@ -12,8 +11,7 @@ from afterword.schemas import Quality as Measured
 from afterword.schemas import Usage
 from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable, SummaryRefused
 from afterword.streams.settings import QualitySettings
-from afterword.streams.summarizer.checking import MOST_AHEAD, RequestCheck, SummaryCheck, source_of
-from afterword.streams.summarizer.quality import SourceTexts
+from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.rolling import in_zone
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -61,34 +59,6 @@ async def test_a_grounded_summary_passes_and_says_how_grounded_it_is() -> None:
     summary = await provider.summarize(REQUEST)
     assert summary == replace(GOOD, quality=Measured(source="llm", grounding=1.0))
     assert len(asked.requests) == 1
-
-
-class Noticed(SourceTexts):
-    """Source that tells when it is read."""
-
-    was_read = threading.Event()
-
-    def read(self) -> None:
-        super().read()
-        self.was_read.set()
-
-
-class Noticing(SummaryCheck):
-    def of(self, request: SummaryRequest) -> RequestCheck:
-        return RequestCheck(self, request, Noticed(source_of(request, "").episode))
-
-
-class Awaiting(ScriptedProvider):
-    """Provider that answers when the source has been read."""
-
-    async def summarize(self, request: SummaryRequest) -> Summary:
-        assert await asyncio.to_thread(Noticed.was_read.wait, 10), "nobody reads meanwhile"
-        return await super().summarize(request)
-
-
-async def test_the_source_is_read_while_the_llm_writes() -> None:
-    summarizer = Summarizer(Awaiting([GOOD]), check=Noticing(QualitySettings(), unread()))
-    assert (await summarizer.summarize_without_fallback(REQUEST)).quality.grounding == 1.0
 
 
 async def test_a_refused_summary_is_asked_for_once_more_with_what_was_wrong() -> None:
@@ -205,20 +175,3 @@ async def test_the_times_of_the_messages_are_evidence_in_the_zone_of_the_request
         else:
             with pytest.raises(SummaryRefused, match="a number, date"):
                 await asked
-
-
-async def test_few_sources_are_kept_as_they_were_read_while_their_summaries_are_waited_for() -> None:
-    check = SummaryCheck(QualitySettings(), unread())
-    waiting = [check.of(REQUEST) for _ in range(MOST_AHEAD + 5)]
-    for one in waiting:
-        await one.read_source()
-    assert [is_read(one) for one in waiting] == MOST_AHEAD * [True] + 5 * [False]
-    assert (await waiting[-1](GOOD))[1] == ()
-    del one, waiting
-    another = check.of(REQUEST)
-    await another.read_source()
-    assert is_read(another)
-
-
-def is_read(check: RequestCheck) -> bool:
-    return "evidence" in vars(check._source)

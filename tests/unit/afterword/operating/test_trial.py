@@ -14,7 +14,7 @@ from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.providers import Maker, maker_of
-from afterword.streams.summarizer.quality import QualityRules
+from afterword.streams.summarizer.quality.assess import QualityRules
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from afterword.streams.summarizer.prompt import JSON_FRAME
-from afterword.streams.summarizer.quality import QualityRules, SourceTexts, Texts, assess
+from afterword.streams.summarizer.quality.assess import QualityRules, SourceTexts, Texts, assess
 
 LINES = [
     "Hello, I ordered a blue kettle last week and it arrived with a broken lid.",
