@@ -66,7 +66,7 @@ async def test_it_reads_searches_and_connects() -> None:
     world = World()
     await warm_up(world.memory, world.outbox)
     assert world.episodes.most > 1  # each on its own connection
-    assert len(world.searched) == 1
+    assert any(query.started_after for query in world.searched), "the question names a time"
     assert world.producer.connected == 1
     await world.outbox.open()
     assert world.producer.connected == 1
@@ -77,7 +77,7 @@ async def test_what_is_away_is_left_to_the_requests(broker_away: bool) -> None:
     world = World(broker_away)
     world.episodes.away = not broker_away
     await warm_up(world.memory, world.outbox)
-    assert len(world.searched) == 1
+    assert world.searched
     assert world.producer.connected == (0 if broker_away else 1)
 
 
