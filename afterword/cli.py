@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperOption
 
-import afterword.fast_start  # noqa: F401 – before anything imports structlog
+import afterword.fast_start  # noqa: F401 – before anything slow is imported
 from afterword.commands import deployment, dev, dlq, person, reading, serve, summaries, worker, writing
 from afterword.commands.common import report
 from afterword.streams.errors import AfterwordError

@@ -4,23 +4,24 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from afterword.commands.common import Json, find_config, print_json, print_table, start, start_command
 from afterword.commands.reading import not_empty
 from afterword.extras import extra_required
-from afterword.schemas.base import rfc3339
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.text.visible import shown_json
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Serve
-    from afterword.streams.stores.bookkeeping import ApiKey
+    from afterword.streams.stores.bookkeeping import ApiKeys
+
+Result = TypeVar("Result")
 
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port; default: AFTERWORD_SERVE__PORT.")]
 keys_app = typer.Typer(help="Keys for `afterword serve`.", no_args_is_help=True)
@@ -86,7 +87,7 @@ def create(
     if unknown := sorted(set(scope) - SCOPES):
         raise typer.BadParameter(f"{unknown[0]!r} is not a scope; the scopes are {', '.join(sorted(SCOPES))}")
     key, record = new_key(tuple(sorted(set(scope))), tenant, user)
-    asyncio.run(_store(record))
+    asyncio.run(_with_keys(lambda keys: keys.put(record)))
     if as_json:
         print_json({"key": key, "key_id": record.key_id})
     else:
@@ -97,54 +98,40 @@ def create(
 @keys_app.command("list")
 def list_keys(as_json: Json = False) -> None:
     """List the keys, without their secrets."""
-    found = asyncio.run(_all())
+    from afterword.schemas.base import rfc3339
+
+    found = asyncio.run(_with_keys(lambda keys: keys.list()))
     if as_json:
-        print_json([_shown(key) for key in found])
-    else:
-        columns = ("key", "tenant", "user", "scopes", "created")
-        print_table(columns, [_row(key) for key in found], none="no keys")
+        created = [{**asdict(key), "created_at": rfc3339(key.created_at)} for key in found]
+        print_json([{name: value for name, value in key.items() if name != "digest"} for key in created])
+        return
+    rows = [
+        (
+            key.key_id,
+            "(none)" if key.tenant_id is None else key.tenant_id,
+            "(any)" if key.user_id is None else key.user_id,
+            " ".join(key.scopes),
+            rfc3339(key.created_at),
+        )
+        for key in found
+    ]
+    print_table(("key", "tenant", "user", "scopes", "created"), rows, none="no keys")
 
 
 @keys_app.command()
 def revoke(key: KeyId) -> None:
     """Revoke a key; running servers refuse it within 5 seconds. Exit 1 if there is no such key."""
-    if not asyncio.run(_remove(key)):
+    if not asyncio.run(_with_keys(lambda keys: keys.remove(key))):
         typer.echo("there is no such key", err=True)
         raise typer.Exit(1)
     typer.echo("revoked", err=True)
 
 
-def _shown(key: "ApiKey") -> dict[str, object]:
-    return {name: value for name, value in asdict(key).items() if name != "digest"} | {
-        "created_at": rfc3339(key.created_at)
-    }
-
-
-def _row(key: "ApiKey") -> tuple[str, ...]:
-    tenant = "(none)" if key.tenant_id is None else key.tenant_id
-    user = "(any)" if key.user_id is None else key.user_id
-    return key.key_id, tenant, user, " ".join(key.scopes), rfc3339(key.created_at)
-
-
-async def _store(key: "ApiKey") -> None:
+async def _with_keys(work: "Callable[[ApiKeys], Awaitable[Result]]") -> Result:
     from afterword.streams.stores.opening import open_stores
 
     async with open_stores(start_command()) as stores:
-        await stores.keys.put(key)
-
-
-async def _all() -> "list[ApiKey]":
-    from afterword.streams.stores.opening import open_stores
-
-    async with open_stores(start_command()) as stores:
-        return await stores.keys.list()
-
-
-async def _remove(key_id: str) -> bool:
-    from afterword.streams.stores.opening import open_stores
-
-    async with open_stores(start_command()) as stores:
-        return await stores.keys.remove(key_id)
+        return await work(stores.keys)
 
 
 def mcp(

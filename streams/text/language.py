@@ -4,10 +4,10 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import filterfalse
 from threading import Lock
 from typing import Any, Literal
 
+import regex
 import Stemmer
 from stop_words import LANGUAGE_MAPPING, get_stop_words
 
@@ -50,16 +50,19 @@ _UNSPACED = (
 _UNSPACED_RUN = re.compile(rf"[{_UNSPACED}]+")
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 """Equivalent to the general pattern for case-folded ASCII, and several times as fast."""
-_MARK_CODES = range(0x300, 0x1F000)
-"""Contains all marks that belong to words; searching all of Unicode takes 0.2 s."""
+_LETTERS = rf"[[\p{{L}}\p{{N}}]--[{_UNSPACED}]]"
+_MARKS = rf"[[\p{{Mn}}\p{{Mc}}]--[{_UNSPACED}\ufe00-\ufe0f\U000e0100-\U000e01ef]]"
+"""Without variation selectors, which only select the look of a character."""
+_WORD = regex.compile(rf"(?V1)[{_UNSPACED}]+|{_LETTERS}+(?:{_MARKS}+{_LETTERS}*)*")
+r"""The general pattern: marks, which `\w` lacks, continue a word (in Indic scripts, Hebrew, Arabic)."""
 LONGEST_MARKS = 30
 """Maximum number of non-starters in a row, as in the Stream-Safe Text Format (UAX #15, section 13); no writing system
 needs more."""
+_MARKS_IN_A_ROW = regex.compile(rf"(?:\P{{ccc=0}}|[\u0f73\u0f75\u0f81\uff9e\uff9f]){{{LONGEST_MARKS}}}")
+"""That many non-starters: characters with a combining class, and those without one that decompose into such."""
 _JOINER = "\u034f"
 """COMBINING GRAPHEME JOINER: an invisible mark that ends such a run."""
 _LOADING = Lock()
-_VARIATION_SELECTORS = range(0xFE00, 0xFE10)
-"""Marks that only select the look of a character, so they are not part of a word."""
 
 
 def detect(text: str) -> str:
@@ -85,7 +88,7 @@ def normalized(form: Literal["NFKC", "NFKD"], text: str) -> str:
     """
     if text.isascii():
         return text
-    return unicodedata.normalize(form, _marks_in_a_row().sub(rf"\g<0>{_JOINER}", text))
+    return unicodedata.normalize(form, _MARKS_IN_A_ROW.sub(rf"\g<0>{_JOINER}", text))
 
 
 def words(text: str) -> list[str]:
@@ -120,30 +123,11 @@ def is_common(word: str, language: str) -> bool:
 
 
 def _split(text: str) -> Iterator[str]:
-    for word in _word_pattern().findall(text):
+    for word in _WORD.findall(text):
         if len(word) > 1 and _UNSPACED_RUN.fullmatch(word):
             yield from (word[i : i + 2] for i in range(len(word) - 1))
         else:
             yield word
-
-
-@cache
-def _marks_in_a_row() -> re.Pattern[str]:
-    """Compile the pattern of LONGEST_MARKS non-starters in a row: characters that decompose into marks alone."""
-    codes = filterfalse(range(0xAC00, 0xD7A4).__contains__, _MARK_CODES)  # Hangul syllables have none
-    apart = ((code, unicodedata.normalize("NFKD", chr(code))) for code in codes)
-    marks = "".join(chr(code) for code, parts in apart if parts and all(map(unicodedata.combining, parts)))
-    return re.compile(rf"[{marks}]{{{LONGEST_MARKS}}}")
-
-
-@cache
-def _word_pattern() -> re.Pattern[str]:
-    r"""Compile the general pattern: marks, which `\w` lacks, continue a word (in Indic scripts, Hebrew, Arabic)."""
-    codes = (chr(code) for code in _MARK_CODES if code not in _VARIATION_SELECTORS)
-    found = (mark for mark in codes if unicodedata.category(mark) in ("Mn", "Mc"))
-    marks = "".join(mark for mark in found if not _UNSPACED_RUN.match(mark))
-    letters = rf"[^\W_{_UNSPACED}]"
-    return re.compile(rf"[{_UNSPACED}]+|{letters}+(?:[{marks}]+{letters}*)*")
 
 
 @lru_cache(maxsize=STEMS)

@@ -1,10 +1,22 @@
+import sys
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from afterword.streams.text import language_identifier
-from afterword.streams.text.language import NAMES, UNDETERMINED, detect, plausible, stem_words, words
+from afterword.streams.text.language import (
+    LONGEST_MARKS,
+    NAMES,
+    UNDETERMINED,
+    detect,
+    normalized,
+    plausible,
+    stem_words,
+    words,
+)
 
 
 @pytest.mark.parametrize(
@@ -106,3 +118,10 @@ def test_what_only_chooses_the_look_of_a_character_is_no_part_of_a_word() -> Non
 @given(st.text())
 def test_any_text_has_a_language_and_words(text: str) -> None:
     assert stem_words(text, detect(text)) == stem_words(text, detect(text))
+
+
+def test_every_character_that_normalization_sorts_ends_a_run_of_them() -> None:
+    characters = (chr(code) for code in range(0x300, sys.maxunicode + 1))
+    sorted_ones = [one for one in characters if all(map(unicodedata.combining, unicodedata.normalize("NFKD", one)))]
+    assert len(sorted_ones) > 900
+    assert [one for one in sorted_ones if "\u034f" not in normalized("NFKD", one * (LONGEST_MARKS + 1))] == []
