@@ -1,4 +1,5 @@
-"""One at-least-once partition in memory, in virtual time: a log, a group, and a broker that is slow or fails."""
+"""One at-least-once partition in memory and in virtual time, with a log, a group, and a broker that may be slow or
+fail."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,26 +23,27 @@ Agent = Callable[[ConcurrentMessage], Awaitable[None]]
 
 
 class Broker:
-    """Log, group and transactions; also the partition's `Clients`. A commit takes as long as its bytes do."""
+    """Has the log, the group and the transactions, and acts as the partition's `Clients`. A commit takes time in
+    proportion to its bytes."""
 
     def __init__(self, end: int, *, first: int = 0, bytes_per_second: float = inf) -> None:
         self.first, self.end = first, end
         self.keys: dict[int, bytes] = {}
-        """Keys of records; by default each has its own."""
+        """Keys of records; by default, each record has its own."""
         self.headers: dict[int, list[tuple[str, bytes]]] = {}
         """Headers of records; by default none."""
         self.bytes_per_second = bytes_per_second
         self.group: OffsetAndMetadata | None = None
         self.is_stable = True
-        """No other transaction may change the group's offset."""
+        """True once no other transaction can change the group's offset."""
         self.commits: list[tuple[list[int], Progress]] = []
-        """Values of the outputs, and what the group had then, of each commit."""
+        """The outputs' values and the group's offset, for each commit."""
         self.tried: list[int] = []
-        """Number of outputs of each transaction, of those that failed too."""
+        """Number of outputs of each transaction, including those that failed."""
         self.longest_seconds = inf
         """Time after which a transaction is aborted, and its producer fenced."""
         self.before_commit: Callable[[], None] = lambda: None
-        """Raises what a commit fails with."""
+        """Raises the error that a commit should fail with."""
 
     @property
     def outputs(self) -> list[int]:
@@ -121,7 +123,7 @@ class Producer:
 
 
 class Consumer:
-    """Consumer like aiokafka's, of the one partition."""
+    """Consumer like aiokafka's, for one partition."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -164,7 +166,7 @@ class Consumer:
 
 
 class Worker:
-    """What the partition asks of the engine around it. `agent` handles each record and acknowledges it."""
+    """Stands in for the engine around the partition. `agent` handles each record and acknowledges it."""
 
     def __init__(
         self, broker: Broker, agent: Agent | None = None, schema: AtLeastOnce | None = None, **options: Any
@@ -211,7 +213,7 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def answer(self, message: ConcurrentMessage, size: int = 10) -> None:
-        """Send the record's offset, in so many digits, and acknowledge."""
+        """Send the record's offset, padded to this many digits, and acknowledge the record."""
         value = b"%0*d" % (size, message.offset)
         message.batch.send(Output("out", message.key, value, None, None, []))
         message.ack(self)

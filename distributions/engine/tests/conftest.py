@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and fixtures that keep what was traced in memory."""
+"""Hypothesis profiles, and fixtures that keep traces in memory."""
 
 import hypothesis
 import pytest

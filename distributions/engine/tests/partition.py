@@ -1,4 +1,4 @@
-"""One open partition in memory: the engine's session with an agent, a producer and a database that are simple."""
+"""One open partition in memory: the engine's session with a simple agent, producer and database."""
 
 import asyncio
 import sys
@@ -50,13 +50,13 @@ def table(name: str, data: Any) -> Any:
 
 @dataclass
 class Producer:
-    """Remembers transactions. Those of more than `most_bytes` time out."""
+    """Remembers transactions. A transaction of more than `most_bytes` times out."""
 
     most_bytes: int | None = None
     transactions: list[tuple[int, list[Output]]] = field(default_factory=list)
     """Source offset and outputs."""
     tried: list[int] = field(default_factory=list)
-    """Bytes of each transaction, of those that timed out too."""
+    """Bytes of each transaction, including those that timed out."""
 
     _end: int = 0
 
@@ -70,7 +70,7 @@ class Producer:
 
 
 class Partition:
-    """`agent` is given each event and its batch; what it writes goes into `batch.outputs` and `write`."""
+    """Passes each event and its batch to `agent`, which writes through `batch.outputs` and `write`."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Partition:
         self.database: Any = MemoryDatabase(Path("state"), deadlines, disk={})
         self.errors: list[BaseException] = []
         self.events: list[list[int]] = []
-        """Offsets of each event that the agent was given."""
+        """Offsets of the events that the agent was given."""
         self.open()
 
     def open(self) -> None:
@@ -116,7 +116,7 @@ class Partition:
         )
 
     async def process(self, records: Sequence[Any]) -> None:
-        """Process until all are committed: opened anew after timeouts, as the partition does."""
+        """Process records until all are committed. After a timeout, open the session again, as the partition does."""
         while left := [one for one in records if one.offset >= self.committed]:
             try:
                 await self.session.process(left)
@@ -134,7 +134,7 @@ class Partition:
     def values(self, topic: str) -> list[bytes | None]:
         return [output.value for output in self.outputs if output.topic == topic]
 
-    # -- as the engine's consumer
+    # -- what the engine's consumer does
 
     async def callback(self, message: BatchMessage) -> None:
         message.incref()

@@ -1,4 +1,4 @@
-"""A partition of at-least-once records: what is committed, what is handled again, and when the watchdog hears of it."""
+"""A partition of at-least-once records: what is committed, what is handled again, and when the watchdog is told."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from faust_eos.watchdog import Watch
 
 LIMIT, LOOK = 120.0, 5.0
 METADATA_BYTES = 19
-"""So few that a record may be handed over at most 32 offsets beyond the first unfinished one."""
+"""So small that no record is handed over more than 32 offsets beyond the first unfinished one."""
 
 
 async def first_stall(worker: Worker, seconds: float) -> tuple[float, str] | None:
-    """Look at the partition every five seconds, as the watchdog does; return when it stalled, and in what."""
+    """Check the partition every five seconds, as the watchdog does. Return when it stalled, and in which step."""
     watch, loop = Watch(LIMIT, 0.0, 2 * LOOK), asyncio.get_running_loop()
     while loop.time() < seconds:
         await asyncio.sleep(LOOK)
@@ -124,7 +124,7 @@ def test_an_idle_partition_has_nothing_to_do() -> None:
 
 
 def test_only_records_that_were_not_finished_are_reported_as_expired() -> None:
-    """10 and 30 are not; the group has finished the others up to 49, and the log begins at 50."""
+    """Records 10 and 30 are unfinished. The group has finished the others up to 49, and the log begins at 50."""
 
     async def story() -> Worker:
         broker = Broker(60, first=50)
@@ -181,7 +181,8 @@ def test_a_broker_that_is_too_slow_for_all_that_is_finished_gets_it_in_parts(byt
 
 
 def test_smaller_and_smaller_transactions_are_progress_until_one_is_small_enough() -> None:
-    """One record takes 30 seconds; from 64 to one it takes four minutes, twice as long as the watchdog waits."""
+    """One record takes 30 seconds. Halving from 64 records to one takes four minutes, twice as long as the watchdog
+    waits."""
 
     async def story() -> tuple[list[int], object]:
         async def agent(message: ConcurrentMessage) -> None:
@@ -222,7 +223,7 @@ def test_reading_goes_on_when_another_owner_has_finished_what_the_window_waited_
 
 
 def test_a_transaction_that_the_broker_aborts_as_too_slow_is_retried_in_parts() -> None:
-    """The coordinator's timeout is shorter than that of a commit: the producer is fenced."""
+    """The coordinator's timeout is shorter than a commit's, so the producer is fenced."""
 
     async def story() -> Broker:
         async def agent(message: ConcurrentMessage) -> None:

@@ -1,6 +1,5 @@
-"""Completion of a batch, through a real Faust stream: Faust calls many things an acknowledgement.
-
-The whole file runs a second time without Faust's Cython code, which acknowledges in its own way.
+"""Completion of a batch, through a real Faust stream, because Faust acknowledges in many ways. The whole file runs a
+second time without Faust's Cython code, which acknowledges in its own way.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ OUTPUT = Output("out", b"k", b"v", None, None, [])
 
 
 class Agent:
-    """A stream of one app that is connected to nothing, and a task that iterates over it as an agent would."""
+    """The stream of an app without connections, and a task that iterates over it as an agent would."""
 
     def __init__(self, directory: Path) -> None:
         self.app = App("unit", brokers="127.0.0.1:1", engine=Options(), datadir=directory)
@@ -161,7 +160,7 @@ async def test_an_agent_that_is_cancelled_has_not_done_its_batch(agent: Agent) -
 
 @pytest.mark.parametrize("why", ["generation", "flow"])
 async def test_a_batch_that_faust_skipped_is_never_done(agent: Agent, why: str) -> None:
-    """The Cython code says nothing of it, Faust's Python acknowledges it."""
+    """Faust's Cython code does not acknowledge it; its Python code does."""
     skipped, taken = agent.batch(), agent.batch()
     await agent.give(skipped, generation=99 if why == "generation" else None)
     if why == "flow":

@@ -42,7 +42,7 @@ def test_a_bookmark_comes_back_as_it_was(source: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1), st.data())
 def test_links_hold_in_one_log_and_break_where_it_was_made_anew(transactions, data) -> None:
-    """Each transaction is a number of other offsets before it, and its records with their bookmark."""
+    """Each transaction has a number of other offsets before it, its records, and their bookmark."""
     anew = data.draw(st.integers(0, len(transactions)))
     end, previous = 0, -1
     for number, (others, records) in enumerate(transactions):
@@ -121,7 +121,7 @@ def test_no_row_however_its_key_was_chosen_can_pass_for_a_bookmark(key: bytes) -
 
 
 class NoChangelogs:
-    """A consumer of nothing."""
+    """A consumer without topics."""
 
     async def beginning_offsets(self, _: Any) -> dict[Any, int]:
         return {}

@@ -8,7 +8,7 @@ from faust_eos.collector import loading, spare_the_collector, without_collector
 
 
 class Kept:
-    """Refers to itself: only the collector frees it."""
+    """Refers to itself, so only the collector frees it."""
 
     def __init__(self) -> None:
         self.itself = self

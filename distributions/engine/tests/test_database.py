@@ -1,4 +1,4 @@
-"""The local state of a partition behaves as a dictionary that survives, and finds deadlines without a scan."""
+"""The local state of a partition behaves like a persistent dictionary, and finds deadlines without a scan."""
 
 import asyncio
 import shutil
@@ -18,11 +18,11 @@ from faust_eos.database import MOST_MOVES, RULES, Database, DatabasePosition, Ex
 from faust_eos.errors import StoreFailed
 
 TABLES = ("rows", "row", "plain")
-"""One name is the beginning of another; `plain` has no deadlines."""
+"""One name is a prefix of another, and `plain` has no deadlines."""
 FAR = 10**13
 
 keys = st.sampled_from([b"", b"\0", b"a", b"a\0b"])
-"""Few, so that they are written again and again."""
+"""Few keys, so that each is written many times."""
 deadlines = st.sampled_from([None, 5, 10, 20, 30, 40, 50, Expiry(5), Expiry(20), Expiry(50)])
 changes = st.tuples(st.sampled_from(TABLES), keys, st.sampled_from([False, False, False, True]), deadlines)
 
@@ -69,7 +69,7 @@ class DatabaseMachine(RuleBasedStateMachine):
 
     @rule(written=st.lists(changes, max_size=8), source=st.integers(0, 10**9))
     def write(self, written: list[tuple[str, bytes, bool, int | None]], source: int) -> None:
-        """A key may come several times, as it does when a changelog is replayed."""
+        """A key may occur several times, as when a changelog is replayed."""
         rows: dict[str, list[tuple[bytes, bytes | None]]] = {}
         for table, key, deleted, deadline in written:
             rows.setdefault(table, []).append((key, None if deleted else encode(deadline)))
@@ -158,7 +158,7 @@ TestDatabase.settings = TestMemoryDatabase.settings = settings(
 
 @pytest.fixture(params=["rocksdb", "memory"])
 def open_database(request: pytest.FixtureRequest) -> Open:
-    """The real one and its twin: both keep the same contract."""
+    """Open the real database or its twin in memory; both keep the same contract."""
     return opened if request.param == "rocksdb" else memory()
 
 
@@ -238,7 +238,7 @@ def test_rows_that_only_expire_come_last_and_are_not_counted(open_database: Open
 
 
 class Later:
-    """Deadlines that are later by what is set."""
+    """A rule whose deadlines are later by a configurable time."""
 
     def __init__(self, by: int) -> None:
         self.by = by
@@ -265,7 +265,7 @@ def test_rows_are_indexed_anew_when_their_deadlines_follow_another_rule(tmp_path
 
 
 def test_rows_of_an_earlier_release_are_indexed_when_it_crashes_the_next_time_too(tmp_path: Path) -> None:
-    """It wrote no index for rows that had no deadline then, and no rule."""
+    """The earlier release wrote no rule, and no index for rows that had no deadline then."""
     path, rows = tmp_path / "db", [(b"%d" % key, b"-") for key in range(MOST_MOVES + 1)]
     database = Database(path, {"rows": decode})
     database.write({"rows": rows}, DatabasePosition())

@@ -1,4 +1,4 @@
-"""A disk that fails: the error is of a kind of its own, and none hides another."""
+"""A failing disk raises an error of its own type, and no error hides another."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from faust_eos.errors import StoreFailed
 
 
 class FullDisk:
-    """Database like rocksdict's when nothing can be written any more."""
+    """A database like rocksdict's to which nothing can be written."""
 
     def write(self, batch: object) -> None:
         raise Exception("IO error: No space left on device")

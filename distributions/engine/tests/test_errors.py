@@ -12,7 +12,7 @@ from faust_eos.errors import FATAL, TRANSIENT, place_of, restart_seconds
     "error",
     [
         errors.ProducerFenced,
-        errors.IllegalOperation,  # of a producer that was fenced between two sends of one commit
+        errors.IllegalOperation,  # the producer was fenced between two sends of one commit
         errors.InvalidProducerEpoch,
         errors.KafkaConnectionError,
         errors.KafkaTimeoutError,

@@ -1,4 +1,4 @@
-"""A partition that is processed exactly once, of an app without tables: where it begins, and what it fences."""
+"""A partition that is processed exactly once by an app without tables: where it begins, and what it fences."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ class Copier(Process):
     """Worker of an app without tables that copies its source."""
 
     def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
-        """Open an empty one: each worker has its own disk."""
+        """Open an empty database, because each worker has its own disk."""
         return MemoryDatabase(Path(where), deadlines, disk={}, clock=self.app.engine.clock)
 
     def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
@@ -86,7 +86,7 @@ def test_an_app_without_tables_begins_after_the_last_transaction_though_the_grou
 
 
 def test_a_partition_that_fails_during_a_rebalance_is_opened_after_it_only() -> None:
-    """Before the assignment is known it may have another owner, whom it would fence."""
+    """Until the assignment is known, another worker may own the partition, and opening it would fence that worker."""
     world = World()
     worker = world.take()
     world.go_on()

@@ -1,4 +1,4 @@
-"""A record on which the agent fails is isolated: its neighbours are done without it, and it is a dead letter."""
+"""A record on which the agent fails is isolated. Its neighbours are handled, and it becomes a dead letter."""
 
 from collections.abc import Callable
 from pathlib import Path

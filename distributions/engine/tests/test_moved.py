@@ -53,7 +53,7 @@ def test_nothing_else_ever_goes(states: list[LocalState], assigned: set[TopicPar
 
 
 def a_worker(directory: Path, *, joined: bool = True, late: TopicPartition | None = None) -> Any:
-    """One that has partition 0; the group gives it `late` while it asks for offsets."""
+    """Return a worker that has partition 0. The group assigns it `late` while it asks for offsets."""
     assigned = {ORDERS[0]}
 
     async def committed(_: TopicPartition) -> int:

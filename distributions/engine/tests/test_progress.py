@@ -1,4 +1,4 @@
-"""The finished offsets of a partition, as a group's committed offset holds them."""
+"""The finished offsets of a partition, as encoded in the metadata of the group's commit."""
 
 import pytest
 from hypothesis import given
@@ -58,7 +58,7 @@ def test_one_changed_character_is_refused(offset: int, distances: frozenset[int]
 
 
 def test_another_spelling_of_the_same_offsets_is_refused() -> None:
-    """The last character of base64 has bits that say nothing."""
+    """The last character of base64 has unused bits."""
     metadata = Progress(0, frozenset({2})).metadata()
     assert metadata.endswith("Ag")
     with pytest.raises(ProgressDamaged):

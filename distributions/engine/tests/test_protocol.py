@@ -1,4 +1,4 @@
-"""The question for a group's committed offsets, while they may still change or are still being read."""
+"""Requests for a group's committed offsets while these may still change or are still being loaded."""
 
 import asyncio
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ ONE = [("in", [(0, 7, -1, "m", 0, {}), (1, -1, -1, None, 0, {})], {})]
 
 
 class Coordinator:
-    """Coordinator like aiokafka's; the offset is unstable for some seconds."""
+    """A coordinator like aiokafka's, whose offset is unstable for some seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._stable_at = seconds
@@ -34,7 +34,7 @@ class Coordinator:
 
 
 def asked_for(seconds: float) -> tuple[OffsetAndMetadata | None, int, float]:
-    """Return the answer, the number of questions, and the seconds until then."""
+    """Return the answer, the number of requests, and the seconds they took."""
 
     async def story() -> Any:
         coordinator = Coordinator(seconds)
@@ -59,7 +59,7 @@ def test_the_longer_it_is_unstable_the_more_rarely_it_is_asked_for() -> None:
 
 
 class Admin:
-    """Admin client like aiokafka's; the group's coordinator answers with these errors, then with these topics."""
+    """An admin client like aiokafka's. The coordinator answers with these errors first, then with these topics."""
 
     def __init__(self, errors: list[int], topics: list[Any]) -> None:
         self._errors = errors
@@ -69,7 +69,7 @@ class Admin:
         return 3
 
     async def _send_request(self, request: OffsetFetch, node_id: int) -> Any:
-        assert (request._asked[:2], node_id) == (("group", None), 3)  # all topics, of the broker that knows them
+        assert (request._asked[:2], node_id) == (("group", None), 3)  # all topics, from the broker that knows them
         error = self._errors.pop(0) if self._errors else 0
         return SimpleNamespace(error_code=error, topics=[] if error else self._topics)
 

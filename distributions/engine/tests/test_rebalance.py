@@ -118,7 +118,7 @@ def assignment_of(*sources: TopicPartition) -> ConsumerProtocolMemberAssignment:
 
 
 class Cluster:
-    """aiokafka's metadata, as assignors use it. `topics`: numbers of partitions."""
+    """aiokafka's metadata, as assignors use it. `topics` has the number of partitions of each topic."""
 
     def __init__(self, topics: dict[str, int]) -> None:
         self._topics = topics
@@ -133,7 +133,7 @@ class Cluster:
 async def a_member(
     partitions: dict[TopicPartition, bool], *, flowing: bool = False
 ) -> "tuple[Worker, RebalanceListener]":
-    """Return a worker that has these partitions since the last generation, and its listener."""
+    """Return a worker that was assigned these partitions in the last generation, and its listener."""
     consumer = Worker({}, flowing=True)
     listener = RebalanceListener(consumer)
     await listener.on_partitions_assigned(partitions)
@@ -142,7 +142,7 @@ async def a_member(
 
 
 class Worker:
-    """The engine's consumer, as a listener uses it. `partitions`: whether they are open."""
+    """The engine's consumer, as a listener uses it. `partitions` says of each whether it is open."""
 
     def __init__(self, partitions: dict[TopicPartition, bool], *, flowing: bool = False) -> None:
         self.partitions = {source: SimpleNamespace(ready=ready) for source, ready in partitions.items()}
@@ -159,14 +159,14 @@ class Worker:
         self.app = App(self, flowing)
 
     def start_over(self, partitions: dict[TopicPartition, bool], flowing: bool) -> None:
-        """Forget what has happened. `partitions`: as of the constructor."""
+        """Forget what has happened. `partitions` is as in the constructor."""
         self.partitions = {source: SimpleNamespace(ready=ready) for source, ready in partitions.items()}
         self.app = App(self, flowing)
         self.paused.clear()
         self.taken.clear()
 
     async def assigned(self, listener: RebalanceListener, sources: set[TopicPartition], generations: int = 1) -> None:
-        """The group has gone on by so many generations, of which the worker sees the last."""
+        """Advance the group by this many generations, of which the worker sees the last."""
         self.coordinator.generation += generations
         await listener.on_partitions_assigned(sources)
 

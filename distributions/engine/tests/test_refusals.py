@@ -1,4 +1,4 @@
-"""Time limit for refusals by Kafka that no retry can change."""
+"""The time limit for refusals by Kafka that no retry can change."""
 
 import pytest
 from aiokafka.errors import KafkaTimeoutError, MessageSizeTooLargeError, OutOfOrderSequenceNumber

@@ -1,4 +1,4 @@
-"""Sizes of transactions: halved after a timeout, and found again where the broker can take more."""
+"""Sizes of transactions are halved after a timeout, and grow again when the broker can take more."""
 
 import asyncio
 from typing import Any
@@ -59,7 +59,7 @@ def test_after_an_outage_slices_are_soon_as_large_as_before() -> None:
 
 
 async def writing(work: Any, batch: Batch) -> None:
-    """Writes 1 MiB for each record, and takes no more than there is room for."""
+    """Write 1 MiB for each record, and take no more records than there is room for."""
     written = done = 0
     for one in work:
         if written >= batch.most_bytes:

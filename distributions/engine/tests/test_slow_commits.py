@@ -43,7 +43,7 @@ TABLES = MappingProxyType(
 
 
 class Reminder(Process):
-    """Worker that copies its source, and keeps a deadline for each record; at the deadline it sends the key."""
+    """A worker that copies its source and keeps a deadline for each record. At the deadline, it sends the key."""
 
     def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
         return MemoryDatabase(Path(where), deadlines, disk={}, clock=self.app.engine.clock)
@@ -66,7 +66,7 @@ class Reminder(Process):
 
 
 class World:
-    """One worker, looked at by a watchdog. `seconds_of` says how long the broker takes for a transaction."""
+    """One worker under a watchdog. `seconds_of` says how long the broker takes for a transaction."""
 
     def __init__(self, seconds_of: Callable[[Transaction], float], **options: Any) -> None:
         self.now_ms = 0
@@ -77,7 +77,7 @@ class World:
         self.worker = Reminder("w", self.network, self.broker, self.options, TABLES, APP)
         self.seconds_of = seconds_of
         self.tried: list[int] = []
-        """Number of outputs of each transaction, of those that were aborted too."""
+        """Number of outputs of each transaction, including the aborted ones."""
         self.stalled: str | None = None
         self._watch = Watch(LIMIT, 0.0, 2 * LOOK)
         self._looked = 0.0
@@ -88,7 +88,7 @@ class World:
         self.broker.append(SOURCE, [(b"%04d" % n, b"", 0, ()) for n in range(number)])
 
     def run(self, seconds: float, due: int | None = None) -> None:
-        """Run until the watchdog finds a stall, so long, or until so many deadlines are met: idle ticks cost time."""
+        """Run until the watchdog finds a stall, time is up, or this many deadlines are met: idle ticks cost time."""
         end, seen = self.loop.time() + seconds, 0
         while self.loop.time() < end and self.stalled is None:
             if due is not None and len(self.broker.committed) > seen:
@@ -101,7 +101,7 @@ class World:
             self._look()
 
     def _commit_slowly(self) -> None:
-        """Take the time of the transaction at its end; the coordinator aborts it when that is too long."""
+        """Wait for the duration of the transaction at its end. The coordinator aborts it if that is too long."""
         [transaction] = [one for one in self.broker._current.values() if not one.outcome]
         self.tried.append(sum(record.topic == OUT.topic for record in transaction.written))
         longest = self.options.transaction_timeout_seconds
@@ -117,7 +117,7 @@ class World:
             self._look()
 
     def _look(self) -> None:
-        """Look as often as the watchdog does."""
+        """Check as often as the watchdog does."""
         now = self.loop.time()
         if now < self._looked + LOOK or self.stalled is not None:
             return
@@ -143,7 +143,7 @@ def outputs_of(transaction: Transaction) -> int:
 
 
 def test_a_transaction_that_the_broker_aborts_as_too_slow_is_retried_at_half_its_size() -> None:
-    """The coordinator's timeout is shorter than that of a commit: the producer is fenced."""
+    """The coordinator's timeout is shorter than a commit's, so the producer is fenced."""
     with closing(World(outputs_of)) as world:
         world.produce(100)
         world.run(600)
@@ -153,8 +153,10 @@ def test_a_transaction_that_the_broker_aborts_as_too_slow_is_retried_at_half_its
 
 
 def test_deadlines_that_are_due_together_are_met_in_smaller_and_smaller_transactions() -> None:
-    """Two keys take longer than a transaction may; from 512 to one it takes longer than the watchdog waits."""
-    with closing(World(lambda _: 0.0, tick_seconds=0.01)) as world:  # hardly a look finds it idle between two tries
+    """Two keys take longer than a transaction may. Halving 512 keys to one takes longer than the watchdog waits."""
+    with closing(
+        World(lambda _: 0.0, tick_seconds=0.01)
+    ) as world:  # a check hardly ever finds it idle between two tries
         world.produce(512)
         world.run(5)
         world.tried.clear()
@@ -167,7 +169,7 @@ def test_deadlines_that_are_due_together_are_met_in_smaller_and_smaller_transact
 
 
 def test_deadlines_that_are_met_one_transaction_after_the_other_are_progress() -> None:
-    """The source offset stays while they are met, for longer than the watchdog waits."""
+    """While the deadlines are met, the source offset stays for longer than the watchdog waits."""
     with closing(World(lambda _: 0.0, tick_keys=2)) as world:
         world.produce(64)
         world.run(5)

@@ -33,7 +33,7 @@ def table(app: App) -> Any:
 
 @pytest.fixture
 def database(app: App, table: Any, tmp_path: Path) -> Iterator[Database]:
-    """Database of the one partition that is open."""
+    """Return the database of the one open partition."""
     database = Database(tmp_path / "db", {"rows": None})
     app.consumer.partitions["in-0"] = SimpleNamespace(session=SimpleNamespace(database=database))
     yield database
@@ -41,7 +41,7 @@ def database(app: App, table: Any, tmp_path: Path) -> Iterator[Database]:
 
 
 def in_agent(database: Any, do: Callable[[], Any]) -> Batch:
-    """Runs it as an agent would, in a batch of its own."""
+    """Run code as an agent would, in a batch of its own."""
 
     async def run() -> Batch:
         batch = Batch("in-0", database)

@@ -1,4 +1,4 @@
-"""Asking a broker for the ids of topics, in an encoding that aiokafka does not have for it."""
+"""Requests for the ids of topics, in an encoding that aiokafka does not implement."""
 
 import struct
 from typing import Any
@@ -11,7 +11,7 @@ from faust_eos.protocol import Admin, MetadataRequest_v10, MetadataResponse_v10,
 ORDERS_ID = bytes(range(16))
 ONE = struct.pack(">i", 1)
 PARTITION = struct.pack(">hiii", 0, 0, 1, 0) + b"\x02" + ONE + b"\x02" + ONE + b"\x01\x00"
-"""No error, number 0, leader 1 in epoch 0; one replica, which is in sync, none offline; no tags."""
+"""Partition 0 without an error: leader 1 in epoch 0, one replica in sync, none offline, no tags."""
 ANSWER = (
     struct.pack(">i", 0)  # throttled
     + b"\x02"
@@ -63,7 +63,7 @@ def test_a_request_names_topics_and_creates_none() -> None:
 async def test_a_broker_that_does_not_know_ids_has_none(versions: dict[int, tuple[int, int]]) -> None:
     class Old(Admin):
         def __init__(self) -> None:
-            """Connects to nothing."""
+            """Make no connection."""
 
         async def _send_request(self, request: Any, node_id: int | None = None) -> Any:
             assert request.prepare(versions)

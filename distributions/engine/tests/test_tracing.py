@@ -1,4 +1,4 @@
-"""Commits as spans: only of outputs that carry a sampled trace, and linked to it."""
+"""Commits are spans only if their outputs carry a sampled trace, and are linked to it."""
 
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter

@@ -16,20 +16,20 @@ from faust_eos.options import Options
 from faust_eos.transaction import TransactionalProducer, transactional_id
 
 topics = st.text("ab0.-_", min_size=1, max_size=8)
-"""Names of the characters that Kafka allows: letters, digits, full stop, hyphen, underscore."""
+"""Names of the characters that Kafka allows, which are letters, digits, full stops, hyphens and underscores."""
 apps = st.text("ab0.-_~", min_size=1, max_size=8)
 writers = st.tuples(apps, st.builds(TopicPartition, topics, st.integers(0, 20)))
 
 
 class Unstartable:
-    """Producer like aiokafka's when a broker that just comes up names no broker."""
+    """A producer like aiokafka's, for a starting broker that names no broker yet."""
 
     async def start(self) -> None:
         raise AssertionError("Did we not perform bootstrap?")
 
 
 class Growing:
-    """Producer like aiokafka's, of a topic that gets more partitions."""
+    """A producer like aiokafka's, for a topic that gets more partitions."""
 
     def __init__(self) -> None:
         self.count = 1

@@ -1,4 +1,4 @@
-"""Stalls of a worker: real ones, and those that only seem so."""
+"""Stalls of a worker, both real and apparent."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ WORK = "nothing is committed of messages-0"
 
 
 def first_stall(looks: list[tuple[float, dict[str, Mark]]]) -> tuple[float, str] | None:
-    """Time and name of the first stall, if there is one."""
+    """Return the time and name of the first stall, if there is one."""
     watch = Watch(LIMIT, HANDLING, GAP)
     for now, to_do in looks:
         stalled = watch.look(to_do, now)

@@ -1,4 +1,4 @@
-"""Order in which a partition's records are handed over."""
+"""The order in which a partition's records are handed over."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ class Partition:
             self.running.add(offset)
 
     def read(self) -> bool:
-        """Read one record, again or for the first time; return whether there was one."""
+        """Read one record, again or for the first time. Return whether there was one."""
         window = self.window
         if window.room > 0 and (missed := window.to_read_again()) is not None:
             for offset in range(missed, min(missed + window.room, window.next)):
@@ -49,7 +49,7 @@ class Partition:
         self.take(self.window.finish(offset))
 
     def work_off(self, chooser: Any, finished: Iterable[int] = ()) -> None:
-        """Every commit on the way names what is finished, also what is not read yet."""
+        """Handle all records. Every commit on the way names what is finished, including what is not read yet."""
         while self.read() or self.running:
             assert all(map(self.window.progress().covers, finished))
             assert len(self.running) <= MOST
@@ -167,7 +167,7 @@ def test_what_another_owner_has_finished_meanwhile_is_not_done_again(committed: 
 def test_what_is_learned_between_fetching_and_taking_is_neither_done_nor_undone(
     log: list[int | None], others: list[int], fetched: int, chance: Any
 ) -> None:
-    """Another owner has finished all before an offset, and more, while records that were fetched are held back."""
+    """While fetched records are held back, another owner finishes everything before an offset, and more."""
     partition, learned, committed = Partition(log), Progress(0), 0
     window = partition.window
     while window.next < len(log) or partition.running or others:

@@ -1,4 +1,4 @@
-"""A worker does not go on when something that watches it has failed, and returns what it has freed."""
+"""A worker stops if one of its watchers has failed, and returns the memory that it has freed."""
 
 import asyncio
 import resource

@@ -1,8 +1,8 @@
-"""A broker in memory: logs with transactions, producers that are fenced, a group's offsets, compaction.
+"""A broker in memory, with transactional logs, fencing of producers, a group's offsets, and compaction.
 
-As Kafka has it where the engine could tell the difference: a commit is decided first, and becomes visible in each
-partition when that partition's marker is written; opening a producer waits for the markers, but not for the group,
-which takes the offsets over some time after its own.
+It behaves like Kafka wherever the engine could tell the difference. A commit is decided first, and becomes visible in
+each partition when that partition's marker is written. Opening a producer waits for the markers, but not for the group,
+which takes over the offsets some time after its own marker.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,11 +15,11 @@ from aiokafka.structs import OffsetAndMetadata
 
 GROUP = TopicPartition("__consumer_offsets", 0)
 DELETE_RETENTION_MS = 24 * 3600 * 1000
-"""Kafka's default: tombstones stay for so long."""
+"""Kafka's default for how long tombstones stay."""
 
 
 Offset = OffsetAndMetadata
-"""Offset as a transaction was given it."""
+"""The offset that a transaction was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class Transaction:
     producer: str
     epoch: int
     note: Any
-    """Note of its owner."""
+    """A note by its owner."""
     outcome: str = ""
-    """"commit" or "abort" once it is decided."""
+    """"commit" or "abort", once decided."""
     unmarked: list[TopicPartition] = field(default_factory=list)
-    """Partitions that it wrote to, without its marker."""
+    """Partitions that it wrote to and that lack its marker."""
     written: list[Record] = field(default_factory=list)
     offsets: dict[TopicPartition, Offset] = field(default_factory=dict)
 
@@ -62,16 +62,16 @@ class Log:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.gone: list[Entry] = []
-        """Those before `start`: deleted, not compacted."""
+        """Records before `start`, which were deleted rather than compacted."""
         self.starts = [0]
-        """Every log start that there was."""
+        """Every position at which the log has begun."""
         self.end = 0
         self.open: dict[Transaction, int] = {}
-        """Transactions without their marker here, and where they began."""
+        """Transactions that lack their marker here, with their first offsets."""
 
     @property
     def stable(self) -> int:
-        """The last stable offset: the transactions before it are decided."""
+        """Return the last stable offset; all transactions before it are decided."""
         return min(self.open.values(), default=self.end)
 
     @property
@@ -79,18 +79,19 @@ class Log:
         return self.starts[-1]
 
     def delete(self, before: int) -> None:
-        """Retention, or somebody: records before that offset are gone, and the log begins there."""
+        """Delete the records before this offset, as retention or a person does. The log then begins there."""
         if before > self.start:
             self.starts.append(before)
             self.gone += [entry for entry in self.entries if entry.record.offset < before]
             self.entries = [entry for entry in self.entries if entry.record.offset >= before]
 
     def history(self, position: int) -> list[Record]:
-        """Every record from that position on that was ever there, of a log without transactions and compaction."""
+        """Return every record that was ever written from this position on, for a log without transactions and
+        compaction."""
         return [entry.record for entry in [*self.gone, *self.entries] if entry.record.offset >= position]
 
     def read(self, position: int, most: int | None = None, *, committed: bool = True) -> list[Record]:
-        """Read from that position on: what is committed, up to the last stable offset, or everything."""
+        """Read from this position on: committed records up to the last stable offset, or all records."""
         end, found = self.stable if committed else self.end, []
         for entry in self._from(position):
             if entry.record.offset >= end or (most is not None and len(found) >= most):
@@ -107,7 +108,7 @@ class Log:
         return self.entries[low:]
 
     def compact(self, before: int, now_ms: int) -> None:
-        """Keeps of each key the latest record, of what lies before that offset; tombstones go when they are old."""
+        """Keep only the latest record of each key before this offset, and remove old tombstones."""
         before = min(before, self.stable)
         live = [e for e in self.entries if e.transaction is None or e.transaction.outcome != "abort"]
         last = {e.record.key: e.record.offset for e in live if e.record.offset < before}
@@ -122,7 +123,7 @@ def _survives(entry: Entry, last: dict[bytes | None, int], now_ms: int) -> bool:
 
 
 class Broker:
-    """`later`: is given what the broker does by itself some time after."""
+    """`later` takes the actions that the broker performs by itself some time afterwards."""
 
     def __init__(self, later: Callable[[str, Callable[[], None]], None], clock: Callable[[], int]) -> None:
         self._later = later
@@ -132,17 +133,17 @@ class Broker:
         self._current: dict[str, Transaction] = {}
         self.offsets: dict[TopicPartition, Offset] = {}
         self.committed: list[Transaction] = []
-        """Committed transactions in the order of their decisions."""
+        """Committed transactions, in the order in which they were decided."""
         self._taken_over: dict[TopicPartition, int] = {}
-        """Index of the transaction whose offset the group has, by source."""
+        """Index of the transaction whose offset the group has, for each source."""
         self._unstable: list[Transaction] = []
-        """Those whose offsets the group has not taken over, nor dropped."""
+        """Transactions whose offsets the group has neither taken over nor dropped."""
         self._group_is_slow = False
         self._held: list[Transaction] = []
         self.generation = 0
         """Generation of the group."""
         self.on_commit: Callable[[Transaction], None] = lambda _: None
-        """Hears of every transaction that is committed."""
+        """Called with every transaction that is committed."""
         self.largest: dict[str, int] = {}
         """`max.message.bytes` of topics that refuse larger values."""
 
@@ -157,7 +158,7 @@ class Broker:
         rows: Iterable[tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes], ...]]],
         transaction: Transaction | None = None,
     ) -> int:
-        """The offset of the first."""
+        """Append records and return the offset of the first."""
         log, now_ms = self.log(where), self._clock()
         first = log.end
         for key, value, timestamp, headers in rows:
@@ -171,7 +172,7 @@ class Broker:
     # -- transactions
 
     def open_producer(self, producer: str) -> int:
-        """Its epoch; earlier ones are fenced, and their transaction is over in every partition."""
+        """Return the new epoch. Earlier epochs are fenced, and their transaction has ended in every partition."""
         self.end_by_force(producer)
         self._epochs[producer] = self._epochs.get(producer, -1) + 1
         return self._epochs[producer]
@@ -185,13 +186,14 @@ class Broker:
             self._finish(transaction)
 
     def time_out(self, producer: str) -> None:
-        """The coordinator gives up a transaction that takes too long, and its owner with it."""
+        """Abort a transaction that takes too long and fence its owner, as the coordinator does."""
         transaction = self._current.get(producer)
         if transaction is not None and not transaction.outcome:
             self.open_producer(producer)
 
     def delete_topic(self, where: TopicPartition) -> None:
-        """It is recreated at once, empty; what the group has of decided transactions it takes over before."""
+        """Delete the topic and recreate it empty. Before that, the group takes over the offsets of decided
+        transactions."""
         for transaction in self.committed:
             self._finish(transaction)
             self._mark(transaction, GROUP)
@@ -212,7 +214,7 @@ class Broker:
             self._unstable.append(transaction)
 
     def is_stable(self, source: TopicPartition) -> bool:
-        """No transaction may still change the group's offset."""
+        """Tell whether no transaction can change the group's offset any longer."""
         return not any(source in transaction.offsets for transaction in self._unstable)
 
     def commit(self, producer: str, epoch: int) -> None:
@@ -254,7 +256,7 @@ class Broker:
                 self._later("marker", lambda where=where: self._mark(transaction, where))
 
     def slow_down_the_group(self, slow: bool) -> None:
-        """While it is slow the group takes over no offsets; then all of them at once."""
+        """While the group is slow, it takes over no offsets; afterwards, it takes over all of them at once."""
         self._group_is_slow = slow
         if not slow:
             held, self._held = self._held, []

@@ -1,4 +1,4 @@
-"""aiokafka's clients as the engine calls them, on the broker in memory."""
+"""Clients with the interface of aiokafka's that the engine uses, on the broker in memory."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -13,13 +13,13 @@ from distributions.engine.tests.simulation.broker import DELETE_RETENTION_MS, Br
 from distributions.engine.tests.simulation.network import Network, Process
 
 RECORDS_IN_BATCH, BYTES_IN_BATCH = 4, 1500
-"""Few, so that a transaction has several."""
+"""Small, so that a transaction needs several."""
 BYTES_IN_FETCH = 2500
-"""Bytes of a fetch; at least one record comes, as with the bounded consumer."""
+"""Maximum bytes of a fetch. At least one record is returned, as by the bounded consumer."""
 
 
 class Clients:
-    """Those of one process."""
+    """The clients of one process."""
 
     def __init__(self, network: Network, broker: Broker, process: Any) -> None:
         self.network, self.broker, self.process = network, broker, process
@@ -35,7 +35,7 @@ class Clients:
         return Admin(self.network, self.process)
 
     async def committed(self, _kafka: Any, _group: str, source: TopicPartition) -> OffsetAndMetadata | None:
-        """The group's, once it is stable."""
+        """Return the group's offset once it is stable."""
         return await self.network.call(
             self.process,
             "committed",
@@ -44,7 +44,7 @@ class Clients:
         )
 
     async def metadata(self, _kafka: Any, _group: str, topic: str, _partitions: int) -> list[str]:
-        """Of all that the group has committed in the topic."""
+        """Return the metadata of all the commits of the group in the topic."""
         offsets = self.broker.offsets
         return await self.network.call(
             self.process,
@@ -103,7 +103,7 @@ class Producer:
         before = self._last.get(where)
 
         async def sent() -> Any:
-            if before is not None:  # aiokafka has one batch of a partition on its way at a time
+            if before is not None:  # aiokafka sends one batch of a partition at a time
                 await asyncio.wait([before])
             produced = await self._call(
                 "produce", lambda: self._broker.produce(self._id, self._epoch, note, where, rows)
@@ -123,7 +123,7 @@ class Producer:
         self._in_transaction = False
 
     async def commit_transaction(self) -> None:
-        """Goes on in the background when whoever waits for it is cancelled, as aiokafka's does."""
+        """Commit. Like aiokafka's, this goes on in the background if its caller is cancelled."""
         await asyncio.shield(self._in_background(self._commit(list(self._tasks))))
 
     async def _commit(self, sent: list[asyncio.Task[Any]]) -> None:
@@ -142,7 +142,7 @@ class Producer:
 
 
 class Consumer:
-    """Also the group's member, whose generation is the process's."""
+    """Consumes records, and is the group's member with the generation of its process."""
 
     def __init__(self, network: Network, broker: Broker, process: Any, *, committed: bool = True) -> None:
         self._network, self._broker, self._process = network, broker, process
@@ -202,7 +202,8 @@ class Consumer:
         return log.stable if self._committed else log.end
 
     def _fetched(self, source: TopicPartition, position: int, most: int | None) -> tuple[list[Any], int, int]:
-        """Records, the position after them, the high watermark. Markers are passed over where nothing else is left."""
+        """Return the records, the position after them, and the high watermark. Markers are skipped if nothing else is
+        left."""
         log = self._broker.log(source)
         if not log.start <= position <= log.end:
             raise OffsetOutOfRangeError
@@ -217,7 +218,7 @@ class Consumer:
 
 
 def fitting(records: Iterable[Any]) -> Iterator[Any]:
-    """Yield as many as one fetch has room for, and the first whatever its size."""
+    """Yield as many records as fit into one fetch, and at least one."""
     left = BYTES_IN_FETCH
     for number, record in enumerate(records):
         left -= len(record.value or b"")

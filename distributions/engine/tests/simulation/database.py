@@ -14,14 +14,14 @@ Row = tuple[str, bytes]
 
 @dataclass
 class Files:
-    """Contents of one path."""
+    """The contents of one path."""
 
     rows: dict[Row, bytes] = field(default_factory=dict)
     position: DatabasePosition = field(default_factory=DatabasePosition)
     open: bool = False
 
     def copy(self) -> "Files":
-        """Return what a backup holds, or a process that died leaves behind."""
+        """Return what a backup holds, or what a process leaves behind when it dies."""
         return Files(dict(self.rows), self.position)
 
 
@@ -57,7 +57,7 @@ class MemoryDatabase:
 
     @property
     def age_seconds(self) -> float:
-        """Time since it was last up to date; 0 when nothing was ever written."""
+        """Return the time since it was last up to date, or 0 if nothing was ever written."""
         written = self.position.written_ms
         return (self.clock() - written) / 1000 if written else 0.0
 
@@ -74,9 +74,8 @@ class MemoryDatabase:
     def write(
         self, changes: Mapping[str, Iterable[RowChange]], position: DatabasePosition, *, as_of_ms: int | None = None
     ) -> None:
-        """Apply the changes and move the position, in one atomic write.
-
-        `as_of_ms`: time at which the database was up to date with its changelogs; by default now.
+        """Apply the changes and move the position in one atomic write. `as_of_ms` is the time at which the database was
+        up to date with its changelogs; the default is now.
         """
         if not self._files.open:
             raise StoreFailed(path=self.path, cause="closed")
@@ -86,9 +85,8 @@ class MemoryDatabase:
         self._files.position = replace(position, written_ms=self.clock() if as_of_ms is None else as_of_ms)
 
     def due(self, now_ms: int, limit: int) -> list[Row]:
-        """Return at most `limit` keys, with their tables, whose deadline has passed; the earliest first, each once.
-
-        Those that only expire come after all others.
+        """Return up to `limit` keys whose deadline has passed, with their tables, each once and the earliest first.
+        Keys that only expire come last.
         """
         return [row for expires in (False, True) for at, row in self._scheduled(expires) if at <= now_ms][:limit]
 
@@ -110,7 +108,7 @@ class MemoryDatabase:
 
     @property
     def scheduled(self) -> int:
-        """Rows that have a deadline."""
+        """Return the number of rows that have a deadline."""
         return len(self._scheduled())
 
     def _put(self, row: Row, value: bytes | None) -> None:

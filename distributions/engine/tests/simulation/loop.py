@@ -1,4 +1,4 @@
-"""An event loop without clocks and sockets: what is ready runs in order, and time passes only when somebody says so."""
+"""An event loop without clocks and sockets. Ready callbacks run in order, and time passes only when it is told to."""
 
 import asyncio
 import contextvars
@@ -11,11 +11,11 @@ from itertools import count
 from typing import Any
 
 MOST_CALLBACKS = 20_000
-"""Most callbacks before the next call to the outside: more means an endless loop."""
+"""Maximum number of callbacks before the next outside call; more mean an endless loop."""
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """Event loop with what asyncio's tasks, futures, timeouts and `wait` need."""
+    """Implements what asyncio's tasks, futures, timeouts and `wait` need."""
 
     def __init__(self) -> None:
         self._ready: deque[asyncio.Handle] = deque()
@@ -23,9 +23,9 @@ class Loop(asyncio.AbstractEventLoop):
         self._numbers = count()
         self._now = 0.0
         self.tasks: dict[asyncio.Task[Any], contextvars.Context] = {}
-        """Those that have not ended, and their contexts."""
+        """Tasks that have not ended, with their contexts."""
 
-    # -- for whoever drives it
+    # -- for the code that drives it
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -37,7 +37,7 @@ class Loop(asyncio.AbstractEventLoop):
             events._set_running_loop(before)
 
     def run_ready(self) -> None:
-        """Run callbacks until everybody waits."""
+        """Run callbacks until every task waits."""
         with self.running():
             for _ in range(MOST_CALLBACKS):
                 if not self._ready:
@@ -48,13 +48,13 @@ class Loop(asyncio.AbstractEventLoop):
         raise AssertionError("goes round in circles without a call to the outside")
 
     def next_timer(self) -> float | None:
-        """Time of the next timer; None without one."""
+        """Return the time of the next timer, or None without one."""
         while self._timers and self._timers[0][2].cancelled():
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 
     def pass_until(self, moment: float) -> None:
-        """Timers up to that moment go off."""
+        """Let the timers up to this moment fire."""
         self._now = max(self._now, moment)
         while (due := self.next_timer()) is not None and due <= self._now:
             self._ready.append(heapq.heappop(self._timers)[2])
@@ -93,7 +93,7 @@ class Loop(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing: it is dropped when it would go off."""
+        """Do nothing: a cancelled timer is dropped when it would fire."""
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         """Run it at once, instead of in a thread."""

@@ -1,4 +1,4 @@
-"""Calls to the outside, each of which waits until somebody decides what becomes of it."""
+"""Calls to other services. Each one waits until the test decides its outcome."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from distributions.engine.tests.simulation.loop import Loop
 
 
 class Process(Protocol):
-    """Process that makes calls: it may be dead, and it may be frozen."""
+    """A process that makes calls. It may be dead or frozen."""
 
     dead: bool
     frozen: bool
@@ -20,17 +20,17 @@ class Process(Protocol):
 
 @dataclass(eq=False)
 class Call:
-    """One call that was made and not yet answered."""
+    """A call that has not been answered yet."""
 
     process: Process | None
-    """None: the broker's own doing."""
+    """The caller; None if the broker acts by itself."""
     name: str
     effect: Callable[[], Any]
-    """Effect on the other side; its result is the answer."""
+    """The effect on the other side. Its result is the answer."""
     answer: asyncio.Future[Any]
     writes: bool
     ready: Callable[[], bool] | None = None
-    """Condition under which it is answered, when nothing is wrong."""
+    """Condition under which it is answered if nothing goes wrong."""
     deadline: float | None = None
     """Time from which the answer is None."""
 
@@ -44,9 +44,9 @@ class Network:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.pending: list[Call] = []
-        """Pending calls in the order in which they were made."""
+        """Pending calls, oldest first."""
         self.late: list[Call] = []
-        """Nobody waits for the answer any more: they may still arrive, whenever it suits least."""
+        """Calls whose answers nobody waits for. They may still arrive at any moment."""
 
     async def call(
         self,
@@ -58,7 +58,7 @@ class Network:
         ready: Callable[[], bool] | None = None,
         timeout: float | None = None,
     ) -> Any:
-        """Raises: KafkaConnectionError, whatever the effect raises."""
+        """Make a call. Raises: KafkaConnectionError, and the errors of the effect."""
         if process.dead:
             raise KafkaConnectionError("the process is dead")
         deadline = None if timeout is None else self.loop.time() + timeout
@@ -71,23 +71,23 @@ class Network:
             raise
 
     def post(self, name: str, effect: Callable[[], Any], ready: Callable[[], bool] | None = None) -> None:
-        """Something that the broker, or another service, will do by itself."""
+        """Queue an action that the broker or another service performs by itself."""
         self.pending.append(Call(None, name, effect, self.loop.create_future(), writes=True, ready=ready))
 
-    # -- what becomes of a call
+    # -- outcomes of a call
 
     def deliver(self, call: Call) -> None:
-        """The other side does it, and the answer arrives."""
+        """Apply the effect and deliver the answer."""
         self.pending.remove(call)
         try:
             result = call.effect()
-        except Exception as error:  # noqa: BLE001 – whatever the other side says is the caller's to handle
+        except Exception as error:  # noqa: BLE001 – any error of the other side is passed to the caller
             _fail(call, error)
         else:
             _succeed(call, result)
 
     def fail(self, call: Call, error: Exception, *, after: bool) -> None:
-        """`after`: it was done, and only the answer is lost."""
+        """Fail a call. With `after`, its effect is applied and only the answer is lost."""
         self.pending.remove(call)
         if after:
             _done_silently(call)
@@ -103,7 +103,7 @@ class Network:
         _done_silently(call)
 
     def do_now(self, call: Call) -> None:
-        """The other side does it; the answer is lost with the process that waits for it."""
+        """Apply the effect. The answer is lost with the process that waits for it."""
         self.pending.remove(call)
         _done_silently(call)
 
@@ -113,10 +113,10 @@ class Network:
             if call.writes:
                 self.late.append(call)
 
-    # -- the usual course of things
+    # -- when nothing goes wrong
 
     def next_call(self) -> Call | None:
-        """The oldest that can be answered."""
+        """Return the oldest call that can be answered."""
         return next((call for call in self.pending if call.can_be_answered()), None)
 
     def next_deadline(self) -> float | None:
@@ -128,7 +128,7 @@ class Network:
         return min(waiting, default=None)
 
     def step(self) -> None:
-        """One call is answered or, when none can be, time passes until something happens."""
+        """Answer one call, or if none can be answered, let time pass until something happens."""
         call = self.next_call()
         if call is not None:
             self.deliver(call)
@@ -159,5 +159,5 @@ def _fail(call: Call, error: Exception) -> None:
 
 
 def _done_silently(call: Call) -> None:
-    with suppress(Exception):  # nobody hears what the other side says
+    with suppress(Exception):  # the answer has no recipient
         call.effect()

@@ -1,4 +1,4 @@
-"""A worker process, as far as one partition is concerned: the engine's classes on a network that fails."""
+"""A worker process reduced to one partition: the engine's classes on a network that fails."""
 
 import asyncio
 import contextvars
@@ -25,7 +25,7 @@ RUNNING_IN: contextvars.ContextVar["Process"] = contextvars.ContextVar("process"
 
 
 class Event:
-    """Event that Faust puts around a message."""
+    """The event in which Faust wraps a message."""
 
     def __init__(self, message: Any, process: "Process") -> None:
         self.message = message
@@ -37,7 +37,7 @@ class Event:
 
 
 class Process:
-    """Stands for Faust's app and consumer, which the engine's partitions ask for everything around them."""
+    """Stands in for Faust's app and consumer, on which the engine's partitions depend."""
 
     def __init__(self, name: str, network: Network, broker: Broker, engine: Any, tables: Any, app_id: str) -> None:
         self.name = name
@@ -62,10 +62,10 @@ class Process:
         self.handled = 0
         self.releasing: asyncio.Task[None] | None = None
         self.error: BaseException | None = None
-        """Error with which it stopped by itself."""
+        """The error that stopped it."""
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
-    # -- what the engine asks for
+    # -- the interface that the engine uses
 
     def clients(self) -> Clients:
         return Clients(self.network, self.broker, self)
@@ -88,13 +88,13 @@ class Process:
         return True
 
     def note(self) -> Any:
-        """Remembered with a transaction that begins now."""
+        """Return a note to store with a transaction that begins now."""
         return None
 
-    # -- what happens to it
+    # -- what tests do to it
 
     def start(self, loop: Loop) -> None:
-        """Its agent begins to wait for events."""
+        """Start the agent, which waits for events."""
         with loop.running():
             context = contextvars.copy_context()
             context.run(RUNNING_IN.set, self)
@@ -108,7 +108,7 @@ class Process:
         raise NotImplementedError
 
     async def after_release(self) -> None:
-        """Run what the application does when its partitions are gone."""
+        """Run the application's callback for lost partitions."""
 
     def assign(self, loop: Loop, source: TopicPartition) -> None:
         self.app.consumer_generation_id += 1
@@ -133,7 +133,7 @@ class Process:
         self.partition = None
 
     def kill(self, loop: Loop) -> None:
-        """Nothing that it still does reaches anybody."""
+        """Kill the process. Its later calls have no effect."""
         self.dead = True
         ours = [task for task, context in loop.tasks.items() if context.get(RUNNING_IN) is self]
         with loop.running():
@@ -148,14 +148,15 @@ class Process:
         raise AssertionError("does not end when it is cancelled")
 
     async def take_its_time(self) -> None:
-        """Much may happen meanwhile."""
+        """Yield, so that other events can happen meanwhile."""
         await self.network.call(self, AGENT, lambda: None)
 
     async def before_taking(self) -> None:
-        """Hook between the agent's queue and the agent."""
+        """A hook between the agent's queue and the agent."""
 
     async def events(self) -> AsyncIterator[Event]:
-        """Stream like Faust's: tracks, skips events of an earlier assignment, acknowledges when asked for the next."""
+        """Stream events like Faust: track each, skip those of an earlier assignment, and acknowledge an event when the
+        next is requested."""
         while True:
             event = await self._events.get()
             await self.before_taking()
@@ -164,7 +165,7 @@ class Process:
                 event.ack()
                 continue
             message.tracked = True
-            _current_event.set(_Reference(event))  # a strong one is enough: it is asked for once
+            _current_event.set(_Reference(event))  # a strong reference is enough, because it is requested once
             try:
                 yield event
             finally:

@@ -1,4 +1,4 @@
-"""Waits that take no time: the loop's clock advances to the next timer as soon as nothing else is ready."""
+"""Virtual time: as soon as nothing else is ready, the loop's clock jumps to the next timer."""
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def run_in_virtual_time(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end. `asyncio.get_running_loop().time()` starts at 0 and tells the virtual seconds."""
+    """Run a coroutine to its end. `asyncio.get_running_loop().time()` starts at 0 and returns virtual seconds."""
     loop = Loop()
     with loop.running():
         task = loop.create_task(coroutine)
