@@ -35,9 +35,9 @@ class Turn:
     A turn begins when it is created.
     """
 
-    def __init__(self) -> None:
-        self._end = time.thread_time() + TURN_SECONDS
-        self._not_before = time.monotonic() + TURN_SECONDS
+    def __init__(self, seconds: float = TURN_SECONDS) -> None:
+        self._end = time.thread_time() + seconds
+        self._not_before = time.monotonic() + seconds
 
     @property
     def is_over(self) -> bool:

@@ -11,9 +11,11 @@ from typing import Any
 import structlog
 from aiokafka.errors import KafkaError
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,14 +23,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from afterword.operating.erasing.eraser import Eraser
 from afterword.operating.erasing.requests import ErasureRunner
 from afterword.reading.memory import Memory
-from afterword.serving import erasures, events, manual, mcp, operating, reading, writing
+from afterword.serving import erasures, events, mcp, operating, reading, writing
 from afterword.serving.feed import Feed
 from afterword.serving.page import app as page
 from afterword.serving.page.arriving import RecentMessages
 from afterword.serving.page.live import LagReader
 from afterword.serving.page.visitor import Seal
 from afterword.serving.principal import STREAMS_OF_A_KEY, Authenticator, KeyHolders, Nobody, Rates, Streams
-from afterword.serving.problems import RESPONSES, ProblemDocument, add_handlers, fault_response
+from afterword.serving.problems import RESPONSES, ProblemDocument, fault_response, show_error
 from afterword.serving.requests import BODIES, EncodedPaths
 from afterword.serving.services import Services
 from afterword.serving.tokens import token_holders
@@ -51,7 +53,6 @@ ROUTERS = (
     events.router,
     mcp.router,
     operating.router,
-    manual.router,
     page.router,
 )
 BATCH_BYTES = 256 * 1024
@@ -136,7 +137,7 @@ def routes_only() -> FastAPI:
         title="Afterword",
         description=DESCRIPTION,
         version=running_version(),
-        docs_url=None,  # FastAPI's page loads scripts from other sites; `manual.py` has our own
+        docs_url=None,  # its page loads scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
         responses=RESPONSES,
@@ -157,7 +158,8 @@ def make_app(services: Services) -> FastAPI:
     app.state.seal = Seal(settings.cookie_secret)
     app.state.lag_reader = LagReader(services.settings)
     app.state.recent_messages = RecentMessages(services.settings.kafka)
-    add_handlers(app)
+    for kind in (AfterwordError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, show_error)
     # the last middleware added is the outermost
     app.add_middleware(EncodedPaths)
     if settings.origins:

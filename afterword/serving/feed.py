@@ -14,24 +14,34 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from weakref import WeakValueDictionary
 
+import orjson
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from afterword.consumers.subscriber import decode_revision
-from afterword.reading.context import Owner
-from afterword.schemas import EpisodeClosed, InvalidRecord, SummaryCreated, SummaryDeleted, decode_closed
-from afterword.schemas.base import Model, PartyId, Time
-from afterword.schemas.episodes import EPISODE_CLOSED, CloseReason
-from afterword.schemas.headers import FOR_ENDPOINT, header, owner_in
+from afterword.reading.context import ANYONE, Owner
+from afterword.schemas import (
+    EpisodeAmended,
+    EpisodeClosed,
+    EpisodeRedo,
+    InvalidRecord,
+    SummaryCreated,
+    SummaryDeleted,
+    decode_closed,
+)
+from afterword.schemas.episodes import EPISODE_CLOSED
+from afterword.schemas.headers import FOR_ENDPOINT, EventOwner, header, owner_in
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import AfterwordError, BrokerUnavailable, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.kafka.log_reader import open_log, reached
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import EpisodeVersion
+from afterword.streams.tasks import Turn
 from afterword.streams.telemetry import Metrics
 
 QUEUED_EVENTS = 256
@@ -53,6 +63,11 @@ QUIET_SECONDS = 3.0
 """After this long without records, Kafka is asked whether it is still there."""
 ANSWER_SECONDS = 3.0
 
+CLOSED_FIELDS = {
+    *("episode_id", "revision", "conversation_id", "user_id", "agent_id", "tenant_id", "ordinal", "close_reason"),
+    *("started_at", "ended_at", "closed_at"),
+}
+"""An `episode.closed` is sent with these fields and the ids of its messages, but without their contents."""
 Streamed = SummaryCreated | SummaryDeleted | EpisodeClosed
 Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
 """Looks up the versions of stored episodes by their ids. Raises: StoreUnavailable."""
@@ -62,41 +77,6 @@ MOST_CHARACTERS = 16_000
 _OFFSETS = re.compile(r"(?:[0-9]{1,18}(?:,[0-9]{1,18})*)?")
 
 
-class EpisodeClosedEvent(Model):
-    """A closed episode, without the contents of its messages."""
-
-    episode_id: str
-    """Id of the episode."""
-    revision: int
-    """Revision of the episode."""
-    conversation_id: str
-    """Id of the conversation."""
-    user_id: PartyId
-    """User of the episode."""
-    agent_id: PartyId | None
-    """Agent of the episode, if episodes are kept per agent."""
-    tenant_id: PartyId | None
-    """Tenant of the conversation."""
-    ordinal: int
-    """Position of the episode in its conversation."""
-    close_reason: CloseReason
-    """Why the episode was closed."""
-    message_ids: tuple[str, ...]
-    """Ids of the core messages, in order."""
-    started_at: Time
-    """Earliest `sent_at` of the core messages: they are in the order of the log, and clocks differ."""
-    ended_at: Time
-    """Latest `sent_at` of the core messages."""
-    closed_at: Time
-    """When the episode was closed."""
-
-    @classmethod
-    def of(cls, episode: EpisodeClosed) -> "EpisodeClosedEvent":
-        ids = tuple(message.id for message in episode.messages)
-        copied = {name: getattr(episode, name) for name in cls.model_fields if name != "message_ids"}
-        return cls(**copied, message_ids=ids)
-
-
 @dataclass(frozen=True)
 class Published:
     """An event as it is sent, shared by all clients."""
@@ -104,22 +84,24 @@ class Published:
     position: str
     """The event's id in the stream."""
     kind: str
+    event: Streamed
+    """An episode has no messages here."""
     data: str
     """The event's JSON, on one line."""
     source: TopicPartition
     offset: int
-    conversation_id: str
-    tenant_id: str | None
-    user_id: str | None
-    """None for a deletion, because its event names no user."""
-    episode_id: str
-    revision: int
+
+    @property
+    def at(self) -> datetime:
+        if isinstance(self.event, SummaryCreated):
+            return self.event.created_at
+        return self.event.deleted_at if isinstance(self.event, SummaryDeleted) else self.event.closed_at
 
     def is_still_there(self, stored: EpisodeVersion | None) -> bool:
         """Return whether the store still has what the event says and nothing newer. A deletion is always sent."""
         if self.kind == SUMMARY_DELETED or stored is None:
             return True
-        return stored.ended is None and (self.kind == EPISODE_CLOSED or stored.revision <= self.revision)
+        return stored.ended is None and (self.kind == EPISODE_CLOSED or stored.revision <= self.event.revision)
 
 
 @dataclass(frozen=True)
@@ -140,17 +122,17 @@ class StreamFilter:
     key_id: str = ""
     """Name of the key; a key has one catch-up turn at a time."""
 
-    def may_have(self, record: ConsumerRecord) -> bool:
-        """Return False if a record's key and headers show that its event is not for this client."""
-        if self.conversation_id is not None and (record.key or b"") != self.conversation_id.encode():
+    def may_have(self, kind: str, conversation_id: str, owner: EventOwner | None) -> bool:
+        """Return whether an event is for this client. What is None is not known, and fits everybody."""
+        if kind not in self.kinds or self.conversation_id not in (None, conversation_id):
             return False
-        named = owner_in(record.headers)
-        if named is None:
+        if owner is None:
             return True
-        # the conversation was already checked to be the owner's
-        if named.user_id is None or self.conversation_id is not None:
-            return Owner(tenant_id=self.owner.tenant_id).has("", named.tenant_id)
-        return self.owner.has(named.user_id, named.tenant_id) and self.user_id in (None, named.user_id)
+        if self.owner.tenant_id not in (ANYONE, owner.tenant_id):
+            return False
+        # a named conversation was already checked to be the owner's
+        is_theirs = self.conversation_id is not None or self.owner.user_id in (ANYONE, owner.user_id)
+        return owner.user_id is None or (is_theirs and self.user_id in (None, owner.user_id))
 
 
 @dataclass(eq=False)
@@ -273,22 +255,27 @@ class Feed:
             open_log(self._kafka) as reading,
             reading.reader(*self.topics, isolation_level="read_committed") as consumer,
         ):
-            await self._begin(consumer)
+            if not self._offsets:
+                await consumer.seek_to_end()
+                self._offsets = {tp: await consumer.position(tp) for tp in consumer.assignment()}
+            for tp in consumer.assignment():
+                consumer.seek(tp, self._offsets.setdefault(tp, 0))
             self._interrupted, heard_at = False, time.monotonic()
             while True:
                 found = await consumer.getmany(timeout_ms=POLL_MILLISECONDS, max_records=RECORDS_TOGETHER)
                 for records in found.values():
                     await self.hand_out(records)
-                if found or time.monotonic() - heard_at >= QUIET_SECONDS:
-                    self._interrupted = not (found or await _answers(consumer))
+                if found:
+                    self._interrupted, heard_at = False, time.monotonic()
+                elif time.monotonic() - heard_at >= QUIET_SECONDS:
+                    # a consumer waits silently for unavailable brokers, and recovers by itself
+                    try:
+                        async with asyncio.timeout(ANSWER_SECONDS):
+                            await consumer.topics()
+                        self._interrupted = False
+                    except (TimeoutError, KafkaError):
+                        self._interrupted = True
                     heard_at = time.monotonic()
-
-    async def _begin(self, consumer: AIOKafkaConsumer) -> None:
-        if not self._offsets:
-            await consumer.seek_to_end()
-            self._offsets = {tp: await consumer.position(tp) for tp in consumer.assignment()}
-        for tp in consumer.assignment():
-            consumer.seek(tp, self._offsets.setdefault(tp, 0))
 
     async def hand_out(self, records: Sequence[ConsumerRecord]) -> None:
         """Queue the events in a partition's next records for the clients they are meant for.
@@ -306,80 +293,78 @@ class Feed:
                 self._interrupted = True
                 log.warning("feed_interrupted", stage="serve", error_type=error.error_type)
                 await asyncio.sleep(FIRST_WAIT_SECONDS)
+        turn = Turn(BUSY_SECONDS)
         for event in events:
-            for client in self._clients.intersection(clients):
-                fresh = event.offset >= client.seen.get(event.source, 0)
-                if fresh and self._is_for(client.wanted, event) and not client.offer(event):
+            for client in clients:
+                if client not in self._clients or event.offset < client.seen.get(event.source, 0):
+                    continue
+                if self._is_for(client.wanted, event) and not client.offer(event):
                     self._clients.discard(client)
                     self._metrics.event_clients_dropped.inc()
+                if turn.is_over:
+                    await asyncio.sleep(0)
+                    turn = Turn(BUSY_SECONDS)
 
     async def _published(
         self, records: Iterable[ConsumerRecord], at: dict[TopicPartition, int], filters: Sequence[StreamFilter]
     ) -> list[Published]:
         """Decode the records that one of the filters admits, advancing `at` past each record."""
         found: list[Published] = []
-        busy_since = time.monotonic()
+        turn = Turn(BUSY_SECONDS)
         for record in records:
             at[TopicPartition(record.topic, record.partition)] = record.offset + 1
-            kind = self._kinds[record.topic]
-            if any(kind in wanted.kinds and wanted.may_have(record) for wanted in filters):
-                event = self._decoded(record, at)
-                found += [event] if event else []
-            if time.monotonic() - busy_since > BUSY_SECONDS:
+            named = self._kinds[record.topic], (record.key or b"").decode(errors="replace"), owner_in(record.headers)
+            if any(wanted.may_have(*named) for wanted in filters) and (event := self._decoded(record, at)):
+                found.append(event)
+            if turn.is_over:
                 await asyncio.sleep(0)
-                busy_since = time.monotonic()
+                turn = Turn(BUSY_SECONDS)
         return found
 
     async def _still_there(self, events: Sequence[Published]) -> list[Published]:
         if not events:
             return []
-        versions = await self._versions(list({event.episode_id for event in events}))
-        return [event for event in events if event.is_still_there(versions.get(event.episode_id))]
+        versions = await self._versions(list({one.event.episode_id for one in events}))
+        return [one for one in events if one.is_still_there(versions.get(one.event.episode_id))]
 
     def _decoded(self, record: ConsumerRecord, at: Mapping[TopicPartition, int]) -> Published | None:
+        if header(record.headers, FOR_ENDPOINT) is not None:
+            return None
+        found: Streamed | EpisodeAmended | EpisodeRedo | None
         try:
-            event = self._event(record)
+            if record.topic == self._kafka.episodes_topic:
+                found = decode_closed(record.key, record.value, record.headers)
+            else:
+                found = decode_revision(record)
         except InvalidRecord as error:
             log.warning("record_skipped", stage="serve", error_type=error.error_type, offset=record.offset)
             return None
-        if event is None:
-            return None
-        user_id = None if isinstance(event, SummaryDeleted) else event.user_id
-        if user_id is not None:
-            self._users[event.conversation_id] = user_id
-            self._users.move_to_end(event.conversation_id)
+        match found:
+            case EpisodeClosed():
+                ids = [message.id for message in found.messages]
+                data = orjson.dumps(
+                    {**found.model_dump(mode="json", include=CLOSED_FIELDS), "message_ids": ids}
+                ).decode()
+                found = found.model_copy(update={"messages": (), "overlap": ()})
+            case SummaryCreated() | SummaryDeleted():
+                data = found.model_dump_json()
+            case _:
+                return None
+        if not isinstance(found, SummaryDeleted):
+            self._users[found.conversation_id] = found.user_id
+            self._users.move_to_end(found.conversation_id)
             if len(self._users) > KNOWN_CONVERSATIONS:
                 self._users.popitem(last=False)
-        shown = EpisodeClosedEvent.of(event) if isinstance(event, EpisodeClosed) else event
-        return Published(
-            position=position_id(self.topics, at),
-            kind=self._kinds[record.topic],
-            data=shown.model_dump_json(),
-            source=TopicPartition(record.topic, record.partition),
-            offset=record.offset,
-            conversation_id=event.conversation_id,
-            tenant_id=event.tenant_id,
-            user_id=user_id,
-            episode_id=event.episode_id,
-            revision=event.revision,
-        )
+        source = TopicPartition(record.topic, record.partition)
+        return Published(position_id(self.topics, at), self._kinds[record.topic], found, data, source, record.offset)
 
-    def _event(self, record: ConsumerRecord) -> Streamed | None:
-        if header(record.headers, FOR_ENDPOINT) is not None:
-            return None
-        if record.topic != self._kafka.episodes_topic:
-            return decode_revision(record)
-        event = decode_closed(record.key, record.value, record.headers)
-        return event if isinstance(event, EpisodeClosed) else None
-
-    def _is_for(self, wanted: StreamFilter, event: Published) -> bool:
-        if event.kind not in wanted.kinds or wanted.conversation_id not in (None, event.conversation_id):
-            return False
-        user_id = self._users.get(event.conversation_id, "") if event.user_id is None else event.user_id
-        owner = wanted.owner
-        if wanted.conversation_id is not None:  # the conversation was already checked to be theirs
-            owner = Owner(tenant_id=owner.tenant_id)
-        return owner.has(user_id, event.tenant_id) and wanted.user_id in (None, user_id)
+    def _is_for(self, wanted: StreamFilter, published: Published) -> bool:
+        event = published.event
+        if isinstance(event, SummaryDeleted):  # it names no user
+            user_id = self._users.get(event.conversation_id, "")
+        else:
+            user_id = event.user_id
+        return wanted.may_have(published.kind, event.conversation_id, EventOwner(event.tenant_id, user_id))
 
     def _beginning(
         self, wanted: StreamFilter, since: Mapping[TopicPartition, int], here: Mapping[TopicPartition, int]
@@ -422,16 +407,6 @@ class Feed:
 
 def _behind(at: Mapping[TopicPartition, int], here: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     return {tp: end for tp, end in here.items() if at[tp] < end}
-
-
-async def _answers(consumer: AIOKafkaConsumer) -> bool:
-    """Return whether Kafka answers. A consumer waits silently for unavailable brokers, and recovers by itself."""
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            await consumer.topics()
-    except (TimeoutError, KafkaError):
-        return False
-    return True
 
 
 class PositionInvalid(AfterwordError, ValueError):

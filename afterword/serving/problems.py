@@ -5,7 +5,8 @@ from typing import Any
 
 import orjson
 import structlog
-from fastapi import FastAPI, Request, Response
+from aiokafka.errors import KafkaError
+from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
@@ -81,11 +82,12 @@ class ProblemDocument(BaseModel):
     problems: list[FieldProblem] = Field([], description="Faults of the request, of a status 422.")
 
 
-STATUS: tuple[tuple[type[AfterwordError], int], ...] = (
+STATUS: tuple[tuple[type[Exception], int], ...] = (
     (Unauthenticated, 401),
     (NotPermitted, 403),
     (NotFound, 404),
     (RequestInvalid, 422),
+    (RequestValidationError, 422),
     (CursorInvalid, 422),
     (PositionInvalid, 422),
     (OwnerMissing, 422),
@@ -93,12 +95,14 @@ STATUS: tuple[tuple[type[AfterwordError], int], ...] = (
     (TooManyStreams, 429),
     (StoreUnavailable, 503),
     (BrokerUnavailable, 503),
+    (KafkaError, 503),
     (ConfigurationError, 503),
 )
 """HTTP statuses of errors. The first match applies, and any other error is a 500."""
 AWAY = {
     StoreUnavailable: "a store cannot be reached",
     BrokerUnavailable: "Kafka cannot be reached",
+    KafkaError: "Kafka cannot be reached",
     ConfigurationError: "the server's configuration does not match its backends",
 }
 """Details that replace texts that would name addresses; those are only logged."""
@@ -158,19 +162,10 @@ def problems_of(error: ValidationError | RequestValidationError, place: str = ""
     ]
 
 
-async def show_error(_: Request, error: Exception) -> Response:
-    """Answer one of our errors."""
-    assert isinstance(error, AfterwordError)  # noqa: S101 – the handler is registered for this class
-    status, detail = explained(error)
-    headers: dict[str, str] = {}
-    if status == 503 or isinstance(error, TooManyStreams):
-        headers["Retry-After"] = str(RETRY_SECONDS)
-    if isinstance(error, TooManyRequests):
-        headers["Retry-After"] = str(error.retry_after)
-    if status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    problems = error.problems if isinstance(error, RequestInvalid) else ()
-    return problem_response(status, error.error_type, detail, problems, headers)
+def status_of(error: Exception) -> int:
+    if isinstance(error, HTTPException):
+        return error.status_code
+    return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
 
 
 def explained(error: AfterwordError) -> tuple[int, str]:
@@ -178,34 +173,31 @@ def explained(error: AfterwordError) -> tuple[int, str]:
 
     Errors that are not the client's fault are logged in full.
     """
-    status = next((status for kind, status in STATUS if isinstance(error, kind)), 500)
+    status = status_of(error)
     detail = next((text for kind, text in AWAY.items() if isinstance(error, kind)), str(error))
     if status >= 500:
         log.warning("request_failed", stage="serve", error_type=error.error_type, problem=str(error))
     return status, detail if status != 500 else FAILED
 
 
-async def show_invalid_request(request: Request, error: Exception) -> Response:
-    """Answer parameters that are of a wrong type, out of bounds, unknown or missing."""
-    assert isinstance(error, RequestValidationError)  # noqa: S101 – the handler is registered for this class
-    invalid = RequestInvalid(problems=problems_of(error))
-    return await show_error(request, invalid)
-
-
-async def show_refusal(_: Request, error: Exception) -> Response:
-    """Answer what the framework refuses: an unknown path, a wrong method, or a body that is too large."""
-    assert isinstance(error, HTTPException)  # noqa: S101 – the handler is registered for this class
-    phrase = TITLES.get(error.status_code, "Error")
-    error_type = phrase.lower().replace(" ", "_").replace("-", "_")
-    return problem_response(error.status_code, error_type, phrase.lower(), headers=error.headers)
+async def show_error(_: Request, error: Exception) -> Response:
+    """Answer one of our errors, invalid parameters, or what the framework refuses, such as an unknown path."""
+    if isinstance(error, HTTPException):
+        phrase = TITLES.get(error.status_code, "Error").lower()
+        return problem_response(error.status_code, phrase.replace(" ", "_"), phrase, headers=error.headers)
+    if isinstance(error, RequestValidationError):
+        error = RequestInvalid(problems=problems_of(error))
+    assert isinstance(error, AfterwordError)  # noqa: S101 – the handler is registered for these classes
+    status, detail = explained(error)
+    headers: dict[str, str] = {}
+    if status in (429, 503):
+        headers["Retry-After"] = str(getattr(error, "retry_after", RETRY_SECONDS))
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    problems = error.problems if isinstance(error, RequestInvalid) else ()
+    return problem_response(status, error.error_type, detail, problems, headers)
 
 
 def fault_response() -> Response:
     """Build the answer to an unexpected error."""
     return problem_response(500, "internal_server_error", FAILED)
-
-
-def add_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(AfterwordError, show_error)
-    app.add_exception_handler(RequestValidationError, show_invalid_request)
-    app.add_exception_handler(HTTPException, show_refusal)

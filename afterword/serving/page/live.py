@@ -2,14 +2,13 @@
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import orjson
 import structlog
 from aiokafka.errors import KafkaError
 from fastapi import APIRouter, Request
@@ -17,12 +16,11 @@ from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse
 
 from afterword.operating.dlq import DeadLetterQueue, Filters
-from afterword.schemas import Usage
-from afterword.schemas.base import rfc3339
+from afterword.schemas import SummaryCreated, Usage
 from afterword.schemas.episodes import EPISODE_CLOSED
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.events import ALL, EventStream
-from afterword.serving.feed import Feed, Published, Reached, StreamFilter
+from afterword.serving.feed import Feed, Published, StreamFilter
 from afterword.serving.page.rendering import PageRoute, fragment, html_page
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor
 from afterword.serving.services import in_time, services_of
@@ -56,8 +54,9 @@ class LiveView:
     """A visitor's events since the last tick, and the number of events in each earlier tick."""
 
     waiting: deque[Published] = field(default_factory=lambda: deque(maxlen=SHOWN_AT_ONCE))
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ALL, 0))
-    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*ALL, "fallback", "extractive"), 0))
+    counts: Counter[str] = field(default_factory=Counter)
+    totals: Counter[str] = field(default_factory=Counter)
+    """By kind, and of summaries that no LLM wrote, by `fallback` and `extractive`."""
     usage: Usage = field(default_factory=Usage)
     """Tokens and seconds that the LLM used for all summaries."""
     asked: int = 0
@@ -66,38 +65,40 @@ class LiveView:
         default_factory=lambda: {kind: deque([0] * HISTORY_TICKS, HISTORY_TICKS) for kind in ALL}
     )
 
-    def take(self, event: Published) -> None:
-        self.waiting.append(event)
-        self.counts[event.kind] += 1
-        self.count([event])
+    def take(self, published: Published) -> None:
+        self.waiting.append(published)
+        self.counts[published.kind] += 1
+        self.count(published)
 
-    def count(self, events: Iterable[Published]) -> None:
-        """Add events to the totals without showing them as new."""
-        for event in events:
-            self.totals[event.kind] += 1
-            if event.kind == SUMMARY_CREATED:
-                self._count_summary(orjson.loads(event.data))
-
-    def _count_summary(self, summary: dict[str, Any]) -> None:
-        quality = summary["quality"]
-        is_fallback = quality["source"] == "fallback"
-        self.totals["extractive" if quality["reason"] == EXTRACTIVE else "fallback"] += is_fallback
-        usage = Usage(**summary["usage"])
-        self.usage += usage
-        self.asked += bool(usage.prompt_tokens)
+    def count(self, published: Published) -> None:
+        """Add an event to the totals without showing it as new."""
+        self.totals[published.kind] += 1
+        if isinstance(event := published.event, SummaryCreated):
+            is_fallback = event.quality.source == "fallback"
+            self.totals["extractive" if event.quality.reason == EXTRACTIVE else "fallback"] += is_fallback
+            self.usage += event.usage
+            self.asked += bool(event.usage.prompt_tokens)
 
     def tick(self) -> list[Published]:
         """End the tick and return its events, oldest first."""
-        for kind, count in self.counts.items():
-            self.history[kind].append(count)
-            self.counts[kind] = 0
+        for kind, history in self.history.items():
+            history.append(self.counts[kind])
         shown = list(self.waiting)
+        self.counts.clear()
         self.waiting.clear()
         return shown
 
     def tiles(self) -> list[dict[str, Any]]:
         """Return the counters and their sparklines."""
-        return [_tile(label, self.totals[kind], self.history[kind]) for kind, label in LABELS.items()]
+        return [
+            {
+                "label": label,
+                "total": self.totals[kind],
+                "rate": sum(self.history[kind]) / (HISTORY_TICKS * TICK_SECONDS),
+                "points": sparkline(self.history[kind]),
+            }
+            for kind, label in LABELS.items()
+        ]
 
 
 LABELS = {
@@ -105,11 +106,6 @@ LABELS = {
     SUMMARY_CREATED: "Summaries",
     SUMMARY_DELETED: "Summaries deleted",
 }
-
-
-def _tile(label: str, total: int, history: Sequence[int]) -> dict[str, Any]:
-    rate = sum(history) / (len(history) * TICK_SECONDS)
-    return {"label": label, "total": total, "rate": rate, "points": sparkline(history)}
 
 
 def sparkline(numbers: Sequence[int]) -> str:
@@ -136,11 +132,19 @@ async def stream_live(request: Request, principal: ReadingVisitor) -> EventStrea
 async def _parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentEvent, None]:
     view, here = LiveView(), feed.offsets
     past = await recent_events(feed, wanted)
-    since = rfc3339(datetime.now(UTC) - timedelta(hours=COUNTED_HOURS))
-    view.count(event for event in past if happened_at(orjson.loads(event.data)) >= since)
+    since = datetime.now(UTC) - timedelta(hours=COUNTED_HOURS)
+    for published in past:
+        if published.at >= since:
+            view.count(published)
     yield ServerSentEvent(_entries(past[-SHOWN_AT_ONCE:]), event="history")
     async with aclosing(feed.events(wanted, here)) as events:
-        pumping = asyncio.create_task(_pump(events, view))
+
+        async def pump() -> None:
+            async for event in events:
+                if isinstance(event, Published):
+                    view.take(event)
+
+        pumping = asyncio.create_task(pump())
         try:
             while not pumping.done():
                 shown_tiles = fragment("live_tiles.html", tiles=view.tiles(), view=view, away=not feed.running)
@@ -154,12 +158,6 @@ async def _parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentE
                 await pumping
 
 
-async def _pump(events: AsyncGenerator[Published | Reached, None], view: LiveView) -> None:
-    async for event in events:
-        if isinstance(event, Published):
-            view.take(event)
-
-
 async def recent_events(feed: Feed, wanted: StreamFilter) -> list[Published]:
     """List a visitor's latest events, oldest first. The list is empty if they cannot be read in time."""
     try:
@@ -168,17 +166,11 @@ async def recent_events(feed: Feed, wanted: StreamFilter) -> list[Published]:
     except (TimeoutError, KafkaError, BrokerUnavailable, StoreUnavailable) as error:
         log.warning("recent_events_not_read", stage="serve", error_type=type(error).__name__)
         return []
-    return sorted(found, key=lambda event: happened_at(orjson.loads(event.data)))
-
-
-def happened_at(event: dict[str, Any]) -> str:
-    """Return the time of an event, as RFC 3339 in UTC."""
-    return str(event.get("created_at") or event.get("deleted_at") or event["closed_at"])
+    return sorted(found, key=lambda published: published.at)
 
 
 def _entries(events: Sequence[Published]) -> str:
-    shown = [{"kind": event.kind, **orjson.loads(event.data)} for event in reversed(events)]
-    return fragment("live_entries.html", events=[{**event, "at": happened_at(event)} for event in shown])
+    return fragment("live_entries.html", entries=events[::-1])
 
 
 @dataclass(frozen=True)

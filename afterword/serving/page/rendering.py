@@ -25,7 +25,7 @@ from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
 from afterword.schemas.base import rfc3339
 from afterword.schemas.summaries import RevisionReason
 from afterword.serving.principal import Principal
-from afterword.serving.problems import AWAY, RETRY_SECONDS, STATUS, TITLES, RequestInvalid, Unauthenticated
+from afterword.serving.problems import AWAY, RETRY_SECONDS, TITLES, RequestInvalid, Unauthenticated, status_of
 from afterword.serving.services import services_of
 from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.episodes import Revision, revisions_until
@@ -221,10 +221,6 @@ def is_operator(principal: Principal) -> bool:
     return principal.may("admin") and unbound
 
 
-def from_htmx(request: Request) -> bool:
-    return request.headers.get("hx-request") == "true"
-
-
 class PageRoute(APIRoute):
     """A route that shows its errors as pages."""
 
@@ -245,39 +241,25 @@ def error_page(request: Request, error: Exception) -> Response:
 
     The page retries by itself if a server is unavailable.
     """
+    is_part = request.headers.get("hx-request") == "true"
     if isinstance(error, Unauthenticated):
-        return _to_sign_in(request)
+        if is_part or request.method != "GET":
+            return Response(status_code=401, headers={"HX-Redirect": SIGN_IN})
+        return RedirectResponse(SIGN_IN, 303)
     status = status_of(error)
-    said = str(error) if isinstance(error, RequestInvalid) else ""
-    problems = error.problems if isinstance(error, RequestInvalid) else ()
-    away = next((text for kind, text in AWAY.items() if isinstance(error, kind)), "Kafka cannot be reached")
-    message = f"{away[0].upper()}{away[1:]}." if status == 503 else MESSAGES.get(status, "Something went wrong.")
-    given: dict[str, Any] = {"status": status, "title": TITLES.get(status, "Error"), "message": message, "said": said}
-    again = request.method == "GET" and status == 503
-    template = "problem_part.html" if from_htmx(request) and not request.headers.get("hx-boosted") else "problem.html"
-    answer = html_page(request, template, code=status, problems=problems, again=again, **given)
+    away = next((text for kind, text in AWAY.items() if isinstance(error, kind)), "")
+    given: dict[str, Any] = {
+        "title": TITLES.get(status, "Error"),
+        "message": f"{away[0].upper()}{away[1:]}." if away else MESSAGES.get(status, "Something went wrong."),
+        "said": str(error) if isinstance(error, RequestInvalid) else "",
+        "problems": error.problems if isinstance(error, RequestInvalid) else (),
+        "again": request.method == "GET" and status == 503,
+    }
+    template = "problem_part.html" if is_part and not request.headers.get("hx-boosted") else "problem.html"
+    answer = html_page(request, template, code=status, status=status, **given)
     if status == 503:
         answer.headers["Retry-After"] = str(RETRY_SECONDS)
     return answer
-
-
-def status_of(error: Exception) -> int:
-    """Return the HTTP status of one of ERRORS."""
-    match error:
-        case HTTPException():
-            return error.status_code
-        case RequestValidationError():
-            return 422
-        case KafkaError():
-            return 503
-        case _:
-            return next((status for kind, status in STATUS if isinstance(error, kind)), 500)
-
-
-def _to_sign_in(request: Request) -> Response:
-    if from_htmx(request) or request.method != "GET":
-        return Response(status_code=401, headers={"HX-Redirect": SIGN_IN})
-    return RedirectResponse(SIGN_IN, 303)
 
 
 def figures_in(messages: Iterable[MessageCreated]) -> dict[str, str]:

@@ -89,7 +89,7 @@ async def test_who_catches_up_decodes_nothing_foreign_and_is_told_where_they_are
                 if isinstance(event, Reached):
                     places.append(offsets_of(feed.topics, event.position))
                 else:
-                    found.append(event.conversation_id)
+                    found.append(event.event.conversation_id)
                 if found == ["first", "last"] and len(places) > 2:
                     break
         beating.cancel()
@@ -102,7 +102,7 @@ async def test_who_catches_up_decodes_nothing_foreign_and_is_told_where_they_are
             again = await anext(resumed)
             while not isinstance(again, Published):
                 again = await anext(resumed)
-        assert again.conversation_id == "last"
+        assert again.event.conversation_id == "last"
 
 
 async def test_who_has_too_much_to_catch_up_with_is_let_go_and_goes_on_from_there(
@@ -117,7 +117,7 @@ async def test_who_has_too_much_to_catch_up_with_is_let_go_and_goes_on_from_ther
         for _ in range(2):
             async for event in feed.events(OURS, since):
                 if isinstance(event, Published):
-                    found.append(event.conversation_id)
+                    found.append(event.event.conversation_id)
                 since = offsets_of(feed.topics, event.position)
     assert found == ["first"]
     assert since[TopicPartition(settings.kafka.summaries_topic, 0)] == 2 * RECORDS_A_TURN

@@ -1,6 +1,7 @@
 """Who gets which event, and who is let go."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -93,7 +94,7 @@ async def heard(wanted: StreamFilter) -> list[tuple[str, str]]:
     await feeding.deletion("never-seen")
     await settled()
     task.cancel()
-    return [(event.kind.removeprefix("summary."), event.conversation_id) for event in found]
+    return [(event.kind.removeprefix("summary."), event.event.conversation_id) for event in found]
 
 
 CREATED_1, CREATED_2, CREATED_3 = ("created", "c1"), ("created", "c2"), ("created", "c3")
@@ -345,3 +346,23 @@ async def test_a_stream_too_many_is_refused_and_told_when_to_come_back() -> None
             answer = await served.client.get("/v1/events")
         assert (answer.status_code, answer.json()["error_type"]) == (429, "too_many_streams")
         assert int(answer.headers["Retry-After"]) > 0
+
+
+async def test_many_events_for_many_clients_do_not_stop_other_requests() -> None:
+    feeding = Feeding()
+    for n in range(500):
+        client = feed_module.StreamClient(StreamFilter(Owner("nobody", "t1"), frozenset(ALL), key_id=str(n)), {})
+        feeding.feed._clients.add(client)
+    task, found = await listening(feeding, EVERYTHING)
+    topic, summary = Kafka().summaries_topic, a_summary(1).to_json()
+    records = [ConsumerRecord(topic, 0, n, 0, 0, b"c1", summary, None, 0, 0, []) for n in range(200)]
+    handing_out = asyncio.create_task(feeding.feed.hand_out(records))
+    longest, last = 0.0, time.thread_time()
+    while not handing_out.done():
+        await asyncio.sleep(0)
+        longest, last = max(longest, time.thread_time() - last), time.thread_time()
+    await handing_out
+    await settled()
+    task.cancel()
+    assert len(found) == len(records)
+    assert longest < 0.05

@@ -192,8 +192,8 @@ TRICKS = [
     "/v1/conversations//context",
     "/v1/erasures/..%2f..%2fetc%2fpasswd",
     "/v1/erasures/%7b%22$ne%22:null%7d",
-    "/docs/..%2f..%2fpyproject.toml",
-    "/docs/../manual.py",
+    "/static/..%2f..%2fpyproject.toml",
+    "/static/../app.py",
     "/V1/conversations",
     "/v1/conversations/",
 ]

@@ -468,11 +468,10 @@ def test_live_counts_what_the_llm_took() -> None:
         assert text in shown, text
 
 
-def summarized(ordinal: int, usage: Usage, revision: int = 1) -> Published:
-    summary = a_summary(ordinal, revision=revision, usage=usage)
-    where, data = TopicPartition("summary.created", 0), summary.model_dump_json()
-    ids = ("c1", "t1", "u1", summary.episode_id, revision)
-    return Published("p", SUMMARY_CREATED, data, where, ordinal, *ids)
+def summarized(ordinal: int, usage: Usage) -> Published:
+    summary = a_summary(ordinal, usage=usage)
+    where = TopicPartition("summary.created", 0)
+    return Published("p", SUMMARY_CREATED, summary, summary.model_dump_json(), where, ordinal)
 
 
 async def test_health_says_what_is_away(served_away: Served) -> None:
