@@ -33,14 +33,15 @@ from afterword.serving.principal import STREAMS_OF_A_KEY, Authenticator, KeyHold
 from afterword.serving.problems import RESPONSES, ProblemDocument, fault_response, show_error
 from afterword.serving.requests import BODIES, EncodedPaths
 from afterword.serving.services import Services
-from afterword.serving.tokens import token_holders
+from afterword.serving.tokens import IssuerKeys, TokenHolders
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import AfterwordError
-from afterword.streams.settings import Settings
+from afterword.streams.settings import Serve, Settings, variable
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
 from afterword.streams.text.tokens import count_tokens
+from afterword.streams.tls import verifying_context
 from afterword.version import running_version
 from afterword.writing.producer import Producer
 
@@ -103,7 +104,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             ping_database=stores.ping_database,
             usage=stores.episodes.usage,
             memory=memory,
-            authenticator=authenticator(settings, stores),
+            authenticator=authenticator(settings.serve, stores),
             rates=Rates(settings.serve.requests_per_minute),
             streams=Streams(0 if settings.serve.auth == "none" else STREAMS_OF_A_KEY),
             metrics=metrics,
@@ -120,13 +121,14 @@ async def _stopped(task: asyncio.Task[None]) -> None:
         await task
 
 
-def authenticator(settings: Settings, stores: Stores) -> Authenticator:
+def authenticator(settings: Serve, stores: Stores) -> Authenticator:
     """Return the configured authenticator. Raises: ConfigurationError."""
-    match settings.serve.auth:
+    match settings.auth:
         case "keys":
             return KeyHolders(stores.keys)
         case "jwt":
-            return token_holders(settings.serve)
+            tls = verifying_context(settings.jwt_ca_file, variable(("serve", "jwt_ca_file")))
+            return TokenHolders(settings, IssuerKeys(str(settings.jwt_jwks_url), tls))
         case _:
             return Nobody()
 
@@ -246,18 +248,17 @@ async def warm_up(memory: Memory, outbox: Outbox) -> None:
 
     Failures are logged and left to the requests.
     """
-    steps = {
-        "tokens": asyncio.to_thread(count_tokens, NOBODY),
-        "context": asyncio.gather(*[memory.context(NOBODY) for _ in range(CONNECTIONS)]),
-        "recall": memory.recall(QUESTION, user_id=NOBODY, tenant_id=None),
-        "messages": outbox.open(),
-    }
-    await asyncio.gather(*[_warm(name, step) for name, step in steps.items()])
 
+    async def warm(name: str, step: Awaitable[object]) -> None:
+        try:
+            async with asyncio.timeout(SECONDS):
+                await step
+        except (AfterwordError, KafkaError, TimeoutError) as error:
+            log.warning("warm_up_failed", stage="serve", step=name, error_type=type(error).__name__)
 
-async def _warm(name: str, step: Awaitable[object]) -> None:
-    try:
-        async with asyncio.timeout(SECONDS):
-            await step
-    except (AfterwordError, KafkaError, TimeoutError) as error:
-        log.warning("warm_up_failed", stage="serve", step=name, error_type=type(error).__name__)
+    await asyncio.gather(
+        warm("tokens", asyncio.to_thread(count_tokens, NOBODY)),
+        warm("context", asyncio.gather(*[memory.context(NOBODY) for _ in range(CONNECTIONS)])),
+        warm("recall", memory.recall(QUESTION, user_id=NOBODY, tenant_id=None)),
+        warm("messages", outbox.open()),
+    )

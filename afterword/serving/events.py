@@ -21,7 +21,7 @@ from afterword.serving.feed import MOST_CHARACTERS, Feed, Reached, StreamFilter,
 from afterword.serving.principal import MayRead, Principal, Streams, is_still_admitted
 from afterword.serving.problems import NotFound
 from afterword.serving.reading import Parameters
-from afterword.serving.services import Services, services_of
+from afterword.serving.services import services_of
 
 HEARTBEAT_SECONDS = 15
 CHECK_SECONDS = 2.0
@@ -128,8 +128,10 @@ async def stream_events(
     services = services_of(request)
     if wanted.user_id is not None:
         principal.user(wanted.user_id)
-    if wanted.conversation_id is not None and not await _may_hear(services, principal.owner, wanted.conversation_id):
-        raise NotFound(what="conversation")
+    if wanted.conversation_id is not None and principal.owner != Owner():
+        conversation_owner = await services.memory.owner(wanted.conversation_id)
+        if conversation_owner is None or not principal.owner.has(*conversation_owner):
+            raise NotFound(what="conversation")
     services.feed.require_running()
     feed = services.feed
     since = feed.offsets if last_event_id is None else offsets_of(feed.topics, last_event_id)
@@ -137,13 +139,6 @@ async def stream_events(
         principal.owner, frozenset(wanted.type), wanted.conversation_id, wanted.user_id, principal.key_id
     )
     return EventStream.of(request, principal, _lines(feed, asked, since))
-
-
-async def _may_hear(services: Services, owner: Owner, conversation_id: str) -> bool:
-    if owner == Owner():
-        return True
-    conversation_owner = await services.memory.owner(conversation_id)
-    return conversation_owner is not None and owner.has(*conversation_owner)
 
 
 async def _lines(

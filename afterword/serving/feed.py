@@ -360,10 +360,8 @@ class Feed:
 
     def _is_for(self, wanted: StreamFilter, published: Published) -> bool:
         event = published.event
-        if isinstance(event, SummaryDeleted):  # it names no user
-            user_id = self._users.get(event.conversation_id, "")
-        else:
-            user_id = event.user_id
+        # a deletion names no user
+        user_id = self._users.get(event.conversation_id, "") if isinstance(event, SummaryDeleted) else event.user_id
         return wanted.may_have(published.kind, event.conversation_id, EventOwner(event.tenant_id, user_id))
 
     def _beginning(

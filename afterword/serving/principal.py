@@ -37,8 +37,6 @@ CACHED_SECONDS = 2.0
 MOST_CACHED = 1000
 STREAMS_OF_A_KEY = 500
 """Upper limit for the open event streams of a key in one process."""
-
-
 MOST_REMEMBERED = 10_000
 
 
@@ -119,16 +117,8 @@ async def admit(request: Request, token: str | None, *scopes: Permission) -> Pri
     Raises: Unauthenticated, NotPermitted, TooManyRequests, StoreUnavailable.
     """
     services = services_of(request)
-    guesser = f"address {request.client.host if request.client else ''}"
-    try:
-        if not services.rates.knows(token):
-            await services.rates.require_room(guesser)
-        principal = await services.authenticator.principal(token)
-    except Unauthenticated:
-        services.rates.forget(token)
-        await services.rates.take(guesser)  # an address has the same limit as a key
-        raise
-    services.rates.remember(token)
+    address = f"address {request.client.host if request.client else ''}"
+    principal = await services.rates.authenticated(services.authenticator, token, address)
     request.state.key_id = principal.key_id
     request.state.token = token
     await services.rates.take(f"key {principal.key_id}")
@@ -205,15 +195,10 @@ class KeyHolders:
             raise Unauthenticated
         if len(self._known) >= MOST_CACHED:
             self._known.clear()
-        principal = holder(found)
+        user_id = ANYONE if found.user_id is None else found.user_id
+        principal = Principal(found.key_id, frozenset(found.scopes), found.tenant_id, user_id)
         self._known[digest] = self._clock() + CACHED_SECONDS, principal
         return principal
-
-
-def holder(key: ApiKey) -> Principal:
-    """Return the principal of a key."""
-    user_id = ANYONE if key.user_id is None else key.user_id
-    return Principal(key.key_id, frozenset(key.scopes), key.tenant_id, user_id)
 
 
 class Rates:
@@ -222,38 +207,37 @@ class Rates:
     def __init__(self, per_minute: int) -> None:
         self._limit = RateLimitItemPerMinute(per_minute) if per_minute else None
         self._counters = SlidingWindowCounterRateLimiter(MemoryStorage())
-        self._valid: set[bytes] = set()
+        self._valid: set[str] = set()
         """Digests of tokens that were valid when last seen, so they are not guesses."""
 
-    def knows(self, token: str | None) -> bool:
-        return _digest(token) in self._valid
+    async def authenticated(self, authenticator: Authenticator, token: str | None, address: str) -> Principal:
+        """Return a token's principal. An address may guess as often as a key may be used.
 
-    def remember(self, token: str | None) -> None:
+        Raises: Unauthenticated, TooManyRequests, StoreUnavailable.
+        """
+        digest = key_digest(token or "")
+        is_full = self._limit is not None and not await self._counters.test(self._limit, address)
+        if self._limit is not None and is_full and digest not in self._valid:
+            await self._refuse(self._limit, address)
+        try:
+            principal = await authenticator.principal(token)
+        except Unauthenticated:
+            self._valid.discard(digest)
+            await self.take(address)
+            raise
         if len(self._valid) >= MOST_REMEMBERED:
             self._valid.clear()
-        self._valid.add(_digest(token))
-
-    def forget(self, token: str | None) -> None:
-        self._valid.discard(_digest(token))
+        self._valid.add(digest)
+        return principal
 
     async def take(self, name: str) -> None:
         """Count a request. Raises: TooManyRequests."""
-        if self._limit is None or await self._counters.hit(self._limit, name):
-            return
-        await self._refuse(self._limit, name)
+        if self._limit is not None and not await self._counters.hit(self._limit, name):
+            await self._refuse(self._limit, name)
 
     async def _refuse(self, limit: RateLimitItemPerMinute, name: str) -> NoReturn:
         until = (await self._counters.get_window_stats(limit, name)).reset_time
         raise TooManyRequests(limit=limit.amount, retry_after=max(1, math.ceil(until - time.time())))
-
-    async def require_room(self, name: str) -> None:
-        """Check that another request would be within the limit. Raises: TooManyRequests."""
-        if self._limit is not None and not await self._counters.test(self._limit, name):
-            await self._refuse(self._limit, name)
-
-
-def _digest(token: str | None) -> bytes:
-    return hashlib.sha256((token or "").encode(errors="surrogatepass")).digest()
 
 
 class Streams:

@@ -428,15 +428,9 @@ async def search_episodes(
 
     Messages of other people are shown to the user who began the episode or the conversation, and to nobody else.
     """
-    filters: dict[str, Any] = {name: getattr(wanted, name) for name in RECALL_FILTERS}
+    filters = wanted.model_dump(exclude={"query", "user_id", "tenant_id", "form"})
     hits = await services_of(request).memory.recall(
         wanted.query, user_id=principal.user(wanted.user_id), tenant_id=principal.tenant(wanted.tenant_id), **filters
     )
     _count(request, len(hits))
     return RecallAnswer(hits=tuple(hits), as_text=hits_as_text(hits) if wanted.form else None)
-
-
-RECALL_FILTERS = (
-    *("k", "agent_id", "conversation_id", "started_after", "ended_before"),
-    *("min_coverage", "min_score_ratio", "explain"),
-)

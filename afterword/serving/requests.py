@@ -85,23 +85,18 @@ async def read_body(request: Request, most: int | None = None) -> bytes:
 
     Raises: HTTPException 413 if it is too large, 408 if it arrives too slowly.
     """
-    settings = request.app.state.services.settings.serve
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await _bounded(request, settings.max_body_bytes if most is None else most)
-    except TimeoutError:
-        raise HTTPException(408) from None
-
-
-async def _bounded(request: Request, most: int) -> bytes:
-    """Read the body. Raises: HTTPException 413 before more than `most` bytes are in memory."""
-    content = bytearray()
+    most = request.app.state.services.settings.serve.max_body_bytes if most is None else most
     if int(request.headers.get("content-length", "0")) > most:
         raise HTTPException(413)
-    async for chunk in request.stream():
-        if len(content) + len(chunk) > most:
-            raise HTTPException(413)
-        content += chunk
+    content = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                if len(content) + len(chunk) > most:
+                    raise HTTPException(413)
+                content += chunk
+    except TimeoutError:
+        raise HTTPException(408) from None
     return bytes(content)
 
 

@@ -1,35 +1,25 @@
 """The services that the routes use, opened once per process."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fastapi import Request
 
 from afterword.operating.erasing.requests import ErasureRunner
 from afterword.reading.memory import Memory
-from afterword.schemas.records import ProducerRecord
 from afterword.serving.feed import Feed
 from afterword.streams.errors import BrokerUnavailable
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import UsageBy, UsageTotals
 from afterword.streams.telemetry import Metrics
-from afterword.writing.producer import WrittenAt
 
 if TYPE_CHECKING:
     from afterword.serving.principal import Authenticator, Rates, Streams
-
+    from afterword.serving.writing import Outbox
 
 T = TypeVar("T")
-
-
-class RecordSender(Protocol):
-    """Sends records, as an Outbox does."""
-
-    async def send(self, records: Sequence[ProducerRecord]) -> list[WrittenAt]:
-        """Send the records. Raises: BrokerUnavailable, TopicMissing."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -46,7 +36,7 @@ class Services:
     rates: "Rates"
     streams: "Streams"
     metrics: Metrics
-    outbox: RecordSender
+    outbox: "Outbox"
     feed: Feed
     erasures: ErasureRunner
     warming: "asyncio.Task[None] | None" = None

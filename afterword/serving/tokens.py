@@ -17,8 +17,7 @@ from afterword.reading.context import ANYONE
 from afterword.serving.principal import SCOPES, Principal
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.errors import StoreUnavailable
-from afterword.streams.settings import Serve, variable
-from afterword.streams.tls import verifying_context
+from afterword.streams.settings import Serve
 
 ALGORITHMS = {
     "RSA": frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}),
@@ -75,22 +74,21 @@ class IssuerKeys:
     async def _read(self) -> None:
         self._tried_at = self._clock()
         try:
-            async with httpx.AsyncClient(verify=self._tls, timeout=TIMEOUT_SECONDS, trust_env=False) as client:
-                self._keys = keys_in(await _content(client, self._url))
+            content = bytearray()
+            async with (
+                asyncio.timeout(TIMEOUT_SECONDS),
+                httpx.AsyncClient(verify=self._tls, timeout=TIMEOUT_SECONDS, trust_env=False) as client,
+                client.stream("GET", self._url) as answer,
+            ):
+                answer.raise_for_status()
+                async for chunk in answer.aiter_bytes():
+                    content += chunk
+                    if len(content) > MOST_BYTES:
+                        raise ValueError("too large")
+            self._keys = keys_in(bytes(content))
             self._read_at = self._clock()
         except (httpx.HTTPError, ValueError, TimeoutError) as error:
             log.warning("issuer_keys_not_read", stage="serve", error_type=type(error).__name__)
-
-
-async def _content(client: httpx.AsyncClient, url: str) -> bytes:
-    content = bytearray()
-    async with asyncio.timeout(TIMEOUT_SECONDS), client.stream("GET", url) as answer:
-        answer.raise_for_status()
-        async for chunk in answer.aiter_bytes():
-            content += chunk
-            if len(content) > MOST_BYTES:
-                raise ValueError("too large")
-    return bytes(content)
 
 
 def keys_in(content: bytes) -> dict[str | None, Mapping[str, Any]]:
@@ -117,34 +115,25 @@ class TokenHolders:
         try:
             header = jwt.get_unverified_header(token)
             described = await self._keys.find(header.get("kid"))
-            if described is None:
+            algorithm: Any = header.get("alg")
+            if described is None or algorithm not in ALGORITHMS[described["kty"]]:
                 raise Unauthenticated
-            return holder_of(self._verified(token, described, header.get("alg")), self._settings)
+            if described.get("alg") not in (None, algorithm):
+                raise Unauthenticated
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                PyJWK.from_dict(dict(described), algorithm),
+                algorithms=[algorithm],
+                audience=self._settings.jwt_audience,
+                issuer=self._settings.jwt_issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": REQUIRED},
+            )
+            if claims["exp"] <= time.time():
+                raise Unauthenticated
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise Unauthenticated from error
-
-    def _verified(self, token: str, described: Mapping[str, Any], algorithm: Any) -> dict[str, Any]:
-        allowed = ALGORITHMS[described["kty"]]
-        if algorithm not in allowed or described.get("alg") not in (None, algorithm):
-            raise Unauthenticated
-        claims: dict[str, Any] = jwt.decode(
-            token,
-            PyJWK.from_dict(dict(described), algorithm),
-            algorithms=[algorithm],
-            audience=self._settings.jwt_audience,
-            issuer=self._settings.jwt_issuer,
-            leeway=LEEWAY_SECONDS,
-            options={"require": REQUIRED},
-        )
-        if claims["exp"] <= time.time():
-            raise Unauthenticated
-        return claims
-
-
-def token_holders(settings: Serve) -> TokenHolders:
-    """Build the authenticator. The first token makes it read the keys. Raises: ConfigurationError."""
-    tls = verifying_context(settings.jwt_ca_file, variable(("serve", "jwt_ca_file")))
-    return TokenHolders(settings, IssuerKeys(str(settings.jwt_jwks_url), tls))
+        return holder_of(claims, self._settings)
 
 
 def holder_of(claims: Mapping[str, Any], settings: Serve) -> Principal:

@@ -43,8 +43,7 @@ from afterword.serving.reading import (
     RecallAnswer,
 )
 from afterword.serving.requests import MOST_CHARACTERS, MOST_EPISODE_ID_CHARACTERS
-from afterword.serving.services import RecordSender
-from afterword.serving.writing import NewMessage, owned_message, require_own, write_events
+from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
 from afterword.streams.settings import Serve
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
 from afterword.streams.text.fences import cleaned, indented, quotation
@@ -169,7 +168,7 @@ class Toolbox:
     """The tools, acting for one principal."""
 
     memory: Memory
-    outbox: RecordSender
+    outbox: Outbox
     principal: Principal
 
     @property
@@ -269,20 +268,16 @@ class Toolbox:
 
     async def flush(self, given: FlushArguments) -> ToolAnswer:
         """Close the conversation's current episode, so that it is summarized now and can be recalled shortly."""
-        await require_own(self.memory, self.principal, {given.conversation_id})
-        tenant_id = self.principal.tenant(None)
-        await write_events(self.outbox, [ConversationFlush(conversation_id=given.conversation_id, tenant_id=tenant_id)])
+        event = ConversationFlush(conversation_id=given.conversation_id, tenant_id=self.principal.tenant(None))
+        await write_change(self.memory, self.outbox, self.principal, event)
         answer = ConversationFlushed(conversation_id=given.conversation_id)
         return ToolAnswer(answer, "The flush was accepted. The summary will be ready in a moment.", 1)
 
     async def forget_message(self, given: ForgetArguments) -> ToolAnswer:
         """Permanently delete a message of this user from the archive, its episode, the summaries and the search."""
-        await require_own(self.memory, self.principal, {given.conversation_id})
         tenant_id = self.principal.tenant(None)
-        event = MessageDeleted(
-            id=given.message_id, conversation_id=given.conversation_id, tenant_id=tenant_id, reason=None
-        )
-        await write_events(self.outbox, [event])
+        event = MessageDeleted(id=given.message_id, conversation_id=given.conversation_id, tenant_id=tenant_id)
+        await write_change(self.memory, self.outbox, self.principal, event)
         text = "The deletion was accepted. The message will be gone in a moment."
         return ToolAnswer(MessageChanged(**given.model_dump()), text, 1)
 

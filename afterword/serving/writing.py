@@ -28,8 +28,7 @@ from afterword.serving.principal import MayWrite, Principal
 from afterword.serving.problems import MAX_PROBLEMS_NAMED, NotFound, RequestInvalid, problems_of
 from afterword.serving.reading import Parameters
 from afterword.serving.requests import SMALL_BYTES, ConversationId, MessageId, body_of, described_body
-from afterword.serving.services import RecordSender, services_of
-from afterword.streams.errors import BrokerUnavailable
+from afterword.serving.services import in_time, services_of
 from afterword.streams.settings import Kafka
 from afterword.writing.producer import Producer, WrittenAt
 
@@ -130,11 +129,17 @@ async def send_messages(
     After any answer other than 202, some of them may have been written. Send all of them again: a message with a known
     id is dropped as a duplicate.
     """
-    _require_repeatable(request, given.messages)
+    services = services_of(request)
+    # a whole batch must be recognized when it is sent again, even if others wrote as much in between
+    most = max(1, services.settings.episodes.dedupe_window // 2)
     messages = [owned_message(message, principal) for message in given.messages]
-    conversations = {message.conversation_id for message in messages}
-    await require_own(services_of(request).memory, principal, conversations, new=True)
-    return await _write(request, messages)
+    conversations = Counter(message.conversation_id for message in messages)
+    if (number := max(conversations.values())) > most:
+        problem = f"has {number:,} messages of one conversation; at most {most:,} can be recognized if sent again"
+        raise RequestInvalid(problems=[("body.messages", problem)])
+    await require_own(services.memory, principal, conversations, new=True)
+    request.state.count = len(messages)
+    return await write_events(services.outbox, messages)
 
 
 @router.post("/conversations/{conversation_id}/flush", status_code=202, openapi_extra=described_body(FlushBody))
@@ -146,11 +151,10 @@ async def flush_conversation(
 ) -> WrittenAnswer:
     """Close a conversation's pending messages now."""
     tenant_id = principal.tenant(given.tenant_id)
-    await require_own(services_of(request).memory, principal, {conversation_id})
     event = ConversationFlush(
         conversation_id=conversation_id, agent_id=given.agent_id, tenant_id=tenant_id, reason=given.reason
     )
-    return await _write(request, [event])
+    return await _change(request, principal, event)
 
 
 @router.patch(
@@ -164,15 +168,13 @@ async def edit_message(
     given: Annotated[ChangeBody, body_of(ChangeBody)],
 ) -> WrittenAnswer:
     """Replace fields of a message in the archive, its episode and its summary."""
-    tenant_id = principal.tenant(given.tenant_id)
-    await require_own(services_of(request).memory, principal, {conversation_id})
-    ids = {"id": message_id, "conversation_id": conversation_id, "tenant_id": tenant_id}
+    ids = {"id": message_id, "conversation_id": conversation_id, "tenant_id": principal.tenant(given.tenant_id)}
     changes: dict[str, Any] = {name: getattr(given, name) for name in given.model_fields_set}
     try:
         event = MessageEdited.model_validate({**changes, **ids}, strict=False)
     except ValidationError as error:
         raise RequestInvalid(problems=problems_of(error, "body")) from None
-    return await _write(request, [event])
+    return await _change(request, principal, event)
 
 
 @router.delete("/conversations/{conversation_id}/messages/{message_id}", status_code=202)
@@ -185,9 +187,8 @@ async def delete_message(
 ) -> WrittenAnswer:
     """Delete a message from the archive, its episode, its summary and the index."""
     tenant_id = principal.tenant(wanted.tenant_id)
-    await require_own(services_of(request).memory, principal, {conversation_id})
     event = MessageDeleted(id=message_id, conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
-    return await _write(request, [event])
+    return await _change(request, principal, event)
 
 
 @router.delete("/conversations/{conversation_id}", status_code=202)
@@ -196,21 +197,14 @@ async def delete_conversation(
 ) -> WrittenAnswer:
     """Delete all messages of a conversation so far, from everywhere."""
     tenant_id = principal.tenant(wanted.tenant_id)
-    await require_own(services_of(request).memory, principal, {conversation_id})
     event = ConversationDeleted(conversation_id=conversation_id, tenant_id=tenant_id, reason=wanted.reason)
-    return await _write(request, [event])
+    return await _change(request, principal, event)
 
 
-def _require_repeatable(request: Request, messages: Sequence[NewMessage]) -> None:
-    """Check that a whole batch would be recognized when sent again, even if others wrote as much in between.
-
-    Raises: RequestInvalid.
-    """
-    most = max(1, services_of(request).settings.episodes.dedupe_window // 2)
-    [(_, number)] = Counter(message.conversation_id for message in messages).most_common(1)
-    if number > most:
-        problem = f"has {number:,} messages of one conversation; at most {most:,} can be recognized if sent again"
-        raise RequestInvalid(problems=[("body.messages", problem)])
+async def _change(request: Request, principal: Principal, event: InputEvent) -> WrittenAnswer:
+    services = services_of(request)
+    request.state.count = 1
+    return await write_change(services.memory, services.outbox, principal, event)
 
 
 def owned_message(message: NewMessage, principal: Principal) -> MessageCreated:
@@ -247,23 +241,21 @@ async def require_own(memory: Memory, principal: Principal, conversation_ids: It
         raise NotFound(what="conversation")
 
 
-async def _write(request: Request, events: Sequence[InputEvent]) -> WrittenAnswer:
-    answer = await write_events(services_of(request).outbox, events)
-    request.state.count = len(events)
-    return answer
+async def write_change(memory: Memory, outbox: "Outbox", principal: Principal, event: InputEvent) -> WrittenAnswer:
+    """Send a change of a conversation that belongs to the principal.
 
-
-async def write_events(outbox: RecordSender, events: Sequence[InputEvent]) -> WrittenAnswer:
-    """Send the events. Raises: RequestInvalid, BrokerUnavailable, TopicMissing."""
-    written = await outbox.send(_records(events, datetime.now(UTC)))
-    return WrittenAnswer(records=tuple(RecordPlace(partition=one.partition, offset=one.offset) for one in written))
-
-
-def _records(events: Sequence[InputEvent], now: datetime) -> list[ProducerRecord]:
-    """Build the records, and decode each as a worker will, so that a 202 is never followed by a dead letter.
-
-    Raises: RequestInvalid.
+    Raises: NotFound, RequestInvalid, StoreUnavailable, BrokerUnavailable, TopicMissing.
     """
+    await require_own(memory, principal, {event.conversation_id})
+    return await write_events(outbox, [event])
+
+
+async def write_events(outbox: "Outbox", events: Sequence[InputEvent]) -> WrittenAnswer:
+    """Send events, after decoding each as a worker will, so that a 202 is never followed by a dead letter.
+
+    Raises: RequestInvalid, BrokerUnavailable, TopicMissing.
+    """
+    now = datetime.now(UTC)
     records = [to_record(event, now, SOURCE) for event in events]
     problems: list[tuple[str, str]] = []
     for at, record in enumerate(records):
@@ -273,7 +265,8 @@ def _records(events: Sequence[InputEvent], now: datetime) -> list[ProducerRecord
             problems.append((f"body.messages.{at}", f"{error.error_type}: {error.detail}"))
     if problems:
         raise RequestInvalid(problems=problems[:MAX_PROBLEMS_NAMED])
-    return records
+    written = await outbox.send(records)
+    return WrittenAnswer(records=tuple(RecordPlace(partition=one.partition, offset=one.offset) for one in written))
 
 
 class Outbox:
@@ -297,12 +290,11 @@ class Outbox:
         Raises: TopicMissing; BrokerUnavailable, also if there is no answer in time. In that case some records may still
         be written later, and a repeated message is dropped as a duplicate.
         """
-        try:
-            async with asyncio.timeout(self._seconds):
-                return await (await self.open()).send_all(records)
-        except TimeoutError:
-            problem = f"no acknowledgement in {self._seconds:g} s"
-            raise BrokerUnavailable(servers=self._kafka.bootstrap_servers, problem=problem) from None
+
+        async def acknowledged() -> list[WrittenAt]:
+            return await (await self.open()).send_all(records)
+
+        return await in_time(self._kafka, self._seconds, acknowledged())
 
     async def open(self) -> Producer:
         """Return the producer, connecting it first if necessary. Raises: BrokerUnavailable, TopicMissing."""

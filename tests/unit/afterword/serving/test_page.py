@@ -54,9 +54,6 @@ class OneKey:
         self._key = key
         self._principal = Principal("k1", **{"scopes": frozenset({"read", "write", "admin"}), **fields})
 
-    def may_be_a_guess(self, token: str | None) -> bool:
-        return False
-
     async def principal(self, token: str | None) -> Principal:
         if token != self._key:
             raise Unauthenticated

@@ -33,9 +33,6 @@ class Holder:
     def become(self, **fields: Any) -> None:
         self._principal = Principal("k1", **{"scopes": frozenset({"read"}), **fields})
 
-    def may_be_a_guess(self, token: str | None) -> bool:
-        return False
-
     async def principal(self, token: str | None) -> Principal:
         return self._principal
 
