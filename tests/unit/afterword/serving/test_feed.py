@@ -350,7 +350,7 @@ async def test_a_stream_too_many_is_refused_and_told_when_to_come_back() -> None
 
 async def test_many_events_for_many_clients_do_not_stop_other_requests() -> None:
     feeding = Feeding()
-    for n in range(500):
+    for n in range(2000):
         client = feed_module.StreamClient(StreamFilter(Owner("nobody", "t1"), frozenset(ALL), key_id=str(n)), {})
         feeding.feed._clients.add(client)
     task, found = await listening(feeding, EVERYTHING)
@@ -365,4 +365,4 @@ async def test_many_events_for_many_clients_do_not_stop_other_requests() -> None
     await settled()
     task.cancel()
     assert len(found) == len(records)
-    assert longest < 0.05
+    assert longest < 0.2, "of which a full garbage collection takes half"
