@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from afterword.streams.summarizer.extractive.ranking import FILLERS, LONG_TURN, Terms, Turn
+from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, LONG_TURN, Terms, Turn
 from afterword.streams.text.language import stem
 
 TITLE_CHARACTERS = 60
 MAX_PHRASE_WORDS = 8
-FIRST_SENTENCE = 2.5
+FIRST_CLAUSE = 3.0
 FIRST_TURN = 1.8
-"""Factor for a phrase of the first request, because people begin with what they want."""
+"""Factors for a phrase of the first request, because people begin with what they want: in its first clause that has a
+phrase, and after it."""
 LINK = 0.2
 """Cost of a preposition or an article inside a phrase."""
 SINGLE = 0.5
@@ -24,6 +25,7 @@ NAMED = 1.15
 """Factor for a phrase with a name."""
 NUMBER = 0.3
 """Value of a number, which is worth less than any word in a title."""
+UNIT_LETTERS = 2
 CODE_DIGITS = 3
 """A number with at least this many digits at the end of a phrase names something: "order 4711"."""
 _WORD = re.compile(r"[^\W_]+(?:[._&/:+-][^\W_]+|,\d{3}(?!\d)|['’](?:s|t|m|re|ve|ll|d)\b)*\+*#?")
@@ -53,7 +55,7 @@ _DETERMINERS = {
 }
 """Words with which a noun phrase begins."""
 _LINKS = {
-    "en": _set("of for in on at with from by and & or about per without near between"),
+    "en": _set("of for in on at with from by and & or about per without near between into"),
     "de": _set("von für mit aus im am zum zur vom bei nach in über und gegen ohne auf an zu wegen"),
     "fr": _set("de d du des pour avec à au aux en sur sans et chez"),
     "es": _set("de del para con al a y e en sobre sin por"),
@@ -62,7 +64,6 @@ _LINKS = {
     "nl": _set("van voor met op in en naar zonder bij over"),
 }
 """Words that may stand inside a noun phrase, but never at its ends."""
-_JOINTS = {"en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "pt": "e", "nl": "en"}
 _VERBS = _set(
     """
     accept add advise agree allow apologize apply arrive ask assume avoid become begin believe blend bring cancel
@@ -83,7 +84,7 @@ _IRREGULAR = _set(
     haha lol wow able sure aware tired eligible ready interested next last today tomorrow yesterday tonight now
     soon ago always never ever sometimes often again already yet later week weeks month months year years day days
     hour hours minute minutes time times morning evening afternoon night once twice maybe perhaps else too also
-    just even still back away around together instead however therefore anyway actually really very much many more
+    just even still away around together instead however therefore anyway actually really very much many more
     most less few same other others such only own well not don't than like as if something anything nothing
     everything someone anyone everyone there here currently
     """
@@ -106,7 +107,8 @@ _VAGUE = _set(
     information info help case cases example part parts number place reason reasons problem problems fact type
     types detail details couple copy option options process page link following step steps matter chance advice
     look idea mind one good great best better nice new big little long short full whole different certain specific right
-    wrong fine
+    wrong fine back morning evening afternoon night day days week weeks month months year years time times hour hours minute
+    minutes weekend moment
     """
 )
 """Words that do not name a topic alone."""
@@ -114,6 +116,8 @@ _COPULAS = _set("i'm am is are was were feel feeling be i've been getting so ver
 _INFINITIVES = {"fr": ("er", "ir"), "es": ("ar", "er", "ir"), "pt": ("ar", "er", "ir"), "it": ("are", "ere", "ire")}
 NONE = frozenset[str]()
 _ELIDED = re.compile(r"\b([lLdDmMtTsSnNjJcC]|[qQ]u|[uU]n|[dD]ell|[aA]ll|[nN]ell|[sS]ull)['’](?=\w)")
+_PARTICIPLE = re.compile(r"^\s*[a-z]{2,40}ing (?!of |for |with |on )")
+"""The verb with which a later clause begins: ", starting 1 February"."""
 _ADVERB = re.compile(r"[a-z]{3,40}ly")
 
 
@@ -137,38 +141,41 @@ class Phrase(NamedTuple):
 def title_of(turns: Sequence[Turn], terms: Terms, language: str) -> str:
     """Find the phrase of at most 60 characters whose words are used most; those of the first request count more.
 
-    It is empty if nobody names anything. In languages that the lists above do not have, it is a run of words between
-    stop words.
+    Where that is a single word, which says little, the title is the whole sentence that it comes from, if it is short
+    enough. It is empty if nobody names anything. In languages that the lists above do not have, a phrase is a run of
+    words between stop words.
     """
     said = [(turn, text) for turn in turns for text in turn.said[: LONG_TURN + 1]]
     used = Counter(term for _, text in said for term in set(terms(text)))
     asked = [(turn, text) for turn, text in said if turn.speaker[0] == "user"] or said
     scores: dict[str, float] = {}
+    sentence_of: dict[str, str] = {}
     opening: Turn | None = None
     for turn, text in asked:
-        found = [*phrases(text, language)]
-        factor = FIRST_SENTENCE if opening is None else FIRST_TURN if turn is opening else 1.0
-        opening = opening or (turn if found else None)
-        for phrase in found:
-            scores[phrase.text] = max(_score(phrase, used, terms) * factor, scores.get(phrase.text, 0.0))
-    ranked = sorted(scores, key=lambda text: -scores[text])
-    best = ranked[0] if ranked else ""
-    if best and _WORD.fullmatch(best) and (joint := _JOINTS.get(language)):
-        best = next((f"{best} {joint} {other}" for other in ranked[1:] if _joins(best, other, terms)), best)
+        for clause in clauses(text):
+            found = [*phrases(clause, language)]
+            factor = FIRST_CLAUSE if opening is None else FIRST_TURN if turn is opening else 1.0
+            opening = opening or (turn if found else None)
+            for phrase in found:
+                scores[phrase.text] = max(_score(phrase, used, terms) * factor, scores.get(phrase.text, 0.0))
+                sentence_of.setdefault(phrase.text, text)
+    best = max(scores, key=lambda text: scores[text], default="")
+    if best and _WORD.fullmatch(best) and len(sentence_of[best]) <= TITLE_CHARACTERS:
+        best = GREETING.sub("", sentence_of[best]).strip(".!:;, ")
     return best[:1].upper() + best[1:]
 
 
-def _joins(word: str, other: str, terms: Terms) -> bool:
-    """Return whether the other phrase adds something to a single word, which says too little alone."""
-    return _WORD.fullmatch(other) is not None and set(terms(word)).isdisjoint(terms(other))
+def clauses(sentence: str) -> Iterator[str]:
+    """Yield the parts of a sentence that no noun phrase crosses."""
+    for at, clause in enumerate(_CLAUSE_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence))):
+        yield _PARTICIPLE.sub("", clause) if at else clause
 
 
-def phrases(sentence: str, language: str) -> Iterator[Phrase]:
-    """Yield the noun phrases of a sentence that can stand alone."""
-    for clause in _CLAUSE_END.split(_FORM_OF_ADDRESS.sub(r"\1", sentence)):
-        for run in _runs([*_WORD.finditer(_ELIDED.sub(r"\1 ", clause))], language):
-            if found := _trimmed(run, clause, language):
-                yield found
+def phrases(clause: str, language: str) -> Iterator[Phrase]:
+    """Yield the noun phrases of a clause that can stand alone."""
+    for run in _runs([*_WORD.finditer(_ELIDED.sub(r"\1 ", clause))], language):
+        if found := _trimmed(run, clause, language):
+            yield found
 
 
 def _runs(words: Sequence[re.Match[str]], language: str) -> Iterator[Run]:
@@ -193,6 +200,9 @@ def _runs(words: Sequence[re.Match[str]], language: str) -> Iterator[Run]:
             if not run.words
             else _is_verb_after(word[0], following, language)
         ):
+            if small in _VAGUE:  # a time: the words before it belong to it, as in "for two years"
+                linked = [number for number, other in enumerate(run.words) if _links(other[0], language)]
+                run = run._replace(words=run.words[: linked[-1]] if linked else [])
             yield run
             run = Run([], is_definite=False)
         else:
@@ -221,7 +231,10 @@ def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
         return True
     if language != "en":
         return not is_definite and small.endswith(_INFINITIVES.get(language, ("\n",)))
-    is_verb = before in _BEFORE_VERBS or small in _VERB_FORMS or (small.endswith("ed") and before not in _LINKS["en"])
+    is_linked = before in _LINKS["en"] and before not in ("and", "or")  # "between mean and median": no verb follows
+    is_verb = before in _BEFORE_VERBS or (
+        not is_linked and (small in _VERB_FORMS or small.endswith("ed")) or small in _IRREGULAR
+    )
     is_plain = word.islower() or not before  # not a name; the first word of a sentence has a capital too
     return (is_verb and not is_definite and is_plain) or bool(_ADVERB.fullmatch(small))
 
@@ -250,7 +263,7 @@ def _trimmed(run: Run, clause: str, language: str) -> Phrase | None:
         words = words[: nouns[-1] + 2] if len(nouns) == 1 else words[: nouns[-1] + 1]
     while words and _dangles(words, language):
         words.pop()
-    while words and (words[0][0].isdigit() or _links(words[0][0], language) or _is_vague_opening(words, language)):
+    while words and not _is_amount(words) and _cannot_open(words, language):
         words.pop(0)
     content = tuple(word[0] for word in words if not _links(word[0], language))
     if not content or all(word.lower() in _VAGUE or not word[0].isalpha() or len(word) == 1 for word in content):
@@ -269,10 +282,18 @@ def _dangles(words: Sequence[re.Match[str]], language: str) -> bool:
     return _links(last, language) or (last.isdigit() and len(last) < CODE_DIGITS and not before[0].isupper())
 
 
-def _is_vague_opening(words: Sequence[re.Match[str]], language: str) -> bool:
-    """ "Kind of dogs" is about dogs."""
+def _is_amount(words: Sequence[re.Match[str]]) -> bool:
+    """ "50 mg of sertraline", "a 5 kg parcel" """
+    return len(words) > 2 and words[0][0].isdigit() and (words[2][0] == "of" or len(words[1][0]) <= UNIT_LETTERS)
+
+
+def _cannot_open(words: Sequence[re.Match[str]], language: str) -> bool:
+    """Return whether a phrase loses nothing without its first word, as "kind of dogs" is about dogs."""
     first = words[0][0]
-    return len(words) > 2 and (first.lower() in _VAGUE or not first[0].isalpha()) and _links(words[1][0], language)
+    is_vague = first.lower() in _VAGUE or not first[0].isalpha()
+    return (
+        first[0].isdigit() or _links(first, language) or (is_vague and len(words) > 2 and _links(words[1][0], language))
+    )
 
 
 def _score(phrase: Phrase, used: Counter[str], terms: Terms) -> float:
