@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from afterword.commands.common import Json, moment, print_json, print_lines, print_table, start_command, written_by
+from afterword.streams.text.fences import speaker_of
 from afterword.streams.text.visible import printable, shown, shown_json, shown_lines
 
 if TYPE_CHECKING:
@@ -218,9 +219,10 @@ async def _search(query: str, filters: dict[str, Any]) -> "list[Recalled]":
 
 
 def _hit_row(hit: "Recalled") -> tuple[str, ...]:
+    who = [f"{match.sent_at:%Y-%m-%d}, {speaker_of(match.role, match.name)}" for match in hit.matches]
     said = "\n".join(
-        shown_lines(f"{match.sent_at:%Y-%m-%d}, {match.role}: {match.content} ({shown(match.message_id)})")
-        for match in hit.matches
+        shown_lines(f"{speaker}: {match.content} ({shown(match.message_id)})")
+        for speaker, match in zip(who, hit.matches, strict=True)
     )
     fallback = " (without the LLM)" if hit.source == "fallback" else ""
     ended = f"{hit.ended_at:%Y-%m-%d %H:%M}"

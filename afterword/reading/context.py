@@ -17,7 +17,7 @@ from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, find_conversation
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, sort_key
 from afterword.streams.text.cutting import groups, water_level, without_middle
-from afterword.streams.text.fences import INDENTATION, indented, quotation
+from afterword.streams.text.fences import INDENTATION, NAMED, indented, one_name, quotation, speaker_of
 from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import without_hidden
 
@@ -37,7 +37,7 @@ CHARACTERS_A_TOKEN = 8
 FRAME_TOKENS = 40
 """Tokens of the labels and the lines around a quotation."""
 SUMMARY = "Summary so far"
-_NEXT_SPEAKER = re.compile(r" (?=(?:User|Assistant|Tool|System): )")
+_NEXT_SPEAKER = re.compile(f" (?=(?:User|Assistant|Tool|System){NAMED})")
 """Matches before each speaker but the first in a line of a summary made without an LLM."""
 
 
@@ -128,13 +128,14 @@ class Context:
 
         The first ones are system messages with the profile and with the summaries, if there are any. The profile comes
         first because it changes least. A tool's result becomes a user message, because `role: tool` requires the id of
-        its call, which is unknown.
+        its call, which is unknown. If several people speak, each of their messages begins with the name.
         """
         known = "\n".join(self.summary_lines(without_hidden))
         summary = [{"role": "system", "content": quotation(known, SUMMARY)}] if known else []
         known_of_user = self.profile.as_text() if self.profile else ""
         first = [{"role": "system", "content": known_of_user}] if known_of_user else []
-        return first + summary + [_as_turn(message) for message in self.messages]
+        is_group = len({m.author for m in self.messages if m.role == "user" and m.author}) > 1
+        return first + summary + [_as_turn(message, named=is_group) for message in self.messages]
 
     def as_text(self, clean: Callable[[str], str] = without_hidden) -> str:
         """Return the context as one text for a prompt: labelled summary and messages, one speaker per line, no ids.
@@ -155,7 +156,7 @@ class Context:
 
 
 def _as_line(message: MessageCreated, clean: Callable[[str], str] = str) -> str:
-    return f"{message.role}: {indented(clean(message.content))}"
+    return f"{speaker_of(message.role, clean(message.author or ''))}: {indented(clean(message.content))}"
 
 
 def _cost(messages: Iterable[MessageCreated]) -> int:
@@ -163,9 +164,13 @@ def _cost(messages: Iterable[MessageCreated]) -> int:
     return sum(count_tokens(_as_line(message) + "\n") for message in messages)
 
 
-def _as_turn(message: MessageCreated) -> dict[str, str]:
+def _as_turn(message: MessageCreated, *, named: bool) -> dict[str, str]:
     if message.role != "tool":
-        return {"role": message.role, "content": without_hidden(message.content)}
+        name = one_name(message.author) if named and message.role == "user" else ""
+        return {
+            "role": message.role,
+            "content": without_hidden(f"{name}: {message.content}" if name else message.content),
+        }
     of = f" of {', '.join(message.tools)}" if message.tools else ""
     return {"role": "user", "content": f"Result{of}: {without_hidden(message.content)}"}
 

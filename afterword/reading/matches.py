@@ -6,7 +6,7 @@ from textwrap import wrap
 
 from afterword.streams.stores.index import Match, Recalled
 from afterword.streams.stores.messages import MessageText
-from afterword.streams.text.fences import cleaned, fence_of, fenced_text, indented
+from afterword.streams.text.fences import cleaned, fence_of, fenced_text, indented, speaker_of
 from afterword.streams.text.language import normalized
 from afterword.streams.text.search_words import Word, fold
 from afterword.streams.text.sentences import ELLIPSIS, split_sentences
@@ -31,6 +31,7 @@ def matches_of(texts: Mapping[str, MessageText], scores: Mapping[str, float], as
             message_id=message_id,
             role=text.role,
             author=text.author,
+            name=text.name,
             sent_at=text.sent_at,
             content=excerpt(text.content, asked),
             score=scores[message_id],
@@ -99,7 +100,8 @@ def hit_lines(hit: Recalled, clean: Callable[[str], str] = cleaned) -> Iterator[
     foreign text.
     """
     for match in hit.matches:
-        yield f"{match.sent_at:%Y-%m-%d}, {match.role}: {indented(clean(match.content))}"
+        speaker = speaker_of(match.role, clean(match.name or ""))
+        yield f"{match.sent_at:%Y-%m-%d}, {speaker}: {indented(clean(match.content))}"
     summary = indented(clean(hit.short_summary))
     if not hit.matches:
         yield f"{hit.ended_at:%Y-%m-%d}, summary: {summary}"

@@ -46,7 +46,7 @@ from afterword.serving.requests import MOST_CHARACTERS, MOST_EPISODE_ID_CHARACTE
 from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
 from afterword.streams.settings import Serve
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
-from afterword.streams.text.fences import cleaned, indented, quotation
+from afterword.streams.text.fences import cleaned, indented, quotation, speaker_of
 from afterword.streams.text.visible import printable, shown
 
 ConversationName = Annotated[
@@ -216,7 +216,10 @@ class Toolbox:
         if found is None:
             raise NotFound(what="message")
         messages = (*found.before, found.message, *found.after)
-        lines = (f"{one.sent_at:%Y-%m-%d %H:%M} UTC, {one.role}: {said(one.content)}" for one in messages)
+        lines = (
+            f"{one.sent_at:%Y-%m-%d %H:%M} UTC, {speaker_of(one.role, said(one.author or ''))}: {said(one.content)}"
+            for one in messages
+        )
         return ToolAnswer(found, quoted(lines), len(messages))
 
     async def list_conversations(self, given: ConversationsArguments) -> ToolAnswer:

@@ -44,7 +44,7 @@ EPISODE_SCAN_FIELDS = tuple(sorted({*EPISODE_REF_FIELDS, *DELETED_FIELDS, "facts
 """Fields of an `EpisodeRef`, and those that remain of a deleted episode."""
 FACT_FIELDS = ("episode_id", "conversation_id", "ordinal", "ended_at", "facts")
 EPISODE_VERSION_FIELDS = ("revision", "deleted", "reason")
-TEXT_FIELDS = ("source", "role", "sent_at", "user_id", "agent_id")
+TEXT_FIELDS = ("source", "role", "author", "sent_at", "user_id", "agent_id")
 MESSAGE_REF_FIELDS = ("source", "episode_id", "deleted", "offset", "skip_summarization", "content")
 
 _EMPTY_NAME = "%"
@@ -195,7 +195,9 @@ def message_from(document: StoredDocument) -> ArchivedMessage:
 
 def text_from(document: StoredDocument) -> MessageText:
     author = {"user": document["user_id"], "assistant": document.get("agent_id")}.get(document["role"])
-    return MessageText(document["content"], document["role"], document["sent_at"], author, document["user_id"])
+    return MessageText(
+        document["content"], document["role"], document["sent_at"], author, document.get("author"), document["user_id"]
+    )
 
 
 def any_message_from(document: StoredDocument) -> ArchivedMessage | DeletedMessage:

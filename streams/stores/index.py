@@ -96,6 +96,8 @@ class Match(BaseModel):
     role: Role
     author: str | None = None
     """Id of the user who wrote it, or of the agent; null if nobody is named."""
+    name: str | None = None
+    """Display name of who wrote it; null if the message has none."""
     sent_at: Time
     content: str
     """Its text as it is in the archive now; of a long text, the sentences around the query's words."""

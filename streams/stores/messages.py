@@ -32,6 +32,8 @@ class MessageText(NamedTuple):
     sent_at: datetime
     author: str | None = None
     """The user, or the agent whose answer it is; None if nobody is named."""
+    name: str | None = None
+    """Display name of who wrote it."""
     user_id: str = ""
     """The message's user; for an answer, the user to whom it was given."""
 

@@ -442,12 +442,12 @@ class SqliteMessages:
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         require_texts(keys=keys)
         select = f"""SELECT key, content, role, sent_at,
-            CASE role WHEN 'user' THEN user_id WHEN 'assistant' THEN agent_id END, user_id
+            CASE role WHEN 'user' THEN user_id WHEN 'assistant' THEN agent_id END, message ->> 'author', user_id
             FROM messages WHERE key IN {LISTED} AND NOT deleted"""  # noqa: S608 – only our own names are inserted
         found = await self._file.select(select, _json(keys))
         return {
-            key: MessageText(content[:characters], role, _moment(sent_at), speaker, user)
-            for key, content, role, sent_at, speaker, user in found
+            key: MessageText(content[:characters], role, _moment(sent_at), *who)
+            for key, content, role, sent_at, *who in found
         }
 
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:

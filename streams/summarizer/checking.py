@@ -74,10 +74,11 @@ def trimmed(summary: Summary) -> Summary:
 def source_of(request: SummaryRequest, instructions: str) -> SourceTexts:
     """Collect everything that the provider was shown. The previous rolling summary was checked when it was made."""
     messages = request.episode.messages
+    authors = dict.fromkeys(message.author for message in messages if message.author)
     roles = dict.fromkeys(message.role for message in messages)
     return SourceTexts(
         episode=_contents(messages),
-        context="\n".join((request.previous_rolling, _contents(request.episode.overlap))),
+        context="\n".join((request.previous_rolling, _contents(request.episode.overlap), *authors)),
         by_speaker=tuple(_contents(m for m in messages if m.role == role) for role in roles),
         carried=request.previous_rolling,
         instructions=instructions,

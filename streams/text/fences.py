@@ -122,10 +122,22 @@ def message_lines(number: int, message: EpisodeMessage, *, dated: bool) -> str:
 
     Nobody can forge a time: a message's first line begins with its number, and its other lines are indented.
     """
-    name = " ".join(cleaned(message.author or "").replace(":", " ").split())
-    speaker = f"{message.role} ({name})" if name else message.role
-    line = f"[{number}] {speaker}: {indented(cleaned(message.content))}"
+    line = f"[{number}] {speaker_of(message.role, message.author)}: {indented(cleaned(message.content))}"
     return f"{time_line(message.sent_at)}\n{line}" if dated else line
+
+
+NAMED = r"(?: \([^:\n]{1,256}\))?: "
+"""What follows a role in a text of several speakers: perhaps a name, as `speaker_of` writes it, and a colon."""
+
+
+def speaker_of(role: str, name: str | None) -> str:
+    """Say who speaks: the role, with the name in parentheses if there is one."""
+    return f"{role} ({shown})" if (shown := one_name(name)) else role
+
+
+def one_name(name: str | None) -> str:
+    """Put a display name on one line without a colon, so that it cannot pass for a role."""
+    return " ".join(cleaned(name or "").replace(":", " ").split())
 
 
 def time_line(at: datetime) -> str:

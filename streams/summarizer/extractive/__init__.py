@@ -107,8 +107,8 @@ class Told:
 
 
 def quoted(sentences: Sequence[Sentence]) -> str:
-    turns = [(role, list(turn)) for role, turn in groupby(sentences, key=lambda sentence: sentence.role)]
-    return " ".join(f"{role.capitalize()}: {' '.join(s.text for s in turn)}" for role, turn in turns)
+    turns = groupby(sentences, key=lambda sentence: sentence.speaker)
+    return " ".join(f"{speaker}: {' '.join(s.text for s in turn)}" for speaker, turn in turns)
 
 
 def _language_of(sample: str) -> str:

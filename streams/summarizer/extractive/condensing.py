@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from afterword.streams.summarizer.extractive.ranking import Terms, informativeness, is_question
+from afterword.streams.text.fences import NAMED
 from afterword.streams.text.language import words
 from afterword.streams.text.sentences import ELLIPSIS, split_sentences, word_end
 from afterword.streams.text.tokens import count_tokens
@@ -16,7 +17,7 @@ MAX_CHARACTERS = 100_000
 LENGTH = 0.002
 """Cost of a character: the shorter of two equally informative sentences is kept."""
 USUAL_WORDS = range(4, 25)
-_SPEAKER = re.compile(r"^(?:User|Assistant|Tool|System): ")
+_SPEAKER = re.compile(f"^(?:User|Assistant|Tool|System){NAMED}")
 
 
 def carry_forward(previous: str, new: Sequence[str], max_tokens: int, terms: Terms) -> str:

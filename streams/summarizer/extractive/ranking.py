@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, groupby, islice
 
 from afterword.schemas import EpisodeMessage
+from afterword.streams.text.fences import speaker_of
 from afterword.streams.text.prose import sentences_of
 
 MAX_CHARACTERS = 380
@@ -112,6 +113,8 @@ class Sentence:
 
     text: str
     role: str
+    speaker: str
+    """The role, and the name of who said it if it is known."""
     place: tuple[int, int]
     """The number of its turn in the episode, and its own number in the turn.
 
@@ -123,7 +126,8 @@ class Sentence:
 class Turn:
     """The words of one speaker before another one speaks."""
 
-    speaker: tuple[str, str, str | None]
+    speaker: tuple[str, str | None, str, str | None]
+    """Role, name, user and agent."""
     said: list[str] = field(default_factory=list)
     """All its sentences, in order."""
     statements: list[Sentence] = field(default_factory=list)
@@ -145,10 +149,11 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
     said = [(m, [s for s in sentences_of(m.content) if not is_politeness(s, len(terms(s)))]) for m in spoken]
     said = [(message, sentences) for message, sentences in said if sentences]
     turns: list[Turn] = []
-    for speaker, group in groupby(said, key=lambda one: (one[0].role, one[0].user_id, one[0].agent_id)):
+    for speaker, group in groupby(said, key=lambda m: (m[0].role, m[0].author, m[0].user_id, m[0].agent_id)):
         turn, number = Turn(speaker), count()
+        label = speaker_of(speaker[0].capitalize(), speaker[1])
         for _, sentences in group:
-            placed = [Sentence(text, speaker[0], (len(turns), next(number))) for text in sentences]
+            placed = [Sentence(text, speaker[0], label, (len(turns), next(number))) for text in sentences]
             turn.said += sentences
             turn.statements += [sentence for sentence in placed if not is_question(sentence.text)]
             asked = [replace(s, place=(len(turns), s.place[1] + LAST)) for s in placed if is_question(s.text)]

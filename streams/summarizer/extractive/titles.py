@@ -107,8 +107,8 @@ _VAGUE = _set(
     information info help case cases example part parts number place reason reasons problem problems fact type
     types detail details couple copy option options process page link following step steps matter chance advice
     look idea mind one good great best better nice new big little long short full whole different certain specific right
-    wrong fine back morning evening afternoon night day days week weeks month months year years time times hour hours minute
-    minutes weekend moment
+    wrong fine back morning evening afternoon night day days week weeks month months year years time times hour hours
+    minute minutes weekend moment
     """
 )
 """Words that do not name a topic alone."""
@@ -232,9 +232,8 @@ def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
     if language != "en":
         return not is_definite and small.endswith(_INFINITIVES.get(language, ("\n",)))
     is_linked = before in _LINKS["en"] and before not in ("and", "or")  # "between mean and median": no verb follows
-    is_verb = before in _BEFORE_VERBS or (
-        not is_linked and (small in _VERB_FORMS or small.endswith("ed")) or small in _IRREGULAR
-    )
+    is_form = small in _IRREGULAR or (not is_linked and (small in _VERB_FORMS or small.endswith("ed")))
+    is_verb = is_form or before in _BEFORE_VERBS
     is_plain = word.islower() or not before  # not a name; the first word of a sentence has a capital too
     return (is_verb and not is_definite and is_plain) or bool(_ADVERB.fullmatch(small))
 

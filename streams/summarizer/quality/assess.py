@@ -12,6 +12,7 @@ from unicodedata import numeric
 from afterword.streams.summarizer.answer import is_refusal
 from afterword.streams.summarizer.quality.facts import Claim, Facts, dates_in, facts, months, source_facts, weekdays
 from afterword.streams.summarizer.quality.names import ROLES, fold, names
+from afterword.streams.text.fences import NAMED
 from afterword.streams.text.language import (
     DETECTED_CHARACTERS,
     UNDETERMINED,
@@ -73,7 +74,7 @@ Said = tuple[str, str]
 
 KEY = 6
 """This many words at the end of a question, and at the beginning of an answer, are searched for in the conversation."""
-_SPEAKER = re.compile(r"(?:^|(?<=\s))(User|Assistant|Tool|System): ")
+_SPEAKER = re.compile(rf"(?:^|(?<=\s))(User|Assistant|Tool|System){NAMED}")
 _END = re.compile(r"(?<=[.!?…。！？])\s+")
 _QUESTION = re.compile(r"[?？؟]")
 

@@ -245,15 +245,18 @@ def names_in(value: object) -> list[str]:
 
 
 async def test_texts_are_those_of_the_very_messages_up_to_a_length(messages: MessageArchive) -> None:
-    theirs, ours = archived(tenant_id="b", content="Not from a."), archived(offset=1, tenant_id="a", content="From a.")
+    theirs, ours = (
+        archived(tenant_id="b", content="Not from a."),
+        archived(offset=1, tenant_id="a", content="From a.", author="Ada"),
+    )
     deleted, edited = archived("m2", 2, content="Gone."), archived("m3", 3, content="Once.")
     await messages.put_many([theirs, ours, deleted, edited])
     await messages.change(ArchiveChange(MessageDeleted(conversation_id="c1", id="m2"), 0, 4))
     await messages.change(ArchiveChange(MessageEdited(conversation_id="c1", id="m3", content="Now."), 0, 5))
     key = message_key("c1", "m1", "a")
     assert await messages.texts([key, "c1:m1", "c1:m2", "c1:m3", "c1:m4", "c1:m5"], 4) == {
-        key: MessageText("From", ours.message.role, ours.message.sent_at or NOON, "u1", "u1"),
-        "c1:m3": MessageText("Now.", edited.message.role, edited.message.sent_at or NOON, "u1", "u1"),
+        key: MessageText("From", ours.message.role, ours.message.sent_at or NOON, "u1", "Ada", "u1"),
+        "c1:m3": MessageText("Now.", edited.message.role, edited.message.sent_at or NOON, "u1", None, "u1"),
     }
     assert await messages.texts([], 4) == {}
 

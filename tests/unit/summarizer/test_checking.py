@@ -175,3 +175,12 @@ async def test_the_times_of_the_messages_are_evidence_in_the_zone_of_the_request
         else:
             with pytest.raises(SummaryRefused, match="a number, date"):
                 await asked
+
+
+async def test_the_names_of_who_speaks_are_in_the_source() -> None:
+    messages = tuple(m.model_copy(update={"author": "Giulia Ferraro"}) for m in EPISODE.messages)
+    request = replace(REQUEST, episode=EPISODE.model_copy(update={"messages": messages}))
+    told = "Giulia Ferraro asked for a table for four at Bella Napoli. It is booked for 12 March at 19:00."
+    provider, asked = checked(replace(GOOD, long_summary=told))
+    assert (await provider.summarize(request)).quality.grounding == 1.0
+    assert len(asked.requests) == 1

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from afterword.streams.summarizer.extractive import ExtractiveTexts, summarize
 from afterword.streams.text.language import stem_words
 from afterword.streams.text.sentences import split_sentences
+from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
 LONGEST_SECONDS = 1.0
@@ -224,3 +225,17 @@ def test_a_long_summary_is_as_long_as_it_may_be(long_characters: int) -> None:
     told = [turn for turns in dialogues()[:4] for turn in turns]
     long = summarize(an_episode_of(*told), "", 800, long_characters).long_summary
     assert long_characters // 2 <= len(long) <= long_characters
+
+
+def test_in_a_group_every_sentence_has_its_speaker() -> None:
+    said = (
+        ("Lisa", "Lunch on Friday at noon?"),
+        ("Tom", "I'm in Berlin until Saturday, so I can't."),
+        ("Lisa", "Then let's meet on Monday at Da Enzo, I'll book a table."),
+        ("Ada: user", "I'm vegan, do they have anything for me there?"),
+    )
+    messages = tuple(an_episode_message(f"m{n}", n, author=who, content=text) for n, (who, text) in enumerate(said))
+    told = summarize(a_closed_episode(messages=messages, overlap=()), "", 800)
+    for who, text in said:
+        assert f"User ({who.replace(': ', ' ')}): {text}" in told.long_summary
+    assert told.rolling_summary.count("User (") >= 3
