@@ -31,6 +31,8 @@ from tests.e2e.faults.world import Servers, World
 from tests.openai_server import success
 
 QUIET_SECONDS = 600.0
+AUDIT_SECONDS = 1200.0
+"""The long form for little CPU leaves the summarizers work for ten minutes."""
 PARTITIONS = 4
 NEVER_IDLE_SECONDS = 6 * 3600
 """Conversations are closed by the load, not by silence: so what the rules make of them is known."""
@@ -211,7 +213,7 @@ async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:
     deployment = world.deployment
     note(world, "everything is consumed")
     waits = recovers(faults) and world.running("summarizer") and world.running("archiver")
-    report = await deployment.audit(QUIET_SECONDS if waits else 0)
+    report = await deployment.audit(AUDIT_SECONDS if waits else 0)
     note(world, "audited")
     closed = await deployment.episodes()
     world.report = report
