@@ -85,7 +85,7 @@ def archiver_app(
         problem, engine = place_of(error), app.engine
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.error("record_rejected", stage=STAGE, error_type=UNFORESEEN, problem=problem, **where)
-        metrics.count_dead_letters(STAGE, UNFORESEEN)
+        metrics.dead_letters.labels(STAGE, UNFORESEEN).inc()
         archiver.count(FAILED)
         failure = {"stage": STAGE, "error_type": UNFORESEEN, "message": problem}
         rejected = dead_letter(record, **failure, attempts=engine.agent_retries + 1, now_ms=engine.clock())

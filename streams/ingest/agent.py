@@ -291,7 +291,7 @@ class Ingester:
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem, **where)
         self._count(REJECTED)
-        self._metrics.count_dead_letters(STAGE, error_type)
+        self._metrics.dead_letters.labels(STAGE, error_type).inc()
         failure = {"stage": STAGE, "error_type": error_type, "message": problem}
         letter = dead_letter(record, **failure, attempts=attempts, now_ms=self._app.engine.clock())
         key, value, headers = self._redaction.dead_letter(*letter) if self._redaction else letter

@@ -144,7 +144,7 @@ def count(outcome: Outcome, metrics: Metrics) -> None:
     metrics.state_unreadable.inc(outcome.unreadable)
     metrics.forgotten.inc(outcome.forgotten)
     for error_type, number in outcome.dead_letters.items():
-        metrics.count_dead_letters(STAGE, error_type, number)
+        metrics.dead_letters.labels(STAGE, error_type).inc(number)
     for reason, number in outcome.episodes.items():
         metrics.episodes_closed.labels(reason).inc(number)
 

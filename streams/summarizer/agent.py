@@ -29,7 +29,6 @@ from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.metrics import known_error_type as bounded
 from afterword.streams.telemetry.tracing import context_of, mark_failed, open_span, trace_in, traceparent
 from faust_eos import App, AtLeastOnce, run_in_batch
 from faust_eos.batch import Output, current_batch
@@ -135,8 +134,7 @@ def current_output(kafka: Kafka, event: Event) -> Output:
 
 
 def count_summary(metrics: Metrics, summary: SummaryCreated) -> None:
-    reason = summary.quality.reason
-    metrics.summaries.labels(summary.quality.source, bounded(reason) if reason else "").inc()
+    metrics.summaries.labels(summary.quality.source, summary.quality.reason or "").inc()
 
 
 class RecordHandler:
@@ -200,7 +198,7 @@ class RecordHandler:
         failure = {"stage": STAGE, "error_type": error_type, "message": problem}
         rejected = dead_letter(record, **failure, attempts=attempts, now_ms=self._clock_ms())
         await self._outputs.send_to_dlq(*rejected)
-        self._metrics.count_dead_letters(STAGE, error_type)
+        self._metrics.dead_letters.labels(STAGE, error_type).inc()
         mark_failed(get_current_span(), error_type)
 
     def _span(self, record: KafkaRecord) -> AbstractContextManager[Span]:

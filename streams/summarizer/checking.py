@@ -19,7 +19,6 @@ from afterword.streams.summarizer.quality.assess import (
 )
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.metrics import known_error_type as bounded
 from afterword.streams.text.sentences import first_sentences
 
 STAGE = "check"
@@ -56,7 +55,7 @@ class SummaryCheck:
         if not found.problems or not self._enabled:
             return summary, ()
         worst = found.problems[0].reason
-        self._metrics.quality_rejections.labels(bounded(worst)).inc()
+        self._metrics.quality_rejections.labels(worst).inc()
         about = {"grounding": measured["grounding"], "episode_id": request.episode.episode_id}
         log.warning("summary_refused", stage=STAGE, error_type=worst, **about)
         return summary, found.problems

@@ -1,12 +1,10 @@
 """Metrics of every role, with their labels and meanings. docs/reference/metrics.md is generated from this module."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Info, disable_created_metrics, generate_latest
 
-from afterword.schemas.dead_letters import UNFORESEEN
-from afterword.streams.errors import AfterwordError, snake_case
 from faust_eos.lag import PartitionStatus
 from faust_eos.metrics import EngineMetrics, Families
 
@@ -16,27 +14,13 @@ OPERATION_SECONDS = tuple(0.01 * 2**n for n in range(14))
 STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Buckets for the steps of a summary, which may wait for an unavailable server."""
 
-# Label values come from small fixed sets, because a series takes memory here and in Prometheus for ever.
-OTHER = "other"
-INVALID_RECORDS = frozenset(
-    {"empty_value", "invalid_json", "invalid_override", "key_mismatch", "missing_key", "schema_violation"}
-    | {"state_unreadable"}
-    | {UNFORESEEN}
-    | {"invalid_header", "tenant_mismatch", "too_large", "undecodable_batch", "unknown_message", "unknown_type"}
-    | {"expired", "not_archived"}
-    | {"invalid_avro", "invalid_framing", "unknown_schema", "unmapped"}
-)
-"""Every `error_type` of an invalid record."""
-REFUSALS = frozenset(
-    {"copied", "echo", "empty", "off_topic", "refused", "repetition", "too_long", "too_short", "ungrounded"}
-    | {"unsupported_figure", "wrong_language"}
-)
-"""Reasons for which a summary is refused."""
-FALLBACKS = frozenset({"changed_meanwhile", "extractive_provider"})
-
 
 class Metrics:
-    """The metrics of one worker, in a registry of their own. No label is an id."""
+    """The metrics of one worker, in a registry of their own.
+
+    Label values come from small fixed sets, because a series takes memory here and in Prometheus for ever. No label is
+    an id.
+    """
 
     def __init__(self, role: str, version: str) -> None:
         self.role = role
@@ -244,31 +228,12 @@ class Metrics:
 
         self.before_reading.append(refresh)
 
-    def count_llm_retry(self, kind: str) -> None:
-        """Count a repeated request. `kind` is the error type of the previous attempt."""
-        self.llm_retries.labels(known_error_type(kind)).inc()
-
-    def count_dead_letters(self, stage: str, kind: str, count: int = 1) -> None:
-        """Count records sent to a dead-letter queue. `kind` is their error type."""
-        self.dead_letters.labels(stage, known_error_type(kind)).inc(count)
-
 
 def oldest_pending_seconds(partition_statuses: Iterable[PartitionStatus], now_ms: int, idle_seconds: float) -> float:
     deadlines = [found.next_deadline_ms for found in partition_statuses if found.next_deadline_ms is not None]
     if not deadlines:
         return 0.0
     return max(0.0, (now_ms - min(deadlines)) / 1000 + idle_seconds)
-
-
-def known_error_type(name: str) -> str:
-    """Return the name if it is a known error's, else `other`."""
-    return name if name in INVALID_RECORDS | REFUSALS | FALLBACKS or name in set(_names(AfterwordError)) else OTHER
-
-
-def _names(kind: type[AfterwordError]) -> Iterator[str]:
-    yield snake_case(kind)
-    for special in kind.__subclasses__():
-        yield from _names(special)
 
 
 class HourlyBudgets:

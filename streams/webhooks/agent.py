@@ -104,7 +104,7 @@ class Undelivered:
         key, value, headers = dead_letter(record, **failure, attempts=attempts, now_ms=wall_clock_ms())
         others = [(name, said) for name, said in headers if name != FOR_ENDPOINT]
         await self._topic.send(key=key, value=value, headers=[*others, (FOR_ENDPOINT, self._name.encode())])
-        self._metrics.count_dead_letters(WEBHOOKS, error_type)
+        self._metrics.dead_letters.labels(WEBHOOKS, error_type).inc()
         self._metrics.webhooks.labels(self._name, DEAD_LETTER).inc()
 
 

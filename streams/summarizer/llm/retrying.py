@@ -133,7 +133,7 @@ async def retrying(
         async for attempt in context:
             with attempt:
                 if failed and metrics:
-                    metrics.count_llm_retry(failed)
+                    metrics.llm_retries.labels(failed).inc()
                 try:
                     return await call()
                 except AfterwordError as error:

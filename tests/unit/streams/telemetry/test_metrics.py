@@ -1,13 +1,11 @@
 """Metrics of a worker: documented, bounded, and in Prometheus' own format."""
 
-import re
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.metrics import INVALID_RECORDS, OTHER, REFUSALS, known_error_type
 from tools.reference.metrics import reference
 
 ROOT = Path(__file__).parents[4]
@@ -23,11 +21,6 @@ def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
     """Samples by name and values of labels."""
     families = text_string_to_metric_families(metrics.text().decode())
     return {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
-
-
-def in_source(pattern: str, *folders: str) -> set[str]:
-    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
-    return {name for file in files for name in re.findall(pattern, file.read_text())}
 
 
 def test_the_page_is_what_the_registry_says() -> None:
@@ -95,21 +88,3 @@ def test_readiness_is_that_of_the_moment_and_says_where_work_waits(metrics: Metr
     after = values(metrics)
     assert after["afterword_ready", "segmenter"] == 1
     assert ("afterword_waiting", "mongodb") not in after
-
-
-def test_an_error_that_nobody_knows_is_other() -> None:
-    assert known_error_type("conversation-4711") == OTHER
-    assert known_error_type("provider_rate_limited") == "provider_rate_limited"
-    assert known_error_type("ungrounded") == "ungrounded"
-    assert known_error_type("extractive_provider") == "extractive_provider"
-
-
-def test_every_reason_in_the_source_has_a_label_of_its_own() -> None:
-    assert in_source(r'InvalidRecord\(\s*"(\w+)"', "schemas", "streams") <= INVALID_RECORDS
-    assert in_source(r'Problem\(\s*"(\w+)"', "streams/summarizer/quality") == REFUSALS
-
-
-def test_a_hostile_stream_of_errors_makes_one_series(metrics: Metrics) -> None:
-    for number in range(1000):
-        metrics.count_dead_letters("segmenter", f"error-{number}")
-    assert values(metrics)["afterword_dead_letters_total", OTHER, "segmenter"] == 1000
