@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 from afterword.extras import extra_required
 from afterword.integrations import AsyncOnly
-from afterword.reading.context import Context
 from afterword.reading.matches import hits_as_text
-from afterword.reading.memory import MAX_TOKENS, PROFILE_SHARE, ConversationEntry, Memory, Recalled, StoredEpisode
+from afterword.reading.memory import MAX_TOKENS, PROFILE_SHARE, Memory, Recalled, StoredEpisode
+from afterword.schemas import SummaryCreated
 from afterword.streams.errors import AfterwordError
 from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS
 
@@ -77,17 +77,20 @@ def context_node(
     async def load_context(state: Mapping[str, Any], config: RunnableConfig) -> dict[str, list[AnyMessage]]:
         conversation_id, user_id = _configured(config, "thread_id"), _configured(config, "user_id")
         tenant_id = config.get("configurable", {}).get("tenant_id")
-        question = _question(state)
+        said = [message for message in convert_to_messages(state["messages"]) if isinstance(message, HumanMessage)]
+        question = said[-1].text if said else ""
         found: list[Recalled] = []
         if k and question:
             found = await memory.recall(question, user_id=user_id, tenant_id=tenant_id, k=k, min_coverage=min_coverage)
+        elsewhere = [hit for hit in found if hit.conversation_id != conversation_id]
         # not part of the context, because a new conversation has no context
         known = await memory.profile(user_id, tenant_id, max_tokens // PROFILE_SHARE) if profile else None
         rest = max_tokens - (known.tokens if known else 0)
         context = await memory.context(conversation_id, max_tokens=rest, user_id=user_id, tenant_id=tenant_id)
-        loaded = _loaded([hit for hit in found if hit.conversation_id != conversation_id], context)
-        prefix: list[AnyMessage] = [SystemMessage(known.as_text())] if known and known.facts else []
-        return {CONTEXT: [*prefix, *loaded]}
+        loaded: list[AnyMessage] = [SystemMessage(known.as_text())] if known and known.facts else []
+        loaded += convert_to_messages(context.as_messages() if context else [])  # type: ignore[arg-type]  # with known roles
+        # a human message, because some models accept system messages only at the beginning
+        return {CONTEXT: [*loaded, HumanMessage(hits_as_text(elsewhere))] if elsewhere else loaded}
 
     return load_context
 
@@ -97,17 +100,6 @@ def _configured(config: RunnableConfig, field: str) -> str:
     if not isinstance(value, str) or not value:
         raise ThreadUnnamed(field=field)
     return value
-
-
-def _question(state: Mapping[str, Any]) -> str:
-    said = [message for message in convert_to_messages(state["messages"]) if isinstance(message, HumanMessage)]
-    return said[-1].text if said else ""
-
-
-def _loaded(hits: list[Recalled], context: Context | None) -> list[AnyMessage]:
-    # a human message, because some models accept system messages only at the beginning
-    recalled: list[AnyMessage] = [HumanMessage(hits_as_text(hits))] if hits else []
-    return [*convert_to_messages(context.as_messages() if context else []), *recalled]  # type: ignore[list-item]  # with known roles
 
 
 class AfterwordStore(BaseStore):
@@ -131,10 +123,35 @@ class AfterwordStore(BaseStore):
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         return [await self._done(op) for op in ops]
 
+    async def _done(self, op: Op) -> Result:
+        match op:
+            case GetOp():
+                return await self.aget(op.namespace, op.key)
+            case SearchOp():
+                return await self.asearch(
+                    op.namespace_prefix, query=op.query, filter=op.filter, limit=op.limit, offset=op.offset
+                )
+            case ListNamespacesOp(match_conditions=(MatchCondition(match_type="prefix", path=prefix),)):
+                return await self.alist_namespaces(
+                    prefix=tuple(prefix), max_depth=op.max_depth, limit=op.limit, offset=op.offset
+                )
+            case PutOp():
+                raise StoreReadOnly
+            case _:
+                raise NamespaceUnknown
+
+    def batch(self, ops: Iterable[Op]) -> NoReturn:  # noqa: ARG002 – the framework's signature
+        raise AsyncOnly(called="a synchronous call of AfterwordStore", instead="aget, asearch or alist_namespaces")
+
     # The framework's own methods reject labels with a full stop, which e-mail addresses contain.
 
     async def aget(self, namespace: Namespace, key: str, *, refresh_ttl: bool | None = None) -> Item | None:  # noqa: ARG002 – reading does not extend any lifetime
-        return await self._get(GetOp(namespace, key))
+        user_id, conversation_id = _place(namespace)
+        found = await self._memory.episode(key, user_id=user_id, tenant_id=self._tenant_id)
+        if found is None or conversation_id not in (None, found.summary.conversation_id):
+            return None
+        value, made = found.summary.model_dump(mode="json", include={*SHOWN, "long_summary"}), found.summary.created_at
+        return Item(value=value, key=key, namespace=namespace, created_at=made, updated_at=made)
 
     async def asearch(
         self,
@@ -147,7 +164,32 @@ class AfterwordStore(BaseStore):
         offset: int = 0,
         refresh_ttl: bool | None = None,  # noqa: ARG002 – as above
     ) -> list[SearchItem]:
-        return await self._search(SearchOp(namespace_prefix, filter, limit, offset, query))
+        user_id, conversation_id = _place(namespace_prefix)
+        wanted = filter or {}
+        if wanted.keys() - {"agent_id", "conversation_id"} or not all(isinstance(one, str) for one in wanted.values()):
+            raise FilterUnknown
+        agent_id, filtered = wanted.get("agent_id"), wanted.get("conversation_id")
+        if limit < 1 or (filtered and conversation_id not in (None, filtered)):
+            return []
+        conversation_id = conversation_id or filtered
+        if query:
+            hits = await self._memory.recall(
+                query,
+                user_id=user_id,
+                tenant_id=self._tenant_id,
+                k=min(offset + limit, MOST_HITS),
+                agent_id=agent_id,
+                conversation_id=conversation_id,
+                min_coverage=self._min_coverage,
+            )
+            return [_item(user_id, hit, {*SHOWN, "matches"}, hit.score) for hit in hits[offset : offset + limit]]
+        found: list[SearchItem] = []
+        async with aclosing(self._episodes(user_id, conversation_id, agent_id)) as episodes:
+            async for episode in episodes:
+                found.append(_item(user_id, episode.summary, SHOWN))
+                if len(found) == offset + limit:
+                    break
+        return found[offset:]
 
     async def alist_namespaces(
         self,
@@ -158,66 +200,17 @@ class AfterwordStore(BaseStore):
         limit: int = 100,
         offset: int = 0,
     ) -> list[Namespace]:
-        wanted = [MatchCondition("prefix", prefix)] if prefix else []
-        wanted += [MatchCondition("suffix", suffix)] if suffix else []
-        return await self._namespaces(ListNamespacesOp(tuple(wanted), max_depth, limit, offset))
-
-    def batch(self, ops: Iterable[Op]) -> NoReturn:  # noqa: ARG002 – the framework's signature
-        raise AsyncOnly(called="a synchronous call of AfterwordStore", instead="aget, asearch or alist_namespaces")
-
-    async def _done(self, op: Op) -> Result:
-        match op:
-            case GetOp():
-                return await self._get(op)
-            case SearchOp():
-                return await self._search(op)
-            case ListNamespacesOp():
-                return await self._namespaces(op)
-            case PutOp():
-                raise StoreReadOnly
-
-    async def _get(self, op: GetOp) -> Item | None:
-        user_id, conversation_id = _place(op.namespace)
-        found = await self._memory.episode(op.key, user_id=user_id, tenant_id=self._tenant_id)
-        if found is None or conversation_id not in (None, found.summary.conversation_id):
-            return None
-        made = found.summary.created_at
-        return Item(value=_whole(found), key=op.key, namespace=op.namespace, created_at=made, updated_at=made)
-
-    async def _search(self, op: SearchOp) -> list[SearchItem]:
-        user_id, conversation_id = _place(op.namespace_prefix)
-        agent_id, filtered = _filters(op.filter)
-        if op.limit < 1 or (filtered and conversation_id not in (None, filtered)):
+        if suffix or prefix is None or len(prefix) != 1 or prefix[0] == "*":
+            raise NamespaceUnknown
+        found: dict[Namespace, None] = {}
+        if limit < 1:
             return []
-        places = user_id, conversation_id or filtered, agent_id
-        if op.query:
-            return await self._recalled(op.query, *places, op.limit, op.offset)
-        return await self._listed(*places, op.limit, op.offset)
-
-    async def _recalled(
-        self, query: str, user_id: str, conversation_id: str | None, agent_id: str | None, limit: int, offset: int
-    ) -> list[SearchItem]:
-        hits = await self._memory.recall(
-            query,
-            user_id=user_id,
-            tenant_id=self._tenant_id,
-            k=min(offset + limit, MOST_HITS),
-            agent_id=agent_id,
-            conversation_id=conversation_id,
-            min_coverage=self._min_coverage,
-        )
-        return [_found(user_id, hit) for hit in hits[offset : offset + limit]]
-
-    async def _listed(
-        self, user_id: str, conversation_id: str | None, agent_id: str | None, limit: int, offset: int
-    ) -> list[SearchItem]:
-        found: list[SearchItem] = []
-        async with aclosing(self._episodes(user_id, conversation_id, agent_id)) as episodes:
-            async for episode in episodes:
-                found.append(_listed_item(user_id, episode))
+        async with aclosing(self._scopes(prefix[0])) as scopes:
+            async for conversation_id, _ in scopes:
+                found[(prefix[0], conversation_id)[:max_depth]] = None
                 if len(found) == offset + limit:
                     break
-        return found[offset:]
+        return list(found)[offset:]
 
     async def _episodes(
         self, user_id: str, conversation_id: str | None, agent_id: str | None
@@ -236,36 +229,21 @@ class AfterwordStore(BaseStore):
                     break
 
     async def _scopes(
-        self, user_id: str, conversation_id: str | None, agent_id: str | None
+        self, user_id: str, conversation_id: str | None = None, agent_id: str | None = None
     ) -> AsyncGenerator[tuple[str, str | None], None]:
+        """Yield the conversation and agent, or those of all conversations that the user began."""
         if conversation_id is not None:
             yield conversation_id, agent_id
             return
-        async for entry in self._conversations(user_id):
-            if agent_id in (None, entry.agent_id):
-                yield entry.conversation_id, entry.agent_id
-
-    async def _conversations(self, user_id: str) -> AsyncGenerator[ConversationEntry, None]:
         after: str | None = None
         while True:
             page = await self._memory.conversations(user_id=user_id, tenant_id=self._tenant_id, after=after)
             for entry in page.conversations:
-                yield entry
+                if agent_id in (None, entry.agent_id):
+                    yield entry.conversation_id, entry.agent_id
             after = page.next_after
             if after is None:
                 return
-
-    async def _namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
-        user_id = _only_user(op)
-        found: dict[Namespace, None] = {}
-        if op.limit < 1:
-            return []
-        async with aclosing(self._conversations(user_id)) as entries:
-            async for entry in entries:
-                found[(user_id, entry.conversation_id)[: op.max_depth]] = None
-                if len(found) == op.offset + op.limit:
-                    break
-        return list(found)[op.offset :]
 
 
 def _place(namespace: Namespace) -> tuple[str, str | None]:
@@ -277,45 +255,16 @@ def _place(namespace: Namespace) -> tuple[str, str | None]:
     raise NamespaceUnknown
 
 
-def _only_user(op: ListNamespacesOp) -> str:
-    match op.match_conditions:
-        case (condition,) if condition.match_type == "prefix" and len(condition.path) == 1 and condition.path[0] != "*":
-            return condition.path[0]
-    raise NamespaceUnknown
-
-
-def _filters(wanted: dict[str, Any] | None) -> tuple[str | None, str | None]:
-    given = wanted or {}
-    if given.keys() - {"agent_id", "conversation_id"} or not all(isinstance(value, str) for value in given.values()):
-        raise FilterUnknown
-    return given.get("agent_id"), given.get("conversation_id")
-
-
 SHOWN = {"conversation_id", "agent_id", "ordinal", "title", "short_summary", "message_ids", "started_at", "ended_at"}
 """Fields copied into an item's value, from hits and episodes alike."""
 
 
-def _found(user_id: str, hit: Recalled) -> SearchItem:
+def _item(user_id: str, found: Recalled | SummaryCreated, fields: set[str], score: float | None = None) -> SearchItem:
     return SearchItem(
-        namespace=(user_id, hit.conversation_id),
-        key=hit.episode_id,
-        value=hit.model_dump(mode="json", include={*SHOWN, "matches"}),
-        created_at=hit.ended_at,
-        updated_at=hit.ended_at,
-        score=hit.score,
+        namespace=(user_id, found.conversation_id),
+        key=found.episode_id,
+        value=found.model_dump(mode="json", include=fields),
+        created_at=found.ended_at,
+        updated_at=found.ended_at,
+        score=score,
     )
-
-
-def _listed_item(user_id: str, episode: StoredEpisode) -> SearchItem:
-    ended = episode.summary.ended_at
-    return SearchItem(
-        namespace=(user_id, episode.summary.conversation_id),
-        key=episode.summary.episode_id,
-        value=episode.summary.model_dump(mode="json", include=SHOWN),
-        created_at=ended,
-        updated_at=ended,
-    )
-
-
-def _whole(episode: StoredEpisode) -> dict[str, Any]:
-    return episode.summary.model_dump(mode="json", include={*SHOWN, "long_summary"})

@@ -15,7 +15,7 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import EPOCH
 from afterword.schemas.decoding import MAX_INPUT_BYTES
 from afterword.schemas.messages import Role
-from afterword.schemas.records import ProducerRecord, to_record
+from afterword.schemas.records import to_record
 from afterword.streams.errors import AfterwordError
 from afterword.writing.producer import Producer
 
@@ -144,9 +144,17 @@ class AfterwordSession:
         Raises: ItemTooLarge; ValidationError for an item that does not fit into a message; SessionTaken. In these cases
         nothing is sent.
         """
-        await self._check_owner()
+        if not self._is_ours:
+            owner = await self._memory.owner(self.session_id)
+            if owner not in (None, (self._user_id, self._tenant_id)):
+                raise SessionTaken(conversation_id=self.session_id)
+            self._is_ours = True
         messages = [self._message(cast("Fields", item)) for item in items]
-        await self._producer.send_all(_records(messages))
+        records = [to_record(message, datetime.now(UTC)) for message in messages]
+        for number, record in enumerate(records, 1):
+            if len(record.value) > MAX_INPUT_BYTES:
+                raise ItemTooLarge(number=number, size=len(record.value), most=MAX_INPUT_BYTES)
+        await self._producer.send_all(records)
         self._unseen |= {message.id: message for message in messages}
 
     async def pop_item(self) -> TResponseInputItem | None:
@@ -174,14 +182,6 @@ class AfterwordSession:
                 await self.get_items(1)
                 await asyncio.sleep(POLL_SECONDS if self._unseen else 0)
 
-    async def _check_owner(self) -> None:
-        if self._is_ours:
-            return
-        owner = await self._memory.owner(self.session_id)
-        if owner not in (None, (self._user_id, self._tenant_id)):
-            raise SessionTaken(conversation_id=self.session_id)
-        self._is_ours = True
-
     def _message(self, item: Fields) -> MessageCreated:
         role, content, rest = taken_apart(item)
         return MessageCreated(
@@ -208,7 +208,11 @@ class AfterwordSession:
     async def _newest(self) -> AsyncGenerator[MessageCreated, None]:
         """Yield messages, newest first: those not yet archived, then the archived ones."""
         page = await self._page(None)
-        self._forget_seen({message.id for message in page[0]})
+        # what is archived is seen, and what was sent before that must have been deleted since
+        archived, sent = {message.id for message in page[0]}, list(self._unseen)
+        last = max((n for n, name in enumerate(sent) if name in archived), default=-1)
+        for name in sent[: last + 1]:
+            del self._unseen[name]
         for message in [*reversed(self._unseen.values())]:
             if message.id not in self._popped:
                 yield message
@@ -231,21 +235,6 @@ class AfterwordSession:
             tenant_id=self._tenant_id,
         )
         return (page.messages, page.next_before) if page else ((), None)
-
-    def _forget_seen(self, archived: set[str]) -> None:
-        """Forget messages that are archived, and those sent before them, which must have been deleted since."""
-        sent = list(self._unseen)
-        last = max((n for n, name in enumerate(sent) if name in archived), default=-1)
-        for name in sent[: last + 1]:
-            del self._unseen[name]
-
-
-def _records(messages: list[MessageCreated]) -> list[ProducerRecord]:
-    records = [to_record(message, datetime.now(UTC)) for message in messages]
-    for number, record in enumerate(records, 1):
-        if len(record.value) > MAX_INPUT_BYTES:
-            raise ItemTooLarge(number=number, size=len(record.value), most=MAX_INPUT_BYTES)
-    return records
 
 
 def taken_apart(item: Fields) -> tuple[Role, str, Fields]:
@@ -287,14 +276,18 @@ def to_item(message: MessageCreated) -> TResponseInputItem:
     """Return a message's item with the message's current content, or a plain item if it has none."""
     rest = message.metadata.get(ITEM)
     item = _put_together(rest, message) if isinstance(rest, dict) else None
-    return cast("TResponseInputItem", item or _plain(message))
+    if item is None and message.role == "tool":
+        item = {"role": "user", "content": f"Result: {message.content}"}  # the id of its call is unknown
+    return cast("TResponseInputItem", item or {"role": message.role, "content": message.content})
 
 
 def _put_together(rest: Fields, message: MessageCreated) -> Fields | None:
     """Rebuild an item; None if `taken_apart` did not make it, or if its text was edited and cannot be put back."""
-    kind, content, text = rest.get("type", "message"), rest.get("content"), message.content
+    kind, content, text = str(rest.get("type", "message")), rest.get("content"), message.content
+    if kind in TEXTS and rest.get(field := TEXTS[kind][1], "") is None:
+        return {**rest, field: text}
     if kind != "message":
-        return _of_type(str(kind), rest, text)
+        return None if text else rest
     if ROLES.get(str(rest.get("role"))) != message.role:
         return None
     if content is None:
@@ -306,19 +299,6 @@ def _put_together(rest: Fields, message: MessageCreated) -> Fields | None:
     return rest if _texts(content) == text else None
 
 
-def _of_type(kind: str, rest: Fields, text: str) -> Fields | None:
-    field = TEXTS[kind][1] if kind in TEXTS else None
-    if field and rest.get(field, "") is None:
-        return {**rest, field: text}
-    return None if text else rest
-
-
 def _texts(parts: Sequence[object]) -> str:
     texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def _plain(message: MessageCreated) -> Fields:
-    if message.role != "tool":
-        return {"role": message.role, "content": message.content}
-    return {"role": "user", "content": f"Result: {message.content}"}  # the id of its call is unknown
