@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
@@ -42,6 +42,9 @@ E = TypeVar("E", bound=SummaryCreated | SummaryDeleted)
 class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E]):
     """Subscribes to one or more topics; see SummarySubscriber. `options` must include the servers and the group."""
 
+    topic_settings: ClassVar[dict[str, str]]
+    """Arguments that name topics, and the settings of `kafka` that they have."""
+
     def __init__(
         self,
         topics: Sequence[str],
@@ -64,6 +67,18 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         self._consumer: AIOKafkaConsumer
         self.expired = 0
         """Number of offsets that expired unread, including transaction markers."""
+
+    @classmethod
+    def from_settings(cls, settings: Settings | None = None, *, group_id: str, **options: Any) -> Self:
+        """Build a subscriber for the servers, topics, TLS and SASL of the settings; None loads them.
+
+        `options`: as for the class itself. Raises: ConfigurationError.
+        """
+        kafka = (settings or load_settings()).kafka
+        topics = {argument: getattr(kafka, setting) for argument, setting in cls.topic_settings.items()}
+        made = cls(**{**client_options(kafka), **topics, "group_id": group_id, **options})
+        made._finds_settings = settings is None
+        return made
 
     async def __aenter__(self) -> Self:
         """Connect and join the group. Raises: BrokerUnavailable, TopicMissing."""
@@ -157,14 +172,11 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         try:
             return self._decode(record)
         except InvalidRecord as error:
-            self._skip(record, error)
+            where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+            log.warning("record_skipped", stage=STAGE, error_type=error.error_type, **where)
+            if self._on_invalid is not None:
+                self._on_invalid(record, error)
             return None
-
-    def _skip(self, record: ConsumerRecord, error: InvalidRecord) -> None:
-        where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        log.warning("record_skipped", stage=STAGE, error_type=error.error_type, **where)
-        if self._on_invalid is not None:
-            self._on_invalid(record, error)
 
 
 class SummarySubscriber(Subscriber[SummaryCreated]):
@@ -199,6 +211,8 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
     not deleted, then changes as they come.
     """
 
+    topic_settings: ClassVar = {"topic": "summaries_topic", "current_topic": "current_episodes_topic"}
+
     def __init__(
         self,
         *,
@@ -216,18 +230,6 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
         topics, read = ((current_topic,), decode_kept) if from_state else ((topic,), decode)
         super().__init__(topics, read, start_from, remember, on_invalid, given)
 
-    @classmethod
-    def from_settings(cls, settings: Settings | None = None, *, group_id: str, **options: Any) -> Self:
-        """Build a subscriber for the servers, topic, TLS and SASL of the settings; None loads them.
-
-        `options`: as for the class itself. Raises: ConfigurationError.
-        """
-        kafka = (settings or load_settings()).kafka
-        topics = {"topic": kafka.summaries_topic, "current_topic": kafka.current_episodes_topic}
-        made = cls(**{**client_options(kafka), **topics, "group_id": group_id, **options})
-        made._finds_settings = settings is None
-        return made
-
 
 class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
     """SummarySubscriber that also yields deletions of summaries:
@@ -244,6 +246,8 @@ class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
     With `from_state` both kinds are on one topic, in order; a deletion stays there for 30 days.
     """
 
+    topic_settings: ClassVar = {**SummarySubscriber.topic_settings, "deletions_topic": "deletions_topic"}
+
     def __init__(
         self,
         *,
@@ -259,22 +263,8 @@ class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
         **options: Any,
     ) -> None:
         given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
-        events = ((topic, deletions_topic), decode_revision)
-        topics, read = ((current_topic,), decode_current) if from_state else events
+        topics, read = ((current_topic,), decode_current) if from_state else ((topic, deletions_topic), decode_revision)
         super().__init__(topics, read, start_from, remember, on_invalid, given)
-
-    @classmethod
-    def from_settings(cls, settings: Settings | None = None, *, group_id: str, **options: Any) -> Self:
-        """Build a subscriber for the servers, topics, TLS and SASL of the settings; None loads them.
-
-        `options`: as for the class itself. Raises: ConfigurationError.
-        """
-        kafka = (settings or load_settings()).kafka
-        topics = {"topic": kafka.summaries_topic, "deletions_topic": kafka.deletions_topic}
-        topics["current_topic"] = kafka.current_episodes_topic
-        made = cls(**{**client_options(kafka), **topics, "group_id": group_id, **options})
-        made._finds_settings = settings is None
-        return made
 
 
 def decode(record: ConsumerRecord) -> SummaryCreated | None:

@@ -6,7 +6,7 @@ because only the archive's is redacted, edited and deleted as required.
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,11 +14,12 @@ from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import HTMLResponse
 
-from afterword.reading.memory import ConversationDetails, Memory
-from afterword.schemas import InvalidRecord, MessageCreated, decode_input
+from afterword.reading.memory import ConversationDetails
+from afterword.schemas import MessageCreated
+from afterword.schemas.headers import CE_TYPE, header
+from afterword.schemas.messages import MESSAGE_CREATED
 from afterword.serving.page.rendering import PageRoute, html_page
 from afterword.serving.page.visitor import ReadingVisitor
-from afterword.serving.principal import Principal
 from afterword.serving.reading import Parameters
 from afterword.serving.services import in_time, services_of
 from afterword.streams.kafka.log_reader import batches, open_log
@@ -83,12 +84,10 @@ class RecentMessages:
                 consumer.seek(where, max(first[where], ends[where] - records))
             async for batch in batches(consumer, ends):
                 for record in batch:
-                    try:
-                        event = decode_input(record.key, record.value, record.headers, record.timestamp)
-                    except InvalidRecord:
-                        continue
-                    if isinstance(event, MessageCreated):
-                        last[event.conversation_id] = max(record.timestamp, last.get(event.conversation_id, 0))
+                    # an invalid record names no conversation that the archive has
+                    if record.key and header(record.headers, CE_TYPE) in (MESSAGE_CREATED, None):
+                        name = record.key.decode(errors="replace")
+                        last[name] = max(record.timestamp, last.get(name, 0))
                 await asyncio.sleep(0)  # let others use the event loop
         return sorted(last, key=lambda name: -last[name])
 
@@ -100,26 +99,20 @@ async def show_recent_conversations(
     """List the visitor's conversations by their last message."""
     arrivals: RecentMessages = request.app.state.recent_messages
     ids = await arrivals.conversations(wanted.count)
-    found = await _seen(services_of(request).memory, principal, ids, wanted.count)
+    memory, owner = services_of(request).memory, principal.owner._asdict()
+
+    async def look_up(conversation_id: str) -> RecentConversation | None:
+        details = await memory.conversation(conversation_id, **owner)
+        page = await memory.messages(conversation_id, 1, **owner) if details else None
+        return RecentConversation(details, page.messages[0]) if details and page and page.messages else None
+
+    found: list[RecentConversation] = []
+    for start in range(0, len(ids), AT_A_TIME):
+        found += [one for one in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if one]
+        if len(found) >= wanted.count:
+            break
+    found = found[: wanted.count]
     is_last = wanted.live or len(found) < wanted.count or wanted.count == MOST_SHOWN
     more = None if is_last else min(2 * wanted.count, MOST_SHOWN)
     request.state.count = len(found)
     return html_page(request, "conversations_recent.html", principal, recent=found, more=more)
-
-
-async def _seen(memory: Memory, principal: Principal, ids: Sequence[str], count: int) -> list[RecentConversation]:
-    """Return the first of these that the visitor may see and that have a message in the archive."""
-    found: list[RecentConversation] = []
-    for start in range(0, len(ids), AT_A_TIME):
-        page = await asyncio.gather(*[_looked_up(memory, principal, name) for name in ids[start : start + AT_A_TIME]])
-        found += [one for one in page if one]
-        if len(found) >= count:
-            break
-    return found[:count]
-
-
-async def _looked_up(memory: Memory, principal: Principal, conversation_id: str) -> RecentConversation | None:
-    owner = principal.owner._asdict()
-    details = await memory.conversation(conversation_id, **owner)
-    page = await memory.messages(conversation_id, 1, **owner) if details else None
-    return RecentConversation(details, page.messages[0]) if details and page and page.messages else None

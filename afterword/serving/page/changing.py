@@ -10,7 +10,7 @@ from afterword.schemas.base import Id
 from afterword.serving.erasures import ErasureAnswer, ErasureBody, request_erasure, show_erasure
 from afterword.serving.page.conversation import MessageQuery, choices, seen_conversation, seen_message
 from afterword.serving.page.rendering import PageRoute, address, html_page
-from afterword.serving.page.visitor import ErasingVisitor, FormFields, Submitted, WritingVisitor, field
+from afterword.serving.page.visitor import ErasingVisitor, Submitted, WritingVisitor, field
 from afterword.serving.problems import NotFound, RequestInvalid, problems_of
 from afterword.serving.reading import ByAgent, OwnedParameters, Parameters
 from afterword.serving.requests import MOST_CHARACTERS
@@ -104,17 +104,13 @@ async def show_erasure_form(
 @router.post("/erasures")
 async def ask_for_erasure(request: Request, principal: ErasingVisitor, fields: Submitted) -> RedirectResponse:
     """Request an erasure, and show it."""
-    names = ("user_id", "tenant_id", "conversation_id", "asked_by")
+    names = [name for name in ErasureBody.model_fields if fields.get(name, [""]) != [""]]
     try:
-        body = ErasureBody.model_validate({name: _given(fields, name) for name in names})
+        body = ErasureBody.model_validate({name: field(fields, name) for name in names})
     except ValidationError as error:
         raise RequestInvalid(problems=problems_of(error, "form")) from None
     asked = await request_erasure(request, Response(), principal, body)
     return RedirectResponse(f"/erasure?id={asked.erasure_id}", 303)
-
-
-def _given(fields: FormFields, name: str) -> str | None:
-    return (field(fields, name) if name in fields else "") or None
 
 
 @router.get("/erasure")

@@ -1,22 +1,21 @@
 """A chat for trying the memory on a local server. It shows what an assistant is sent with memory and without."""
 
 import secrets
-from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from markupsafe import Markup
 from opentelemetry.trace import NoOpTracer
 from pydantic import Field
-from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.responses import RedirectResponse
 
 from afterword.reading.matches import hits_as_text
 from afterword.reading.memory import MAX_TOKENS, Memory
 from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
 from afterword.schemas.messages import Role
-from afterword.serving.page.conversation import ConversationQuery, seen_conversation, thread_of, version_of
-from afterword.serving.page.rendering import PageRoute, address, fragment, html_page
+from afterword.serving.page.conversation import ConversationQuery, seen_conversation, thread_of
+from afterword.serving.page.rendering import PageRoute, address, fragment, part_page
 from afterword.serving.page.visitor import Submitted, WritingVisitor, field
 from afterword.serving.principal import Principal
 from afterword.serving.problems import NotFound
@@ -73,16 +72,14 @@ class Prompt(NamedTuple):
         return sum(count_tokens(message["content"]) for message in self.messages)
 
 
-@router.get("/chat", response_model=None)
-async def show_chat(
-    request: Request, principal: LocalVisitor, wanted: Annotated[ChatQuery, Query()]
-) -> HTMLResponse | RedirectResponse:
+@router.get("/chat")
+async def show_chat(request: Request, principal: LocalVisitor, wanted: Annotated[ChatQuery, Query()]) -> Response:
     """Show the input box and, in a part that refreshes itself, what became of the input."""
     if wanted.id is None:
         return RedirectResponse(address("/chat", id=_new_id()), 303)
     part = await _part(request, principal, wanted.id)
     given: dict[str, Any] = {"id": wanted.id, "most": MOST_CHARACTERS, "problem": wanted.problem}
-    return html_page(request, "chat.html", principal, part=Markup(part), version=version_of(part), **given)  # noqa: S704 – rendered by a template
+    return part_page(request, "chat.html", principal, part, **given)
 
 
 @router.get("/chat/part")
@@ -91,10 +88,7 @@ async def show_part(request: Request, principal: LocalVisitor, wanted: Annotated
     if wanted.id is None:
         raise NotFound(what="conversation")
     part = await _part(request, principal, wanted.id)
-    version = version_of(part)
-    if version == wanted.version:
-        return Response(status_code=204)
-    return html_page(request, "chat_part.html", principal, id=wanted.id, part=Markup(part), version=version)  # noqa: S704 – rendered by a template
+    return part_page(request, "chat_part.html", principal, part, wanted.version, id=wanted.id)
 
 
 @router.post("/chat")
@@ -126,7 +120,8 @@ async def close(
 
 async def _part(request: Request, principal: Principal, conversation_id: str) -> str:
     services = services_of(request)
-    said = await _messages(services.memory, conversation_id)
+    page = await services.memory.messages(conversation_id, MOST_MESSAGES)
+    said = page.messages[::-1] if page else ()
     thread = ""
     if said:
         details = await seen_conversation(request, principal, conversation_id)
@@ -149,12 +144,6 @@ async def with_memory(memory: Memory, conversation_id: str, question: str) -> Pr
     quoted = [known.as_text(), hits_as_text(elsewhere) if elsewhere else ""]
     remembered = [{"role": "system", "content": text} for text in quoted if text]
     return Prompt([INSTRUCTION, *remembered, *(context.as_messages() if context else [])])
-
-
-async def _messages(memory: Memory, conversation_id: str) -> Sequence[MessageCreated]:
-    """Return the conversation's archived messages, oldest first."""
-    page = await memory.messages(conversation_id, MOST_MESSAGES)
-    return page.messages[::-1] if page else ()
 
 
 async def _answer(services: Services, conversation_id: str, content: str) -> str:

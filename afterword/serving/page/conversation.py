@@ -1,6 +1,5 @@
 """Conversation screens: a user's list, and one conversation with its messages beside what was made of them."""
 
-import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -18,7 +17,15 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id, PartyId
 from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, Published, StreamFilter
-from afterword.serving.page.rendering import PageRoute, cut_off, figures_in, fragment, html_page, with_evidence
+from afterword.serving.page.rendering import (
+    PageRoute,
+    cut_off,
+    figures_in,
+    fragment,
+    html_page,
+    part_page,
+    with_evidence,
+)
 from afterword.serving.page.visitor import ReadingVisitor
 from afterword.serving.principal import Principal
 from afterword.serving.problems import NotFound
@@ -80,28 +87,21 @@ class MessageRun:
 def runs_of(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode]) -> list[MessageRun]:
     """Group messages, given oldest first, by the episodes they belong to."""
     of = {message_id: episode for episode in episodes for message_id in episode.summary.message_ids}
-    cards = _cards(messages, episodes)
-    runs: list[MessageRun] = []
-    for message in messages:
-        episode = of.get(message.id)
-        ordinal = episode.ordinal if episode else None
-        if not runs or runs[-1].ordinal != ordinal:
-            runs.append(MessageRun(ordinal, cards.pop(ordinal, None) if ordinal else None))
-        runs[-1].messages.append(message)
-    return runs
-
-
-def _cards(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode]) -> dict[int, EpisodeCard]:
     known = {message.id: message for message in messages}
     cards: dict[int, EpisodeCard] = {}
     for episode in episodes:
         summary = episode.summary
         sources = figures_in(known[message_id] for message_id in summary.message_ids if message_id in known)
         texts = cut_off(summary.short_summary), summary.long_summary
-        cards[episode.ordinal] = EpisodeCard(
-            episode, *(with_evidence(text, summary.quality.unsupported, sources) for text in texts)
-        )
-    return cards
+        marked = [with_evidence(text, summary.quality.unsupported, sources) for text in texts]
+        cards[episode.ordinal] = EpisodeCard(episode, *marked)
+    runs: list[MessageRun] = []
+    for message in messages:
+        ordinal = of[message.id].ordinal if message.id in of else None
+        if not runs or runs[-1].ordinal != ordinal:
+            runs.append(MessageRun(ordinal, cards.pop(ordinal, None) if ordinal else None))
+        runs[-1].messages.append(message)
+    return runs
 
 
 @router.get("/conversations")
@@ -127,13 +127,13 @@ def choices(principal: Principal) -> dict[str, bool]:
 @router.get("/conversation")
 async def show_conversation(
     request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
-) -> HTMLResponse:
+) -> Response:
     """Show a conversation."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     thread = await thread_of(request, principal, details, wanted)
     budget = {"least": LEAST_BUDGET, "most": MOST_BUDGET, "chosen": MAX_TOKENS}
-    given: dict[str, Any] = {"details": details, "thread": Markup(thread), "wanted": wanted, "budget": budget}  # noqa: S704 – rendered by a template
-    return html_page(request, "conversation.html", principal, version=version_of(thread), **given)
+    given: dict[str, Any] = {"details": details, "wanted": wanted, "budget": budget}
+    return part_page(request, "conversation.html", principal, thread, **given)
 
 
 @router.get("/conversation/thread")
@@ -143,15 +143,8 @@ async def show_thread(
     """Show messages and episodes, or answer 204 if the page already shows them."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     thread = await thread_of(request, principal, details, wanted)
-    version = version_of(thread)
-    if version == wanted.version:
-        return Response(status_code=204)
-    given: dict[str, Any] = {"details": details, "thread": Markup(thread), "wanted": wanted}  # noqa: S704 – rendered by a template
-    return html_page(request, "conversation_thread.html", principal, version=version, **given)
-
-
-def version_of(thread: str) -> str:
-    return hashlib.blake2b(thread.encode(), digest_size=8).hexdigest()
+    template = "conversation_thread.html"
+    return part_page(request, template, principal, thread, wanted.version, details=details, wanted=wanted)
 
 
 async def thread_of(

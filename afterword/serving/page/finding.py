@@ -1,7 +1,6 @@
 """The search screen: recall, with the matching words marked."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlencode
@@ -88,13 +87,13 @@ async def _found(
     hits = await services_of(request).memory.recall(
         query, k=HITS, user_id=principal.user(user_id), tenant_id=principal.tenant(tenant_id), explain=True
     )
+
+    def marked() -> list[ShownHit]:
+        find = word_finder(query)
+        return [_shown(hit, find) for hit in hits]
+
     # in a thread, because stemming long texts takes up to half a second
-    return await asyncio.to_thread(_marked, query, hits)
-
-
-def _marked(query: str, hits: Sequence[Recalled]) -> list[ShownHit]:
-    find = word_finder(query)
-    return [_shown(hit, find) for hit in hits]
+    return await asyncio.to_thread(marked)
 
 
 def _shown(hit: Recalled, find: FindWords) -> ShownHit:

@@ -16,7 +16,6 @@ from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Sub
 from afterword.serving.problems import NotFound, RequestInvalid
 from afterword.serving.reading import Parameters
 from afterword.serving.services import in_time, services_of
-from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import UsageBy
 from afterword.version import running_version
 
@@ -85,23 +84,23 @@ async def show_dead_letters(
     request: Request, principal: OperatingVisitor, wanted: Annotated[LettersQuery, Query()]
 ) -> HTMLResponse:
     """List the first dead letters that were neither replayed nor discarded."""
-    settings = _settings(request)
-    letters = await in_time(settings.kafka, WORK_SECONDS, _listed(settings))
+    settings = services_of(request).settings
+
+    async def listed() -> list[DeadLetter]:
+        found: list[DeadLetter] = []
+        async with open_queue(settings) as queue:
+            for topic in await queue.topics():
+                async with aclosing(queue.unresolved(topic, Filters())) as letters:
+                    async for letter in letters:
+                        found.append(letter)
+                        if len(found) > LISTED:
+                            return found
+        return found
+
+    letters = await in_time(settings.kafka, WORK_SECONDS, listed())
     request.state.count = len(letters)
     given: dict[str, Any] = {"letters": letters[:LISTED], "more": len(letters) > LISTED, "wanted": wanted}
     return html_page(request, "dead_letters.html", principal, listed=LISTED, **given)
-
-
-async def _listed(settings: Settings) -> list[DeadLetter]:
-    found: list[DeadLetter] = []
-    async with open_queue(settings) as queue:
-        for topic in await queue.topics():
-            async with aclosing(queue.unresolved(topic, Filters())) as letters:
-                async for letter in letters:
-                    found.append(letter)
-                    if len(found) > LISTED:
-                        return found
-    return found
 
 
 @router.get("/dead-letter")
@@ -109,8 +108,16 @@ async def show_dead_letter(
     request: Request, principal: OperatingVisitor, wanted: Annotated[LetterQuery, Query()]
 ) -> HTMLResponse:
     """Show a dead letter: why it was rejected, its headers, and the beginning of its value."""
-    settings = _settings(request)
-    letter = await in_time(settings.kafka, WORK_SECONDS, _letter(settings, wanted.address))
+    settings = services_of(request).settings
+
+    async def read() -> DeadLetter:
+        async with open_queue(settings) as queue:
+            try:
+                return await queue.find(wanted.address)
+            except NoSuchDeadLetter:
+                raise NotFound(what="dead letter") from None
+
+    letter = await in_time(settings.kafka, WORK_SECONDS, read())
     value = letter.value or b""
     given: dict[str, Any] = {
         "letter": letter,
@@ -121,14 +128,6 @@ async def show_dead_letter(
     return html_page(request, "dead_letter.html", principal, **given)
 
 
-async def _letter(settings: Settings, address: str) -> DeadLetter:
-    async with open_queue(settings) as queue:
-        try:
-            return await queue.find(address)
-        except NoSuchDeadLetter:
-            raise NotFound(what="dead letter") from None
-
-
 @router.post("/dead-letters")
 async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Submitted) -> RedirectResponse:
     """Replay or discard the selected dead letters, each once."""
@@ -136,20 +135,14 @@ async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Su
     addresses = frozenset(fields.get("address", ()))
     if action is None:
         raise RequestInvalid(problems=[("action", "must be replay or discard")])
-    settings = _settings(request)
-    count = 0
-    if addresses:
-        count = await in_time(settings.kafka, WORK_SECONDS, _resolved(settings, addresses, action))
-    return RedirectResponse(f"/dead-letters?done={action}&count={count}", 303)
-
-
-async def _resolved(settings: Settings, addresses: frozenset[str], action: Action) -> int:
+    settings = services_of(request).settings
     topics = {address.rsplit("/", 2)[0] for address in addresses}
-    async with open_queue(settings) as queue:
-        chosen = ChosenLetters(addresses)
-        done = [await queue.resolve(topic, chosen, action) for topic in await queue.topics() if topic in topics]
-    return sum(counts.resolved for counts in done)
 
+    async def resolve() -> int:
+        async with open_queue(settings) as queue:
+            chosen = ChosenLetters(addresses)
+            done = [await queue.resolve(topic, chosen, action) for topic in await queue.topics() if topic in topics]
+        return sum(counts.resolved for counts in done)
 
-def _settings(request: Request) -> Settings:
-    return services_of(request).settings
+    count = await in_time(settings.kafka, WORK_SECONDS, resolve()) if addresses else 0
+    return RedirectResponse(f"/dead-letters?done={action}&count={count}", 303)

@@ -11,9 +11,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.reading.context import ANYONE
-from afterword.reading.memory import Memory, Profile
-from afterword.reading.profile import PROFILE_TOKENS, KnownFact
-from afterword.schemas import FactKind, MessageCreated
+from afterword.reading.profile import PROFILE_TOKENS, KnownFact, Profile
+from afterword.schemas import FactKind
 from afterword.schemas.base import Id, PartyId
 from afterword.serving.page.conversation import LEAST_BUDGET, MOST_BUDGET, choices, seen_conversation
 from afterword.serving.page.rendering import PageRoute, address, html_page
@@ -130,10 +129,20 @@ async def show_sources(
     fact = next(facts, None)
     if fact is None:
         raise NotFound(what="fact")
-    messages = await _sources(memory, principal, fact)
+    owner = principal.owner._asdict()
+    found = await asyncio.gather(
+        *[memory.find_messages(source.conversation_id, source.message_ids, **owner) for source in fact.sources]
+    )
+    messages = [message for some in found for message in some]
     hidden = sum(len(source.message_ids) for source in fact.sources) - len(messages)
     given: dict[str, Any] = {"fact": fact, "profile": profile, "messages": messages, "hidden": hidden}
-    return html_page(request, "person_forget.html", principal, choice=_choice, **given)
+    return html_page(
+        request,
+        "person_forget.html",
+        principal,
+        choice=lambda message: MESSAGE_CHOICE.dump_json((message.conversation_id, message.id)).decode(),
+        **given,
+    )
 
 
 @router.post("/person/forget")
@@ -174,19 +183,6 @@ def _successor(before: KnownFact, later: Sequence[KnownFact]) -> KnownFact | Non
 def digest_of(fact: KnownFact) -> str:
     named = (fact.about, fact.attribute, fact.statement, fact.superseded_at)
     return hashlib.blake2b(repr(named).encode(errors="replace"), digest_size=16).hexdigest()
-
-
-async def _sources(memory: Memory, principal: Principal, fact: KnownFact) -> list[MessageCreated]:
-    """Find the messages that state a fact and that the visitor may see."""
-    owner = principal.owner._asdict()
-    found = await asyncio.gather(
-        *[memory.find_messages(source.conversation_id, source.message_ids, **owner) for source in fact.sources]
-    )
-    return [message for messages in found for message in messages]
-
-
-def _choice(message: MessageCreated) -> str:
-    return MESSAGE_CHOICE.dump_json((message.conversation_id, message.id)).decode()
 
 
 def _person(principal: Principal, wanted: OwnedParameters) -> tuple[str, str | None]:

@@ -212,6 +212,16 @@ def html_page(
     return HTMLResponse(fragment(template, **given, **values), status, HEADERS)
 
 
+def part_page(
+    request: Request, template: str, principal: Principal, part: str, known: str | None = None, **values: Any
+) -> Response:
+    """Render a page with a rendered part that refreshes itself, or answer 204 if its version is the known one."""
+    version = hashlib.blake2b(part.encode(), digest_size=8).hexdigest()
+    if version == known:
+        return Response(status_code=204)
+    return html_page(request, template, principal, part=Markup(part), version=version, **values)  # noqa: S704 – rendered by a template
+
+
 def is_operator(principal: Principal) -> bool:
     """Return whether the principal may see what belongs to no tenant: dead letters, lag and checks.
 
@@ -274,24 +284,19 @@ def figures_in(messages: Iterable[MessageCreated]) -> dict[str, str]:
 
 def with_evidence(text: str, unsupported: Sequence[str], sources: Mapping[str, str]) -> Markup:
     """Underline unsupported tokens, and link every other figure to the message it came from."""
-    wrong = [(start, end, UNSUPPORTED, "</mark>") for start, end in _tokens(text, unsupported)]
+    either = "|".join(map(re.escape, sorted({*unsupported} - {""}, key=len, reverse=True)))
+    found = re.finditer(rf"(?<!\w)(?:{either})(?!\w)", text) if either else ()
+    wrong = [(*one.span(), UNSUPPORTED, "</mark>") for one in found]
     taken = {at for start, end, _, _ in wrong for at in range(start, end)}
     linked = [
-        (found.start(), found.end(), f'<a class="source" href="#{sources[found[0]]}">', "</a>")
-        for found in FIGURE.finditer(text)
-        if found[0] in sources and found.start() not in taken and found.end() - 1 not in taken
+        (*one.span(), f'<a class="source" href="#{sources[one[0]]}">', "</a>")
+        for one in FIGURE.finditer(text)
+        if one[0] in sources and one.start() not in taken and one.end() - 1 not in taken
     ]
     return _with(text, [*wrong, *linked])
 
 
 UNSUPPORTED = '<mark class="unsupported" title="This does not occur in any message of the episode">'
-
-
-def _tokens(text: str, tokens: Sequence[str]) -> Iterator[tuple[int, int]]:
-    known = sorted({token for token in tokens if token}, key=len, reverse=True)
-    if known:
-        either = "|".join(map(re.escape, known))
-        yield from (found.span() for found in re.finditer(rf"(?<!\w)(?:{either})(?!\w)", text))
 
 
 def word_finder(query: str) -> FindWords:

@@ -100,42 +100,37 @@ ErasingVisitor = Annotated[Principal, visiting("erase")]
 OperatingVisitor = Annotated[Principal, visiting("read", operating=True)]
 
 
-async def submitted(request: Request) -> FormFields:
-    """Read a form sent by one of our pages."""
-    return await _form(request)
+def form(most: int | None = None) -> Any:
+    """Build the dependency that reads a form sent by one of our pages.
+
+    It has at most `most` bytes, or the configured maximum if None.
+    """
+
+    async def read(request: Request) -> FormFields:
+        try:
+            origin = urlsplit(request.headers.get("origin", "")).netloc
+        except ValueError:
+            origin = ""
+        if not origin or origin != request.headers.get("host"):  # a request without an origin is not a browser's
+            raise NotPermitted(problem="the form was sent by another site")
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+            raise RequestInvalid(problems=[("body", "must be a form")])
+        content = await read_body(request, most)
+        try:
+            pairs = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+        except ValueError:
+            raise RequestInvalid(problems=[("body", "must be a form in UTF-8 with few fields")]) from None
+        fields: FormFields = {}
+        for name, value in pairs:
+            fields.setdefault(name, []).append(value.replace("\r\n", "\n"))
+        return fields
+
+    return Depends(read)
 
 
-async def submitted_key(request: Request) -> FormFields:
-    """Read a form from an unauthenticated visitor, with a small size limit."""
-    return await _form(request, MOST_KEY_BYTES)
-
-
-async def _form(request: Request, most: int | None = None) -> FormFields:
-    if not from_our_page(request):
-        raise NotPermitted(problem="the form was sent by another site")
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-        raise RequestInvalid(problems=[("body", "must be a form")])
-    content = await read_body(request, most)
-    try:
-        pairs = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
-    except ValueError:
-        raise RequestInvalid(problems=[("body", "must be a form in UTF-8 with few fields")]) from None
-    fields: FormFields = {}
-    for name, value in pairs:
-        fields.setdefault(name, []).append(value.replace("\r\n", "\n"))
-    return fields
-
-
-Submitted = Annotated[FormFields, Depends(submitted)]
-
-
-def from_our_page(request: Request) -> bool:
-    """Return whether the Origin header is this site's. A request without one does not come from a browser."""
-    try:
-        origin = urlsplit(request.headers.get("origin", ""))
-    except ValueError:
-        return False
-    return origin.netloc == request.headers.get("host") and origin.netloc != ""
+Submitted = Annotated[FormFields, form()]
+SubmittedKey = Annotated[FormFields, form(MOST_KEY_BYTES)]
+"""Comes from a visitor who is not authenticated."""
 
 
 def field(fields: FormFields, name: str, most: int | None = None) -> str:
@@ -155,7 +150,7 @@ async def show_sign_in(request: Request) -> Response:
 
 
 @router.post(SIGN_IN)
-async def sign_in(request: Request, fields: Annotated[FormFields, Depends(submitted_key)]) -> Response:
+async def sign_in(request: Request, fields: SubmittedKey) -> Response:
     """Put the sealed key into a cookie that no script can read and no other site can send."""
     token = field(fields, "key").strip()
     try:
@@ -170,7 +165,7 @@ async def sign_in(request: Request, fields: Annotated[FormFields, Depends(submit
 
 
 @router.post("/sign-out")
-async def sign_out(request: Request, _: Annotated[FormFields, Depends(submitted_key)]) -> RedirectResponse:
+async def sign_out(request: Request, _: SubmittedKey) -> RedirectResponse:
     """Delete the cookie, and refuse copies of it. Streams that it opened end."""
     _seal(request).revoke(request.cookies.get(COOKIE))
     answer = RedirectResponse(SIGN_IN, 303)
