@@ -1,5 +1,6 @@
 """Conversation screens: a user's list, and one conversation with its messages beside what was made of them."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -164,7 +165,9 @@ async def thread_of(
     runs = runs_of(messages.messages[::-1], episodes.episodes)
     request.state.count = len(messages.messages)
     ordinals = [run.ordinal for run in runs if run.ordinal]
-    return fragment(
+    # in a thread, because rendering the Markdown of 50 messages may take seconds
+    return await asyncio.to_thread(
+        fragment,
         "conversation_runs.html",
         runs=runs,
         details=details,
