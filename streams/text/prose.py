@@ -17,6 +17,8 @@ ENDS = ":：,;，、"
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
 _NOT_SAID = re.compile(r"\s{0,3}(?:#{1,6}\s|\|.*\||[-*_=]{3,}\s*$|(?:\*\*|__)[^*_\n]{1,200}(?:\*\*|__):?\s*$)")
 """Headings, table rows, rules, and lines that are bold as a whole."""
+_HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+|\*\*|__)(?P<text>[^*_#\n|]{1,200}?):?(?:\*\*|__)?:?\s*$")
+"""A heading. Right before a list it introduces the list."""
 _ITEM = re.compile(r"\s{0,40}(?:[-*+•·–]|(?P<number>\d{1,3})[.)])\s+(?=\S)")
 _QUOTED = re.compile(r"\s{0,3}(?:>\s?)+")
 _LINK = re.compile(r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{0,1000}\)")
@@ -26,7 +28,7 @@ _EMPHASIS = re.compile(r"(\*{1,3}|__|~~|`{1,2})(?=[^\s*_~`])([^*~`\n]{0,300}?[^\
 def sentences_of(content: str) -> list[str]:
     """Split a message into sentences, as one would read them aloud.
 
-    A short list and the line that introduces it are one sentence; no sentence ends with a colon.
+    A short list and the line or heading that introduces it are one sentence; no sentence ends with a colon.
     """
     if len(content) > MAX_MESSAGE_CHARACTERS:
         content = "\n".join(both_ends(content, MAX_MESSAGE_CHARACTERS))
@@ -48,15 +50,22 @@ def sentences_of(content: str) -> list[str]:
 
 def _spoken(text: str) -> Iterator[tuple[bool, str]]:
     """Yield the lines, and whether each is a list item. A message that has no prose is read as it is."""
-    lines = text.splitlines()
-    prose = [line for line in _without_code(lines) if not _NOT_SAID.match(line)]
+    lines = [*_without_code(text.splitlines())]
+    prose = [line for line in lines if line.strip() and not _NOT_SAID.match(line)]
     numbered = sum(bool(item and item["number"]) for item in map(_ITEM.match, prose))
-    for line in prose if any(map(str.strip, prose)) else lines:
+    heading: re.Match[str] | None = None
+    for line in lines if prose else text.splitlines():
+        if prose and _NOT_SAID.match(line):
+            heading = _HEADING.match(line)
+            continue
         line = line[found.end() :] if (found := _QUOTED.match(line)) else line
         item = _ITEM.match(line)
         is_item = item is not None and (item["number"] is None or numbered > 1)  # "12. Mai" alone is a date
         said = " ".join(_EMPHASIS.sub(r"\2", _LINK.sub(r"\1", line[item.end() if item and is_item else 0 :])).split())
         if said:
+            if is_item and heading:
+                yield False, f"{heading['text']}:"
+            heading = None
             yield is_item, said
 
 

@@ -50,7 +50,13 @@ def _rules(*listed: tuple[FactKind, str | None, str]) -> tuple[Rule, ...]:
 
 
 _AM = rf"i(?:\s+am|['’]?m) {_OFTEN}"
-_HAVE = rf"(?:i(?:\s+have|['’]ve)|i) {_OFTEN}"
+_HAVE = rf"(?:(?:i|we)(?:\s+have|['’]ve)|i|we) {_OFTEN}"
+_DAY = "day|morning|afternoon|evening|night|week|weekend|month|monday|tuesday|wednesday|thursday|friday|saturday|sunday"
+_TOLD = (
+    "answer|reply|respond|use|write|call|address|speak|talk|give|include|explain|ask|mention|suggest|recommend|send|show"
+    "|tell|remind|translate|assume|keep|format|quote|cite|schedule|book|order"
+)
+"""What users tell an assistant to do always or never."""
 ENGLISH = _rules(
     ("identity", "name", rf"(?:my (?:full |first )?name(?: is|['’]s)|call me|{_AM}called|i go by) (?!not\b){_NAME}"),
     # a correction is valid from then on, like everything said later
@@ -62,6 +68,14 @@ ENGLISH = _rules(
         rf"(?:{_AM}{_PROPER}(?:,| and) |{_HAVE}moved[:;,] )?i {_OFTEN}(?:live|reside) (?:in|near|at|outside)\b",
     ),
     ("identity", "home_city", rf"{_HAVE}moved (?:back )?(?:to|from [\w ]{{1,30}} to)\b"),
+    ("identity", None, rf"(?:i|we) {_OFTEN}live with\b|{_HAVE}(?:speak|drive an?|ride an?) {_PROPER}|{_AM}learning\b"),
+    (
+        "event",
+        None,
+        rf"{_HAVE}(?:got (?:engaged|married|divorced|promoted|fired|laid off|the job|a new job)|accepted an? (?:new )?"
+        rf"(?:job|offer|position)|(?:quit|left|lost) my job|broke up with|had a baby|adopted an?|bought an? (?:house"
+        r"|flat|apartment|car|dog|cat))\b",
+    ),
     ("identity", None, rf"{_AM}(?:originally )?from (?:{_PROPER}|the\b)"),
     ("identity", "age", rf"{_AM}\d{{1,3}}(?:\W*$| years? old)"),
     ("identity", "employer", rf"i {_OFTEN}work (?:at|for)\b"),
@@ -88,8 +102,8 @@ ENGLISH = _rules(
     (
         "relation",
         None,
-        rf"my (?:\w+ )?(?:{PEOPLE})(?: \w+)?(?:['’]s| is| are| was| has| have| works?| lives?| lived| loves?| likes?"
-        r"| died| passed| used to| teaches| owns?)\b",
+        rf"(?:my|our) (?:\w+ )?(?:{PEOPLE})(?: \w+)?(?:['’]s| is| are| was| has| have| works?| lives?| lived| loves?"
+        r"| likes?| died| passed| used to| teaches| owns?)\b",
     ),
     (
         "relation",
@@ -120,6 +134,23 @@ ENGLISH = _rules(
         None,
         rf"i {_OFTEN}(?:love|like|hate|prefer|enjoy|adore|dislike|can['’]?t stand|collect|(?:don['’]?t|do not) like)\s+"
         rf"{_NOT_THINGS}",
+    ),
+    (
+        "preference",
+        None,
+        rf"(?:i|we) {_OFTEN}(?!(?:have|think|hope|don['’]?t|do) ){_NAME} (?:[\w ]{{1,30}} )?every (?:{_DAY})s?\b",
+    ),
+    ("preference", None, rf"(?:from now on,? )?(?:always|never) (?:{_TOLD})\b|from now on,? (?:{_TOLD})\b"),
+    (
+        "preference",
+        None,
+        rf"(?:answer|reply|respond|write|speak|talk) (?:to me )?(?:only )?in (?:{_PROPER}|short|simple|plain)",
+    ),
+    (
+        "plan",
+        None,
+        rf"(?:{_AM}|we(?: are|['’]re) )(?:flying|travell?ing|driving|moving) (?:back )?"
+        rf"(?:to|from [\w ]{{1,30}} to) {_PROPER}",
     ),
     ("plan", None, rf"{_AM}planning (?:an?|my|the|our) {_THING}"),
     (

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from afterword.streams.summarizer.extractive import ExtractiveTexts, summarize
 from afterword.streams.text.language import stem_words
+from afterword.streams.text.prose import sentences_of
 from afterword.streams.text.sentences import split_sentences
 from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
@@ -239,3 +240,8 @@ def test_in_a_group_every_sentence_has_its_speaker() -> None:
     for who, text in said:
         assert f"User ({who.replace(': ', ' ')}): {text}" in told.long_summary
     assert told.rolling_summary.count("User (") >= 3
+
+
+def test_a_heading_introduces_its_list() -> None:
+    answer = "**Ingredients**\n- 200 g flour\n- 2 eggs\n\n## Steps\n1. Whisk.\n2. Fry.\n\n### Tip\nServe hot."
+    assert sentences_of(answer) == ["Ingredients: 200 g flour; 2 eggs.", "Steps: Whisk; Fry.", "Serve hot."]
