@@ -1,8 +1,6 @@
 """Summaries made of a conversation's own sentences."""
 
-import random
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -15,7 +13,6 @@ from afterword.streams.text.sentences import split_sentences
 from tests.samples import a_closed_episode, an_episode_message
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
-LONGEST_SECONDS = 1.0
 DIALOGUES_PER_EPISODE = 4
 
 ORDER: tuple[Turn, ...] = (
@@ -195,30 +192,6 @@ def test_whatever_is_said_the_texts_keep_to_their_lengths_and_never_change(turns
 def test_what_people_say_counts_more_than_a_systems_instructions() -> None:
     instructions = "You are an order assistant for orders of chairs. Always confirm the order number of a chair."
     assert "You are an order assistant" not in summary_of(("system", instructions), *ORDER).short_summary
-
-
-def _random_words(count: int) -> str:
-    letters = random.Random(1)
-    return " ".join("".join(letters.choices("abcdefghij", k=8)) + "." * (n % 12 == 0) for n in range(count))
-
-
-@pytest.mark.parametrize(
-    "turns",
-    [
-        [("user", "word " * 140_000)],
-        [("user", "a" * 700_000)],
-        [("user", "字" * 230_000)],
-        [("user", ". " * 350_000)],
-        [("user", _random_words(78_000))],
-        [("user", f"Sentence {n} is about item {n * 7} and place {n * 13}.") for n in range(2000)],
-    ],
-)
-def test_huge_episodes_take_less_than_a_second(turns: list[Turn]) -> None:
-    episode = an_episode_of(*turns)
-    summarize(an_episode_of(("user", "The language model is loaded before the clock starts.")), "", 800)
-    began = time.process_time()
-    summarize(episode, "", 800)
-    assert time.process_time() - began < LONGEST_SECONDS
 
 
 @pytest.mark.parametrize("long_characters", [400, 700, 1000])
