@@ -51,7 +51,7 @@ from afterword.streams.settings import Logs
 from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.telemetry import Metrics
 
-failures = [StoreUnavailable(store="mongodb", problem="away")] * 5
+failures = [StoreUnavailable(store="mongodb", problem="away")] * 3
 
 async def step():
     if failures:

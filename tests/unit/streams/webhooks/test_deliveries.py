@@ -20,6 +20,7 @@ from afterword.streams.stores.episodes import EpisodeVersion
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.agent import Deliveries, Versions, wait_after
 from afterword.streams.webhooks.endpoint import DeliveryFailed, EndpointGone
+from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from faust_eos import Breaker
 from faust_eos.failures import Attempts
 from tests.integration.consumers.test_subscriber import event
@@ -247,10 +248,10 @@ async def test_nothing_is_acknowledged_after_410_and_a_stop_does_not_wait() -> N
     await asyncio.wait([delivering])
 
 
-async def test_an_unforeseen_error_is_a_dead_letter_after_some_tries() -> None:
+def test_an_unforeseen_error_is_a_dead_letter_after_some_tries() -> None:
     record = Record("c", 1)
     endpoint, letters, one = Taking({}), Letters(), Given(record)  # it knows no record: KeyError
-    await deliveries(endpoint, letters, retries=1).deliver(one)
+    run_in_virtual_time(deliveries(endpoint, letters, retries=1).deliver(one))
     assert (letters.sent, one.acknowledged) == ([("c:1:1", "unforeseen", 2)], 1)
 
 
