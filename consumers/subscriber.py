@@ -72,7 +72,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
     def from_settings(cls, settings: Settings | None = None, *, group_id: str, **options: Any) -> Self:
         """Build a subscriber for the servers, topics, TLS and SASL of the settings; None loads them.
 
-        `options`: as for the class itself. Raises: ConfigurationError.
+        `options` are those of the class itself. Raises: ConfigurationError.
         """
         kafka = (settings or load_settings()).kafka
         topics = {argument: getattr(kafka, setting) for argument, setting in cls.topic_settings.items()}

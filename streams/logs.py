@@ -96,7 +96,7 @@ def add_trace(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.t
 def make_visible(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Show control characters in texts instead of sending them to a terminal; JSON escapes them itself.
 
-    A traceback has lines, which are indented. Values that are not strings are shown by their `repr`, which escapes.
+    The lines of a traceback are indented. Values that are not strings are shown by their `repr`, which escapes.
     """
     for name, value in event.items():
         if isinstance(value, str):

@@ -288,9 +288,9 @@ class SqliteEpisodes:
         ]
 
     async def _written(self, write: Callable[[apsw.Connection], bool], *, erases: bool) -> bool:
-        """Write. With `erases`, the previous content is overwritten, as something may have been deleted from it.
+        """Write. With `erases`, also overwrite the previous content, because it may hold what was deleted.
 
-        What only grows needs none: a later deletion empties the log, too.
+        Additions do not need this, because a later deletion empties the log.
         """
         if not await self._file.write(write):
             return False

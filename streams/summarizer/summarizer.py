@@ -180,7 +180,7 @@ class Summarizer:
         return await self._ask_in_parts(request, plan.parts)
 
     async def _ask_for_each(self, requests: Sequence[SummaryRequest]) -> list[Summary]:
-        """Ask for all concurrently; the first error cancels the others, and has the usage of those that finished."""
+        """Ask for all concurrently. The first error cancels the others and reports the usage of those that finished."""
         tasks = [asyncio.ensure_future(self._provider.summarize(request)) for request in requests]
         try:
             return await asyncio.gather(*tasks)

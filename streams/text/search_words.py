@@ -126,7 +126,7 @@ def _forms(word: str, language: str) -> tuple[str, ...]:
 def _stems(word: str, language: str) -> tuple[str, ...]:
     """Return the stem without accents, and the stems of the word without accents, which some stemmers need.
 
-    Empty for a stop word.
+    Return nothing for a stop word.
     """
     stemmed = stem(word, language)
     if stemmed is None:

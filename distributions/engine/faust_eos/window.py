@@ -79,7 +79,7 @@ class Window(Generic[R]):
         return min(self._missed, default=None)
 
     def missed_before(self, offset: int) -> Iterator[int]:
-        """Yield the offsets below `offset` that must be read again, and go on as the caller loses them."""
+        """Yield the offsets below `offset` that must be read again, until the caller has read or lost them all."""
         while (missed := self.to_read_again()) is not None and missed < offset:
             yield missed
 

@@ -43,7 +43,7 @@ class Deadline:
 
     @contextmanager
     def running(self, questions: int = 1) -> Iterator[None]:
-        """Let the time run for this many more questions."""
+        """Count the time while this many more questions are asked."""
         self._change(questions)
         try:
             yield
@@ -71,7 +71,7 @@ class Deadline:
 
 
 class RetryBudget:
-    """The time for some questions' retries. It runs from the first failure; waiting for a free call costs none."""
+    """The time for retrying some questions. It runs from the first failure, except while waiting for a free call."""
 
     def __init__(self, seconds: float, deadline: Deadline | None = None) -> None:
         """`deadline` is that of the whole summary."""
