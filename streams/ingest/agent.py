@@ -46,18 +46,20 @@ log = structlog.get_logger(__name__)
 REGISTRY = "registry"
 """Readiness condition: the schema registry answers."""
 WAIT_SECONDS = 0.5
-"""Pause before waiting records are tried again; short, so that a partition is released soon."""
+"""Pause before the registry is asked again; short, so that a partition is released soon."""
 PIECE = 100
 """Number of records that are mapped without a pause."""
 ALL_FAIL = 100
 """If this many of a source's records fail and none succeeds, the mapping is to blame, not the records."""
-LOOK_SECONDS = 60.0
+TOPICS_SECONDS = 60.0
 """Interval at which new topics that match a pattern are looked for."""
 MAPPED, SKIPPED, REJECTED = OUTCOMES = ("mapped", "skipped", "rejected")
-GATE_LOOK_SECONDS = 10.0
-"""Time for checking the groups' lag; if it takes longer, they count as behind."""
-SEEN_SECONDS = 0.25
-"""Pause after records were let through, until they show as lag; their transaction has to write them first."""
+LOOK_SECONDS = 0.2
+"""Interval of looks at the groups' lag: time for the records that were let through to be committed and show as lag."""
+LONGEST_LOOK_SECONDS = 10.0
+"""Time for one look; if it takes longer, the groups count as behind."""
+STILL_SECONDS = 5.0
+"""If the lag does not change for this long, the unread records are counted."""
 EPISODE_MESSAGES = 10
 """An episode of lag counts for this many messages, the default trigger."""
 
@@ -77,7 +79,11 @@ class Lags(Protocol):
 
 
 class BulkGate:
-    """Says how many records of bulk sources may be read now."""
+    """Says how many records of bulk sources may be read now.
+
+    Nobody knows how many episodes a burst of records will close: perhaps none, perhaps one each. So bursts start with
+    one record and grow by a quarter while the groups keep up, and are halved when they do not.
+    """
 
     def __init__(self, log: Lags, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         kafka = settings.kafka
@@ -88,9 +94,11 @@ class BulkGate:
             (kafka.summarizer_id, kafka.episodes_topic, EPISODE_MESSAGES),
         )
         self._clock = clock
-        self._before: dict[str, Mapping[TopicPartition, int]] = {}
+        self._burst = 0
         self._looks_at = 0.0
         """Time of the next look, which whoever asks first makes; infinite while one is under way."""
+        self._lags: dict[str, Mapping[TopicPartition, int]] = {}
+        self._still_since: dict[str, float] = {}
 
     async def room(self) -> int:
         """Return how many records may be read; 0 while a group is behind, or Kafka does not answer."""
@@ -98,32 +106,40 @@ class BulkGate:
             return 0
         self._looks_at = math.inf  # a look takes CPU time that live messages need
         try:
-            async with asyncio.timeout(GATE_LOOK_SECONDS):
-                behind = [await self._left(group, topic) * weight for group, topic, weight in self._watched]
+            async with asyncio.timeout(LONGEST_LOOK_SECONDS):
+                behind = sum([await self._left(group, topic) * weight for group, topic, weight in self._watched])
         except (KafkaError, TopicStalled, TimeoutError):
             return 0
         finally:
-            self._looks_at = self._clock() + SEEN_SECONDS
-        return max(0, self._most - sum(behind))
+            self._looks_at = self._clock() + LOOK_SECONDS
+        if behind >= self._most:
+            self._burst //= 2
+            return 0
+        self._burst = min(self._most - behind, self._burst + self._burst // 4 + 1)
+        return self._burst
 
     async def _left(self, group: str, topic: str) -> int:
-        """Return how many records a group has left to read; above `_most` the number may be too low.
+        """Return how many records a group has left to read, perhaps a few more.
 
-        The lag includes transaction markers and aborted records, which nobody will read. So the records themselves are
-        counted when the lag is small or does not change.
+        The lag includes transaction markers, of which every partition usually ends with one, and aborted records, which
+        nobody will read. They cannot hold back a source for ever: if nothing changes, the records themselves are
+        counted.
         """
         ends = await self._log.ends(topic)
         lags = await self._log.lags(group, topic, ends)
-        before, self._before[group] = self._before.get(group), lags
-        if (lag := sum(lags.values())) > self._most and before != lags:
-            return lag
-        count = 0
-        async with aclosing(self._log.unread(group, topic, ends)) as records:
-            async for _ in records:
-                count += 1
-                if count == self._most:
-                    break
-        return count
+        now = self._clock()
+        if lags != self._lags.get(group):
+            self._lags[group], self._still_since[group] = lags, now
+        elif any(lags.values()) and now - self._still_since[group] >= STILL_SECONDS:
+            self._still_since[group] = now
+            count = 0
+            async with aclosing(self._log.unread(group, topic, ends)) as records:
+                async for _ in records:
+                    count += 1
+                    if count == self._most:
+                        break
+            return count
+        return sum(max(0, lag - 1) for lag in lags.values())
 
 
 class MappingFails(AfterwordError):
@@ -235,7 +251,8 @@ class Ingester:
         """Map the records that fit into one transaction, or none while the source has to wait."""
         room = await self._gate.room() if self._source.bulk else len(records)
         if not room:
-            await self._wait(batch)
+            await asyncio.sleep(LOOK_SECONDS)
+            batch.take_first(0)
             return
         done = written = 0
         for record in records[:room]:
@@ -245,8 +262,7 @@ class Ingester:
                 self._readiness.not_ready(REGISTRY, error.error_type)
                 log.warning("ingest_waits", stage=STAGE, error_type=error.error_type, problem=error.problem)
                 if not done:
-                    await self._wait(batch)
-                    return
+                    await asyncio.sleep(WAIT_SECONDS)
                 break
             for output in outputs:
                 batch.send(output)
@@ -257,10 +273,6 @@ class Ingester:
             if written >= batch.most_bytes:
                 break
         batch.take_first(done)
-
-    async def _wait(self, batch: Batch) -> None:
-        await asyncio.sleep(WAIT_SECONDS)
-        batch.take_first(0)
 
     async def _outputs(self, record: KafkaRecord) -> list[Output]:
         """Return messages, or a dead letter. Raises: RegistryUnavailable, MappingFails, ConfigurationError."""
@@ -302,7 +314,7 @@ class Ingester:
 
 
 async def crash_on_new_topics(
-    app: App, sources: Sequence[Source], topics: dict[str, int], admin: Any, kafka: Kafka, seconds: float = LOOK_SECONDS
+    app: App, sources: Sequence[Source], topics: dict[str, int], admin: Any, kafka: Kafka, seconds: float = TOPICS_SECONDS
 ) -> None:
     """Look for topics that match a pattern since the start; the supervisor then restarts the worker to read them."""
     while True:

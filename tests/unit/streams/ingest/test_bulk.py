@@ -2,26 +2,28 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from itertools import count
 from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError
 
-from afterword.streams.ingest.agent import SEEN_SECONDS, BulkGate
+from afterword.streams.ingest.agent import LOOK_SECONDS, STILL_SECONDS, BulkGate
 from afterword.streams.settings import load_settings
 
 SETTINGS = load_settings(ingest={"bulk_lag": 100})
 MESSAGES, EPISODES = SETTINGS.kafka.messages_topic, SETTINGS.kafka.episodes_topic
 
 
-class Log:
-    """Lag and readable records of each topic."""
+class World:
+    """The lag and the readable records of each topic, and the time, which passes by one look after each question."""
 
     def __init__(self) -> None:
-        self.found = {MESSAGES: (0, 0), EPISODES: (0, 0)}
+        self.lag = {MESSAGES: 0, EPISODES: 0}
+        self.readable = {MESSAGES: 0, EPISODES: 0}
         self.is_away = False
+        self.now = 0.0
+        self.gate = BulkGate(self, SETTINGS, lambda: self.now)
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
         if self.is_away:
@@ -29,53 +31,75 @@ class Log:
         return {}
 
     async def lags(self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return {TopicPartition(topic, 0): self.found[topic][0]}
+        return {TopicPartition(topic, 0): self.lag[topic]}
 
     async def unread(self, group_id: str, topic: str, ends: Any) -> AsyncGenerator[Any, None]:
-        for number in range(self.found[topic][1]):
+        for number in range(self.readable[topic]):
             yield number
+
+    async def rooms(self, count: int) -> list[int]:
+        found = []
+        for _ in range(count):
+            found.append(await self.gate.room())
+            self.now += LOOK_SECONDS
+        return found
+
+
+async def test_bursts_grow_while_segmenter_and_summarizer_keep_up() -> None:
+    rooms = await World().rooms(40)
+    assert rooms[0] == 1
+    assert rooms == sorted(rooms)
+    assert rooms[-1] == 100
 
 
 @pytest.mark.parametrize(
     ("messages", "episodes", "room"),
-    [
-        ((0, 0), (0, 0), 100),
-        ((8, 0), (8, 0), 100),  # marks of transactions only
-        ((60, 60), (0, 0), 40),
-        ((0, 0), (7, 4), 60),
-        ((30, 30), (4, 4), 30),
-        ((101, 101), (0, 0), 0),
-        ((0, 0), (10, 10), 0),
-        ((5000, 5000), (0, 0), 0),
-    ],
+    [(0, 0, 100), (1, 1, 100), (61, 0, 40), (0, 5, 60), (31, 5, 30), (101, 0, 0), (0, 11, 0), (5000, 0, 0)],
 )
-async def test_as_many_go_on_as_segmenter_and_summarizer_may_be_behind(
-    messages: tuple[int, int], episodes: tuple[int, int], room: int
+async def test_no_more_go_on_than_segmenter_and_summarizer_may_be_behind(
+    messages: int, episodes: int, room: int
 ) -> None:
-    log = Log()
-    log.found = {MESSAGES: messages, EPISODES: episodes}
-    assert await BulkGate(log, SETTINGS).room() == room
+    world = World()
+    await world.rooms(40)
+    world.lag = {MESSAGES: messages, EPISODES: episodes}
+    assert await world.rooms(1) == [room]
+
+
+async def test_records_that_close_many_episodes_go_on_a_few_at_a_time() -> None:
+    world = World()
+    await world.rooms(40)
+    for _ in range(20):  # each record closes an episode
+        for _ in range(2):
+            [room] = await world.rooms(1)
+            world.lag[EPISODES] = 1 + room
+        world.lag[EPISODES] = 0
+    assert max(await world.rooms(1)) < 20
 
 
 async def test_nothing_follows_until_what_went_on_is_lag() -> None:
-    now = 0.0
-    gate = BulkGate(Log(), SETTINGS, lambda: now)
-    assert [await gate.room() for _ in range(2)] == [100, 0]
-    now = SEEN_SECONDS
-    assert await asyncio.gather(gate.room(), gate.room()) == [100, 0]
+    world = World()
+    assert [bool(await world.gate.room()) for _ in range(2)] == [True, False]
+    world.now = LOOK_SECONDS
+    assert sorted(map(bool, await asyncio.gather(world.gate.room(), world.gate.room()))) == [False, True]
 
 
 async def test_lag_that_nobody_will_read_holds_nothing_up_for_ever() -> None:
-    log = Log()
-    log.found[MESSAGES] = (500, 0)  # an aborted transaction
-    gate = BulkGate(log, SETTINGS, count(step=SEEN_SECONDS).__next__)
-    assert [await gate.room() for _ in range(2)] == [0, 100]
+    world = World()
+    world.lag[MESSAGES] = 500  # an aborted transaction
+    assert await world.rooms(1) == [0]
+    world.now += STILL_SECONDS
+    assert await world.rooms(1) == [1]
+
+
+async def test_an_outage_of_the_summarizer_holds_everything_up() -> None:
+    world = World()
+    world.lag[EPISODES] = world.readable[EPISODES] = 500
+    assert not any(await world.rooms(round(3 * STILL_SECONDS / LOOK_SECONDS)))
 
 
 async def test_while_kafka_does_not_say_nothing_goes_on() -> None:
-    log = Log()
-    log.is_away = True
-    gate = BulkGate(log, SETTINGS, count(step=SEEN_SECONDS).__next__)
-    assert await gate.room() == 0
-    log.is_away = False
-    assert await gate.room() == 100
+    world = World()
+    world.is_away = True
+    assert await world.rooms(1) == [0]
+    world.is_away = False
+    assert await world.rooms(1) == [1]
