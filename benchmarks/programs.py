@@ -25,6 +25,7 @@ QUIX_COMMIT_SECONDS = 1.0
 
 class Bench(NamedTuple):
     bootstrap: str
+    prefix: str
     group: str
     source: str
     """The topic to read."""
@@ -37,6 +38,7 @@ def bench() -> Bench:
     env = os.environ
     return Bench(
         env["BENCH_BOOTSTRAP"],
+        env["BENCH_PREFIX"],
         env["BENCH_GROUP"],
         env["BENCH_SOURCE"],
         env["BENCH_EPISODES"],
@@ -112,12 +114,7 @@ def segmenter() -> None:
     from afterword.streams.settings import Logs, load_settings
 
     to = bench()
-    kafka = {
-        "bootstrap_servers": to.bootstrap,
-        "messages_topic": to.source,
-        "episodes_topic": to.episodes,
-        "segmenter_id": to.group,
-    }
+    kafka = {"bootstrap_servers": to.bootstrap, "prefix": to.prefix, "messages_topic": to.source}
     logs.configure(Logs())
     asyncio.run(run_segmenter(load_settings(state_dir=to.state, kafka=kafka, health={"port": 0})))
 
@@ -131,7 +128,7 @@ def ingest() -> None:
     to = bench()
     file = to.state.with_suffix(".toml")
     file.write_text(os.environ["BENCH_MAPPING"])
-    kafka = {"bootstrap_servers": to.bootstrap, "messages_topic": to.episodes, "ingest_id": to.group}
+    kafka = {"bootstrap_servers": to.bootstrap, "prefix": to.prefix, "messages_topic": to.episodes}
     logs.configure(Logs())
     asyncio.run(run_ingest(load_settings(state_dir=to.state, kafka=kafka, health={"port": 0}, ingest={"file": file})))
 

@@ -28,6 +28,7 @@ from afterword.embedded.errors import JarsUnavailable
 from afterword.embedded.java import JarCache, command_line, parse_lock, run
 from afterword.schemas.base import rfc3339
 from afterword.streams.private import cache_directory
+from afterword.streams.settings import Kafka
 from benchmarks.data import task_dialogues
 from benchmarks.measuring import COMPACTED, PARTITIONS, Form, cpu_seconds, create_topics, fill, ratio, show
 from benchmarks.programs import TABLES
@@ -65,6 +66,8 @@ class Course(NamedTuple):
     """Number of messages for the fastest program."""
     tables: Sequence[str]
     """Tables whose changelogs, `{group}-{table}-changelog`, are created beforehand."""
+    role: str = "segmenter"
+    """Our role, whose consumer group is the name of every program's."""
 
 
 class Round(NamedTuple):
@@ -143,7 +146,7 @@ async def ingest(form: Form, directory: Path) -> None:
     found: dict[str, list[Round]] = {}
     async with EmbeddedStack(directory / "stack") as stack:
         for name, mapping, made in (("flat", FLAT, dialogues), ("nested", NESTED, nested)):
-            course = Course(f"ingest-{name}", messages, [])
+            course = Course(f"ingest-{name}", messages, [], "ingest")
             skip = "value.kind == 'typing'"
             toml = f'[[sources]]\ntopics = ["{course.topic}"]\nskip = "{skip}"\n[sources.map]\n{mapping}'
             await fill_topic(stack, course.topic, made(int(messages * TAIL)))
@@ -200,14 +203,16 @@ async def compete(
 
 async def run_once(stack: EmbeddedStack, course: Course, program: Program, number: int) -> Round:
     bootstrap, directory = stack.bootstrap_servers, stack.directory.parent
-    group = re.sub(r"[^a-z0-9]+", "-", f"{program.name}-{course.topic}-{number}".lower())
-    await create_topics(bootstrap, [f"episodes-{group}"])
+    kafka = Kafka(prefix=re.sub(r"[^a-z0-9]+", "-", f"{program.name}-{course.topic}-{number}-".lower()))
+    group = kafka.group_of(course.role)
+    await create_topics(bootstrap, [kafka.episodes_topic])
     await create_topics(bootstrap, [f"{group}-{table}-changelog" for table in course.tables], COMPACTED)
     environment = {
         "BENCH_BOOTSTRAP": bootstrap,
+        "BENCH_PREFIX": kafka.prefix,
         "BENCH_GROUP": group,
         "BENCH_SOURCE": course.topic,
-        "BENCH_EPISODES": f"episodes-{group}",
+        "BENCH_EPISODES": kafka.episodes_topic,
         "BENCH_STATE": str(directory / group),
         "BENCH_PARTITIONS": str(PARTITIONS),
         **program.environment,

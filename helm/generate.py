@@ -112,10 +112,9 @@ def topics() -> str:
 
     YAML: the default of each setting that names a topic, and each topic with its configuration.
     """
-    names = {name: field.default for name, field in Kafka.model_fields.items() if name.endswith(("_topic", "_id"))}
-    named = {name: default for name, default in names.items() if isinstance(default, str)}
-    settings = Settings(kafka=Kafka(**{name: f"%{name}%" for name in named}))
-    made = {"names": named, "topics": [_described(topic) for topic in wanted_topics(settings)]}
+    names = {name: Kafka.model_fields[name].default for name in ("messages_topic", "prefix")}
+    settings = Settings(kafka=Kafka.model_construct(**{name: f"%{name}%" for name in names}))
+    made = {"names": names, "topics": [_described(topic) for topic in wanted_topics(settings)]}
     return TOPICS_HEADING + yaml.safe_dump(made, sort_keys=False)
 
 

@@ -131,34 +131,13 @@ of a dead worker wait for it."""
 class Kafka(ServerSection):
     bootstrap_servers: str = Field("127.0.0.1:9092", description="brokers as host:port, separated by commas")
     messages_topic: str = Field("messages", description="input: chat messages")
-    episodes_topic: str = Field("episode.closed", description="closed episodes, written in transactions")
-    summaries_topic: str = Field("summary.created", description="summaries, for downstream subscribers")
-    deletions_topic: str = Field("summary.deleted", description="summaries that were deleted with their last message")
-    conversations_topic: str = Field(
-        "conversation.updated",
-        description="conversations: title, rolling summary and counts after each episode",
+    prefix: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9._-]{0,100}$",
+        description="beginning of the names of all other topics, of the consumer groups and of the transactions",
     )
     current_state: bool = Field(
         True, description="keep the last summary of each episode, and each conversation, in two compacted topics"
-    )
-    current_episodes_topic: str = Field(
-        "afterword.episodes", description="compacted: the last summary of each episode, by its id"
-    )
-    current_conversations_topic: str = Field(
-        "afterword.conversations", description="compacted: each conversation as it is now, with its rolling summary"
-    )
-    segmenter_id: str = Field(
-        "afterword-segmenter",
-        description="Faust app id of the segmenter: names its consumer group, changelogs and transactions",
-    )
-    summarizer_id: str = Field(
-        "afterword-summarizer", description="Faust app id of the summarizer: names its consumer group"
-    )
-    archiver_id: str = Field("afterword-archiver", description="consumer group of the archiver")
-    ingest_id: str = Field("afterword-ingest", description="consumer group of ingest, which reads other topics")
-    webhooks_id: str = Field(
-        "afterword-webhooks",
-        description="prefix of the consumer groups of webhooks; each ends with an endpoint's name",
     )
     partitions: int = Field(8, ge=1, description="partitions of each topic that `afterword topics create` creates")
     replication_factor: int = Field(1, ge=1, description="replicas of each of these topics; 3 in production")
@@ -221,22 +200,73 @@ class Kafka(ServerSection):
         """
         return min(REBALANCE_SECONDS, self.request_timeout_seconds - HEARTBEAT_SECONDS) / 2
 
-    def dead_letters(self, topic: str) -> str:
-        """The topic's dead-letter queue."""
-        return f"{topic}.dlq"
+    @property
+    def episodes_topic(self) -> str:
+        """Closed episodes, written in transactions."""
+        return f"{self.prefix}episode.closed"
+
+    @property
+    def summaries_topic(self) -> str:
+        """Summaries, for downstream subscribers."""
+        return f"{self.prefix}summary.created"
+
+    @property
+    def deletions_topic(self) -> str:
+        """Summaries that were deleted with their last message."""
+        return f"{self.prefix}summary.deleted"
+
+    @property
+    def conversations_topic(self) -> str:
+        """Conversations: title, rolling summary and counts after each episode."""
+        return f"{self.prefix}conversation.updated"
+
+    @property
+    def current_episodes_topic(self) -> str:
+        """The last summary of each episode by its id; compacted."""
+        return f"{self.prefix}afterword.episodes"
+
+    @property
+    def current_conversations_topic(self) -> str:
+        """Each conversation as it is now, with its rolling summary; compacted."""
+        return f"{self.prefix}afterword.conversations"
+
+    @property
+    def current_topics(self) -> tuple[str, ...]:
+        """The compacted topics of episodes and conversations; none if they are turned off."""
+        return (self.current_episodes_topic, self.current_conversations_topic) if self.current_state else ()
 
     @property
     def undelivered_topic(self) -> str:
         """The dead-letter queue of webhooks, for events that an endpoint did not accept."""
         return self.dead_letters(f"{self.summaries_topic}.webhooks")
 
-    def webhooks_group(self, endpoint: str) -> str:
-        return f"{self.webhooks_id}-{endpoint}"
+    def dead_letters(self, topic: str) -> str:
+        """The topic's dead-letter queue."""
+        return f"{topic}.dlq"
 
     @property
-    def current_topics(self) -> tuple[str, ...]:
-        """The compacted topics of episodes and conversations; none if they are turned off."""
-        return (self.current_episodes_topic, self.current_conversations_topic) if self.current_state else ()
+    def segmenter_id(self) -> str:
+        """Faust app id of the segmenter, which names its consumer group, changelogs and transactions."""
+        return self.group_of("segmenter")
+
+    @property
+    def summarizer_id(self) -> str:
+        return self.group_of("summarizer")
+
+    @property
+    def archiver_id(self) -> str:
+        return self.group_of("archiver")
+
+    @property
+    def ingest_id(self) -> str:
+        return self.group_of("ingest")
+
+    def webhooks_group(self, endpoint: str) -> str:
+        return f"{self.group_of('webhooks')}-{endpoint}"
+
+    def group_of(self, role: str) -> str:
+        """The consumer group of a role; those of webhooks add the endpoint's name."""
+        return f"{self.prefix}afterword-{role}"
 
     def changelog(self, table: str) -> str:
         return f"{self.segmenter_id}-{table}-changelog"
@@ -382,7 +412,7 @@ class Episodes(Section):
     )
     scope: EpisodeScope = Field(
         "conversation",
-        description="unit with its own pending messages and episode numbers; changing it needs new ids and topics",
+        description="unit with its own pending messages and episode numbers; changing it needs a new prefix and new stores",
     )
     max_agents: int = Field(
         16, ge=1, le=100, description="most active agents of a conversation at a time, with scope = agent"

@@ -107,16 +107,7 @@ def stack_settings(stack: Stack, suffix: str, database: str, directory: Path, **
         "kafka": {
             "bootstrap_servers": stack.bootstrap_servers,
             "messages_topic": name("messages"),
-            "episodes_topic": name("episode.closed"),
-            "summaries_topic": name("summary.created"),
-            "deletions_topic": name("summary.deleted"),
-            "conversations_topic": name("conversation.updated"),
-            "current_episodes_topic": name("afterword.episodes"),
-            "current_conversations_topic": name("afterword.conversations"),
-            "segmenter_id": name("segmenter"),
-            "summarizer_id": name("summarizer"),
-            "archiver_id": name("archiver"),
-            "webhooks_id": name("webhooks"),
+            "prefix": f"{suffix[1:]}-" if suffix else "",
         },
         **stores,
     }

@@ -230,7 +230,10 @@ class DeadLetterQueue:
     async def _producer(self, topic: str) -> AsyncIterator[AIOKafkaProducer]:
         options = client_options(self._kafka)
         producer = AIOKafkaProducer(
-            **options, transactional_id=f"afterword-dlq-{topic}", acks="all", max_request_size=LARGE_RECORD_BYTES
+            **options,
+            transactional_id=f"{self._kafka.group_of('dlq')}-{topic}",
+            acks="all",
+            max_request_size=LARGE_RECORD_BYTES,
         )
         try:
             await start_client(producer, options)

@@ -314,7 +314,12 @@ class Ingester:
 
 
 async def crash_on_new_topics(
-    app: App, sources: Sequence[Source], topics: dict[str, int], admin: Any, kafka: Kafka, seconds: float = TOPICS_SECONDS
+    app: App,
+    sources: Sequence[Source],
+    topics: dict[str, int],
+    admin: Any,
+    kafka: Kafka,
+    seconds: float = TOPICS_SECONDS,
 ) -> None:
     """Look for topics that match a pattern since the start; the supervisor then restarts the worker to read them."""
     while True:

@@ -215,4 +215,6 @@ def match_topics(sources: Sequence[Source], existing: Collection[str], ours: Col
 
 def our_topics(kafka: Kafka) -> set[str]:
     """Return the topics that a source would read in a loop."""
-    return {getattr(kafka, name) for name in type(kafka).model_fields if name.endswith("_topic")}
+    announced = {kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic}
+    current = {kafka.current_episodes_topic, kafka.current_conversations_topic}
+    return {kafka.messages_topic, kafka.episodes_topic, *announced, *current}

@@ -130,8 +130,9 @@ async def test_two_replays_at_once_send_each_record_once(world: World, _: int) -
 
 async def test_a_replay_that_died_in_its_transaction_has_sent_nothing(world: World) -> None:
     await world.add(0)
+    kafka = world.settings.kafka
     died = AIOKafkaProducer(
-        bootstrap_servers=world.settings.kafka.bootstrap_servers, transactional_id=f"afterword-dlq-{world.topic}"
+        bootstrap_servers=kafka.bootstrap_servers, transactional_id=f"{kafka.group_of('dlq')}-{world.topic}"
     )
     await died.start()
     await died.begin_transaction()

@@ -116,7 +116,7 @@ async def test_a_client_s_certificate_is_shown_where_brokers_ask_for_one(
 
 @pytest.mark.nightly
 async def test_producers_consumers_and_subscribers_are_let_in_too(secured: MakeSettings) -> None:
-    settings = secured(kafka={"messages_topic": "no-such-topic", "summaries_topic": "no-such-topic"})
+    settings = secured(kafka={"messages_topic": "no-such-topic", "prefix": "no-such-"})
     with pytest.raises(TopicMissing):
         async with running_consumer(settings.kafka, "no-such-topic"):
             pass

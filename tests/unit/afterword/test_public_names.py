@@ -77,10 +77,10 @@ def test_an_error_is_caught_by_the_root_of_all() -> None:
 
 
 def test_a_subscriber_takes_everything_from_the_settings() -> None:
-    kafka = {"bootstrap_servers": "k:9092", "summaries_topic": "summaries", "security_protocol": "SASL_SSL"}
+    kafka = {"bootstrap_servers": "k:9092", "prefix": "chat-", "security_protocol": "SASL_SSL"}
     sasl = {"sasl_mechanism": "PLAIN", "username": "crm", "password": "secret"}
     subscriber = afterword.SummarySubscriber.from_settings(Settings(kafka=kafka | sasl), group_id="crm")
-    assert subscriber._topics == ("summaries",)
+    assert subscriber._topics == ("chat-summary.created",)
     options = subscriber._options
     assert (subscriber._kafka.bootstrap_servers, options["sasl_plain_username"]) == ("k:9092", "crm")
     assert {"ssl_context", "sasl_plain_password"} <= set(options)
