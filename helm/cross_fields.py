@@ -30,8 +30,7 @@ WITH_MODEL = ["openai", "ollama"]
 def rules() -> list[Rule]:
     models = [_rule(name, when={"provider": WITH_MODEL}, needs=["model"]) for name in ("llm", "embedder")]
     serve = _rule("serve", when={"auth": ["jwt"]}, needs=list(JWT))
-    key = _rule("mongo", without=["tls_cert_file"], refuses=["tls_key_password"])
-    return [*_kafka(), *models, serve, key, *_bounds()]
+    return [*_kafka(), *models, serve, *_bounds()]
 
 
 def _kafka() -> Iterator[Rule]:

@@ -72,17 +72,16 @@ class HttpClient:
         """Prepare a client, without connecting yet.
 
         `section` names the settings in errors.
-        Raises: ConfigurationError if the address, the key or the CA file cannot be used.
+        Raises: ConfigurationError if the address or the key cannot be used.
         """
         url = _checked_url(server.base_url or default_url, variable((section, "base_url")))
         self.address = f"{url.host}:{url.port}" if url.port else url.host
         self._timeout_seconds = server.timeout_seconds
         self._calls = asyncio.Semaphore(calls_at_a_time)
-        ca_file = server.ca_file
         self._client = httpx.AsyncClient(
             base_url=url,
             headers=_authorization(server.api_key, variable((section, "api_key"))),
-            verify=verifying_context(ca_file, variable((section, "ca_file"))) if ca_file else True,
+            verify=verifying_context(),
             timeout=server.timeout_seconds,
             trust_env=not is_loopback(url.host),  # a proxy can never lead back to this machine
             limits=httpx.Limits(max_keepalive_connections=calls_at_a_time),

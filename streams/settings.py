@@ -171,9 +171,6 @@ class Kafka(ServerSection):
     aws_region: str | None = Field(
         None, min_length=1, description="AWS region of the cluster, for AWS_MSK_IAM; needs the extra `aws`"
     )
-    oauth_ca_file: Path | None = Field(
-        None, description="PEM file: trusted CAs for the token endpoint; default: the system's"
-    )
     ssl_ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the brokers; default: the system's")
     ssl_cert_file: Path | None = Field(None, description="PEM file: client certificate, if the brokers require one")
     ssl_key_file: Path | None = Field(
@@ -302,7 +299,7 @@ class Kafka(ServerSection):
 TLS = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password")
 PASSWORD = ("username", "password")
 TOKEN = ("oauth_token_endpoint", "oauth_client_id", "oauth_client_secret")
-TOKEN_OPTIONS = ("oauth_scope", "oauth_ca_file")
+TOKEN_OPTIONS = ("oauth_scope",)
 SASL = ("sasl_mechanism", *PASSWORD, *TOKEN, *TOKEN_OPTIONS, "oauth_token_file", "aws_region")
 
 
@@ -320,25 +317,15 @@ def _require(names: Sequence[str], given: Set[str], what: str) -> None:
 
 class Mongo(ServerSection):
     uri: SecretStr = Field(
-        SecretStr("mongodb://127.0.0.1:27017"), description="connection string, including user and password"
+        SecretStr("mongodb://127.0.0.1:27017"), description="connection string with user, password and TLS options"
     )
     database: str = Field("afterword", min_length=1, description="name of the database")
-    tls_ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the servers; turns TLS on")
-    tls_cert_file: Path | None = Field(None, description="PEM file: client certificate and its key; turns TLS on")
-    tls_key_password: SecretStr | None = Field(None, description="password of that key")
     timeout_seconds: Seconds = Field(10.0, description="timeout of an operation, including server selection")
-
-    @model_validator(mode="after")
-    def possible(self) -> Self:
-        if self.tls_key_password and not self.tls_cert_file:
-            raise ValueError("tls_key_password needs tls_cert_file")
-        return self
 
 
 class Qdrant(ServerSection):
     url: str | None = Field(None, description="address of a Qdrant server; default: http://127.0.0.1:6333")
     api_key: SecretStr | None = Field(None, description="API key of the server; needs an https url in production")
-    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
     collection: str = Field(
         "episodes",
         min_length=1,
@@ -412,7 +399,7 @@ class Episodes(Section):
     )
     scope: EpisodeScope = Field(
         "conversation",
-        description="unit with its own pending messages and episode numbers; changing it needs a new prefix and new stores",
+        description="unit with its own pending messages and episodes; each scope needs its own prefix and stores",
     )
     max_agents: int = Field(
         16, ge=1, le=100, description="most active agents of a conversation at a time, with scope = agent"
@@ -455,7 +442,6 @@ class Llm(Section):
         "messages", description="chatml: one raw ChatML prompt, for a server without the model's chat template"
     )
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
-    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
     temperature: float = Field(0.2, ge=0, le=2, description="sampling temperature; lower is more literal")
     max_output_tokens: int | None = Field(
         None,
@@ -511,7 +497,6 @@ class EmbedderSettings(Section):
     base_url: str | None = Field(None, description="address of the server; default: the provider's own")
     model: str | None = Field(None, description="name of the model; required for openai and ollama")
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
-    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
     timeout_seconds: Seconds = Field(30.0, description="timeout of a call")
 
     @model_validator(mode="after")
@@ -543,7 +528,6 @@ class RerankerSettings(Section):
     )
     model: str | None = Field(None, min_length=1, description="name of the model, for a server that has several")
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
-    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the server; default: those of certifi")
     timeout_seconds: Seconds = Field(2.0, description="time for the server's answer; after it, the order stays")
 
 
@@ -801,7 +785,6 @@ class Serve(Section):
     jwt_jwks_url: str | None = Field(
         None, pattern="^https?://[^/@]+(/|$)", description="address of the issuer's keys; https in production"
     )
-    jwt_ca_file: Path | None = Field(None, description="PEM file: trusted CAs for that address; default: the system's")
     jwt_tenant_claim: str = Field("tenant_id", description="claim with the tenant; empty: tokens have no tenant")
     jwt_user_claim: str = Field("sub", description="claim with the user; empty: tokens are not bound to a user")
     jwt_scope_claim: str = Field("scope", min_length=1, description="claim with the scopes, as words or a list")
@@ -890,7 +873,6 @@ class Webhooks(Section):
     timeout_seconds: float = Field(15.0, gt=0, le=300, description="time within which an endpoint must answer")
     retry_seconds: Seconds = Field(86_400.0, description="how long an event is retried before it is a dead letter")
     retry_wait_seconds: Seconds = Field(5.0, description="wait before the first retry; it doubles with each")
-    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the endpoints; default: the system's")
 
     @property
     def allowed_hosts(self) -> frozenset[str]:
@@ -934,7 +916,6 @@ class RegistrySettings(Section):
     )
     username: str | None = Field(None, min_length=1, description="user name for basic authentication")
     password: SecretStr | None = Field(None, min_length=1, description="password, or API key, of that user")
-    ca_file: Path | None = Field(None, description="PEM file: trusted CAs for the registry; default: the system's")
 
     @model_validator(mode="after")
     def possible(self) -> Self:

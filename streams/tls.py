@@ -8,9 +8,10 @@ from pydantic import SecretStr
 from afterword.streams.errors import ConfigurationError
 
 
-def verifying_context(ca_file: Path | None, setting: str) -> ssl.SSLContext:
-    """Make a context that verifies the server's certificate and name against the system's CAs, or those in a PEM file.
+def verifying_context(ca_file: Path | None = None, setting: str = "") -> ssl.SSLContext:
+    """Make a context that verifies the server's certificate and name against the CAs in a PEM file.
 
+    Without a file, these are the system's; OpenSSL also reads the variables SSL_CERT_FILE and SSL_CERT_DIR.
     Raises: ConfigurationError.
     """
     require_file(ca_file, setting)

@@ -36,7 +36,7 @@ from afterword.serving.services import Services
 from afterword.serving.tokens import IssuerKeys, TokenHolders
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import AfterwordError
-from afterword.streams.settings import Serve, Settings, variable
+from afterword.streams.settings import Serve, Settings
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import LAST_EXPORT_SECONDS, tracer_from
@@ -127,8 +127,7 @@ def authenticator(settings: Serve, stores: Stores) -> Authenticator:
         case "keys":
             return KeyHolders(stores.keys)
         case "jwt":
-            tls = verifying_context(settings.jwt_ca_file, variable(("serve", "jwt_ca_file")))
-            return TokenHolders(settings, IssuerKeys(str(settings.jwt_jwks_url), tls))
+            return TokenHolders(settings, IssuerKeys(str(settings.jwt_jwks_url), verifying_context()))
         case _:
             return Nobody()
 

@@ -31,11 +31,11 @@ class RegistryUnavailable(AfterwordError):
 
 @asynccontextmanager
 async def open_registry(settings: RegistrySettings) -> AsyncIterator["SchemaRegistry"]:
-    """Open a client, which asks nothing until a schema is needed. Raises: ConfigurationError."""
+    """Open a client, which asks nothing until a schema is needed."""
     auth = None
     if settings.username is not None and settings.password is not None:
         auth = httpx.BasicAuth(settings.username, settings.password.get_secret_value())
-    tls = verifying_context(settings.ca_file, variable(("registry", "ca_file")))
+    tls = verifying_context()
     async with httpx.AsyncClient(base_url=settings.url or "", auth=auth, verify=tls, timeout=TIMEOUT_SECONDS) as client:
         yield SchemaRegistry(client)
 

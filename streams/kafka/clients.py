@@ -390,7 +390,7 @@ def _tokens(kafka: Kafka) -> AbstractTokenProvider:
         kafka.oauth_client_id,
         kafka.oauth_client_secret,
         scope=kafka.oauth_scope,
-        tls=verifying_context(kafka.oauth_ca_file, variable(("kafka", "oauth_ca_file"))),
+        tls=verifying_context(),
         timeout_seconds=kafka.request_timeout_seconds,
     )
 

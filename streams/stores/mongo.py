@@ -80,7 +80,6 @@ from afterword.streams.stores.messages import (
     agent_scope,
 )
 from afterword.streams.tasks import Coalesced, gather_or_cancel
-from afterword.streams.tls import add_client_certificate, verifying_context
 
 MongoDatabase: TypeAlias = Any
 """A database handle, motor's or that of pymongo's async client."""
@@ -156,7 +155,6 @@ def connect(settings: Mongo) -> MongoDatabase:
             w="majority",
             journal=True,  # an offset is committed after the write, so the write must survive a crash of the server
             appname="afterword",
-            **_tls_options(settings),
         )
     return client[settings.database]
 
@@ -879,25 +877,6 @@ def _of_tenant(conversation_ids: Sequence[str], user_id: str, tenant_id: str | N
     require(str, user_id=user_id)
     require(str | None, tenant_id=tenant_id)
     return {"conversation_id": {"$in": list(conversation_ids)}, "tenant_id": {"$eq": tenant_id}}
-
-
-def _tls_options(settings: Mongo) -> dict[str, Any]:
-    """Return the TLS options that are set; the URI may set them too.
-
-    Raises: ConfigurationError if a file cannot be used.
-    """
-    options: dict[str, Any] = {}
-    # read here first, because the driver's error for an unusable file does not say what is wrong with it
-    context = verifying_context(settings.tls_ca_file, variable(("mongo", "tls_ca_file")))
-    if settings.tls_ca_file:
-        options |= {"tls": True, "tlsCAFile": str(settings.tls_ca_file)}
-    if settings.tls_cert_file:
-        setting = variable(("mongo", "tls_cert_file"))
-        add_client_certificate(context, settings.tls_cert_file, None, settings.tls_key_password, setting)
-        options |= {"tls": True, "tlsCertificateKeyFile": str(settings.tls_cert_file)}
-    if settings.tls_key_password:
-        options["tlsCertificateKeyFilePassword"] = settings.tls_key_password.get_secret_value()
-    return options
 
 
 @contextmanager

@@ -28,8 +28,9 @@ from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DELETED, DEPTH, Candidate, Dense, Query, collection_name
 from afterword.streams.stores.packing import END, packed_texts, packed_words
-from afterword.streams.stores.qdrant_server import STORE, causes, problem_of, rest_address, server_name, verification
+from afterword.streams.stores.qdrant_server import STORE, causes, problem_of, rest_address, server_name
 from afterword.streams.text.search_words import hashed, query_words
+from afterword.streams.tls import verifying_context
 
 NOT_FOUND = 404
 CONFLICT = 409
@@ -96,7 +97,7 @@ def connect_qdrant(settings: Qdrant) -> HttpConnection:
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
         timeout=math.ceil(settings.timeout_seconds),
         check_compatibility=False,  # the check would block on the server at once; `require_supported` checks later
-        verify=verification(settings),
+        verify=verifying_context(),
     )
     return HttpConnection(client, server_name(settings), settings.answer_seconds)
 

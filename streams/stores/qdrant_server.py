@@ -38,11 +38,6 @@ def server_name(settings: Qdrant) -> str:
     return f"{STORE} at {without_credentials(settings.url or DEFAULT_URL)}"
 
 
-def verification(settings: Qdrant) -> ssl.SSLContext | bool:
-    """Return how to verify the server's certificate. Raises: ConfigurationError."""
-    return verifying_context(settings.ca_file, variable(("qdrant", "ca_file"))) if settings.ca_file else True
-
-
 def rest_address(settings: Qdrant) -> str:
     """Return the URL that the client uses, with a scheme and a port but without a user. Raises: ConfigurationError."""
     url = settings.url or DEFAULT_URL
@@ -61,7 +56,7 @@ async def ping_server(settings: Qdrant) -> None:
     try:
         async with (
             asyncio.timeout(settings.answer_seconds),
-            httpx.AsyncClient(verify=verification(settings), timeout=settings.timeout_seconds) as client,
+            httpx.AsyncClient(verify=verifying_context(), timeout=settings.timeout_seconds) as client,
             client.stream("GET", rest_address(settings)),  # its body is not read, because any server may have sent it
         ):
             return

@@ -21,7 +21,7 @@ from afterword.schemas.dead_letters import WEBHOOKS
 from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.streams.errors import AfterwordError
 from afterword.streams.http import retry_after_seconds
-from afterword.streams.settings import WebhookEndpoint, Webhooks, variable
+from afterword.streams.settings import WebhookEndpoint, Webhooks
 from afterword.streams.tls import verifying_context
 from afterword.streams.webhooks.addresses import AddressRefused, socket_maker
 
@@ -101,7 +101,6 @@ class Endpoint:
         self._settings = settings
         self._seconds = webhooks.timeout_seconds
         self._allowed_hosts = webhooks.allowed_hosts
-        self._ca_file = webhooks.ca_file
         self._clock = clock
         self._resolver = resolver
         self._is_gone = False
@@ -115,7 +114,7 @@ class Endpoint:
         """Open the session, without connecting yet. Raises: ConfigurationError."""
         connector = aiohttp.TCPConnector(
             limit=MOST_REQUESTS,
-            ssl=verifying_context(self._ca_file, variable(("webhooks", "ca_file"))),
+            ssl=verifying_context(),
             socket_factory=socket_maker(self._settings.host, self._allowed_hosts),
             resolver=self._resolver,
             keepalive_timeout=KEPT_ALIVE_SECONDS,

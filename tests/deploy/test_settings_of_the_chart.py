@@ -33,7 +33,6 @@ CHOICES: dict[str, dict[str, list[Any]]] = {
         "session_timeout_seconds": [6, 45, 60, 120, 240],
         "request_timeout_seconds": [1, 10, 20, 40],
     },
-    "mongo": {"tls_cert_file": ["cert.pem"], "tls_key_password": ["secret"]},
     "episodes": {"overlap": [0, 9, 30], "min_episode_size": [1, 9, 30], "max_episode_size": [9, 20, 40]},
     "llm": {
         "provider": ["extractive", "openai", "ollama"],
