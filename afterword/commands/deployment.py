@@ -26,7 +26,6 @@ stores = typer.Typer(help="Copy stored data.", no_args_is_help=True)
 
 SqliteFile = Annotated[Path, typer.Argument(help="SQLite file to copy from.")]
 Directory = Annotated[Path, typer.Argument(help="Directory to write to.")]
-CheckOnly = Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is missing or stale.")]
 RegistryUrl = Annotated[str, typer.Argument(metavar="URL", help="Registry, such as https://user:password@host:8081.")]
 Timeout = Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Maximum wait for the summary.")]
 Wait = Annotated[
@@ -102,16 +101,13 @@ def show_config(as_json: Json = False) -> None:
 
 
 @schema.command("export")
-def export_schemas(directory: Directory = Path("schemas/generated"), check: CheckOnly = False) -> None:
+def export_schemas(directory: Directory = Path("schemas/generated")) -> None:
     """Write a JSON Schema (2020-12) for each event, and an AsyncAPI 3.1 document of the configured topics."""
     from afterword.streams.settings import load_settings
-    from afterword.writing.contract import export, stale
+    from afterword.writing.contract import export
 
-    kafka = load_settings().kafka
-    for name in stale(directory, kafka) if check else export(directory, kafka):
-        typer.echo(f"{directory / name}{' is stale' if check else ''}")
-    if check and stale(directory, kafka):
-        raise typer.Exit(1)
+    for name in export(directory, load_settings().kafka):
+        typer.echo(str(directory / name))
 
 
 @schema.command("register")

@@ -362,70 +362,43 @@ CURRENT: Mapping[str, tuple[str, str]] = {
 
 def channels(kafka: Kafka) -> list[Channel]:
     inputs = [event.name for event in EVENTS if event.direction == "input"]
-    dead = "Rejected records of {}: key, value and headers unchanged, plus headers with the error."
-    both = ("send", "receive")
+    closed = [EPISODE_CLOSED, EPISODE_AMENDED, EPISODE_REDO]
+    subscribe = "subscribe to them, with read_committed."
+    compacted = "compacted; a record without a value is a tombstone. Use read_committed."
+    rejected = "key, value and headers unchanged, plus headers with"
+    messages = "Chat messages, their edits and deletions, and flushes; you produce them."
+    episodes = "Closed episodes, changes to their messages, and requests to redo their summaries; use read_committed."
+    conversations = f"Conversations: title, rolling summary and counts; {subscribe}"
+    current = f"Each conversation as it is now, {compacted}"
+    undelivered = (
+        f"Summaries and deletions that a webhook endpoint did not accept: {rejected} the endpoint and the error."
+    )
+    sent = ["send"]
     return [
-        Channel(
-            "messages",
-            kafka.messages_topic,
-            "Chat messages, their edits and deletions, and flushes; you produce them.",
-            inputs,
-            ["receive"],
-        ),
-        Channel(
-            "episodes",
-            kafka.episodes_topic,
-            "Closed episodes, changes to their messages, and requests to redo their summaries; use read_committed.",
-            ["episode.closed", "episode.amended", "episode.redo"],
-            both,
-        ),
-        Channel(
-            "summaries",
-            kafka.summaries_topic,
-            "Summaries; subscribe to them, with read_committed.",
-            ["summary.created"],
-            ["send"],
-        ),
-        Channel(
-            "deletions",
-            kafka.deletions_topic,
-            "Deleted summaries; subscribe to them, with read_committed.",
-            ["summary.deleted"],
-            ["send"],
-        ),
-        Channel(
-            "conversations",
-            kafka.conversations_topic,
-            "Conversations: title, rolling summary and counts; subscribe to them, with read_committed.",
-            ["conversation.updated"],
-            ["send"],
-        ),
+        Channel("messages", kafka.messages_topic, messages, inputs, ["receive"]),
+        Channel("episodes", kafka.episodes_topic, episodes, closed, ["send", "receive"]),
+        Channel("summaries", kafka.summaries_topic, f"Summaries; {subscribe}", [SUMMARY_CREATED], sent),
+        Channel("deletions", kafka.deletions_topic, f"Deleted summaries; {subscribe}", [SUMMARY_DELETED], sent),
+        Channel("conversations", kafka.conversations_topic, conversations, [CONVERSATION_UPDATED], sent),
         Channel(
             "currentEpisodes",
             kafka.current_episodes_topic,
-            "The last summary of each episode, compacted; a record without a value is a tombstone. Use read_committed.",
+            f"The last summary of each episode, {compacted}",
             ["currentEpisode"],
-            ["send"],
+            sent,
         ),
-        Channel(
-            "currentConversations",
-            kafka.current_conversations_topic,
-            "Each conversation as it is now, compacted; a record without a value is a tombstone. Use read_committed.",
-            ["currentConversation"],
-            ["send"],
-        ),
+        Channel("currentConversations", kafka.current_conversations_topic, current, ["currentConversation"], sent),
         *(
-            Channel(f"{name}DeadLetters", kafka.dead_letters(topic), dead.format(topic), [], ["send"])
+            Channel(
+                f"{name}DeadLetters",
+                kafka.dead_letters(topic),
+                f"Rejected records of {topic}: {rejected} the error.",
+                [],
+                sent,
+            )
             for name, topic in (("messages", kafka.messages_topic), ("episodes", kafka.episodes_topic))
         ),
-        Channel(
-            "webhooksDeadLetters",
-            kafka.undelivered_topic,
-            "Summaries and deletions that a webhook endpoint did not accept: key, value and headers unchanged, plus "
-            "headers with the endpoint and the error.",
-            [],
-            ["send"],
-        ),
+        Channel("webhooksDeadLetters", kafka.undelivered_topic, undelivered, [], sent),
     ]
 
 
@@ -434,7 +407,39 @@ def document(kafka: Kafka) -> dict[str, Any]:
 
     Topics have their configured names, and the number of partitions that `topics create` gives them.
     """
-    known = channels(kafka)
+    described, operations = {}, {}
+    for channel in channels(kafka):
+        names = channel.events or ["deadLetter"]
+        partitions = {"partitions": kafka.partitions, "replicas": kafka.replication_factor}
+        described[channel.name] = {
+            "address": channel.topic,
+            "description": channel.description,
+            "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in names},
+            "bindings": {"kafka": {"topic": channel.topic, **partitions, **BINDING}},
+        }
+        for action in channel.actions:
+            operations[f"{action}{channel.name[0].upper()}{channel.name[1:]}"] = {
+                "action": action,
+                "channel": {"$ref": f"#/channels/{channel.name}"},
+                "messages": [{"$ref": f"#/channels/{channel.name}/messages/{name}"} for name in names],
+                "bindings": {"kafka": BINDING},
+            }
+    messages = {event.name: _message(event) for event in EVENTS}
+    schemas: dict[str, Schema] = {}
+    for event in EVENTS:
+        schema = event_schema(event, COMPONENTS)
+        schemas |= schema.pop("$defs", {})
+        schemas[event.model.__name__] = {name: value for name, value in schema.items() if name != "$schema"}
+    for name, (of, key) in CURRENT.items():
+        bindings = {"kafka": {"key": _described(key), **BINDING}}
+        messages[name] = {**messages[of], "name": name, "title": f"What {of} says", "bindings": bindings}
+    messages["deadLetter"] = {
+        "name": "deadLetter",
+        "title": "A rejected record",
+        "headers": DEAD_LETTER,
+        "payload": {"description": "The original bytes."},
+        "bindings": {"kafka": BINDING},
+    }
     return {
         "asyncapi": "3.1.0",
         "info": {
@@ -444,43 +449,9 @@ def document(kafka: Kafka) -> dict[str, Any]:
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": "application/json",
-        "channels": {channel.name: _channel(channel, kafka) for channel in known},
-        "operations": {
-            f"{action}{channel.name[0].upper()}{channel.name[1:]}": _operation(channel, action)
-            for channel in known
-            for action in channel.actions
-        },
-        "components": {
-            "messages": {
-                **{event.name: _message(event) for event in EVENTS},
-                **{name: _current_message(name) for name in CURRENT},
-                "deadLetter": _dead_letter(),
-            },
-            "schemas": _schemas(),
-        },
-    }
-
-
-def _channel(channel: Channel, kafka: Kafka) -> dict[str, Any]:
-    replicas = kafka.replication_factor
-    return {
-        "address": channel.topic,
-        "description": channel.description,
-        "messages": {name: {"$ref": f"#/components/messages/{name}"} for name in channel.events or ["deadLetter"]},
-        "bindings": {
-            "kafka": {"topic": channel.topic, "partitions": kafka.partitions, "replicas": replicas, **BINDING}
-        },
-    }
-
-
-def _operation(channel: Channel, action: str) -> dict[str, Any]:
-    return {
-        "action": action,
-        "channel": {"$ref": f"#/channels/{channel.name}"},
-        "messages": [
-            {"$ref": f"#/channels/{channel.name}/messages/{name}"} for name in channel.events or ["deadLetter"]
-        ],
-        "bindings": {"kafka": BINDING},
+        "channels": described,
+        "operations": operations,
+        "components": {"messages": messages, "schemas": dict(sorted(schemas.items()))},
     }
 
 
@@ -494,32 +465,6 @@ def _message(event: EventType) -> dict[str, Any]:
         "bindings": {"kafka": {"key": KEY, **BINDING}},
         "examples": [{"name": "one", "payload": example(event)}],
     }
-
-
-def _current_message(name: str) -> dict[str, Any]:
-    of, key = CURRENT[name]
-    [event] = [event for event in EVENTS if event.name == of]
-    bindings = {"kafka": {"key": _described(key), **BINDING}}
-    return {**_message(event), "name": name, "title": f"What {of} says", "bindings": bindings}
-
-
-def _dead_letter() -> dict[str, Any]:
-    return {
-        "name": "deadLetter",
-        "title": "A rejected record",
-        "headers": DEAD_LETTER,
-        "payload": {"description": "The original bytes."},
-        "bindings": {"kafka": BINDING},
-    }
-
-
-def _schemas() -> dict[str, Schema]:
-    found: dict[str, Schema] = {}
-    for event in EVENTS:
-        schema = event_schema(event, COMPONENTS)
-        found |= schema.pop("$defs", {})
-        found[event.model.__name__] = {name: value for name, value in schema.items() if name != "$schema"}
-    return dict(sorted(found.items()))
 
 
 def subjects(kafka: Kafka) -> dict[str, Schema]:
@@ -554,18 +499,12 @@ async def register(url: str, kafka: Kafka) -> dict[str, int]:
     return ids
 
 
-ASYNCAPI = "asyncapi.json"
-
-
 def documents(kafka: Kafka) -> dict[str, bytes]:
     """Return the contents of the exported files, by name."""
     schemas = {f"{event_type}.schema.json": schema for event_type, schema in event_schemas().items()}
-    return {name: _json(found) for name, found in (schemas | {ASYNCAPI: document(kafka)}).items()}
-
-
-def stale(directory: Path, kafka: Kafka) -> list[str]:
-    """Return the names of files that are missing or outdated."""
-    return [name for name, content in documents(kafka).items() if _content(directory / name) != content]
+    found = {**schemas, "asyncapi.json": document(kafka)}
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    return {name: orjson.dumps(content, option=options) for name, content in found.items()}
 
 
 def export(directory: Path, kafka: Kafka) -> list[str]:
@@ -575,11 +514,3 @@ def export(directory: Path, kafka: Kafka) -> list[str]:
     for name, content in found.items():
         (directory / name).write_bytes(content)
     return list(found)
-
-
-def _json(found: dict[str, Any]) -> bytes:
-    return orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-
-
-def _content(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None

@@ -225,10 +225,10 @@ def test_what_takes_long_to_import_is_not_imported_for_servers_that_are_away(
 def test_a_command_that_has_ended_waits_for_nothing() -> None:
     """Like the driver of the database, which waits for its threads while they sleep."""
     code = "import atexit, time; atexit.register(time.sleep, 120); from afterword.__main__ import main; main()"
-    for arguments, expected in (["schema", "export", "--check", "/nowhere"], 1), (["--version"], 0):
+    for arguments, expected in (["config", "--version"], 2), (["--version"], 0):
         done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, timeout=60, check=False)
         assert done.returncode == expected
-        assert done.stdout
+        assert done.stdout or done.stderr
 
 
 def test_the_command_line_completes_itself() -> None:
