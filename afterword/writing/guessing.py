@@ -1,5 +1,6 @@
 """Guesses how the records of a foreign topic become messages, from names, types, and how often values differ."""
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -100,13 +101,13 @@ def guess(records: Sequence[Record]) -> Guess:
     role = take(_as_role)
     identifier = take(lambda one: _as_id(one, len(messages)))
     conversation = take(_as_conversation)
-    user = (
-        take(lambda one: _as_party(one, USERS, conversation))
-        or take(lambda one: _as_key(one, conversation))
-        or take(_as_writer)
-    )
+    user = take(lambda one: _as_party(one, USERS, conversation))
+    if user is None and conversation is not None:  # many applications partition by user
+        user = take(lambda one: one.path == "key" and one.distinct > 1 and _is_one_of_each(one, conversation))
+    user = user or take(_as_writer)
     tenant = take(lambda one: _as_party(one, TENANTS, conversation))
-    sent_at = take(lambda one: _as_time(one) if len(one.values) == len(messages) else 0)
+    sent_at = take(lambda one: one.named(TIMES) if len(one.values) == len(messages) and _unit_of(one) else 0)
+    unit = _unit_of(sent_at) if sent_at else None
     fields: dict[str, Any] = {
         "id": identifier.path if identifier else "join(':', [topic, to_string(partition), to_string(offset)])",
         "conversation_id": conversation.path if conversation else "key",
@@ -114,7 +115,7 @@ def guess(records: Sequence[Record]) -> Guess:
         **({"tenant_id": tenant.path} if tenant else {}),
         "role": _role_of(role) if role else "'user'",
         "content": content.path if content else "value.text",
-        **({"sent_at": _time_of(sent_at)} if sent_at else {}),
+        **({"sent_at": sent_at.path if unit == "iso" else {"path": sent_at.path, "unit": unit}} if sent_at else {}),
     }
     found = {"conversation_id": conversation, "user_id": user, "role": role, "content": content}
     return Guess(fields, skip, [name for name, column in found.items() if column is None])
@@ -129,24 +130,23 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
         ]
         while waiting:
             path, words, value, depth = waiting.pop()
-            if isinstance(inside := _parsed(value), dict):
-                path, value = f"from_json({path})", inside
+            if isinstance(value, str) and value.startswith("{"):
+                with suppress(orjson.JSONDecodeError):
+                    path, value = f"from_json({path})", orjson.loads(value)
             if not isinstance(value, dict):
                 found.setdefault(path, Column(path, words)).values[number] = value
             elif depth < MAX_DEPTH:
                 waiting += [
-                    (f"{path}.{_quoted(name)}", (*words, *_words(name)), inner, depth + 1)
+                    (
+                        f"{path}.{name if BARE.fullmatch(name) else json.dumps(name)}",
+                        (*words, *_words(name)),
+                        inner,
+                        depth + 1,
+                    )
                     for name, inner in value.items()
                     if inner is not None
                 ]
     return found
-
-
-def _parsed(value: Any) -> Any:
-    """Return the JSON in a string that looks like an object, or None."""
-    with suppress(orjson.JSONDecodeError):
-        return orjson.loads(value) if isinstance(value, str) and value.startswith("{") else None
-    return None
 
 
 def _best(columns: Sequence[Column], score: Callable[[Column], float]) -> Column | None:
@@ -222,16 +222,6 @@ def _as_party(column: Column, words: Sequence[str], conversation: Column | None)
     return named + column.named(IDS) if named and _is_one_of_each(column, conversation) else 0
 
 
-def _as_key(column: Column, conversation: Column | None) -> float:
-    """Score the record's key as the user, because many applications partition by user."""
-    return (
-        column.path == "key"
-        and column.distinct > 1
-        and conversation is not None
-        and _is_one_of_each(column, conversation)
-    )
-
-
 def _as_writer(column: Column) -> float:
     """Score a column as the author in conversations of several users: its name must consist of words for a user."""
     last = set(_words(column.path.rpartition(".")[2]))
@@ -246,19 +236,10 @@ def _is_one_of_each(column: Column, conversation: Column | None) -> bool:
     return len(pairs) <= conversation.distinct
 
 
-def _as_time(column: Column) -> float:
-    return column.named(TIMES) if column.named(TIMES) and _unit_of(column) else 0
-
-
 def _unit_of(column: Column) -> Unit | None:
     """Return the unit in which all values are plausible times, or None."""
     units: tuple[Unit, ...] = ("iso", "ms", "s", "us", "ns")
     return next((unit for unit in units if all(moment_of(one, unit) for one in column.values.values())), None)
-
-
-def _time_of(column: Column) -> Any:
-    unit = _unit_of(column)
-    return column.path if unit == "iso" else {"path": column.path, "unit": unit}
 
 
 def _skip(columns: Sequence[Column], content: Column, records: int) -> str | None:
@@ -273,13 +254,6 @@ def _skip(columns: Sequence[Column], content: Column, records: int) -> str | Non
         if told and not told & silent:
             return " && ".join(f"{column.path} != '{value}'" for value in sorted(told))
     return None
-
-
-def _quoted(name: str) -> str:
-    if BARE.fullmatch(name):
-        return name
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _words(name: str) -> tuple[str, ...]:

@@ -230,7 +230,12 @@ class Sender:
 
     def remember(self, delivery: Acknowledgement) -> None:
         """Remember the first failure for `drain`."""
-        delivery.add_done_callback(self._keep_failure)
+
+        def keep(done: Acknowledgement) -> None:
+            if not done.cancelled():
+                self._failure = self._failure or done.exception()
+
+        delivery.add_done_callback(keep)
 
     async def drain(self) -> None:
         """Wait for all acknowledgements. Raises: KafkaError, the first since the last call."""
@@ -238,10 +243,6 @@ class Sender:
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-
-    def _keep_failure(self, delivery: Acknowledgement) -> None:
-        if not delivery.cancelled():
-            self._failure = self._failure or delivery.exception()
 
     def _span(self, record: ProducerRecord) -> Span:
         attributes = {

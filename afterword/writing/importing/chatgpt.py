@@ -16,7 +16,6 @@ from afterword.writing.importing.outcomes import (
     mapping,
     outcomes_of,
     rfc3339_of,
-    text,
 )
 from afterword.writing.importing.records import Malformed
 
@@ -102,15 +101,15 @@ def _fields(message: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     role, content = mapping(message.get("author")).get("role"), message.get("content")
     if role not in ROLES:
         raise Refused("its author has no known role")
-    kind, recipient = mapping(content).get("content_type"), text(message.get("recipient"))
+    kind, recipient = mapping(content).get("content_type"), message.get("recipient")
     is_hidden = mapping(message.get("metadata")).get("is_visually_hidden_from_conversation") is True
-    tools = [recipient] if role == "assistant" and recipient not in (None, "all") else []
+    is_call = role == "assistant" and isinstance(recipient, str) and recipient not in ("", "all")
     return [
         {
             **fields,
             "role": "system" if is_hidden and role == "user" else fields["role"],
             "content": OTHER_MARKS.sub("", MARK.sub(_shown, fields["content"])),
-            "tools": [*fields["tools"], *tools],
+            "tools": [*fields["tools"], *([recipient] if is_call else [])],
             "skip_summarization": fields["skip_summarization"] or is_hidden or kind in (*NOT_SAID, *PAGES),
             "metadata": {"imported_from": "chatgpt"},
         }

@@ -13,8 +13,6 @@ from afterword.writing.importing.outcomes import (
     mapping,
     outcomes_of,
     rfc3339_of,
-    sequence,
-    text,
 )
 from afterword.writing.importing.records import Malformed
 
@@ -51,9 +49,9 @@ def _fields(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if role is None or message_id is None:
         raise Refused("it has no uuid or no known sender")
     content = message.get("content") if flatten(message.get("content")) else message.get("text")
-    names = [
-        text(mapping(one).get("file_name")) for key in ("attachments", "files") for one in sequence(message.get(key))
-    ]
-    pieces = flatten([content, *(f"[file: {name}]" if name else "[file]" for name in names)])
+    files = [one for key in ("attachments", "files") if isinstance(message.get(key), list) for one in message[key]]
+    names = [mapping(one).get("file_name") for one in files]
+    shown = [f"[file: {name}]" if name and isinstance(name, str) else "[file]" for name in names]
+    pieces = flatten([content, *shown])
     sent_at = rfc3339_of(message.get("created_at"))
     return [{**one, "sent_at": sent_at} for one in said(role, pieces, message_id)]

@@ -144,19 +144,9 @@ def rfc3339_of(value: object) -> str | None:
     raise Refused("its time is neither seconds or milliseconds since 1970 nor ISO 8601")
 
 
-def text(value: object) -> str | None:
-    """Return a non-empty string, or None."""
-    return value if isinstance(value, str) and value else None
-
-
 def mapping(value: object) -> Mapping[str, Any]:
     """Return a JSON object, or an empty one for anything else."""
     return value if isinstance(value, dict) else {}
-
-
-def sequence(value: object) -> Sequence[Any]:
-    """Return a list, or an empty one for anything else."""
-    return value if isinstance(value, list) else ()
 
 
 def user_of(record: Mapping[str, Any]) -> str | None:

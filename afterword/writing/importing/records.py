@@ -57,15 +57,11 @@ def parsed(data: bytes | None) -> Any | Malformed:
     except orjson.JSONDecodeError:
         pass
     try:
-        return json.loads(mended(data), parse_constant=_no_number, parse_float=_number)
+        return json.loads(mended(data), parse_constant=lambda _: None, parse_float=_number)
     except json.JSONDecodeError as error:
         return Malformed(f"not JSON at column {error.colno}")
     except (ValueError, RecursionError):  # not UTF-8, or a number with thousands of digits
         return Malformed("not JSON")
-
-
-def _no_number(_: str) -> None:
-    """Return None for NaN and infinity."""
 
 
 def _number(digits: str) -> float | None:

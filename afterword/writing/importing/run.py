@@ -223,7 +223,15 @@ class Import:
                 self._reject(outcome)
             elif await self._is_of_its_conversation(outcome) and self._is_first(outcome):
                 new.append(outcome)
-        for message in await self._not_archived(new):
+        archived = await self._archive.states([_key(one.message) for one in new]) if self._archive and new else {}
+        for where, message, _ in new:
+            known = archived.get(_key(message))
+            if known is not None:
+                if self._is_same(message, known):
+                    self.counts.duplicates += 1
+                else:
+                    self._reject(Rejected(where, "the archive has another message with its id in this conversation"))
+                continue
             await self._send(message)
             self._open.pop(message.conversation_id, None)
             self._open[message.conversation_id] = message.tenant_id
@@ -258,21 +266,6 @@ class Import:
         else:
             self._reject(Rejected(outcome.where, "another message of its conversation has the same id"))
         return known is None
-
-    async def _not_archived(self, outcomes: Sequence[Found]) -> list[MessageCreated]:
-        if self._archive is None or not outcomes:
-            return [one.message for one in outcomes]
-        archived = await self._archive.states([_key(one.message) for one in outcomes])
-        new = []
-        for where, message, _ in outcomes:
-            known = archived.get(_key(message))
-            if known is None:
-                new.append(message)
-            elif self._is_same(message, known):
-                self.counts.duplicates += 1
-            else:
-                self._reject(Rejected(where, "the archive has another message with its id in this conversation"))
-        return new
 
     def _is_same(self, message: MessageCreated, known: ArchivedMessage | DeletedMessage) -> bool:
         if isinstance(known, DeletedMessage):
