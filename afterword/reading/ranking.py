@@ -8,6 +8,7 @@ the query, so that scores of different queries are comparable.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from heapq import nlargest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,9 +30,17 @@ K1, B, B_OF_PARTS = 1.2, 0.75, 1.0
 """Robertson and Zaragoza's defaults for episodes. For passages and messages, length normalization is applied in
 full."""
 
+SHOWN, SHOWN_SHARE, ANSWERED = 3, 0.3, 2
+"""A hit shows up to SHOWN messages that have at least SHOWN_SHARE of the best one's score, and those beside the
+ANSWERED best ones, because an answer need not have a word of the question."""
+
 BACKGROUND = 50
 """Number of imaginary texts without any word of the query that are added to the candidates. Without them, a word that
 all messages of a small memory share would count as common."""
+
+UNRELATED = 0.04
+"""This much of a cosine says nothing. It makes coverages with and without vectors comparable: the default of
+`min_coverage` keeps 95 % of the questions that ten short conversations or one long one answer."""
 
 ALIKE, NEAR = 0.4, 0.5
 """Messages say nearly the same if they have at least ALIKE of their words in common, among them those of the query, but
@@ -49,9 +58,9 @@ class Ranked(NamedTuple):
     """0 to 1, comparable across queries."""
     coverage: float
     """Share of the query's total inverse document frequency that a single passage or message contains; with vectors,
-    the mean of that share and the best cosine."""
+    the best cosine above UNRELATED or its mean with that share, whichever is higher."""
     messages: dict[int, float]
-    """The scores of the messages in the best passage and of the best message, by position."""
+    """The scores of the messages to show, by position."""
     scores: RankingScores
 
 
@@ -84,8 +93,9 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
     weights = EPISODE_WEIGHT + 2 + (vector is not None)
     scores = (EPISODE_WEIGHT * episodes.shares + best_passages + best_pieces + best_cosines) / weights
     if vector is not None:
-        coverage = (coverage + best_cosines) / 2 if query else best_cosines
-    shown = texts.shown(passages.shares, of_messages)
+        similarity = np.maximum(best_cosines - UNRELATED, 0)
+        coverage = np.maximum(similarity, (coverage + similarity) / 2)
+    shown = texts.shown(of_messages)
     ranked = [
         Ranked(
             candidate,
@@ -196,20 +206,15 @@ class _Texts:
             sums[..., self._passages_until] - sums[..., self._passages],
         )
 
-    def shown(self, of_passages: Scores, of_messages: Scores) -> list[dict[int, float]]:
-        """Choose the messages of each candidate's best passage, and its best message."""
-        # as lists, because NumPy is slow with so few numbers at a time
-        scores, shares = of_messages.tolist(), of_passages.tolist()
-        passages, passages_until = self._passages.tolist(), self._passages_until.tolist()
-        firsts, afters = (np.searchsorted(self._passages, each).tolist() for each in (self._begins, self._until))
+    def shown(self, of_messages: Scores) -> list[dict[int, float]]:
+        """Choose the messages of each candidate that a hit shows, by position."""
+        scores = of_messages.tolist()  # a list, because NumPy is slow with so few numbers at a time
         chosen: list[dict[int, float]] = []
-        for begin, until, first, after in zip(self._begins.tolist(), self._until.tolist(), firsts, afters, strict=True):
-            if begin == until:
-                chosen.append({})
-                continue
-            passage = max(reversed(range(first, after)), key=shares.__getitem__)  # of equals the last: answers follow
-            best = max(range(begin, until), key=scores.__getitem__)
-            messages = {best, *range(passages[passage], passages_until[passage])}
+        for begin, until in zip(self._begins.tolist(), self._until.tolist(), strict=True):
+            best = nlargest(SHOWN, range(begin, until), key=scores.__getitem__)
+            best = [at for at in best if scores[at] >= SHOWN_SHARE * scores[best[0]]]
+            beside = (at for one in best[:ANSWERED] for at in (one - 1, one + 1) if begin <= at < until)
+            messages = {*best, *beside}
             chosen.append({at - begin: scores[at] for at in sorted(messages)})
         return chosen
 

@@ -18,7 +18,7 @@ Embed = Callable[[str], Awaitable[Dense | None]]
 
 MOST_HITS = 100
 MIN_COVERAGE = 0.18
-"""Keeps 95 % of the questions that an episode answers, as `make quality` measures."""
+"""Keeps 95 % of the questions that an episode answers."""
 MIN_SCORE_RATIO = 0.4
 MOST_QUERY_CHARACTERS = 2000
 """Maximum number of characters of a query that are searched for, because its words are stemmed in each language it may
@@ -128,7 +128,7 @@ class Recalled(BaseModel):
     source: Literal["llm", "fallback"]
     """The summary's `quality.source`."""
     matches: tuple[Match, ...] = ()
-    """The messages of the best passage that contain words of the query, best first."""
+    """The best messages and those beside the best two, best first."""
     scores: RankingScores | None = None
     """The parts of `score`; null unless they were requested."""
 

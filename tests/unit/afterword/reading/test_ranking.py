@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.reading.ranking import PIECE_WORDS, Ranked, rank
-from afterword.streams.stores.index import Candidate, Dense
+from afterword.streams.stores.index import MIN_COVERAGE, Candidate, Dense
 from afterword.streams.stores.packing import pack_vectors, pack_words
 from afterword.streams.text.search_words import query_words
 from tests.samples import NOON
@@ -36,12 +36,13 @@ def test_words_that_stand_together_are_better_than_words_apart() -> None:
     assert ordinals(ranked("the kite that fell into the harbour", apart, together)) == [2, 1]
 
 
-def test_a_passage_is_shown_with_the_message_beside_that_has_none_of_the_words() -> None:
-    (found,) = ranked("Which boat?", candidate(1, *SMALL_TALK, "In which boat?", "The blue one.", "I see."))
-    best = max(found.messages, key=lambda place: found.messages[place])
-    assert best == 3
-    assert set(found.messages) <= {1, 2, 3, 4, 5}
-    assert len(found.messages) == 3
+def test_the_best_messages_are_shown_with_those_beside_the_best_two() -> None:
+    said = ("In which boat?", "The blue one.", *SMALL_TALK, *SMALL_TALK, "A boat.", "Aye.", *SMALL_TALK)
+    (found,) = ranked("Which boat?", candidate(1, *said, "After a long silence, boats and many other things."))
+    best = sorted(found.messages, key=found.messages.__getitem__, reverse=True)[:2]
+    assert set(best) == {0, 8}
+    assert set(found.messages) == {0, 1, 7, 8, 9, 13}
+    assert found.messages[13] > found.messages[1] == 0
 
 
 def test_long_answers_do_not_hide_what_was_said_in_few_words() -> None:
@@ -70,6 +71,18 @@ def test_a_vector_finds_what_shares_no_word_and_the_message_that_it_is_of() -> N
     assert max(first.messages, key=lambda place: first.messages[place]) == 1
     assert first.coverage > 0.4 > second.coverage
     assert first.scores.cosine == pytest.approx(0.99, abs=0.02)
+
+
+def test_a_similar_vector_is_enough_to_be_known() -> None:
+    told = candidate(1, "We got a puppy.", vectors=[[1.0, 0.0]])
+
+    def coverage(cosine: float) -> float:
+        return ranked("Which dog?", told, vector=[cosine, (1 - cosine**2) ** 0.5])[0].coverage
+
+    assert coverage(0.15) < MIN_COVERAGE < coverage(0.3)
+    assert coverage(1) > 0.9
+    (found,) = ranked("Which puppy?", told, vector=[0.0, 1.0])
+    assert found.coverage == 0.5, "words alone count half"
 
 
 def test_coverage_is_the_share_of_the_query_that_one_passage_has() -> None:

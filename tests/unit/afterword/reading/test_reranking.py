@@ -126,7 +126,7 @@ async def test_documents_are_bounded(world: Remembered) -> None:
 
 
 async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(world: Remembered) -> None:
-    said = await world.say("The blue boat.", "A secret of the boat.", "Yes.")
+    said = await world.say("The blue boat.", "A secret of the boat.", "A boat, yes.")
     await world.summarise(said)
     await boats(world, 2)
     reranker = ScriptedReranker()
@@ -143,7 +143,7 @@ async def test_a_message_that_was_deleted_since_the_second_stage_is_not_shown(wo
     )
     await memory.recall("boat", **OWNER)
     texts = reranker.questions[1].texts
-    assert "The blue boat.\nYes.\nA blue boat." in texts
+    assert "The blue boat.\nA boat, yes.\nA blue boat." in texts
     assert not any("secret" in text for text in texts)
 
 
