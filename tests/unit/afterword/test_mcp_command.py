@@ -40,7 +40,7 @@ def test_standard_output_has_messages_only_and_its_end_ends_the_server(tmp_path:
 
 @pytest.mark.parametrize(
     ("options", "environment"),
-    [((), {}), (("--user", ""), {}), (("--user", ""), {"AFTERWORD_SERVE__MCP_USER": "u1"})],
+    [((), {}), (("--user", ""), {"AFTERWORD_SERVE__MCP_USER": "u1"})],
 )
 def test_a_user_has_to_be_named(tmp_path: Path, options: tuple[str, ...], environment: dict[str, str]) -> None:
     done = run(tmp_path, *options, **environment)
