@@ -538,7 +538,7 @@ class Memory:
         return EpisodePage(tuple(page), page[-1].summary.ordinal if len(found) > limit else None)
 
     async def profile(self, user_id: str, tenant_id: str | None, max_tokens: int = PROFILE_TOKENS) -> Profile:
-        """Return what is known about a user, each fact with the messages that state it. It may have no facts.
+        """Return what is known about a user, each fact with the messages that state it.
 
         It is built from the user's last 2,000 episodes with facts. `max_tokens` limits its `as_text`. A `tenant_id` of
         None means episodes without a tenant. Raises: OwnerMissing.

@@ -158,7 +158,7 @@ def _last_said(run: Run) -> datetime:
 
 
 def fitting(facts: Iterable[KnownFact], max_tokens: int) -> tuple[tuple[KnownFact, ...], int]:
-    """Return the first facts that fit, and their tokens. It reads at most one fact beyond them."""
+    """Return the first facts that fit, and their tokens. Of the others, only the next is read."""
     kept: list[KnownFact] = []
     tokens = 0
     for fact in facts:

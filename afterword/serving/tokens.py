@@ -46,7 +46,7 @@ class IssuerUnavailable(StoreUnavailable):
 class IssuerKeys:
     """The issuer's public keys by id.
 
-    They are read again when they are old or one is missing, and kept while it is away.
+    They are fetched again when they are old or a token names an unknown key, and kept while the issuer is unreachable.
     """
 
     def __init__(self, url: str, tls: ssl.SSLContext, clock: Callable[[], float] = time.monotonic) -> None:

@@ -229,8 +229,8 @@ async def send_copy(
 ) -> "asyncio.Future[Any]":
     """Send a copy of a record that any producer may have sent; the future is done with the acknowledgement.
 
-    aiokafka's `send` refuses a record without key and value, so that one is sent in a batch; without a partition it
-    goes to partition 0.
+    aiokafka's `send` refuses a record that has neither key nor value. Such a record is sent as a batch of one, to
+    partition 0 unless a partition is named.
     """
     sending: asyncio.Future[Any]
     if record.key is None and record.value is None:

@@ -414,7 +414,7 @@ class StagedStates:
         """States as they were before the record."""
 
     def get(self, scope: Scope) -> State | None:
-        """Raises: RowUnreadable; StateUnreadable, also for a row that was made under a different `episodes.scope`."""
+        """Raises: RowUnreadable, StateUnreadable (also if the row was made under another `episodes.scope`)."""
         if scope in self._states:
             return self._states[scope]
         row = self._table.get(scope_key(scope))

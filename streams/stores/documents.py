@@ -55,7 +55,7 @@ _ESCAPE_TABLE = str.maketrans(_ESCAPES)
 def episode_document(episode: Episode) -> Document:
     """Return the document of an episode, or what remains of a deleted one.
 
-    Its times are BSON dates, which have UTC milliseconds, as in the schemas.
+    Its times are BSON dates: in UTC, to the millisecond, as the schemas have them.
     """
     document = {
         **episode.event.model_dump(),

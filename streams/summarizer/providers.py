@@ -276,7 +276,7 @@ class ExtractiveProvider:
         return await asyncio.to_thread(extracted, request)
 
     async def check(self) -> None:
-        """Do nothing: it depends on nothing that could be missing."""
+        """Do nothing: there is no server that could be missing."""
 
     async def close(self) -> None:
         """Do nothing: it has no connection."""

@@ -117,7 +117,7 @@ class Receipt(Frozen):
 
 
 def gone_by(configs: Mapping[str, str], now: datetime) -> datetime | Never:
-    """Return when a topic with this configuration will have lost what was deleted or replaced by now.
+    """Return when a topic with this configuration will no longer hold records that are deleted or replaced now.
 
     With `delete`, a segment is removed when its youngest record is `retention.ms` old, and that record is up to
     `segment.ms` younger than others in the segment. With `compact`, a segment is closed after `segment.ms` or
