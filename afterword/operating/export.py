@@ -8,7 +8,7 @@ from typing import Any
 
 from afterword.schemas.base import rfc3339
 from afterword.streams.settings import Settings
-from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, scope_of
+from afterword.streams.stores.episodes import EpisodeQueries, StoredEpisode, all_episodes, scope_of
 from afterword.streams.stores.messages import MessageArchive, Selection
 from afterword.streams.stores.opening import open_stores
 from afterword.version import running_version
@@ -72,14 +72,11 @@ async def _episode_lines(
 ) -> AsyncIterator[ExportLine]:
     """Yield the episodes that the user took part in, then the rolling summaries that cover them."""
     scopes: dict[str, int] = {}
-    after: str | None = None
-    while page := await episodes.page(after, PAGE, conversation):
-        for stored in page:
-            if isinstance(stored, StoredEpisode) and took_part(stored, user_id, tenant_id):
-                scope = scope_of(stored.summary)
-                scopes[scope] = min(stored.ordinal, scopes.get(scope, stored.ordinal))
-                yield {"type": "episode", **stored.summary.model_dump(mode="json")}
-        after = page[-1].event.episode_id
+    async for stored in all_episodes(episodes, conversation):
+        if isinstance(stored, StoredEpisode) and took_part(stored, user_id, tenant_id):
+            scope = scope_of(stored.summary)
+            scopes[scope] = min(stored.ordinal, scopes.get(scope, stored.ordinal))
+            yield {"type": "episode", **stored.summary.model_dump(mode="json")}
     for scope, ordinal in scopes.items():
         for row in await episodes.rows(scope, ordinal):
             if row.content:

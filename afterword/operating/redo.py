@@ -19,7 +19,7 @@ from afterword.streams.errors import AfterwordError, ConfigurationError
 from afterword.streams.kafka.clients import IdempotentProducer, broker_errors, require_topics, running_producer
 from afterword.streams.kafka.log_reader import Log, Position, open_log
 from afterword.streams.settings import Kafka, Retry, Settings, variable
-from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_episode, scope_of
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, find_episode, scope_of
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.summarizer.current import current
@@ -27,7 +27,6 @@ from afterword.streams.summarizer.fallbacks import UNUSABLE_ANSWERS, delay_secon
 from afterword.streams.summarizer.providers import Maker, maker_of
 
 CE_SOURCE = "afterword/redo"
-PAGE_EPISODES = 100
 POLL_SECONDS = 0.25
 NULL = "null"
 
@@ -147,12 +146,9 @@ async def _in_order(episodes: EpisodeStore, found: Sequence[tuple[int, str]]) ->
 
 async def _all(episodes: EpisodeStore, conversation_id: str | None) -> AsyncIterator[StoredEpisode]:
     """Yield stored episodes by id, so that those of a scope are together, of one conversation or of all."""
-    after: str | None = None
-    while page := await episodes.page(after, PAGE_EPISODES, conversation_id):
-        for stored in page:
-            if isinstance(stored, StoredEpisode):
-                yield stored
-        after = page[-1].event.episode_id
+    async for stored in all_episodes(episodes, conversation_id):
+        if isinstance(stored, StoredEpisode):
+            yield stored
 
 
 async def planned(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> RedoPlan:

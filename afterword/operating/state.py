@@ -34,7 +34,7 @@ from afterword.streams.segmenter.state import (
     scope_key,
 )
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.episodes import DeletedEpisode
+from afterword.streams.stores.episodes import DeletedEpisode, all_episodes
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from faust_eos.changelog import Bookmark, new_lineage
@@ -186,14 +186,16 @@ async def resume_points(log: Log, settings: Settings) -> ResumePoints:
     found = ResumePoints(agents=episodes.scope == "agent")
     await log.read(kafka.episodes_topic, found.take_episode)
     async with open_stores(settings) as stores:
-        async for one in stores.episodes.all_episodes():
+        async for one in all_episodes(stores.episodes):
             if isinstance(one, DeletedEpisode):  # its ordinal must not be reused
                 ended = one.deletion
                 last = Last(ended.ordinal, ended.tenant_id, "", offset=one.last_offset)
                 found.add(ended.conversation_id, ended.agent_id, last)
             else:
-                key = message_key(one.conversation_id, one.message_ids[-1], one.tenant_id)
-                found.add(one.conversation_id, one.agent_id, Last(one.ordinal, one.tenant_id, key))
+                last_message = one.summary.message_ids[-1]
+                key = message_key(one.summary.conversation_id, last_message, one.summary.tenant_id)
+                last = Last(one.ordinal, one.summary.tenant_id, key)
+                found.add(one.summary.conversation_id, one.summary.agent_id, last)
         found.expect()
         await log.read(kafka.messages_topic, found.take_message)
         await _place(found, stores.messages, partitioner(len(await log.ends(kafka.messages_topic))))

@@ -17,7 +17,7 @@ from afterword.schemas import Usage
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
 from afterword.streams.settings import Budget, Settings, SummarizerSettings, variable
-from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, living
+from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.checking import source_of, texts_of
@@ -35,7 +35,6 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.text.tokens import count_tokens
 from afterword.version import running_version
 
-PAGE_EPISODES = 100
 TOLERANCE = 0.02
 """A candidate is worse if more than this share of summaries is additionally refused, or if average grounding drops by
 more. An LLM never answers exactly the same twice, so one of fifty summaries may fail."""
@@ -164,11 +163,9 @@ async def sample(episodes: EpisodeStore, size: int, seed: int) -> list[StoredEpi
 
 
 async def _all(episodes: EpisodeStore) -> AsyncIterator[StoredEpisode]:
-    after: str | None = None
-    while page := await episodes.page(after, PAGE_EPISODES):
-        for stored in living(page).values():
+    async for stored in all_episodes(episodes):
+        if isinstance(stored, StoredEpisode):
             yield stored
-        after = page[-1].event.episode_id
 
 
 class TrialRun:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 import orjson
+from pydantic import TypeAdapter
 
 from afterword.schemas.ids import escape
 
@@ -66,6 +67,15 @@ class Erasure:
     def key(self) -> str:
         """Digest of the request, so that the same request continues under the same id."""
         return hashlib.sha256(orjson.dumps([self.user_id, self.tenant_id, self.conversation_id])).hexdigest()
+
+    def done(self, receipt: str) -> "Erasure":
+        """Return what is kept of it: the receipt and the tenant."""
+        return Erasure(self.erasure_id, None, self.tenant_id, None, self.asked_at, receipt=receipt)
+
+
+ERASURE: TypeAdapter[Erasure] = TypeAdapter(Erasure)
+REPORTED = ("is_running", "stage", "left", "problem", "detail")
+"""Fields that `Erasures.report` stores."""
 
 
 class Erasures(Protocol):
@@ -132,6 +142,9 @@ class ApiKey:
     user_id: str | None
     """Limits the key to this user's data; None means every user of the tenant."""
     created_at: datetime
+
+
+KEY: TypeAdapter[ApiKey] = TypeAdapter(ApiKey)
 
 
 class ApiKeys(Protocol):

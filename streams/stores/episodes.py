@@ -6,15 +6,16 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from afterword.schemas import CloseReason, EpisodeClosed, Fact, FactKind, SummaryCreated, SummaryDeleted
+from afterword.schemas import CloseReason, EpisodeClosed, FactKind, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import Time
 from afterword.schemas.ids import episode_id, scope_id
 from afterword.schemas.messages import Role
 from afterword.schemas.summaries import RevisionReason
-from afterword.streams.stores.arguments import require
 
+SCAN_SIZE = 200
+"""Number of episodes that are read together when all are read; in between, others may write."""
 MOST_REVISIONS = 20
 """Maximum number of revisions of an episode that are recorded, including the last one."""
 
@@ -103,6 +104,11 @@ class StoredEpisode:
         return tuple(dict.fromkeys((self.summary.user_id, *self.writers)))
 
     @property
+    def users(self) -> tuple[str, ...]:
+        """Everyone who takes part: its own user, and those in its messages."""
+        return tuple(dict.fromkeys((*self.participants, self.summary.user_id)))
+
+    @property
     def version(self) -> tuple[int, int]:
         return self.summary.revision, self.attempt
 
@@ -166,10 +172,6 @@ class RollingRow:
     """Ordinals of the episodes from whose long summaries it was made, each with the revision."""
     updated_at: datetime
 
-    def __post_init__(self) -> None:
-        require(str, conversation_id=self.conversation_id)
-        require(int, row=self.row, first_ordinal=self.first_ordinal, last_ordinal=self.last_ordinal)
-
 
 @dataclass(frozen=True)
 class Conversation:
@@ -191,6 +193,31 @@ class Conversation:
     updated_at: datetime
     token_count: int = 0
     """Number of tokens in their messages."""
+
+
+STORED: TypeAdapter[StoredEpisode] = TypeAdapter(StoredEpisode)
+DELETED: TypeAdapter[DeletedEpisode] = TypeAdapter(DeletedEpisode)
+ROW: TypeAdapter[RollingRow] = TypeAdapter(RollingRow)
+CONVERSATION: TypeAdapter[Conversation] = TypeAdapter(Conversation)
+
+
+def queried_fields(episode: Episode) -> dict[str, Any]:
+    """Return what queries compare of an episode, or of the tombstone of one."""
+    event = episode.event
+    ended_at, due_at = (
+        (episode.ended_at, None) if isinstance(episode, DeletedEpisode) else (episode.summary.ended_at, episode.due_at)
+    )
+    return {
+        "scope": scope_of(event),
+        "conversation_id": event.conversation_id,
+        "tenant_id": event.tenant_id,
+        "ordinal": event.ordinal,
+        "revision": episode.version[0],
+        "attempt": episode.version[1],
+        "deleted": isinstance(episode, DeletedEpisode),
+        "ended_at": ended_at,
+        "due_at": due_at,
+    }
 
 
 class Totals(NamedTuple):
@@ -275,28 +302,10 @@ class EpisodeVersion(NamedTuple):
     """Reason for its deletion; None if it is not deleted."""
 
 
-@dataclass(frozen=True)
-class EpisodeRef:
-    """The fields of an episode that the audit compares."""
-
-    episode_id: str
-    revision: int
-    conversation_id: str
-    ordinal: int
-    fingerprint: str
-    message_ids: tuple[str, ...]
-    inputs: Inputs = ()
-    tenant_id: str | None = None
-    agent_id: str | None = None
-    """Its agent, if each agent has its own episodes."""
-    fact_message_ids: tuple[str, ...] = ()
-    """Messages that its facts name, each once."""
-
-
 class EpisodeStore(Protocol):
     """The summarizer's store. A late writer never undoes a newer write.
 
-    All methods raise StoreUnavailable, and TypeError if an id is not a string.
+    All methods raise StoreUnavailable. An argument that is not text, such as an operator, finds nothing.
     """
 
     async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
@@ -406,9 +415,14 @@ class EpisodeQueries(EpisodeStore, Protocol):
         """Return the number of episodes, including tombstones, with ids above `after`; without it, approximately."""
         ...
 
-    def all_episodes(self) -> AsyncIterator[EpisodeRef | DeletedEpisode]:
-        """Iterate over every episode, and what remains of each deleted one, in no particular order."""
-        ...
+
+async def all_episodes(episodes: EpisodeStore, conversation_id: str | None = None) -> AsyncIterator[Episode]:
+    """Yield all episodes, or a conversation's, and the tombstones of deleted ones, by id. Raises: StoreUnavailable."""
+    after = None
+    while page := await episodes.page(after, SCAN_SIZE, conversation_id):
+        for episode in page:
+            yield episode
+        after = page[-1].event.episode_id
 
 
 def revisions_until(episode: StoredEpisode) -> tuple[Revision, ...]:
@@ -425,11 +439,6 @@ async def find_conversation(episodes: EpisodeStore, scope: str) -> Conversation 
     """Find a conversation, unless nothing is left of it. Raises: StoreUnavailable."""
     known = await episodes.conversation(scope)
     return known if known is not None and known.episode_count else None
-
-
-def fact_message_ids(facts: Iterable[Fact]) -> tuple[str, ...]:
-    """Messages that facts name, each once."""
-    return tuple(dict.fromkeys(one for fact in facts for one in fact.message_ids))
 
 
 def living(episodes: Iterable[Episode]) -> dict[str, StoredEpisode]:

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
+from afterword.schemas.ids import message_key
 from afterword.schemas.messages import Role
-from afterword.streams.stores.arguments import require
 
 NEVER = -1
 """An offset that comes before every log offset."""
@@ -93,11 +93,6 @@ class Selection:
     before: int | None = None
     """Only messages before this log offset; None means all."""
 
-    def __post_init__(self) -> None:
-        require(str, conversation_id=self.conversation_id)
-        require(str | None, tenant_id=self.tenant_id, agent_id=self.agent_id, user_id=self.user_id)
-        require(int | None, before=self.before)
-
 
 @dataclass(frozen=True)
 class Counted:
@@ -120,6 +115,12 @@ class Authors(NamedTuple):
 def sort_key(archived: ArchivedMessage) -> int:
     """Return the key by which a conversation's messages are sorted: log order, because producers' clocks differ."""
     return archived.offset
+
+
+def key_of(archived: ArchivedMessage) -> str:
+    """Return the message's `message_key`."""
+    message = archived.message
+    return message_key(message.conversation_id, message.id, message.tenant_id)
 
 
 def agent_scope(episode_id: str) -> str | None:

@@ -3,8 +3,7 @@
 Every write goes by `_id` and names the version that it replaces, so a repeated or late write changes nothing: an upsert
 whose filter asks for an older version meets a duplicate key if a newer one is stored.
 
-Ids and other texts from callers are protected twice: every method requires strings, and filters compare with `$eq`. The
-exception is `_id`, for which the embedded server would then scan the collection (20,000 documents: 36 ms instead of 3).
+Filters compare with `$eq` or `$in`, so that no id is ever taken for an operator.
 """
 
 import math
@@ -12,53 +11,29 @@ import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import orjson
 from motor.motor_asyncio import AsyncIOMotorClient as Client
+from pydantic import TypeAdapter
 from pymongo import ReplaceOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError, ServerSelectionTimeoutError
 
-from afterword.schemas import ConversationDeleted, MessageDeleted
-from afterword.schemas.ids import message_key
+from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted
+from afterword.schemas.ids import message_key, row_id, scope_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
-from afterword.streams.stores.arguments import require, require_texts, require_within
-from afterword.streams.stores.bookkeeping import ApiKey, ErasedConversation, Erasure
-from afterword.streams.stores.documents import (
-    EPISODE_SCAN_FIELDS,
-    EPISODE_VERSION_FIELDS,
-    FACT_FIELDS,
-    MESSAGE_REF_FIELDS,
-    TEXT_FIELDS,
-    any_episode_from,
-    any_message_from,
-    archived_key,
-    conversation_document,
-    conversation_from,
-    deleted_from,
-    deleted_message_document,
-    edited_fields,
-    episode_document,
-    episode_from,
-    episode_ref_from,
-    facts_from,
-    message_document,
-    message_from,
-    message_ref_from,
-    row_document,
-    row_from,
-    safe_names,
-    shown_document,
-    text_from,
-    version_from,
-)
+from afterword.streams.stores.bookkeeping import ERASURE, KEY, REPORTED, ApiKey, ErasedConversation, Erasure
 from afterword.streams.stores.episodes import (
+    CONVERSATION,
+    DELETED,
+    ROW,
+    STORED,
     Conversation,
-    DeletedEpisode,
     Episode,
     EpisodeFacts,
-    EpisodeRef,
     EpisodeVersion,
+    FactOfUser,
     RollingRow,
     StoredEpisode,
     Totals,
@@ -66,6 +41,7 @@ from afterword.streams.stores.episodes import (
     UsageTotals,
     UserTotals,
     id_prefix,
+    queried_fields,
 )
 from afterword.streams.stores.messages import (
     NEVER,
@@ -78,12 +54,15 @@ from afterword.streams.stores.messages import (
     MessageText,
     Selection,
     agent_scope,
+    key_of,
 )
-from afterword.streams.tasks import Coalesced, gather_or_cancel
+from afterword.streams.tasks import gather_or_cancel
+from afterword.streams.text.tokens import count_tokens
 
 MongoDatabase: TypeAlias = Any
 """A database handle, motor's or that of pymongo's async client."""
 Collection: TypeAlias = Any
+T = TypeVar("T")
 
 STORE = "mongodb"
 BATCH_SIZE = 1000
@@ -105,13 +84,12 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
         (("tenant_id", 1), ("user_id", 1), ("conversation_id", 1)),
     ),
     "episodes": (
-        (("conversation_id", 1), ("ordinal", 1)),
+        (("scope", 1), ("ordinal", 1)),
         (("conversation_id", 1), ("core_ids", 1)),
         (("conversation_id", 1), ("overlap_ids", 1)),
         (("due_at", 1),),
-        (("tenant_id", 1), ("participants", 1), ("conversation_id", 1)),
-        (("tenant_id", 1), ("user_id", 1), ("conversation_id", 1)),
-        (("tenant_id", 1), ("facts.user_id", 1), ("ended_at", -1)),
+        (("tenant_id", 1), ("users", 1), ("conversation_id", 1)),
+        (("tenant_id", 1), ("summary.facts.user_id", 1), ("ended_at", -1)),
     ),
     "conversation_summaries": ((("conversation_id", 1), ("row", 1)),),
     "conversations": ((("tenant_id", 1), ("user_id", 1), ("updated_at", -1)),),
@@ -129,8 +107,9 @@ ARCHIVERS = ("metadata", "is_continuation")
 """Fields of a message that only the archiver has."""
 HOLDING = ("core_ids", "overlap_ids")
 """Fields of an episode with the messages that it has, or had."""
-LIVING = {"episode_count": {"$ne": 0}}
-"""Selects conversations that still have episodes."""
+TEXT_FIELDS = ("source", "role", "author", "sent_at", "user_id", "agent_id")
+MESSAGE_REF_FIELDS = ("source", "episode_id", "deleted", "offset", "skip_summarization", "content")
+FACT_FIELDS = ("conversation_id", "ordinal", "ended_at", "summary.facts")
 
 
 def connect(settings: Mongo) -> MongoDatabase:
@@ -192,180 +171,144 @@ async def ensure_indexes(database: MongoDatabase, expires: Set[str] = frozenset(
 
 
 class MongoEpisodes:
-    """The EpisodeQueries of MongoDB."""
+    """The EpisodeQueries of MongoDB: one document per episode, row and conversation.
+
+    An episode's document has the `queried_fields` beside the record.
+    """
 
     def __init__(self, database: MongoDatabase) -> None:
         self._episodes = database["episodes"]
         self._rows = database["conversation_summaries"]
         self._conversations = database["conversations"]
-        # a summarizer reads these for every episode, and has many episodes in flight
-        self._find_episodes = _coalesced_find(self._episodes)
-        self._find_conversations = _coalesced_find(self._conversations)
 
     async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
-        require_texts(episode_ids=episode_ids)
-        found = await self._find_episodes(episode_ids) if episode_ids else {}
-        return {key: any_episode_from(document) for key, document in found.items()}
+        found: dict[str, Episode] = {}
+        for batch in batches(episode_ids):
+            async for document in _each(self._episodes.find({"_id": {"$in": list(batch)}})):
+                found[document["_id"]] = _episode_from(document)
+        return found
 
     async def put(self, episode: Episode, before: Episode | None) -> bool:
         version = {"revision": before.version[0], "attempt": before.version[1]} if before else None
         return await _replaced(self._episodes, episode_document(episode), version)
 
     async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
-        require(str, conversation_id=conversation_id, message_id=message_id)
         # each part has all fields, so each can use its index
         wanted = [{"conversation_id": {"$eq": conversation_id}, field: {"$eq": message_id}} for field in HOLDING]
-        found = [any_episode_from(document) async for document in _each(self._episodes.find({"$or": wanted}))]
-        return sorted(found, key=lambda episode: episode.ordinal)
+        return await self._found({"$or": wanted}, sort=[("ordinal", 1)])
 
     async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
-        require(str | None, after=after, conversation_id=conversation_id)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        wanted = _following(after)
-        if conversation_id is not None:
-            wanted["conversation_id"] = {"$eq": conversation_id}
-        cursor = self._episodes.find(wanted, sort=[("_id", 1)], limit=limit)
-        return [any_episode_from(document) async for document in _each(cursor)]
+        wanted = {} if conversation_id is None else {"conversation_id": {"$eq": conversation_id}}
+        return await self._found(wanted | _following(after), sort=[("_id", 1)], limit=limit)
 
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
     ) -> list[StoredEpisode]:
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        require(int | None, before=before)
         wanted = _in_scope(conversation_id, agent_id) | ({} if before is None else {"ordinal": {"$lt": before}})
-        cursor = self._episodes.find(wanted, sort=[("ordinal", -1)], limit=limit)
-        return [episode_from(document) async for document in _each(cursor)]
+        return await self._found(wanted, sort=[("ordinal", -1)], limit=limit)
 
     async def expired(self, before: datetime, limit: int) -> list[Episode]:
-        require(datetime, before=before)
-        return await self._oldest("ended_at", {"$lt": before}, limit)
+        return await self._found({"ended_at": {"$lt": before}}, sort=[("ended_at", 1)], limit=limit)
 
     async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:
-        require(datetime, now=now)
-        found = await self._oldest("due_at", {"$lte": now}, limit)
-        return [episode for episode in found if isinstance(episode, StoredEpisode)]
-
-    async def _oldest(self, field: str, bound: dict[str, datetime], limit: int) -> list[Episode]:
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        cursor = self._episodes.find({field: bound}, sort=[(field, 1)], limit=limit)
-        return [any_episode_from(document) async for document in _each(cursor)]
+        return await self._found({"due_at": {"$lte": now}}, sort=[("due_at", 1)], limit=limit)
 
     async def latest_row(self, scope: str) -> RollingRow | None:
-        require(str, scope=scope)
         with mongo_errors():
             found = await self._rows.find_one({"conversation_id": {"$eq": scope}}, sort=[("row", -1)])
-        return row_from(found) if found else None
+        return _read(ROW, found) if found else None
 
     async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
-        require(str, scope=scope)
-        require(int, ordinal=ordinal)
         own = {"conversation_id": {"$eq": scope}, "last_ordinal": {"$gte": ordinal}}
-        return [row_from(document) async for document in _each(self._rows.find(own, sort=[("row", 1)]))]
+        return [_read(ROW, document) async for document in _each(self._rows.find(own, sort=[("row", 1)]))]
 
     async def put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
-        return await _replaced(self._rows, row_document(row), {"revision": before.revision} if before else None)
+        document = {"_id": row_id(row.conversation_id, row.row), **ROW.dump_python(row)}
+        return await _replaced(self._rows, document, {"revision": before.revision} if before else None)
 
     async def conversation(self, scope: str) -> Conversation | None:
-        require(str, scope=scope)
-        document = (await self._find_conversations([scope])).get(scope)
-        return conversation_from(document) if document else None
+        document = await _find(self._conversations, scope)
+        return _read(CONVERSATION, document) if document else None
 
     async def put_conversation(self, conversation: Conversation, before: Conversation | None) -> bool:
-        version = {"revision": before.revision} if before else None
-        return await _replaced(self._conversations, conversation_document(conversation), version)
+        document = {"_id": conversation.conversation_id, **CONVERSATION.dump_python(conversation)}
+        return await _replaced(self._conversations, document, {"revision": before.revision} if before else None)
 
     async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
-        sums = {"episodes": {"$sum": 1}, "messages": {"$sum": "$message_count"}}
-        sums["tokens"] = {"$sum": "$compression.tokens_before"}
-        ends = {"first_ordinal": {"$min": "$ordinal"}, "last_ordinal": {"$max": "$ordinal"}}
-        stages = [{"$match": _in_scope(conversation_id, agent_id)}, {"$group": {"_id": None, **sums, **ends}}]
-        with mongo_errors():
-            found = await self._episodes.aggregate(stages).to_list(1)
+        sums = {
+            "episodes": {"$sum": 1},
+            "messages": {"$sum": "$summary.message_count"},
+            "tokens": {"$sum": "$summary.compression.tokens_before"},
+            "first_ordinal": {"$min": "$ordinal"},
+            "last_ordinal": {"$max": "$ordinal"},
+        }
+        found = await _grouped(self._episodes, _in_scope(conversation_id, agent_id), None, sums)
         return Totals(**{name: found[0][name] for name in Totals._fields}) if found else Totals()
 
     async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
-        require_texts(episode_ids=episode_ids)
         found: dict[str, EpisodeVersion] = {}
         for batch in batches(episode_ids):
-            async for document in _each(self._episodes.find({"_id": {"$in": list(batch)}}, EPISODE_VERSION_FIELDS)):
-                found[document["_id"]] = version_from(document)
+            cursor = self._episodes.find({"_id": {"$in": list(batch)}}, ("revision", "deletion.reason"))
+            async for document in _each(cursor, BATCH_SIZE):
+                ended = document.get("deletion", {}).get("reason")
+                found[document["_id"]] = EpisodeVersion(document["revision"], ended)
         return found
 
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
     ) -> list[Conversation]:
-        require(str, user_id=user_id)
-        require(str | None, tenant_id=tenant_id)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        wanted: dict[str, Any] = {"tenant_id": {"$eq": tenant_id}, "user_id": {"$eq": user_id}, **LIVING}
+        wanted: dict[str, Any] = {"tenant_id": {"$eq": tenant_id}, "user_id": {"$eq": user_id}}
+        wanted["episode_count"] = {"$ne": 0}
         if before is not None:
             updated_at, scope = before
-            require(datetime, before=updated_at)
-            require(str, before=scope)
             wanted["updated_at"] = {"$lte": updated_at}
             earlier = {"updated_at": {"$lt": updated_at}}
             wanted["$or"] = [earlier, {"updated_at": {"$eq": updated_at}, "_id": {"$lt": scope}}]
         cursor = self._conversations.find(wanted, sort=[("updated_at", -1), ("_id", -1)], limit=limit)
-        return [conversation_from(document) async for document in _each(cursor)]
+        return [_read(CONVERSATION, document) async for document in _each(cursor)]
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
-        fields = ("participants", "user_id")  # one after the other, because each has its own index
-        pages = [await _conversations(self._episodes, field, user_id, tenant_id, after, limit) for field in fields]
-        return sorted({found for page in pages for found in page}, key=str.encode)[:limit]
+        return await _conversations(self._episodes, "users", user_id, tenant_id, after, limit)
 
     async def taken_part_in(
         self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
     ) -> dict[str, int]:
-        wanted = _of_tenant(conversation_ids, user_id, tenant_id)
-        wanted["$or"] = [{field: {"$eq": user_id}} for field in ("participants", "user_id")]
-        counts = {"$group": {"_id": "$conversation_id", "episodes": {"$sum": 1}}}
-        with mongo_errors():
-            found = await self._episodes.aggregate([{"$match": wanted}, counts]).to_list(None)
-        return {group["_id"]: group["episodes"] for group in found}
+        wanted = {**_of_tenant(conversation_ids, tenant_id), "users": {"$eq": user_id}}
+        return await _counted(self._episodes, wanted)
 
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
-        require(str, user_id=user_id)
-        require(str | None, tenant_id=tenant_id)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        wanted = {"tenant_id": {"$eq": tenant_id}, "facts.user_id": {"$eq": user_id}}
+        wanted = {"tenant_id": {"$eq": tenant_id}, "summary.facts.user_id": {"$eq": user_id}}
         cursor = self._episodes.find(wanted, FACT_FIELDS, sort=[("ended_at", -1)], limit=limit)
-        return [facts_from(document, user_id) async for document in _each(cursor, SCAN_SIZE)]
+        found = []
+        async for one in _each(cursor, SCAN_SIZE):
+            facts = tuple(FactOfUser.of(fact) for fact in one["summary"]["facts"] if fact["user_id"] == user_id)
+            found.append(EpisodeFacts(one["_id"], one["conversation_id"], one["ordinal"], one["ended_at"], facts))
+        return found
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
-        day = {"$dateToString": {"format": "%Y-%m-%d", "date": "$created_at"}}
-        keys = {"tenant": "$tenant_id", "user": "$user_id", "model": "$model", "day": day}
-        sums = {name: {"$sum": f"$usage.{name}"} for name in UsageTotals._fields[2:]}
-        group = {"$group": {"_id": keys[by], "episodes": {"$sum": 1}, **sums}}
-        with mongo_errors():
-            found = await self._episodes.aggregate([{"$match": {"deleted": {"$ne": True}}}, group]).to_list(None)
+        day = {"$dateToString": {"format": "%Y-%m-%d", "date": "$summary.created_at"}}
+        keys = {"tenant": "$tenant_id", "user": "$summary.user_id", "model": "$summary.model", "day": day}
+        sums = {name: {"$sum": f"$summary.usage.{name}"} for name in UsageTotals._fields[2:]}
+        found = await _grouped(self._episodes, {"deleted": False}, keys[by], {"episodes": {"$sum": 1}, **sums})
         totals = [UsageTotals(one["_id"], *(one[name] for name in UsageTotals._fields[1:])) for one in found]
         return sorted(totals, key=lambda one: one.group or "")
 
     async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
-        require(str | None, tenant_id=tenant_id, after=after)
-        require(str, prefix=prefix)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
-        own = {"participants": {"$gt": after or "", "$gte": prefix, "$lt": prefix + LAST_CHARACTER}}
+        own = {"users": {"$gt": after or "", "$gte": prefix, "$lt": prefix + LAST_CHARACTER}}
         sums = {
             "conversations": {"$addToSet": "$conversation_id"},
             "episodes": {"$sum": 1},
             "last_at": {"$max": "$ended_at"},
-            "tokens": {"$sum": "$compression.tokens_before"},
-            "prompt_tokens": {"$sum": "$usage.prompt_tokens"},
-            "cached_tokens": {"$sum": "$usage.cached_tokens"},
-            "completion_tokens": {"$sum": "$usage.completion_tokens"},
+            "tokens": {"$sum": "$summary.compression.tokens_before"},
+            "prompt_tokens": {"$sum": "$summary.usage.prompt_tokens"},
+            "cached_tokens": {"$sum": "$summary.usage.cached_tokens"},
+            "completion_tokens": {"$sum": "$summary.usage.completion_tokens"},
         }
         stages = [
             {"$match": {"tenant_id": {"$eq": tenant_id}}},
-            {"$unwind": "$participants"},
+            {"$unwind": "$users"},
             {"$match": own},
-            {"$group": {"_id": "$participants", **sums}},
+            {"$group": {"_id": "$users", **sums}},
             {"$sort": {"_id": 1}},
             {"$limit": limit},
         ]
@@ -377,14 +320,10 @@ class MongoEpisodes:
         ]
 
     async def users_of(self, conversation_id: str) -> set[str]:
-        require(str, conversation_id=conversation_id)
-        wanted = {"conversation_id": {"$eq": conversation_id}}
         with mongo_errors():
-            found = [await self._episodes.distinct(field, wanted) for field in ("participants", "user_id")]
-        return {user for users in found for user in users if user is not None}
+            return set(await self._episodes.distinct("users", {"conversation_id": {"$eq": conversation_id}}))
 
     async def count(self, after: str | None = None) -> int:
-        require(str | None, after=after)
         with mongo_errors():
             found: int
             if after is None:
@@ -393,42 +332,53 @@ class MongoEpisodes:
                 found = await self._episodes.count_documents(_following(after))
         return found
 
-    async def all_episodes(self) -> AsyncIterator[EpisodeRef | DeletedEpisode]:
-        # without a filter: if few documents match, the server would answer only after looking at all of them
-        async for document in _each(self._episodes.find({}, EPISODE_SCAN_FIELDS), SCAN_SIZE):
-            yield deleted_from(document) if document.get("deleted") else episode_ref_from(document)
+    async def _found(self, wanted: Mapping[str, Any], **order: Any) -> list[Any]:
+        return [_episode_from(document) async for document in _each(self._episodes.find(wanted, **order))]
+
+
+def episode_document(episode: Episode) -> dict[str, Any]:
+    """Return the document of an episode, or the tombstone that remains of a deleted one."""
+    record = STORED.dump_python(episode) if isinstance(episode, StoredEpisode) else DELETED.dump_python(episode)
+    users = {"users": episode.users} if isinstance(episode, StoredEpisode) else {}
+    return {"_id": episode.event.episode_id, **record, **queried_fields(episode), **users}
+
+
+def _episode_from(document: Mapping[str, Any]) -> Episode:
+    return _read(DELETED, document) if document["deleted"] else _read(STORED, document)
+
+
+def _read(records: TypeAdapter[T], document: Mapping[str, Any]) -> T:
+    return records.validate_python(document, strict=False)  # not strict, because BSON has arrays where we have tuples
 
 
 class MongoMessages:
     """The MessageArchive of MongoDB, with one document per message, whose `_id` is its `message_key`.
 
-    `offset` is that of the last change, or missing. The metadata and `metadata_offset` are missing until the archiver
-    has written them.
+    `offset` is that of the last change, or missing. `metadata`, which is JSON, so that no name in it is taken for an
+    operator or a path, and `metadata_offset` are missing until the archiver has written them.
     """
 
     def __init__(self, database: MongoDatabase) -> None:
         self._messages = database["messages"]
-        self._find_changed = Coalesced(self._changed)  # read for every episode, too
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        first = {archived_key(archived): archived for archived in reversed(messages)}
+        first = {key_of(archived): archived for archived in reversed(messages)}
         await gather_or_cancel(*[self._put({key: first[key] for key in keys}) for keys in batches(list(first))])
 
     async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
-        require(str, episode_id=episode_id)
         change: dict[str, Any] = {"$set": {"episode_id": episode_id}}
         if scope := agent_scope(episode_id):
             change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in an episode of each agent
         for batch in batches(messages):
-            keys = [archived_key(one) for one in batch]
+            keys = [key_of(one) for one in batch]
             with mongo_errors():
                 found = await self._messages.update_many({"_id": {"$in": keys}}, change)
             if found.matched_count < len(keys):  # the archiver is behind
-                new = {archived_key(one): {**change, "$setOnInsert": shown_document(one)} for one in batch}
+                new = {key_of(one): {**change, "$setOnInsert": shown_document(one)} for one in batch}
                 await self._upsert(new)
             newer = [
                 UpdateOne(
-                    {"_id": archived_key(one), "deleted": None, "offset": {"$not": {"$gte": one.changed}}},
+                    {"_id": key_of(one), "deleted": None, "offset": {"$not": {"$gte": one.changed}}},
                     {"$set": shown_document(one)},
                 )
                 for one in batch
@@ -446,10 +396,8 @@ class MongoMessages:
             await cursor.close()
 
     async def count(self, selection: Selection) -> Counted:
-        counts = {"messages": {"$sum": 1}, "tokens": {"$sum": "$token_count"}}
-        groups = {"$group": {"_id": "$skip_summarization", **counts}}
-        with mongo_errors():
-            found = await self._messages.aggregate([{"$match": _selected(selection)}, groups]).to_list(None)
+        sums = {"messages": {"$sum": 1}, "tokens": {"$sum": "$token_count"}}
+        found = await _grouped(self._messages, _selected(selection), "$skip_summarization", sums)
         messages = {group["_id"]: group["messages"] for group in found}
         return Counted(sum(messages.values()), sum(group["tokens"] for group in found), messages.get(True, 0))
 
@@ -457,35 +405,21 @@ class MongoMessages:
         return await _conversations(self._messages, "user_id", user_id, tenant_id, after, limit)
 
     async def authors(self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Authors]:
-        wanted = _of_tenant(conversation_ids, user_id, tenant_id)
-        counts = {"$group": {"_id": "$conversation_id", "messages": {"$sum": 1}}}
-        numbers: list[dict[str, int]] = []
-        for selected in (wanted, {**wanted, "user_id": {"$eq": user_id}}):
-            with mongo_errors():
-                found = await self._messages.aggregate([{"$match": selected}, counts]).to_list(None)
-            numbers.append({group["_id"]: group["messages"] for group in found})
-        every, own = numbers
+        wanted = _of_tenant(conversation_ids, tenant_id)
+        every = await _counted(self._messages, wanted)
+        own = await _counted(self._messages, {**wanted, "user_id": {"$eq": user_id}})
         return {i: Authors(own.get(i, 0), number - own.get(i, 0)) for i, number in every.items()}
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
-        require(str, conversation_id=conversation_id)
+        wanted = {"conversation_id": {"$eq": conversation_id}}
         with mongo_errors():
-            found = await self._messages.find_one(
-                {"conversation_id": {"$eq": conversation_id}}, sort=[("source.offset", 1)]
-            )
+            found = await self._messages.find_one(wanted, sort=[("source.offset", 1)])
         return message_from(found) if found else None
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
-        require_texts(keys=keys)
-        found = {}
-        for batch in batches(keys):
-            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
-                if not document.get("deleted"):
-                    found[document["_id"]] = message_from(document)
-        return found
+        return {key: one for key, one in (await self.states(keys)).items() if isinstance(one, ArchivedMessage)}
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
-        require_texts(keys=keys)
         beginning = {"$substrCP": ["$content", 0, characters]}  # cut on the server, so that one reply has room for all
         fields = {**dict.fromkeys(TEXT_FIELDS, 1), "content": beginning}
         found: dict[str, MessageText] = {}
@@ -493,62 +427,59 @@ class MongoMessages:
             with mongo_errors():
                 stages = [{"$match": {"_id": {"$in": list(batch)}}}, {"$project": fields}]
                 documents = await self._messages.aggregate(stages, batchSize=BATCH_SIZE).to_list(None)
-            found.update((one["_id"], text_from(one)) for one in documents if "source" in one)
+            for one in documents:
+                if "source" in one:  # a tombstone has no such field
+                    author = {"user": one["user_id"], "assistant": one.get("agent_id")}.get(one["role"])
+                    who = author, one.get("author"), one["user_id"]
+                    found[one["_id"]] = MessageText(one["content"], one["role"], one["sent_at"], *who)
         return found
 
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        require_texts(keys=keys)
-        found = {}
-        for batch in batches(keys):
-            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}})):
-                found[document["_id"]] = any_message_from(document)
-        return found
+        return await self._states(keys, {})
 
     async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        require_texts(keys=keys)
-        return await self._find_changed(keys)
+        return await self._states(keys, {"offset": {"$exists": True}})
 
-    async def _changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        changed: list[str] = []
+    async def _states(
+        self, keys: Sequence[str], wanted: Mapping[str, Any]
+    ) -> dict[str, ArchivedMessage | DeletedMessage]:
+        found: dict[str, ArchivedMessage | DeletedMessage] = {}
         for batch in batches(keys):
-            found = _each(self._messages.find({"_id": {"$in": list(batch)}}, {"offset": 1}))
-            changed += [document["_id"] async for document in found if "offset" in document]
-        return await self.states(changed) if changed else {}
+            async for document in _each(self._messages.find({"_id": {"$in": list(batch)}, **wanted})):
+                deleted = document.get("deleted")
+                found[document["_id"]] = DeletedMessage(document["offset"]) if deleted else message_from(document)
+        return found
 
     async def change(self, change: ArchiveChange) -> None:
         event, offset = change.event, change.offset
         if isinstance(event, ConversationDeleted):
-            await self._delete_conversation(event, offset)
-            return
+            earlier = _selected(Selection(event.conversation_id, event.tenant_id, before=offset))
+            while True:  # the tombstones that replace a page are no longer selected
+                with mongo_errors():
+                    found = await self._messages.find(earlier, {"_id": 1}, limit=BATCH_SIZE).to_list(None)
+                if not found:
+                    return
+                remains = [_tombstone(document["_id"], offset) for document in found]
+                await bulk(self._messages, [ReplaceOne({"_id": one["_id"]}, one, upsert=True) for one in remains])
         key = message_key(event.conversation_id, event.id, event.tenant_id)
         there = {"_id": key, "deleted": None, "source.offset": {"$lt": offset}}
         with mongo_errors():
             if isinstance(event, MessageDeleted):
-                await self._messages.replace_one(there, deleted_message_document(key, offset))
+                await self._messages.replace_one(there, _tombstone(key, offset))
                 return
-            if fields := edited_fields(event, offset):
+            fields = {name: value for name, value in event.changes.items() if name != "metadata"}
+            if fields:
+                if "content" in fields:
+                    fields["token_count"] = count_tokens(fields["content"])
                 # a repeated change also counts, because the summarizer may have had a shortened text
-                await self._messages.update_one({**there, "offset": {"$not": {"$gt": offset}}}, {"$set": fields})
+                older = {**there, "offset": {"$not": {"$gt": offset}}}
+                await self._messages.update_one(older, {"$set": {**fields, "offset": offset}})
             if event.metadata is not None:
-                metadata = {"metadata": safe_names(event.metadata), "metadata_offset": offset}
+                metadata = {"metadata": _json(event.metadata), "metadata_offset": offset}
                 older = {**there, "metadata_offset": {"$not": {"$gt": offset}}}
                 await self._messages.update_one(older, {"$set": metadata})
 
-    async def _delete_conversation(self, event: ConversationDeleted, offset: int) -> None:
-        """Delete page by page; replaced documents are no longer selected."""
-        selected = _selected(Selection(event.conversation_id, event.tenant_id)) | {"source.offset": {"$lt": offset}}
-        while True:
-            with mongo_errors():
-                found = await self._messages.find(selected, {"_id": 1}, limit=BATCH_SIZE).to_list(None)
-            if not found:
-                return
-            remains = [deleted_message_document(document["_id"], offset) for document in found]
-            await bulk(self._messages, [ReplaceOne({"_id": one["_id"]}, one, upsert=True) for one in remains])
-
     async def expire(self, before: datetime, limit: int) -> int:
-        require(datetime, before=before)
-        require(int, limit=limit)
-        require_within(1, limit=limit)
         older = {"sent_at": {"$lt": before}}  # a tombstone has no such field
         with mongo_errors():
             found = await self._messages.find(older, {"_id": 1}, sort=[("sent_at", 1)], limit=limit).to_list(None)
@@ -563,7 +494,16 @@ class MongoMessages:
 
     async def all_messages(self) -> AsyncIterator[MessageRef]:
         async for document in _each(self._messages.find({}, MESSAGE_REF_FIELDS), SCAN_SIZE):
-            yield message_ref_from(document)
+            source = document.get("source")
+            yield MessageRef(
+                changed=document.get("offset", NEVER),
+                key=document["_id"],
+                episode_id=document.get("episode_id"),
+                skipped=document.get("skip_summarization", False),
+                source=(source["partition"], source["offset"]) if source else None,
+                content=document.get("content"),
+                deleted=document.get("deleted", False),
+            )
 
     async def _put(self, messages: dict[str, ArchivedMessage]) -> None:
         """Create the missing documents in one write, then complete those that the summarizer has written.
@@ -571,7 +511,7 @@ class MongoMessages:
         If such a document was changed in the meantime, only its metadata is added.
         """
         new = [
-            UpdateOne({"_id": key}, {"$setOnInsert": message_document(message)}, upsert=True)
+            UpdateOne({"_id": key}, {"$setOnInsert": _whole_document(message)}, upsert=True)
             for key, message in messages.items()
         ]
         created = (await bulk(self._messages, new)).created
@@ -607,8 +547,38 @@ class MongoMessages:
 
 
 def _completion(message: ArchivedMessage, *, whole: bool) -> Mapping[str, Any]:
-    document = message_document(message)
+    document = _whole_document(message)
     return document if whole else {name: document[name] for name in ARCHIVERS}
+
+
+def _whole_document(archived: ArchivedMessage) -> dict[str, Any]:
+    return {**shown_document(archived), "metadata": _json(archived.message.metadata)}
+
+
+def shown_document(archived: ArchivedMessage) -> dict[str, Any]:
+    """Return the fields of a message's document that the summarizer knows too, except `_id` and `episode_id`."""
+    return {
+        **archived.message.model_dump(exclude={"metadata"}),
+        "source": {"partition": archived.partition, "offset": archived.offset},
+        "token_count": count_tokens(archived.message.content),
+        **({} if archived.changed == NEVER else {"offset": archived.changed}),
+    }
+
+
+def message_from(document: Mapping[str, Any]) -> ArchivedMessage:
+    fields = {**document, "metadata": orjson.loads(document.get("metadata", "{}"))}
+    message = MessageCreated.model_validate(fields, strict=False)
+    source = document["source"]
+    return ArchivedMessage(message, source["partition"], source["offset"], document.get("offset", NEVER))
+
+
+def _tombstone(key: str, offset: int) -> dict[str, Any]:
+    """Return the document that remains of a deleted message, without any of its content."""
+    return {"_id": key, "deleted": True, "offset": offset}
+
+
+def _json(metadata: Mapping[str, Any]) -> str:
+    return orjson.dumps(metadata).decode()
 
 
 class MongoBudgets:
@@ -618,8 +588,6 @@ class MongoBudgets:
         self._counters = database[BUDGETS]
 
     async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
-        require(str, key=key)
-        require(int, amount=amount, limit=limit)
         below = {"_id": key, "tokens": {"$lt": limit}}
         change = {"$inc": {"tokens": amount}, "$setOnInsert": {"expires_at": expires_at}}
         with mongo_errors():
@@ -632,8 +600,6 @@ class MongoBudgets:
         return False
 
     async def correct(self, key: str, amount: int) -> int:
-        require(str, key=key)
-        require(int, amount=amount)
         change = {"$inc": {"tokens": amount}}
         with mongo_errors():
             found = await self._counters.find_one_and_update({"_id": key}, change, return_document=ReturnDocument.AFTER)
@@ -647,26 +613,19 @@ class MongoKeys:
         self._keys = database["api_keys"]
 
     async def put(self, key: ApiKey) -> None:
-        fields = {name: value for name, value in vars(key).items() if name != "digest"}
         with mongo_errors():
-            await self._keys.replace_one({"_id": key.digest}, fields, upsert=True)
+            await self._keys.replace_one({"_id": key.digest}, KEY.dump_python(key), upsert=True)
 
     async def find(self, digest: str) -> ApiKey | None:
         found = await _find(self._keys, digest)
-        return _key_from(found) if found else None
+        return _read(KEY, found) if found else None
 
     async def list(self) -> list[ApiKey]:
-        return [_key_from(document) async for document in _each(self._keys.find({}, sort=[("created_at", 1)]))]
+        return [_read(KEY, document) async for document in _each(self._keys.find({}, sort=[("created_at", 1)]))]
 
     async def remove(self, key_id: str) -> bool:
-        require(str, key_id=key_id)
         with mongo_errors():
             return bool((await self._keys.delete_one({"key_id": {"$eq": key_id}})).deleted_count)
-
-
-def _key_from(document: Mapping[str, Any]) -> ApiKey:
-    fields = {name: document[name] for name in document if name not in ("_id", "scopes")}
-    return ApiKey(digest=document["_id"], scopes=tuple(document["scopes"]), **fields)
 
 
 class MongoErasures:
@@ -677,47 +636,39 @@ class MongoErasures:
         self._receipts = database["erasure_receipts"]
 
     async def begin(self, erasure: Erasure) -> Erasure:
-        fields = {**vars(erasure), "conversations": [vars(one) for one in erasure.conversations]}
-        await _unless_duplicate(self._erasures.insert_one({**fields, "_id": erasure.key}))
+        await _unless_duplicate(self._erasures.insert_one({"_id": erasure.key, **ERASURE.dump_python(erasure)}))
         found = await _find(self._erasures, erasure.key)
-        return _erasure_from(found) if found else erasure
+        return _read(ERASURE, found) if found else erasure
 
     async def add(self, erasure: Erasure, conversations: Sequence[ErasedConversation]) -> None:
-        change = {"$push": {"conversations": {"$each": [vars(one) for one in conversations]}}}
-        with mongo_errors():
-            await self._erasures.update_one(_own_erasure(erasure), change)
+        await self._update(erasure, {"$push": {"conversations": {"$each": [vars(one) for one in conversations]}}})
 
     async def report(self, erasure: Erasure) -> None:
-        names = ("is_running", "stage", "left", "problem", "detail")
-        change = {"$set": {name: getattr(erasure, name) for name in names}}
-        with mongo_errors():
-            await self._erasures.update_one(_own_erasure(erasure), change)
+        await self._update(erasure, {"$set": {name: getattr(erasure, name) for name in REPORTED}})
 
     async def under_way(self) -> list[Erasure]:
-        return [_erasure_from(document) async for document in _each(self._erasures.find({}))]
+        return [_read(ERASURE, document) async for document in _each(self._erasures.find({}))]
 
     async def find(self, erasure_id: str) -> Erasure | None:
-        done = await _find(self._receipts, erasure_id)
-        if done is not None:
-            return Erasure(done["_id"], None, done["tenant_id"], None, done["asked_at"], receipt=done["receipt"])
-        with mongo_errors():
-            found = await self._erasures.find_one({"erasure_id": {"$eq": erasure_id}})
-        return _erasure_from(found) if found else None
+        found = await _find(self._receipts, erasure_id)
+        if found is None:
+            with mongo_errors():
+                found = await self._erasures.find_one({"erasure_id": {"$eq": erasure_id}})
+        return _read(ERASURE, found) if found else None
 
     async def end(self, erasure: Erasure, receipt: str) -> None:
-        kept = {"tenant_id": erasure.tenant_id, "asked_at": erasure.asked_at, "receipt": receipt}
-        await _unless_duplicate(self._receipts.insert_one({**kept, "_id": erasure.erasure_id}))
+        done = {"_id": erasure.erasure_id, **ERASURE.dump_python(erasure.done(receipt))}
+        await _unless_duplicate(self._receipts.insert_one(done))
         with mongo_errors():
             await self._erasures.delete_one(_own_erasure(erasure))
+
+    async def _update(self, erasure: Erasure, change: Mapping[str, Any]) -> None:
+        with mongo_errors():
+            await self._erasures.update_one(_own_erasure(erasure), change)
 
 
 def _own_erasure(erasure: Erasure) -> dict[str, str]:
     return {"_id": erasure.key, "erasure_id": erasure.erasure_id}
-
-
-def _erasure_from(document: Mapping[str, Any]) -> Erasure:
-    fields = {name: document[name] for name in document if name not in ("_id", "conversations")}
-    return Erasure(conversations=tuple(ErasedConversation(**one) for one in document["conversations"]), **fields)
 
 
 @contextmanager
@@ -778,22 +729,24 @@ async def _each(cursor: Any, most: int = PAGE_SIZE) -> AsyncIterator[Mapping[str
 
 
 async def _find(collection: Collection, key: str) -> Mapping[str, Any] | None:
-    require(str, id=key)
     with mongo_errors():
-        found: Mapping[str, Any] | None = await collection.find_one({"_id": key})
+        found: Mapping[str, Any] | None = await collection.find_one({"_id": {"$eq": key}})
     return found
 
 
-def _coalesced_find(collection: Collection) -> Coalesced[Mapping[str, Any]]:
-    """Find documents by `_id`, with one command for all callers that ask while another one is under way."""
+async def _grouped(
+    collection: Collection, wanted: Mapping[str, Any], key: Any, sums: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    with mongo_errors():
+        stages = [{"$match": wanted}, {"$group": {"_id": key, **sums}}]
+        found: list[dict[str, Any]] = await collection.aggregate(stages).to_list(None)
+    return found
 
-    async def find(keys: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        if len(keys) == 1:  # cheaper than a cursor
-            document = await _find(collection, keys[0])
-            return {} if document is None else {keys[0]: document}
-        return {document["_id"]: document async for document in _each(collection.find({"_id": {"$in": list(keys)}}))}
 
-    return Coalesced(find)
+async def _counted(collection: Collection, wanted: Mapping[str, Any]) -> dict[str, int]:
+    """Count documents by conversation."""
+    found = await _grouped(collection, wanted, "$conversation_id", {"count": {"$sum": 1}})
+    return {group["_id"]: group["count"] for group in found}
 
 
 async def _unless_duplicate(write: Awaitable[Any]) -> bool:
@@ -816,14 +769,7 @@ async def _replaced(collection: Collection, document: Mapping[str, Any], version
 
 
 def _in_scope(conversation_id: str, agent_id: str | None) -> dict[str, Any]:
-    require(str, conversation_id=conversation_id)
-    require(str | None, agent_id=agent_id)
-    prefix = id_prefix(conversation_id, agent_id)
-    return {
-        "conversation_id": {"$eq": conversation_id},
-        "_id": {"$gte": prefix, "$lt": prefix[:-1] + chr(ord(prefix[-1]) + 1)},
-        "deleted": None,
-    }
+    return {"scope": {"$eq": scope_id(conversation_id, agent_id)}, "deleted": False}
 
 
 def _following(episode_id: str | None) -> dict[str, Any]:
@@ -853,10 +799,6 @@ async def _conversations(
 
     It runs one short query per conversation: a `$group` would read every document of the user for each page.
     """
-    require(str, user_id=user_id)
-    require(str | None, tenant_id=tenant_id, after=after)
-    require(int, limit=limit)
-    require_within(1, limit=limit)
     wanted: dict[str, Any] = {"tenant_id": {"$eq": tenant_id}, field: {"$eq": user_id}}
     found: list[str] = []
     while len(found) < limit:
@@ -871,11 +813,7 @@ async def _conversations(
     return found
 
 
-def _of_tenant(conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Any]:
-    """Check all arguments, and return the filter for these conversations' documents."""
-    require_texts(conversation_ids=conversation_ids)
-    require(str, user_id=user_id)
-    require(str | None, tenant_id=tenant_id)
+def _of_tenant(conversation_ids: Sequence[str], tenant_id: str | None) -> dict[str, Any]:
     return {"conversation_id": {"$in": list(conversation_ids)}, "tenant_id": {"$eq": tenant_id}}
 
 

@@ -12,16 +12,17 @@ from typing import Any, NamedTuple
 
 import apsw
 import orjson
-from pydantic import TypeAdapter
 
-from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited
+from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited, SummaryCreated
 from afterword.schemas.base import EPOCH
 from afterword.schemas.ids import message_key, scope_id
 from afterword.streams.settings import Settings
 from afterword.streams.stores import sqlite
-from afterword.streams.stores.arguments import require, require_texts, require_within
 from afterword.streams.stores.bookkeeping import (
     COUNTER_RETENTION,
+    ERASURE,
+    KEY,
+    REPORTED,
     ApiKey,
     ApiKeys,
     Budgets,
@@ -30,12 +31,14 @@ from afterword.streams.stores.bookkeeping import (
     Erasures,
 )
 from afterword.streams.stores.episodes import (
+    CONVERSATION,
+    DELETED,
+    ROW,
+    STORED,
     Conversation,
-    DeletedEpisode,
     Episode,
     EpisodeFacts,
     EpisodeQueries,
-    EpisodeRef,
     EpisodeVersion,
     FactOfUser,
     RollingRow,
@@ -44,9 +47,8 @@ from afterword.streams.stores.episodes import (
     UsageBy,
     UsageTotals,
     UserTotals,
-    fact_message_ids,
     id_prefix,
-    scope_of,
+    queried_fields,
 )
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import (
@@ -61,6 +63,7 @@ from afterword.streams.stores.messages import (
     MessageText,
     Selection,
     agent_scope,
+    key_of,
 )
 from afterword.streams.stores.opening import Stores
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
@@ -70,13 +73,6 @@ PAGE_SIZE = 40
 """Number of messages, of up to 1 MB each, that are read together."""
 SCAN_SIZE = 500
 """Number of rows that are read together when a whole table is read; in between, others may write."""
-
-STORED: TypeAdapter[StoredEpisode] = TypeAdapter(StoredEpisode)
-DELETED: TypeAdapter[DeletedEpisode] = TypeAdapter(DeletedEpisode)
-ROW: TypeAdapter[RollingRow] = TypeAdapter(RollingRow)
-CONVERSATION: TypeAdapter[Conversation] = TypeAdapter(Conversation)
-KEY: TypeAdapter[ApiKey] = TypeAdapter(ApiKey)
-ERASURE: TypeAdapter[Erasure] = TypeAdapter(Erasure)
 
 ARCHIVERS = ("metadata", "is_continuation")
 """Fields of a message that the summarizer does not have."""
@@ -91,7 +87,6 @@ class SqliteEpisodes:
         self._file = file
 
     async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
-        require_texts(episode_ids=episode_ids)
         found = await self._episodes(f"id IN {LISTED}", _json(episode_ids))
         return {one.event.episode_id: one for one in found}
 
@@ -106,54 +101,41 @@ class SqliteEpisodes:
             held = [(event.conversation_id, one, event.episode_id) for one in (*episode.core_ids, *episode.overlap_ids)]
             connection.executemany("INSERT OR IGNORE INTO episode_messages VALUES (?, ?, ?)", held)
             connection.execute("DELETE FROM participants WHERE episode_id = ?", (event.episode_id,))
-            users = [(event.episode_id, event.tenant_id, user, event.conversation_id) for user in _users(episode)]
-            connection.executemany("INSERT INTO participants VALUES (?, ?, ?, ?)", users)
             connection.execute("DELETE FROM facts WHERE episode_id = ?", (event.episode_id,))
-            for fact_row in _fact_rows(episode):
-                insert(connection, "facts", fact_row)
+            if isinstance(episode, StoredEpisode):
+                users = [(event.episode_id, event.tenant_id, user, event.conversation_id) for user in episode.users]
+                connection.executemany("INSERT INTO participants VALUES (?, ?, ?, ?)", users)
+                for fact_row in _fact_rows(episode.summary):
+                    insert(connection, "facts", fact_row)
             return True
 
         return await self._written(write, erases=before is not None)
 
     async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
-        require(str, conversation_id=conversation_id, message_id=message_id)
         ids = "SELECT episode_id FROM episode_messages WHERE conversation_id = ? AND message_id = ?"
         return await self._episodes(f"id IN ({ids}) ORDER BY ordinal", conversation_id, message_id)
 
     async def page(self, after: str | None, limit: int, conversation_id: str | None = None) -> list[Episode]:
-        require(str | None, after=after, conversation_id=conversation_id)
-        _require_limit(limit)
         own = "" if conversation_id is None else "conversation_id = ?2 AND"
         return await self._episodes(f"{own} id > ?1 ORDER BY id LIMIT ?3", after or "", conversation_id, limit)
 
     async def latest(
         self, conversation_id: str, limit: int, *, before: int | None = None, agent_id: str | None = None
     ) -> list[StoredEpisode]:
-        require(str, conversation_id=conversation_id)
-        require(str | None, agent_id=agent_id)
-        require(int | None, before=before)
-        _require_limit(limit)
         wanted = "scope = ? AND ordinal < ifnull(?, ordinal + 1) AND NOT deleted ORDER BY ordinal DESC LIMIT ?"
-        return _stored(await self._episodes(wanted, scope_id(conversation_id, agent_id), before, limit))
+        return await self._episodes(wanted, scope_id(conversation_id, agent_id), before, limit)
 
     async def expired(self, before: datetime, limit: int) -> list[Episode]:
-        require(datetime, before=before)
-        _require_limit(limit)
         return await self._episodes("ended_at < ? ORDER BY ended_at LIMIT ?", _milliseconds(before), limit)
 
     async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:
-        require(datetime, now=now)
-        _require_limit(limit)
-        return _stored(await self._episodes("due_at <= ? ORDER BY due_at LIMIT ?", _milliseconds(now), limit))
+        return await self._episodes("due_at <= ? ORDER BY due_at LIMIT ?", _milliseconds(now), limit)
 
     async def latest_row(self, scope: str) -> RollingRow | None:
-        require(str, scope=scope)
         select = "SELECT document FROM rolling_rows WHERE scope = ? ORDER BY row DESC LIMIT 1"
         return next((ROW.validate_json(found) for (found,) in await self._file.select(select, scope)), None)
 
     async def rows(self, scope: str, ordinal: int = 0) -> list[RollingRow]:
-        require(str, scope=scope)
-        require(int, ordinal=ordinal)
         select = "SELECT document FROM rolling_rows WHERE scope = ? AND last_ordinal >= ? ORDER BY row"
         return [ROW.validate_json(found) for (found,) in await self._file.select(select, scope, ordinal)]
 
@@ -167,7 +149,6 @@ class SqliteEpisodes:
         )
 
     async def conversation(self, scope: str) -> Conversation | None:
-        require(str, scope=scope)
         select = "SELECT document FROM conversations WHERE scope = ?"
         return next((CONVERSATION.validate_json(found) for (found,) in await self._file.select(select, scope)), None)
 
@@ -185,15 +166,12 @@ class SqliteEpisodes:
         )
 
     async def totals(self, conversation_id: str, agent_id: str | None = None) -> Totals:
-        require(str, conversation_id=conversation_id)
-        require(str | None, agent_id=agent_id)
         select = """SELECT count(*), sum(message_count), sum(token_count), min(ordinal), max(ordinal) FROM episodes
             WHERE scope = ? AND NOT deleted"""
         [found] = await self._file.select(select, scope_id(conversation_id, agent_id))
         return Totals(*found) if found[0] else Totals()
 
     async def versions(self, episode_ids: Sequence[str]) -> dict[str, EpisodeVersion]:
-        require_texts(episode_ids=episode_ids)
         select = f"""SELECT id, revision, iif(deleted, document ->> '$.deletion.reason', NULL) FROM episodes
             WHERE id IN {LISTED}"""  # noqa: S608 – only our own names are inserted
         found = await self._file.select(select, _json(episode_ids))
@@ -202,15 +180,10 @@ class SqliteEpisodes:
     async def conversations(
         self, user_id: str, tenant_id: str | None, limit: int, before: tuple[datetime, str] | None = None
     ) -> list[Conversation]:
-        require(str, user_id=user_id)
-        require(str | None, tenant_id=tenant_id)
-        _require_limit(limit)
         values: list[Any] = [tenant_id, user_id]
         earlier = ""
         if before is not None:
             updated_at, scope = before
-            require(datetime, before=updated_at)
-            require(str, before=scope)
             earlier, values = "AND (updated_at, scope) < (?, ?)", [*values, _milliseconds(updated_at), scope]
         select = f"""SELECT document FROM conversations WHERE tenant_id IS ? AND user_id = ? AND episode_count > 0
             {earlier} ORDER BY updated_at DESC, scope DESC LIMIT ?"""  # noqa: S608 – only our own names are inserted
@@ -222,21 +195,17 @@ class SqliteEpisodes:
     async def taken_part_in(
         self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
     ) -> dict[str, int]:
-        _require_owner(user_id, tenant_id)
-        require_texts(conversation_ids=conversation_ids)
         select = f"""SELECT conversation_id, count(*) FROM participants
             WHERE tenant_id IS ? AND user_id = ? AND conversation_id IN {LISTED} GROUP BY conversation_id"""  # noqa: S608 – only our own names are inserted
         return dict(await self._file.select(select, tenant_id, user_id, _json(conversation_ids)))
 
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
-        _require_owner(user_id, tenant_id)
-        _require_limit(limit)
         select = """SELECT episode_id, conversation_id, ordinal, ended_at, facts FROM facts
             WHERE tenant_id IS ? AND user_id = ? ORDER BY ended_at DESC LIMIT ?"""
         found = await self._file.select(select, tenant_id, user_id, limit)
         return [
-            EpisodeFacts(episode_id, conversation_id, ordinal, _moment(ended_at), _facts_from(facts))
-            for episode_id, conversation_id, ordinal, ended_at, facts in found
+            EpisodeFacts(name, conversation, ordinal, _moment(ended), tuple(map(FactOfUser._make, orjson.loads(facts))))
+            for name, conversation, ordinal, ended, facts in found
         ]
 
     async def usage(self, by: UsageBy) -> list[UsageTotals]:
@@ -248,9 +217,6 @@ class SqliteEpisodes:
         return [UsageTotals(*found) for found in await self._file.select(select)]
 
     async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
-        require(str | None, tenant_id=tenant_id, after=after)
-        require(str, prefix=prefix)
-        _require_limit(limit)
         usage = "document ->> '$.summary.usage"
         select = f"""SELECT user_id, count(DISTINCT p.conversation_id), count(*), max(ended_at), sum(token_count),
             sum({usage}.prompt_tokens'), sum({usage}.cached_tokens'), sum({usage}.completion_tokens')
@@ -264,23 +230,14 @@ class SqliteEpisodes:
         ]
 
     async def users_of(self, conversation_id: str) -> set[str]:
-        require(str, conversation_id=conversation_id)
         select = "SELECT DISTINCT user_id FROM participants WHERE conversation_id = ?"
         return {user for (user,) in await self._file.select(select, conversation_id)}
 
     async def count(self, after: str | None = None) -> int:
-        require(str | None, after=after)
         [(found,)] = await self._file.select("SELECT count(*) FROM episodes WHERE id > ?", after or "")
         return int(found)
 
-    async def all_episodes(self) -> AsyncIterator[EpisodeRef | DeletedEpisode]:
-        last = ""
-        while page := await self.page(last, SCAN_SIZE):
-            for episode in page:
-                yield episode if isinstance(episode, DeletedEpisode) else _ref(episode)
-            last = page[-1].event.episode_id
-
-    async def _episodes(self, wanted: str, *values: Any) -> list[Episode]:
+    async def _episodes(self, wanted: str, *values: Any) -> list[Any]:
         select = f"SELECT deleted, document FROM episodes WHERE {wanted}"  # noqa: S608 – only our own names are inserted
         return [
             (DELETED if deleted else STORED).validate_json(document)
@@ -300,70 +257,22 @@ class SqliteEpisodes:
 
 
 def _episode_row(episode: Episode) -> dict[str, Any]:
-    """Return the row of an episode, or of a deleted one, which has no counts."""
-    event = episode.event
-    ended_at = episode.ended_at if isinstance(episode, DeletedEpisode) else episode.summary.ended_at
-    due_at = None if isinstance(episode, DeletedEpisode) else episode.due_at
-    row: dict[str, Any] = {
-        "id": event.episode_id,
-        "scope": scope_of(event),
-        "conversation_id": event.conversation_id,
-        "ordinal": event.ordinal,
-        "revision": episode.version[0],
-        "attempt": episode.version[1],
-        "deleted": isinstance(episode, DeletedEpisode),
-        "ended_at": ended_at and _milliseconds(ended_at),
-        "due_at": due_at and _milliseconds(due_at),
-    }
-    if isinstance(episode, DeletedEpisode):
-        gone = {"message_count": None, "token_count": None}
-        return {**row, **gone, "document": DELETED.dump_json(episode).decode()}
-    counts = {
-        "message_count": episode.summary.message_count,
-        "token_count": episode.summary.compression.tokens_before,
-    }
-    return {**row, **counts, "document": STORED.dump_json(episode).decode()}
+    fields = {name: value for name, value in queried_fields(episode).items() if name != "tenant_id"}
+    times = {name: fields[name] and _milliseconds(fields[name]) for name in ("ended_at", "due_at")}
+    row = {"id": episode.event.episode_id, **fields, **times, "message_count": None, "token_count": None}
+    if not isinstance(episode, StoredEpisode):
+        return row | {"document": DELETED.dump_json(episode).decode()}
+    sizes = {"message_count": episode.summary.message_count, "token_count": episode.summary.compression.tokens_before}
+    return row | sizes | {"document": STORED.dump_json(episode).decode()}
 
 
-def _users(episode: Episode) -> Iterable[str]:
-    if isinstance(episode, DeletedEpisode):
-        return ()
-    return dict.fromkeys((*episode.participants, episode.summary.user_id))
-
-
-def _fact_rows(episode: Episode) -> Iterator[dict[str, Any]]:
+def _fact_rows(summary: SummaryCreated) -> Iterator[dict[str, Any]]:
     """Yield a row with the facts about each user, by which a profile finds them."""
-    if isinstance(episode, DeletedEpisode):
-        return
     names = {"episode_id", "tenant_id", "conversation_id", "ordinal"}
-    own = episode.summary.model_dump(include=names) | {"ended_at": _milliseconds(episode.summary.ended_at)}
-    for user in dict.fromkeys(fact.user_id for fact in episode.summary.facts):
-        facts = [[*FactOfUser.of(vars(fact))] for fact in episode.summary.facts if fact.user_id == user]
+    own = summary.model_dump(include=names) | {"ended_at": _milliseconds(summary.ended_at)}
+    for user in dict.fromkeys(fact.user_id for fact in summary.facts):
+        facts = [[*FactOfUser.of(vars(fact))] for fact in summary.facts if fact.user_id == user]
         yield {**own, "user_id": user, "facts": orjson.dumps(facts).decode()}
-
-
-def _facts_from(facts: str) -> tuple[FactOfUser, ...]:
-    return tuple(map(FactOfUser._make, orjson.loads(facts)))
-
-
-def _ref(episode: StoredEpisode) -> EpisodeRef:
-    summary = episode.summary
-    return EpisodeRef(
-        episode_id=summary.episode_id,
-        revision=summary.revision,
-        conversation_id=summary.conversation_id,
-        ordinal=summary.ordinal,
-        fingerprint=episode.fingerprint,
-        message_ids=summary.message_ids,
-        inputs=episode.inputs,
-        tenant_id=summary.tenant_id,
-        agent_id=summary.agent_id,
-        fact_message_ids=fact_message_ids(summary.facts),
-    )
-
-
-def _stored(episodes: Iterable[Episode]) -> list[StoredEpisode]:
-    return [episode for episode in episodes if isinstance(episode, StoredEpisode)]
 
 
 class SqliteMessages:
@@ -376,7 +285,7 @@ class SqliteMessages:
         self._file = file
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        first = {_key(archived): archived for archived in reversed(messages)}
+        first = {key_of(archived): archived for archived in reversed(messages)}
 
         def write(connection: apsw.Connection) -> None:
             for archived in first.values():
@@ -385,8 +294,7 @@ class SqliteMessages:
         await self._file.write(write)
 
     async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
-        require(str, episode_id=episode_id)
-        scope, given = agent_scope(episode_id), {_key(archived): archived for archived in messages}
+        scope, given = agent_scope(episode_id), {key_of(archived): archived for archived in messages}
         keys = _json(list(given))
 
         def write(connection: apsw.Connection) -> bool:
@@ -423,15 +331,12 @@ class SqliteMessages:
         return await _conversations(self._file, "messages", user_id, tenant_id, after, limit)
 
     async def authors(self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Authors]:
-        _require_owner(user_id, tenant_id)
-        require_texts(conversation_ids=conversation_ids)
         select = f"""SELECT conversation_id, sum(user_id = ?), sum(user_id <> ?) FROM messages
             WHERE tenant_id IS ? AND conversation_id IN {LISTED} GROUP BY conversation_id"""  # noqa: S608 – only our own names are inserted
         found = await self._file.select(select, user_id, user_id, tenant_id, _json(conversation_ids))
         return {name: Authors(own, others) for name, own, others in found}
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
-        require(str, conversation_id=conversation_id)
         found = await self._where("conversation_id = ? ORDER BY offset LIMIT 1", conversation_id)
         return next(iter(found.values()), None)  # type: ignore[return-value]
 
@@ -440,7 +345,6 @@ class SqliteMessages:
         return {key: found for key, found in states.items() if isinstance(found, ArchivedMessage)}
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
-        require_texts(keys=keys)
         select = f"""SELECT key, content, role, sent_at,
             CASE role WHEN 'user' THEN user_id WHEN 'assistant' THEN agent_id END, message ->> 'author', user_id
             FROM messages WHERE key IN {LISTED} AND NOT deleted"""  # noqa: S608 – only our own names are inserted
@@ -451,11 +355,9 @@ class SqliteMessages:
         }
 
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        require_texts(keys=keys)
         return await self._where(f"key IN {LISTED}", _json(keys))
 
     async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        require_texts(keys=keys)
         return await self._where(f"key IN {LISTED} AND changed <> {NEVER}", _json(keys))
 
     async def change(self, change: ArchiveChange) -> None:
@@ -463,8 +365,6 @@ class SqliteMessages:
             await self._file.empty_log()
 
     async def expire(self, before: datetime, limit: int) -> int:
-        require(datetime, before=before)
-        _require_limit(limit)
         older = "SELECT rowid FROM messages WHERE sent_at < ? ORDER BY sent_at LIMIT ?"
 
         def delete(connection: apsw.Connection) -> int:
@@ -540,7 +440,7 @@ def _known(connection: apsw.Connection, key: str) -> Known | None:
 
 def _archive(connection: apsw.Connection, archived: ArchivedMessage) -> None:
     """Write the archiver's message; if the summarizer wrote it and it was changed since, write only the metadata."""
-    key, known = _key(archived), _known(connection, _key(archived))
+    key, known = key_of(archived), _known(connection, key_of(archived))
     if known is None:
         insert(connection, "messages", {"key": key, "is_whole": True, **_message_row(archived)})
     elif isinstance(known.state, ArchivedMessage) and not known.is_whole:
@@ -612,11 +512,6 @@ def _update(connection: apsw.Connection, key: str, row: Mapping[str, Any]) -> No
     connection.execute(f"UPDATE messages SET {changed} WHERE key = :key", {**row, "key": key})  # noqa: S608 – only our own names are inserted
 
 
-def _key(archived: ArchivedMessage) -> str:
-    message = archived.message
-    return message_key(message.conversation_id, message.id, message.tenant_id)
-
-
 def _selected(selection: Selection) -> tuple[str, list[Any]]:
     """Return a selection's condition and its values."""
     agent_id, wanted = selection.agent_id, ["conversation_id = ?", "tenant_id IS ?"]
@@ -645,8 +540,6 @@ class SqliteBudgets:
         self._file = file
 
     async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
-        require(str, key=key)
-        require(int, amount=amount, limit=limit)
 
         def take(connection: apsw.Connection) -> bool:
             connection.execute(
@@ -662,8 +555,6 @@ class SqliteBudgets:
         return await self._file.write(take)
 
     async def correct(self, key: str, amount: int) -> int:
-        require(str, key=key)
-        require(int, amount=amount)
         change = "UPDATE budgets SET tokens = tokens + ? WHERE key = ? RETURNING tokens"
         found = await self._file.write(lambda connection: rows(connection, change, (amount, key)))
         return int(found[0][0]) if found else 0
@@ -681,7 +572,6 @@ class SqliteKeys:
         await self._file.write(lambda connection: rows(connection, put, values))
 
     async def find(self, digest: str) -> ApiKey | None:
-        require(str, digest=digest)
         found = await self._file.select("SELECT document FROM api_keys WHERE digest = ?", digest)
         return KEY.validate_json(found[0][0]) if found else None
 
@@ -690,7 +580,6 @@ class SqliteKeys:
         return sorted(found, key=lambda key: key.created_at)
 
     async def remove(self, key_id: str) -> bool:
-        require(str, key_id=key_id)
         delete = "DELETE FROM api_keys WHERE key_id = ? RETURNING 1"
         return bool(await self._file.write(lambda connection: rows(connection, delete, (key_id,))))
 
@@ -715,22 +604,20 @@ class SqliteErasures:
         await self._revise(erasure, lambda known: replace(known, conversations=(*known.conversations, *conversations)))
 
     async def report(self, erasure: Erasure) -> None:
-        names = ("is_running", "stage", "left", "problem", "detail")
-        await self._revise(erasure, lambda known: replace(known, **{name: getattr(erasure, name) for name in names}))
+        said = {name: getattr(erasure, name) for name in REPORTED}
+        await self._revise(erasure, lambda known: replace(known, **said))
 
     async def under_way(self) -> list[Erasure]:
         select = "SELECT document FROM erasures WHERE key IS NOT NULL"
         return [ERASURE.validate_json(found) for (found,) in await self._file.select(select)]
 
     async def find(self, erasure_id: str) -> Erasure | None:
-        require(str, erasure_id=erasure_id)
         found = await self._file.select("SELECT document FROM erasures WHERE id = ?", erasure_id)
         return ERASURE.validate_json(found[0][0]) if found else None
 
     async def end(self, erasure: Erasure, receipt: str) -> None:
-        kept = replace(Erasure(erasure.erasure_id, None, erasure.tenant_id, None, erasure.asked_at), receipt=receipt)
         change = "UPDATE erasures SET key = NULL, document = ? WHERE id = ? AND key IS NOT NULL"
-        values = ERASURE.dump_json(kept).decode(), erasure.erasure_id
+        values = ERASURE.dump_json(erasure.done(receipt)).decode(), erasure.erasure_id
         await self._file.write(lambda connection: rows(connection, change, values))
         await self._file.empty_log()
 
@@ -769,22 +656,9 @@ async def _conversations(
     file: SqliteFile, table: str, user_id: str, tenant_id: str | None, after: str | None, limit: int
 ) -> list[str]:
     """Return a page of the conversations of rows that name the user, each once."""
-    _require_owner(user_id, tenant_id)
-    require(str | None, after=after)
-    _require_limit(limit)
     select = f"""SELECT DISTINCT conversation_id FROM {table} WHERE tenant_id IS ? AND user_id = ?
         AND conversation_id > ? ORDER BY conversation_id LIMIT ?"""  # noqa: S608 – only our own names are inserted
     return [name for (name,) in await file.select(select, tenant_id, user_id, after or "", limit)]
-
-
-def _require_owner(user_id: str, tenant_id: str | None) -> None:
-    require(str, user_id=user_id)
-    require(str | None, tenant_id=tenant_id)
-
-
-def _require_limit(limit: int) -> None:
-    require(int, limit=limit)
-    require_within(1, limit=limit)
 
 
 def _json(values: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from afterword import Memory, Producer, SummaryDeleted
 from afterword.streams.kafka.clients import running_consumer, running_producer
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
-from afterword.streams.stores.episodes import EpisodeRef
+from afterword.streams.stores.episodes import StoredEpisode, all_episodes
 from afterword.streams.stores.opening import open_stores
 from tests.e2e.deployment import Deployment, deployed
 from tests.e2e.test_amendments import FACTS, TENANT, Events, dead_letters, events, has, latest, message, until
@@ -39,7 +39,7 @@ async def stored(settings: Settings) -> list[str]:
     """Ids of messages, episodes and rolling rows that the stores have."""
     async with open_stores(settings) as stores:
         ids = [ref.key async for ref in stores.messages.all_messages()]
-        ids += [one.episode_id async for one in stores.episodes.all_episodes() if isinstance(one, EpisodeRef)]
+        ids += [one.summary.episode_id async for one in all_episodes(stores.episodes) if isinstance(one, StoredEpisode)]
         return ids + [row.content for row in await stores.episodes.rows("c") if row.content]
 
 

@@ -46,7 +46,7 @@ from afterword.streams.segmenter.state import (
     parse_scope,
 )
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.episodes import DeletedEpisode, EpisodeRef
+from afterword.streams.stores.episodes import DeletedEpisode, Episode, all_episodes
 from afterword.streams.stores.messages import NEVER, MessageRef
 from afterword.streams.stores.opening import Stores, open_stores
 from faust_eos.changelog import BOOKMARK_KEY
@@ -188,7 +188,7 @@ def original_of(record: ConsumerRecord, topic: str) -> tuple[int, int, str] | No
 
 async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], None]) -> None:
     """Add every episode and message. `read` is called with numbers of messages. Raises: StoreUnavailable, NoRoom."""
-    async for episode in stores.episodes.all_episodes():
+    async for episode in all_episodes(stores.episodes):
         _take_stored(evidence, episode)
     done = 0
     async for message in stores.messages.all_messages():
@@ -199,21 +199,22 @@ async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], 
     read(done % COUNTED_AT_A_TIME)
 
 
-def _take_stored(evidence: Evidence, episode: EpisodeRef | DeletedEpisode) -> None:
+def _take_stored(evidence: Evidence, episode: Episode) -> None:
     if isinstance(episode, DeletedEpisode):
         evidence.add("deleted_episode", episode.deletion.episode_id, episode.deletion.reason == "expired")
         return
+    summary = episode.summary
 
     def digest_of(message_id: str) -> bytes:
-        return digest_of_message(episode.conversation_id, message_id, episode.tenant_id)
+        return digest_of_message(summary.conversation_id, message_id, summary.tenant_id)
 
-    messages = b"".join(map(digest_of, episode.message_ids))
-    sourceless = not set(episode.message_ids).issuperset(episode.fact_message_ids)
-    facts = bool(episode.fact_message_ids), sourceless
-    evidence.add("stored_episode", episode.episode_id, episode.fingerprint, messages, *facts)
+    messages = b"".join(map(digest_of, summary.message_ids))
+    named = {one for fact in summary.facts for one in fact.message_ids}
+    facts = bool(named), not named.issubset(summary.message_ids)
+    evidence.add("stored_episode", summary.episode_id, episode.fingerprint, messages, *facts)
     for message_id, offset in episode.inputs:
         if offset != NEVER:
-            evidence.add("stored_change", episode.episode_id, digest_of(message_id), offset)
+            evidence.add("stored_change", summary.episode_id, digest_of(message_id), offset)
 
 
 def _take_document(evidence: Evidence, message: MessageRef) -> None:

@@ -31,7 +31,7 @@ from afterword.streams.kafka.log_reader import Log, open_log, position_of
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Kafka, Settings, load_settings
 from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure
-from afterword.streams.stores.episodes import DeletedEpisode
+from afterword.streams.stores.episodes import DeletedEpisode, all_episodes
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.text.visible import many
@@ -378,12 +378,8 @@ async def conversation_pages(stores: Stores, person: Person) -> AsyncIterator[li
 
 async def deleted_episodes(stores: Stores, conversation_id: str) -> list[str]:
     """Return the ids of a conversation's deleted episodes. Raises: StoreUnavailable."""
-    gone: list[str] = []
-    after: str | None = None
-    while page := await stores.episodes.page(after, PAGE, conversation_id):
-        gone += [one.event.episode_id for one in page if isinstance(one, DeletedEpisode)]
-        after = page[-1].event.episode_id
-    return gone
+    every = all_episodes(stores.episodes, conversation_id)
+    return [one.event.episode_id async for one in every if isinstance(one, DeletedEpisode)]
 
 
 async def indexed(stores: Stores, episode_ids: Sequence[str]) -> int:

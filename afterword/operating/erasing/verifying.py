@@ -13,7 +13,7 @@ import orjson
 from aiokafka import ConsumerRecord
 
 from afterword.operating.dlq import resolved_offset
-from afterword.operating.erasing.eraser import PAGE, conversation_pages, deleted_episodes, indexed
+from afterword.operating.erasing.eraser import conversation_pages, deleted_episodes, indexed
 from afterword.operating.erasing.person import Person, edited_id, holds, is_of_source, person_of
 from afterword.operating.erasing.receipt import NotTheirs, Receipt
 from afterword.operating.export import took_part
@@ -28,7 +28,7 @@ from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.state import MESSAGES, decode_body, parse_key
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.episodes import living
+from afterword.streams.stores.episodes import StoredEpisode, all_episodes
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
 
@@ -111,11 +111,9 @@ async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messa
         for name in page:
             newest = stores.messages.newest(Selection(name, person.tenant_id, user_id=person.user_id))
             messages += sum([1 async for one in newest if one.offset < ends.get(one.partition, 0)])
-            after: str | None = None
-            while stored := await stores.episodes.page(after, PAGE, name):
-                theirs = [one for one in living(stored).values() if took_part(one, person.user_id, person.tenant_id)]
-                episodes += sum(one.summary.closed_at < receipt.finished_at for one in theirs)
-                after = stored[-1].event.episode_id
+            async for one in all_episodes(stores.episodes, name):
+                if isinstance(one, StoredEpisode) and took_part(one, person.user_id, person.tenant_id):
+                    episodes += one.summary.closed_at < receipt.finished_at
     for name in receipt.conversations:
         points += await indexed(stores, await deleted_episodes(stores, name))
     counts = {"messages in the archive": messages, "episodes": episodes, "deleted episodes in the index": points}

@@ -5,12 +5,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from afterword.schemas import ConversationDeleted, MessageDeleted, MessageEdited
 from afterword.schemas.ids import message_key
-from afterword.streams.stores.documents import original_names, safe_names
 from afterword.streams.stores.messages import (
     ArchiveChange,
     ArchivedMessage,
@@ -225,25 +222,6 @@ async def test_nothing_to_do_is_fine(messages: MessageArchive) -> None:
     assert await messages.get_many([]) == {}
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda children: st.lists(children) | st.dictionaries(st.text("%$.24E5a") | st.text(), children),
-)
-
-
-@given(JSON)
-def test_any_field_name_can_be_made_safe_and_restored(value: object) -> None:
-    safe = safe_names(value)
-    assert original_names(safe) == value
-    assert not any(set(name) & {"$", "."} or not name for name in names_in(safe))
-
-
-def names_in(value: object) -> list[str]:
-    if isinstance(value, dict):
-        return [*value, *(name for child in value.values() for name in names_in(child))]
-    return [name for child in value for name in names_in(child)] if isinstance(value, list) else []
-
-
 async def test_texts_are_those_of_the_very_messages_up_to_a_length(messages: MessageArchive) -> None:
     theirs, ours = (
         archived(tenant_id="b", content="Not from a."),
@@ -410,12 +388,6 @@ async def test_who_wrote_among_others_is_found_and_who_was_deleted_is_not(messag
     await messages.change(changed(delete("m2"), 7))
     assert await conversations(messages, "u2", None) == []
     assert await newest(messages, Selection("c1", None, user_id="u2")) == []
-
-
-@pytest.mark.parametrize("limit", [0, -1])
-async def test_a_page_of_a_users_conversations_has_a_limit(messages: MessageArchive, limit: int) -> None:
-    with pytest.raises(ValueError, match="limit must be at least 1"):
-        await messages.conversations_of("u1", None, None, limit)
 
 
 async def test_messages_expire_by_their_time_the_oldest_first_with_their_labels(messages: MessageArchive) -> None:

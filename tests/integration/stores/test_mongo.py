@@ -10,6 +10,7 @@ from afterword.schemas import MessageDeleted, MessageEdited
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
+from afterword.streams.stores.episodes import all_episodes
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, DeletedMessage, Selection
 from afterword.streams.stores.mongo import MongoBudgets, MongoDatabase, MongoEpisodes, MongoMessages
 from tests.samples import NOON, a_conversation, a_message, a_row, a_stored_episode
@@ -49,7 +50,7 @@ CALLS: dict[str, Callable[[MongoDatabase], Awaitable[object]]] = {
     "latest": lambda db: MongoEpisodes(db).latest("c1", 1),
     "conversations_of_participant": lambda db: MongoEpisodes(db).conversations_of("u1", None, None, 1),
     "count_all_episodes": lambda db: MongoEpisodes(db).count(),
-    "all_episodes": lambda db: drained(MongoEpisodes(db).all_episodes()),
+    "all_episodes": lambda db: drained(all_episodes(MongoEpisodes(db))),
     "take": lambda db: MongoBudgets(db).take("k", 1, 1, NOON),
     "correct": lambda db: MongoBudgets(db).correct("k", 1),
     "put_many": lambda db: MongoMessages(db).put_many([ArchivedMessage(a_message(), 0, 0)]),

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from afterword.schemas import InvalidRecord, SummaryDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Retention
-from afterword.streams.stores.documents import episode_document
 from afterword.streams.stores.episodes import DeletedEpisode
+from afterword.streams.stores.mongo import episode_document
 from afterword.streams.summarizer.conversations import Conversations
 from afterword.streams.summarizer.fallbacks import Send
 from afterword.streams.summarizer.retention import RetentionSweep, expired, interval_seconds
