@@ -1,8 +1,14 @@
-"""Opens the stores: MongoDB and Qdrant, or one SQLite file."""
+"""Opens the stores: MongoDB for documents and Qdrant for the search index, or one SQLite file for both.
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+Clients of the other backend are not imported. Those of an index are imported with it, because Qdrant's takes a second.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Self
 
 from afterword.streams.settings import Settings
@@ -10,61 +16,38 @@ from afterword.streams.stores.bookkeeping import ApiKeys, Budgets, Erasures
 from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import MessageArchive
+from afterword.streams.tasks import gather_or_cancel
 
 
-class Stores(ABC):
-    """The stores of one process, each opened when it is first requested, which may raise ConfigurationError.
+@dataclass
+class Stores:
+    """The stores of one process, for use with `async with`. Opening does not connect; the first call does."""
 
-    Opening does not connect; the first call does.
-    """
+    episodes: EpisodeQueries
+    messages: MessageArchive
+    budgets: Budgets
+    erasures: Erasures
+    keys: ApiKeys
+    open_index: Callable[[], EpisodeIndex]
+    checks: Mapping[str, Callable[[], Awaitable[str]]]
+    """Checks of the backends by name; each returns what it found. Raises: ConfigurationError, StoreUnavailable."""
+    ping_database: Callable[[], Awaitable[None]]
+    """Checks that the database answers. Raises: StoreUnavailable."""
+    prepare_database: Callable[[], Awaitable[None]]
+    """Creates the indexes that the database lacks; may be repeated. Raises: StoreUnavailable."""
+    reach: Callable[[], Awaitable[object]]
+    """Waits until everything answers. Raises: ConfigurationError, StoreUnavailable."""
+    closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
-    def __init__(self) -> None:
-        self._closing = AsyncExitStack()
-
-    @property
-    @abstractmethod
-    def episodes(self) -> EpisodeQueries: ...
-
-    @property
-    @abstractmethod
-    def messages(self) -> MessageArchive: ...
-
-    @property
-    @abstractmethod
-    def budgets(self) -> Budgets: ...
-
-    @property
-    @abstractmethod
-    def erasures(self) -> Erasures: ...
-
-    @property
-    @abstractmethod
-    def keys(self) -> ApiKeys: ...
-
-    @property
-    @abstractmethod
-    def index(self) -> EpisodeIndex: ...
-
-    @property
-    @abstractmethod
-    def checks(self) -> dict[str, Callable[[], Awaitable[str]]]:
-        """Checks of the backends by name; each returns what it found. Raises: ConfigurationError, StoreUnavailable."""
-
-    @abstractmethod
-    async def prepare_database(self) -> None:
-        """Create the indexes that the database lacks; may be repeated. Raises: StoreUnavailable."""
-
-    @abstractmethod
-    async def ping_database(self) -> None:
-        """Check that the database answers. Raises: StoreUnavailable."""
-
-    @abstractmethod
-    async def reach(self) -> None:
-        """Wait until everything answers. Raises: ConfigurationError, StoreUnavailable."""
+    @cached_property
+    def index(self) -> EpisodeIndex:
+        index = self.open_index()
+        self.closing.push_async_callback(index.close)
+        return index
 
     async def close(self) -> None:
         """Close what was opened, the last one first."""
-        await self._closing.aclose()
+        await self.closing.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -74,11 +57,73 @@ class Stores(ABC):
 
 
 def open_stores(settings: Settings) -> Stores:
-    """Return the configured stores, for use with `async with`. Clients of other backends are not imported."""
-    if settings.sqlite.path is not None:
-        from afterword.streams.stores.sqlite_stores import FileStores
+    """Return the configured stores. Raises: ConfigurationError."""
+    path = settings.sqlite.path
+    return _on_servers(settings) if path is None else _in_file(settings, path)
 
-        return FileStores(settings, settings.sqlite.path)
-    from afterword.streams.stores.servers import ServerStores
 
-    return ServerStores(settings)
+def _in_file(settings: Settings, path: Path) -> Stores:
+    from afterword.streams.stores import sqlite, sqlite_stores
+
+    file = sqlite.SqliteFile(path, settings.sqlite.timeout_seconds)
+
+    def open_index() -> EpisodeIndex:
+        from afterword.streams.stores.sqlite_index import SqliteIndex  # only searches need NumPy
+
+        return SqliteIndex(file, settings.embedder.vectors_model)
+
+    async def check() -> str:
+        await file.ping()
+        return str(path)
+
+    stores = Stores(
+        episodes=sqlite_stores.SqliteEpisodes(file),
+        messages=sqlite_stores.SqliteMessages(file),
+        budgets=sqlite_stores.SqliteBudgets(file),
+        erasures=sqlite_stores.SqliteErasures(file),
+        keys=sqlite_stores.SqliteKeys(file),
+        open_index=open_index,
+        checks={sqlite.STORE: check},
+        ping_database=file.ping,
+        prepare_database=file.ping,
+        reach=file.ping,
+    )
+    stores.closing.push_async_callback(file.close)
+    return stores
+
+
+def _on_servers(settings: Settings) -> Stores:
+    from afterword.streams.stores import mongo, qdrant_server
+
+    database = mongo.connect(settings.mongo)
+    ping_database, ping_index = partial(mongo.ping, database), partial(qdrant_server.ping_server, settings.qdrant)
+
+    def open_index() -> EpisodeIndex:
+        from afterword.streams.stores import qdrant
+
+        return qdrant.open_index(settings.qdrant, settings.embedder)
+
+    def index_check() -> Callable[[], Awaitable[str]]:
+        from afterword.streams.stores import qdrant
+
+        return partial(qdrant.check, settings.qdrant)
+
+    async def check_index() -> str:
+        await ping_index()
+        return await (await asyncio.to_thread(index_check))()  # in a thread, because the import takes a while
+
+    stores = Stores(
+        episodes=mongo.MongoEpisodes(database),
+        messages=mongo.MongoMessages(database),
+        budgets=mongo.MongoBudgets(database),
+        erasures=mongo.MongoErasures(database),
+        keys=mongo.MongoKeys(database),
+        open_index=open_index,
+        checks={mongo.STORE: partial(mongo.check, database), qdrant_server.STORE: check_index},
+        ping_database=ping_database,
+        prepare_database=partial(mongo.ensure_indexes, database, settings.retention.expires),
+        # both at the same time, and before the index's client is imported
+        reach=lambda: gather_or_cancel(ping_database(), ping_index()),
+    )
+    stores.closing.push_async_callback(mongo.close, database)
+    return stores

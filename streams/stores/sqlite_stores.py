@@ -3,11 +3,9 @@
 A record is a row: its JSON, and the columns by which it is found. Times are in milliseconds.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
@@ -16,19 +14,14 @@ import orjson
 from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited, SummaryCreated
 from afterword.schemas.base import EPOCH
 from afterword.schemas.ids import message_key, scope_id
-from afterword.streams.settings import Settings
-from afterword.streams.stores import sqlite
 from afterword.streams.stores.bookkeeping import (
     COUNTER_RETENTION,
     ERASURE,
     KEY,
     REPORTED,
     ApiKey,
-    ApiKeys,
-    Budgets,
     ErasedConversation,
     Erasure,
-    Erasures,
 )
 from afterword.streams.stores.episodes import (
     CONVERSATION,
@@ -38,7 +31,6 @@ from afterword.streams.stores.episodes import (
     Conversation,
     Episode,
     EpisodeFacts,
-    EpisodeQueries,
     EpisodeVersion,
     FactOfUser,
     RollingRow,
@@ -50,7 +42,6 @@ from afterword.streams.stores.episodes import (
     id_prefix,
     queried_fields,
 )
-from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import (
     NEVER,
     ArchiveChange,
@@ -58,14 +49,12 @@ from afterword.streams.stores.messages import (
     Authors,
     Counted,
     DeletedMessage,
-    MessageArchive,
     MessageRef,
     MessageText,
     Selection,
     agent_scope,
     key_of,
 )
-from afterword.streams.stores.opening import Stores
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 from afterword.streams.text.tokens import count_tokens
 
@@ -671,56 +660,3 @@ def _milliseconds(moment: datetime) -> int:
 
 def _moment(milliseconds: int) -> datetime:
     return EPOCH + timedelta(milliseconds=milliseconds)
-
-
-class FileStores(Stores):
-    """Stores that share a file, which is created by the first call."""
-
-    def __init__(self, settings: Settings, path: Path) -> None:
-        super().__init__()
-        self._settings = settings
-        self._file = sqlite.SqliteFile(path, settings.sqlite.timeout_seconds)
-        self._closing.push_async_callback(self._file.close)
-
-    @cached_property
-    def episodes(self) -> EpisodeQueries:
-        return SqliteEpisodes(self._file)
-
-    @cached_property
-    def messages(self) -> MessageArchive:
-        return SqliteMessages(self._file)
-
-    @cached_property
-    def budgets(self) -> Budgets:
-        return SqliteBudgets(self._file)
-
-    @cached_property
-    def erasures(self) -> Erasures:
-        return SqliteErasures(self._file)
-
-    @cached_property
-    def keys(self) -> ApiKeys:
-        return SqliteKeys(self._file)
-
-    @cached_property
-    def index(self) -> EpisodeIndex:
-        from afterword.streams.stores.sqlite_index import SqliteIndex  # only searches need NumPy
-
-        return SqliteIndex(self._file, self._settings.embedder.vectors_model)
-
-    @property
-    def checks(self) -> dict[str, Callable[[], Awaitable[str]]]:
-        return {sqlite.STORE: self._check}
-
-    async def prepare_database(self) -> None:
-        await self._file.ping()
-
-    async def ping_database(self) -> None:
-        await self._file.ping()
-
-    async def reach(self) -> None:
-        await self._file.ping()
-
-    async def _check(self) -> str:
-        await self._file.ping()
-        return str(self._file.path)
