@@ -8,7 +8,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 from aiokafka.protocol.metadata import MetadataRequest
-from pydantic import SecretStr
 
 from afterword.schemas import InvalidRecord
 from afterword.schemas.dead_letters import DeadLetter
@@ -210,13 +209,14 @@ async def require_topics(kafka: Kafka, *topics: str, **options: Any) -> None:
 
 async def start_client(client: Any, options: Mapping[str, Any]) -> None:
     """Start an aiokafka client made with these options. Raises: BrokerUnavailable, or its subclass BrokerRefuses."""
+    seconds = options["request_timeout_ms"] / 1000
+    if options.get("sasl_mechanism") == "OAUTHBEARER":
+        # aiokafka does not read a broker's answer to a token: a rejected client starts but never finds a broker
+        await _require_answer(options, seconds)
     try:
-        if options.get("sasl_mechanism") == "OAUTHBEARER":
-            # aiokafka does not read a broker's answer to a token: a rejected client starts but never finds a broker
-            await _require_acceptance(options)
         await client.start()
     except KafkaConnectionError as error:
-        await _require_acceptance(options)
+        await _require_answer(options, seconds)
         raise BrokerUnavailable(servers=options["bootstrap_servers"], problem=str(error)) from None
 
 
@@ -260,25 +260,6 @@ def broker_errors(servers: str) -> Iterator[None]:
 # Rejected connections. aiokafka logs the reason, but raises only that it found no broker
 
 
-async def _require_acceptance(options: Mapping[str, Any]) -> None:
-    if problem := await _rejection(options):
-        raise BrokerRefuses(servers=options["bootstrap_servers"], problem=problem) from None
-
-
-async def _rejection(options: Mapping[str, Any]) -> str | None:
-    """Try each broker once; return the first reason for a rejection, or None if one accepts us or none answers."""
-    wanted = connection_of(options)
-    for host, port, _ in collect_hosts(options["bootstrap_servers"]):
-        try:
-            await _connect(host, port, wanted, options["request_timeout_ms"] / 1000)
-        except (OSError, KafkaError) as error:
-            if problem := _reason_of(error, wanted):
-                return problem
-        else:
-            return None
-    return None
-
-
 async def _require_answer(options: Mapping[str, Any], seconds: float) -> None:
     """Ask all brokers at once; return when the first one answers. Raises: BrokerUnavailable, BrokerRefuses."""
     wanted, servers = connection_of(options), options["bootstrap_servers"]
@@ -296,20 +277,13 @@ async def _require_answer(options: Mapping[str, Any], seconds: float) -> None:
         await asyncio.gather(*asked, return_exceptions=True)
     if problem := next(filter(None, (_reason_of(error, wanted) for error in errors)), None):
         raise BrokerRefuses(servers=servers, problem=problem)
-    problems = dict.fromkeys(_silence(error, seconds) for error in errors)
+    silence = {
+        TimeoutError: f"it did not answer within {seconds:g} s",
+        ConnectionRefusedError: "it refused the connection",
+        socket.gaierror: "the name of its host cannot be resolved",
+    }
+    problems = dict.fromkeys(silence.get(type(error), type(error).__name__) for error in errors)
     raise BrokerUnavailable(servers=servers, problem="; ".join(problems))
-
-
-def _silence(error: Exception, seconds: float) -> str:
-    """Describe the error of a connection to a broker that was not reached."""
-    match error:
-        case TimeoutError():
-            return f"it did not answer within {seconds:g} s"
-        case ConnectionRefusedError():
-            return "it refused the connection"
-        case socket.gaierror():
-            return "the name of its host cannot be resolved"
-    return type(error).__name__
 
 
 async def _connect(host: str, port: int, options: Mapping[str, Any], seconds: float) -> None:
@@ -380,19 +354,11 @@ def _tls(kafka: Kafka) -> ssl.SSLContext:
 
 def _tokens(kafka: Kafka) -> AbstractTokenProvider:
     if kafka.sasl_mechanism == "AWS_MSK_IAM":
-        return SignedTokens(aws_signer(str(kafka.aws_region)))
+        return RenewedTokens("AWS's credentials", aws_signer(str(kafka.aws_region)))
     if kafka.oauth_token_file:
         return TokenFile(kafka.oauth_token_file)
-    assert kafka.oauth_client_id is not None  # noqa: S101 – the settings have been checked
-    assert kafka.oauth_client_secret is not None  # noqa: S101 – the settings have been checked
-    return ClientCredentials(
-        str(kafka.oauth_token_endpoint),
-        kafka.oauth_client_id,
-        kafka.oauth_client_secret,
-        scope=kafka.oauth_scope,
-        tls=verifying_context(),
-        timeout_seconds=kafka.request_timeout_seconds,
-    )
+    address = urlsplit(str(kafka.oauth_token_endpoint)).netloc.rpartition("@")[2]
+    return RenewedTokens(address, token_request(kafka, verifying_context()))
 
 
 # OAuth
@@ -423,35 +389,41 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not
         return token
 
 
-Sign = Callable[[], tuple[str, float]]
-"""Makes a token and returns when it expires, in milliseconds since 1970; may block. Raises: NoToken."""
+Ask = Callable[[], Awaitable[tuple[str, float]]]
+"""Gets a token and the seconds for which it is valid. Raises: NoToken."""
 
 
-class SignedTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
-    """Tokens that are signed here, with the process's credentials; each is used for most of its life."""
+class RenewedTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
+    """Tokens for all clients given this provider. Each is used for most of its life, or to its end if no other comes.
 
-    def __init__(self, sign: Sign, clock: Callable[[], float] = time.time) -> None:
-        self._sign = sign
+    `address` names in errors where they are from.
+    """
+
+    def __init__(self, address: str, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
+        self._address = address
+        self._ask = ask
         self._clock = clock
         self._token = ""
-        self._renew_at = 0.0
-        self._signing = asyncio.Lock()
+        self._renew_at = self._expires_at = clock()
+        self._asking = asyncio.Lock()
 
     async def token(self) -> str:
         """Return a valid token. Raises: TokenUnavailable."""
-        async with self._signing:
+        async with self._asking:
             now = self._clock()
             if now >= self._renew_at:
                 try:
-                    self._token, expires_at_ms = await asyncio.to_thread(self._sign)
+                    self._token, life_seconds = await self._ask()
                 except NoToken as error:
-                    raise TokenUnavailable(address="AWS's credentials", problem=error) from None
-                self._renew_at = now + RENEWED_AFTER * (expires_at_ms / 1000 - now)
+                    if now >= self._expires_at:
+                        raise TokenUnavailable(address=self._address, problem=error) from None
+                else:
+                    self._renew_at, self._expires_at = now + RENEWED_AFTER * life_seconds, now + life_seconds
         return self._token
 
 
-def aws_signer(region: str) -> Sign:
-    """Return a signer for Amazon MSK's IAM access control.
+def aws_signer(region: str) -> Ask:
+    """Return what signs tokens for Amazon MSK's IAM access control with the process's credentials.
 
     Raises: ConfigurationError if AWS's package is not installed.
     """
@@ -462,78 +434,39 @@ def aws_signer(region: str) -> Sign:
         needed = "AWS_MSK_IAM needs the extra aws: pip install 'afterword[aws]'"
         raise ConfigurationError(setting=variable(("kafka", "sasl_mechanism")), problem=needed) from None
 
-    def sign() -> tuple[str, float]:
+    async def sign() -> tuple[str, float]:
         try:
-            token, expires_at_ms = MSKAuthTokenProvider.generate_auth_token(region)
+            token, expires_at_ms = await asyncio.to_thread(MSKAuthTokenProvider.generate_auth_token, region)
         except (BotoCoreError, ClientError, ValueError, AttributeError) as error:  # the last one without credentials
             raise NoToken(type(error).__name__) from None
-        return str(token), float(expires_at_ms)
+        return str(token), float(expires_at_ms) / 1000 - time.time()
 
     return sign
 
 
-class ClientCredentials(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
-    """Gets access tokens by the client-credentials grant (RFC 6749, 4.4) for all clients given this provider.
+def token_request(kafka: Kafka, tls: ssl.SSLContext) -> Ask:
+    """Return what asks an endpoint for tokens, by the client-credentials grant (RFC 6749, 4.4)."""
 
-    A token is renewed before it expires. If that fails, the old one is used until its end.
-    """
-
-    def __init__(
-        self,
-        endpoint: str,
-        client_id: str,
-        client_secret: SecretStr,
-        *,
-        scope: str | None,
-        tls: ssl.SSLContext,
-        timeout_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._endpoint = endpoint
-        self._client_id = client_id
-        self._client_secret = client_secret
-        self._form = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
-        self._tls = tls
-        self._timeout_seconds = timeout_seconds
-        self._clock = clock
-        self._token = ""
-        self._renew_at = self._expires_at = clock()
-        self._fetching = asyncio.Lock()
-
-    async def token(self) -> str:
-        """Return a valid token. Raises: TokenUnavailable."""
-        async with self._fetching:
-            if self._clock() >= self._renew_at:
-                await self._renew()
-        return self._token
-
-    async def _renew(self) -> None:
-        asked_at = self._clock()
-        try:
-            self._token, life_seconds = _read_token(await self._ask())
-        except NoToken as error:
-            if asked_at >= self._expires_at:
-                address = urlsplit(self._endpoint).netloc.rpartition("@")[2]
-                raise TokenUnavailable(address=address, problem=error) from None
-            return  # the old token is still valid
-        self._renew_at = asked_at + RENEWED_AFTER * life_seconds
-        self._expires_at = asked_at + life_seconds
-
-    async def _ask(self) -> "httpx.Response":
+    async def ask() -> tuple[str, float]:
         import httpx  # imported only for OAUTHBEARER, because it takes 0.1 s
 
+        assert kafka.oauth_client_id is not None  # noqa: S101 – the settings have been checked
+        assert kafka.oauth_client_secret is not None  # noqa: S101 – the settings have been checked
         # RFC 6749, 2.3.1: user and password are form-encoded first
-        auth = (quote_plus(self._client_id), quote_plus(self._client_secret.get_secret_value()))
+        auth = quote_plus(kafka.oauth_client_id), quote_plus(kafka.oauth_client_secret.get_secret_value())
+        form = {"grant_type": "client_credentials"} | ({"scope": kafka.oauth_scope} if kafka.oauth_scope else {})
         try:
             async with (
-                asyncio.timeout(self._timeout_seconds),
-                httpx.AsyncClient(verify=self._tls, timeout=self._timeout_seconds) as client,
+                asyncio.timeout(kafka.request_timeout_seconds),
+                httpx.AsyncClient(verify=tls, timeout=kafka.request_timeout_seconds) as client,
             ):
-                return await client.post(self._endpoint, data=self._form, auth=auth)
+                return _read_token(await client.post(str(kafka.oauth_token_endpoint), data=form, auth=auth))
         except TimeoutError:
             raise NoToken("it did not answer in time") from None
         except httpx.HTTPError as error:
             raise NoToken(type(error).__name__) from None
+
+    return ask
 
 
 class NoToken(Exception):

@@ -1,6 +1,5 @@
 """The protocol of the search index: which texts of an episode it has, what a query asks, and how searches rank."""
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol, Self
@@ -26,10 +25,6 @@ be in."""
 
 DEPTH = 50
 """Number of candidates that a search finds by words, and also by vectors."""
-
-DELETED = "deleted"
-"""Marks the point that remains of a deleted episode in Qdrant: without vectors, texts and users, so no search finds
-it."""
 
 
 class Query(BaseModel):
@@ -187,11 +182,4 @@ class EpisodeIndex(Protocol):
         """Return the indexed revisions of those ids that are indexed."""
         ...
 
-    async def ping(self) -> None: ...
-
     async def close(self) -> None: ...
-
-
-def collection_name(collection: str, embedder_model: str | None) -> str:
-    """Return the collection's name, such as `episodes`, or `episodes-nomic-embed-text` with vectors of that model."""
-    return f"{collection}-{re.sub(r'[^A-Za-z0-9_.]+', '-', embedder_model)}" if embedder_model else collection

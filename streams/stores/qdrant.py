@@ -9,13 +9,11 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from json import JSONDecodeError
 from operator import methodcaller
 from typing import Any
 
-import httpx
 import numpy as np
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
@@ -24,11 +22,10 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 from afterword.schemas.ids import point_id
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, variable, without_credentials
-from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.episodes import StoredEpisode
-from afterword.streams.stores.index import DELETED, DEPTH, Candidate, Dense, Query, collection_name
+from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query
 from afterword.streams.stores.packing import END, packed_texts, packed_words
-from afterword.streams.stores.qdrant_server import STORE, causes, problem_of, rest_address, server_name
+from afterword.streams.stores.qdrant_server import STORE, problem_of, rest_address, server_name
 from afterword.streams.text.search_words import hashed, query_words
 from afterword.streams.tls import verifying_context
 
@@ -40,6 +37,8 @@ SERVER_ERRORS = 500
 OLDEST_VERSION = (1, 17)
 """The oldest version that is tested. `update_filter`, which fences revisions, came with 1.16."""
 
+DELETED = "deleted"
+"""Payload field of what remains of a deleted episode: without vectors, texts and users, so that no search finds it."""
 WORDS, VECTORS = "words", "messages"
 """Names of a point's vectors, and of the payload fields that the ranking reads."""
 
@@ -63,28 +62,28 @@ AVERAGE_LENGTH = 130
 """Average number of terms in messages and summary. It is fixed, so that a vector never depends on others."""
 
 
+def collection_name(collection: str, embedder_model: str | None) -> str:
+    """Return the collection's name, such as `episodes`, or `episodes-nomic-embed-text` with vectors of that model."""
+    return f"{collection}-{re.sub(r'[^A-Za-z0-9_.]+', '-', embedder_model)}" if embedder_model else collection
+
+
 class HttpConnection:
-    """A Qdrant server, whose version is checked before its first use and again after it was unreachable."""
+    """A Qdrant server, whose version is checked before its first use."""
 
     def __init__(self, client: AsyncQdrantClient, name: str = STORE, answer_seconds: float | None = None) -> None:
         self._client = client
         self._name = name
         self._answer_seconds = answer_seconds
-        self._supported = False
+        self.version: str | None = None
 
     async def run(self, call: Call) -> Any:
-        try:
-            with qdrant_errors(self._name):
-                if not self._supported:
-                    async with asyncio.timeout(self._answer_seconds):
-                        version = (await self._client.info()).version
-                    require_supported(version, self._name)
-                    self._supported = True
-                return await call(self._client)
-        except StoreUnavailable as error:
-            if _is_lost(error):
-                self._supported = False  # a different server may come back
-            raise
+        with qdrant_errors(self._name):
+            if self.version is None:
+                async with asyncio.timeout(self._answer_seconds):
+                    version = (await self._client.info()).version
+                require_supported(version, self._name)
+                self.version = version
+            return await call(self._client)
 
     async def close(self) -> None:
         await self._client.close()
@@ -114,19 +113,21 @@ REFUSALS = {
 
 
 @contextmanager
-def qdrant_errors(name: str = STORE) -> Iterator[None]:
+def qdrant_errors(name: str) -> Iterator[None]:
     """Turn the client's errors into StoreUnavailable, without their text, which may quote content."""
     try:
         yield
     except (UnexpectedResponse, ResourceExhaustedResponse) as error:
         status = getattr(error, "status_code", None) or TOO_MANY_REQUESTS
-        raise StoreRefuses(store=name, problem=_refusal(status), status=status) from error
+        said = REFUSALS.get(status) or ("failed" if status >= SERVER_ERRORS else "refused the request")
+        problem = said if str(status) in said else f"{said} ({status})"
+        raise StoreRefuses(store=name, problem=problem, status=status) from error
     except (ApiException, QdrantException, OSError, JSONDecodeError, UnicodeDecodeError) as error:
         met = error.source if isinstance(error, ResponseHandlingException) else error
         raise StoreUnavailable(store=name, problem=problem_of(met)) from error
 
 
-def require_supported(version: str, name: str = STORE) -> None:
+def require_supported(version: str, name: str) -> None:
     """Refuse a server that would ignore what it does not know. Raises: ConfigurationError."""
     found = re.match(r"(\d+)\.(\d+)", version)
     if not found or (int(found[1]), int(found[2])) < OLDEST_VERSION:
@@ -136,17 +137,6 @@ def require_supported(version: str, name: str = STORE) -> None:
         )
         problem += "may replace a higher one"
         raise ConfigurationError(setting=variable(("qdrant", "url")), problem=problem)
-
-
-def _refusal(status: int) -> str:
-    said = REFUSALS.get(status) or ("failed" if status >= SERVER_ERRORS else "refused the request")
-    return said if str(status) in said else f"{said} ({status})"
-
-
-def _is_lost(error: StoreUnavailable) -> bool:
-    """Return whether a different server may answer next, which is not so after one that refused or took too long."""
-    slow = httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout
-    return not isinstance(error, StoreRefuses) and not any(isinstance(cause, slow) for cause in causes(error))
 
 
 class QdrantIndex:
@@ -204,25 +194,19 @@ class QdrantIndex:
         return list(map(_candidate, found.values()))
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
-        require_texts(episode_ids=episode_ids)
         ids = {point_id(episode): episode for episode in episode_ids}
         if not ids or not await self._exists():
             return {}
         points = list(ids)
-        pages = [await self._retrieve(points[start : start + PAGE_SIZE]) for start in range(0, len(points), PAGE_SIZE)]
-        found = (record for page in pages for record in page if not record.payload.get(DELETED))
-        return {ids[record.id]: record.payload["revision"] for record in found}
-
-    async def ping(self) -> None:
-        await self._connection.run(lambda client: client.get_collections())
+        found: dict[str, int] = {}
+        for start in range(0, len(points), PAGE_SIZE):
+            asked = {"ids": points[start : start + PAGE_SIZE], "with_payload": ["revision", DELETED]}
+            page = await self._connection.run(methodcaller("retrieve", self.collection, **asked))
+            found |= {ids[one.id]: one.payload["revision"] for one in page if not one.payload.get(DELETED)}
+        return found
 
     async def close(self) -> None:
         await self._connection.close()
-
-    async def _retrieve(self, points: Sequence[str]) -> Any:
-        return await self._connection.run(
-            lambda client: client.retrieve(self.collection, ids=points, with_payload=["revision", DELETED])
-        )
 
     async def _exists(self) -> bool:
         return bool(await self._connection.run(lambda client: client.collection_exists(self.collection)))
@@ -233,7 +217,10 @@ class QdrantIndex:
                 return
             if await self._exists() or not await self._created(dimension):
                 await self._check_dimension(dimension)
-            await self._create_payload_indexes()
+            keyword = models.PayloadSchemaType.KEYWORD
+            for field in FILTERED_FIELDS:
+                create = methodcaller("create_payload_index", self.collection, field_name=field, field_schema=keyword)
+                await self._connection.run(create)
             self._ready = True
 
     async def _check_dimension(self, dimension: int | None) -> None:
@@ -264,12 +251,6 @@ class QdrantIndex:
             return False
         return True
 
-    async def _create_payload_indexes(self) -> None:
-        keyword = models.PayloadSchemaType.KEYWORD
-        for field in FILTERED_FIELDS:
-            create = methodcaller("create_payload_index", self.collection, field_name=field, field_schema=keyword)
-            await self._connection.run(create)
-
 
 def open_index(settings: Qdrant, embedder: EmbedderSettings) -> QdrantIndex:
     """Return the configured index, in the configured embedder's collection; it connects on first use."""
@@ -284,19 +265,17 @@ async def check(settings: Qdrant) -> str:
     connection = connect_qdrant(settings)
     try:
         await connection.run(lambda client: client.get_collections())
-        version = (await connection.run(lambda client: client.info())).version
     finally:
         await connection.close()
-    return f"{without_credentials(settings.url) if settings.url else 'at its default address'}, version {version}"
+    address = without_credentials(settings.url) if settings.url else "at its default address"
+    return f"{address}, version {connection.version}"
 
 
 def _point(episode: StoredEpisode, texts: Mapping[str, str], vectors: Mapping[str, Dense] | None) -> models.PointStruct:
     summary = episode.summary
     words, packed = packed_texts(summary, texts, vectors)
     sparse = document_vector(words)
-    named: dict[str, Any] = {}
-    if sparse.indices:
-        named[WORDS] = models.SparseVector(indices=list(sparse.indices), values=list(sparse.values))
+    named: dict[str, Any] = {WORDS: sparse} if sparse.indices else {}
     if vectors:
         named[VECTORS] = [list(vector) for vector in vectors.values()]
     payload = {
@@ -328,8 +307,7 @@ def _up_to(revision: int) -> models.Filter:
 def _requests(query: Query, dense: Dense | None) -> list[models.QueryRequest]:
     """Return one request for the best episodes by words, and one by vectors."""
     sparse = query_vector(query.text)
-    words = models.SparseVector(indices=list(sparse.indices), values=list(sparse.values))
-    asked: dict[str, Any] = ({WORDS: words} if sparse.indices else {}) | ({VECTORS: [list(dense)]} if dense else {})
+    asked: dict[str, Any] = ({WORDS: sparse} if sparse.indices else {}) | ({VECTORS: [list(dense)]} if dense else {})
     most = max(DEPTH, query.k)
     return [
         models.QueryRequest(query=vector, using=name, filter=_allowed_by(query), limit=most, with_payload=True)
@@ -338,7 +316,9 @@ def _requests(query: Query, dense: Dense | None) -> list[models.QueryRequest]:
 
 
 def _allowed_by(query: Query) -> models.Filter:
-    conditions: list[models.Condition] = [_is(USERS, query.user_id), _of_tenant(query.tenant_id)]
+    no_tenant = models.IsEmptyCondition(is_empty=models.PayloadField(key="tenant_id"))
+    tenant = no_tenant if query.tenant_id is None else _is("tenant_id", query.tenant_id)
+    conditions: list[models.Condition] = [_is(USERS, query.user_id), tenant]
     if query.agent_id is not None:
         conditions.append(_is("agent_id", query.agent_id))
     if query.conversation_id is not None:
@@ -350,12 +330,6 @@ def _allowed_by(query: Query) -> models.Filter:
     return models.Filter(must=conditions)
 
 
-def _of_tenant(tenant_id: str | None) -> models.Condition:
-    if tenant_id is None:
-        return models.IsEmptyCondition(is_empty=models.PayloadField(key="tenant_id"))
-    return _is("tenant_id", tenant_id)
-
-
 def _is(field: str, value: str) -> models.FieldCondition:
     return models.FieldCondition(key=field, match=models.MatchValue(value=value))
 
@@ -364,15 +338,7 @@ def _within(field: str, times: models.DatetimeRange) -> models.FieldCondition:
     return models.FieldCondition(key=field, range=times)
 
 
-@dataclass(frozen=True)
-class SparseVector:
-    """`indices` ascend; `values[i]` is the weight of `indices[i]`."""
-
-    indices: tuple[int, ...] = ()
-    values: tuple[float, ...] = ()
-
-
-def document_vector(packed: bytes) -> SparseVector:
+def document_vector(packed: bytes) -> models.SparseVector:
     """Make an episode's sparse vector from what `pack_words` returned; empty if there are no words.
 
     It has weighted term frequencies, and Qdrant multiplies them by IDF at query time. The score of a document d for a
@@ -382,10 +348,10 @@ def document_vector(packed: bytes) -> SparseVector:
     words = packed_words(packed)
     terms, counts = np.unique(words[words != END], return_counts=True)
     weights = counts * (K1 + 1) / (counts + K1 * (1 - B + B * counts.sum() / AVERAGE_LENGTH))
-    return SparseVector(tuple(terms.tolist()), tuple(weights.tolist()))
+    return models.SparseVector(indices=terms.tolist(), values=weights.tolist())
 
 
-def query_vector(text: str) -> SparseVector:
+def query_vector(text: str) -> models.SparseVector:
     """Return the vector of a query: every form of its words, once. Forms that its language lacks match no document."""
     terms = sorted({number for word in query_words(text) for number in hashed(word.forms)})
-    return SparseVector(tuple(terms), (1.0,) * len(terms))
+    return models.SparseVector(indices=terms, values=[1.0] * len(terms))

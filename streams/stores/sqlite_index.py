@@ -16,7 +16,6 @@ import orjson
 
 from afterword.schemas.base import EPOCH
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.stores.arguments import require_texts
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query
 from afterword.streams.stores.packing import END, cosines, packed_texts, packed_words
@@ -79,14 +78,10 @@ class SqliteIndex:
         return await self._file.read(lambda connection: _search(connection, query, dense, self._model))
 
     async def revisions(self, episode_ids: Sequence[str]) -> dict[str, int]:
-        require_texts(episode_ids=episode_ids)
         select = """SELECT episode_id, revision FROM points
             WHERE episode_id IN (SELECT value FROM json_each(?)) AND message_ids IS NOT NULL AND model IS ?"""
         values = orjson.dumps(episode_ids).decode(), self._model
         return dict(await self._file.read(lambda connection: rows(connection, select, values)))
-
-    async def ping(self) -> None:
-        await self._file.ping()
 
     async def close(self) -> None:
         await self._file.close()

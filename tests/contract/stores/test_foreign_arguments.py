@@ -100,7 +100,7 @@ async def test_no_method_of_the_episodes_takes_an_operator(episodes: EpisodeQuer
 
 
 async def test_no_method_of_the_archive_takes_an_operator(messages: MessageArchive) -> None:
-    sent = ArchivedMessage(a_message(), 0, 0)
+    sent = ArchivedMessage(a_message(agent_id="a1"), 0, 0)
     await messages.put_many([sent])
     assert await found(messages, MESSAGES) == []
     assert await messages.get_many(["c1:m1"]) == {"c1:m1": sent}

@@ -27,7 +27,6 @@ async def ids(index: EpisodeIndex) -> list[str]:
 
 
 async def test_an_empty_index_has_nothing(index: EpisodeIndex) -> None:
-    await index.ping()
     assert await index.revisions(["c1:1"]) == {}
     assert await ids(index) == []
 

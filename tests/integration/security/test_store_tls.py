@@ -15,7 +15,7 @@ from afterword.streams.errors import ConfigurationError, ProviderUnavailable, St
 from afterword.streams.http import HttpClient
 from afterword.streams.settings import EmbedderSettings, Llm, Mongo, Qdrant, Settings
 from afterword.streams.stores import mongo
-from afterword.streams.stores.qdrant import open_index
+from afterword.streams.stores.qdrant import check
 from afterword.streams.summarizer.embedders import make_embedder
 from tests.certificates import Authority
 from tests.endpoints import serving
@@ -145,15 +145,11 @@ async def test_qdrant_is_asked_over_tls_with_its_key(
     async with serving(answer, "GET", "/{any:.*}", server_context(authority)) as url:
         settings = Qdrant.model_validate({"url": url, "api_key": "canary"})
         monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
-        index = open_index(settings, EmbedderSettings(provider="none"))
-        await index.ping()
-        await index.close()
+        await check(settings)
         assert keys == ["canary"] * 2
         monkeypatch.setenv("SSL_CERT_FILE", str(stranger.file))
-        index = open_index(settings, EmbedderSettings(provider="none"))
         with pytest.raises(StoreUnavailable) as caught:
-            await index.ping()
-        await index.close()
+            await check(settings)
         assert str(caught.value) == f"qdrant at {url} cannot be reached: its certificate is not trusted"
     assert keys == ["canary"] * 2
 

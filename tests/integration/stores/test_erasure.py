@@ -14,10 +14,9 @@ from afterword.schemas.ids import episode_id
 from afterword.streams.settings import Mongo
 from afterword.streams.stores import mongo
 from afterword.streams.stores.episodes import scope_of
-from afterword.streams.stores.index import collection_name
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.mongo import MongoDatabase, MongoEpisodes, MongoMessages
-from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, collection_name
 from tests.indexing import put
 from tests.samples import a_conversation, a_message, a_row, a_stored_episode
 

@@ -4,9 +4,10 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from qdrant_client.models import SparseVector
 
 from afterword.streams.stores.packing import pack_words
-from afterword.streams.stores.qdrant import AVERAGE_LENGTH, SparseVector, document_vector, query_vector
+from afterword.streams.stores.qdrant import AVERAGE_LENGTH, document_vector, query_vector
 
 DOCUMENTS = (
     "I want to book a flight to Rome on Monday, and a hotel near the station.",
@@ -67,4 +68,4 @@ def test_vectors_are_ascending_distinct_positive_and_always_the_same(text: str) 
 
 
 def test_a_text_of_stop_words_has_no_terms() -> None:
-    assert vector_of("it is what it is") == SparseVector()
+    assert vector_of("it is what it is") == SparseVector(indices=[], values=[])

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from afterword.streams.errors import ConfigurationError
-from afterword.streams.kafka.clients import ClientCredentials, security
+from afterword.streams.kafka.clients import RenewedTokens, security
 from afterword.streams.settings import Kafka
 from tests.certificates import Authority
 
@@ -79,7 +79,7 @@ def test_a_password_becomes_arguments_and_the_server_s_certificate_is_checked(tm
 
 def test_a_client_s_secret_becomes_a_provider_of_tokens() -> None:
     arguments = security(Kafka.model_validate({"security_protocol": "SASL_PLAINTEXT", **TOKEN}))
-    assert isinstance(arguments.pop("sasl_oauth_token_provider"), ClientCredentials)
+    assert isinstance(arguments.pop("sasl_oauth_token_provider"), RenewedTokens)
     assert arguments == {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
 
 
