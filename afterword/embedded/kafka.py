@@ -1,24 +1,20 @@
 """Apache Kafka (KRaft) as child processes: one node, or a cluster of three for fault tests."""
 
-import asyncio
 import base64
 import json
-import tempfile
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
 
 from afterword.embedded.claims import HOST, remembered_ports
-from afterword.embedded.errors import ClusterSizeDiffers, FormatFailed
-from afterword.embedded.java import Java, Recorded, run
-from afterword.embedded.process import NotReady, Process, Server, accepts, until_ready
+from afterword.embedded.errors import ClusterSizeDiffers
+from afterword.embedded.java import Java
+from afterword.embedded.process import NotReady, Process, Server, accepts
 from afterword.streams.private import private_directory, write_private
 
 Properties = Mapping[str, str | int]
@@ -28,81 +24,22 @@ CLEANER_BYTES = 16 << 20
 that the broker ran out of memory and stopped compacting."""
 REQUEST_MILLISECONDS = 5_000
 RECORDING_SECONDS = 120.0
-"""Time limit for writing an archive of classes, which takes 4 s on an idle machine."""
+"""Time limit for stopping, and for writing an archive of classes, which takes 4 s on an idle machine."""
 META = "meta.properties"
 SECURITY = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 
-@dataclass(frozen=True)
-class Listener:
-    """An additional address for clients, used by the tests of TLS and SASL."""
-
-    name: str
-    """The name, in capitals."""
-    protocol: str
-    """`SSL`, `SASL_SSL` or `SASL_PLAINTEXT`."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """Broker properties, without the prefix that names the listener."""
-
-
-@dataclass(frozen=True)
-class Access:
-    """Listeners, users and properties in addition to the plain listener, which is open to everyone."""
-
-    listeners: tuple[Listener, ...] = ()
-    scram_users: Mapping[str, str] = field(default_factory=dict)
-    """Passwords by user name, stored when a cluster first starts."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """Additional properties of every broker, such as an authorizer."""
-
-
-PLAIN = Access()
-"""Access through the plain listener only."""
-
-
-def with_listeners(properties: Properties, listeners: Sequence[tuple[Listener, int]]) -> dict[str, str | int]:
-    """Add listeners and their ports to the plain properties."""
-    addresses = "".join(f",{listener.name}://{HOST}:{port}" for listener, port in listeners)
-    protocols = "".join(f",{listener.name}:{listener.protocol}" for listener, _ in listeners)
-    return {
-        **properties,
-        "listeners": f"{properties['listeners']}{addresses}",
-        "advertised.listeners": f"{properties['advertised.listeners']}{addresses}",
-        "listener.security.protocol.map": f"{properties['listener.security.protocol.map']}{protocols}",
-        **{
-            f"listener.name.{listener.name.lower()}.{name}": value
-            for listener, _ in listeners
-            for name, value in listener.properties.items()
-        },
-    }
-
-
-def scram_arguments(users: Mapping[str, str]) -> list[str]:
-    """Return the storage tool's arguments that create both SCRAM credentials for each user."""
-    credentials = [
-        f"{mechanism}=[name={name},password={password}]"
-        for name, password in users.items()
-        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
-    ]
-    return [argument for credential in credentials for argument in ("--add-scram", credential)]
-
-
 class Cluster(NamedTuple):
-    """Properties that all nodes share."""
+    """What all nodes share."""
 
     id: str
     ports: list[int]
     """Two ports for each node in turn: broker and controller."""
     pass_fds: Collection[int]
-    access: Access = PLAIN
-    listener_ports: Sequence[int] = ()
-    """Ports of the listeners in `access`, node by node."""
-
-    def more_listeners(self, node_id: int) -> list[tuple[Listener, int]]:
-        """Return the additional listeners with their ports on this node."""
-        listeners = self.access.listeners
-        first = (node_id - 1) * len(listeners)
-        return list(zip(listeners, self.listener_ports[first : first + len(listeners)], strict=True))
+    record: bool
+    """True if the first node may record its classes."""
+    properties: Properties
+    """Properties of every broker in addition to our own."""
 
 
 class Broker(Server):
@@ -111,81 +48,45 @@ class Broker(Server):
     def __init__(self, java: Java, directory: Path, node_id: int, cluster: Cluster) -> None:
         super().__init__()
         self.node_id = node_id
-        self._java = java
-        self._directory = directory
-        self._cluster = cluster
+        self.java = java
+        self.directory = directory
+        self.cluster = cluster
 
     @property
     def address(self) -> str:
         """The plain listener's address, as host:port."""
-        return f"{HOST}:{self._cluster.ports[2 * self.node_id - 2]}"
+        return f"{HOST}:{self.cluster.ports[2 * self.node_id - 2]}"
 
-    def listener_address(self, name: str) -> str:
-        """Return the address of a listener of `Access`, as host:port."""
-        return next(
-            f"{HOST}:{port}" for listener, port in self._cluster.more_listeners(self.node_id) if listener.name == name
-        )
+    @property
+    def logs(self) -> Path:
+        """The directory of its data."""
+        return self.directory / "logs"
+
+    def properties(self) -> dict[str, str | int]:
+        return {**server_properties(self.node_id, self.cluster.ports, self.logs), **self.cluster.properties}
+
+    def format(self) -> None:
+        """Format the directory of a new node, as Kafka's own tool would, which is another JVM."""
+        private_directory(self.logs)
+        meta: dict[str, str | int] = {"version": 1, "cluster.id": self.cluster.id, "node.id": self.node_id}
+        meta["directory.id"] = new_id()
+        write_private(self.logs / META, render(meta).encode())
+
+    def stop(self) -> None:
+        """Stop gracefully; blocks. The broker that records its classes takes a few seconds more."""
+        if self._process is not None:
+            self._process.stop(RECORDING_SECONDS)
+            self.java.keep_recording()
 
     def _launch(self) -> Process:
-        private_directory(self._directory)
-        logs = self._directory / "logs"
-        properties = self._directory / "server.properties"
-        access = self._cluster.access
-        plain = {**server_properties(self.node_id, self._cluster.ports, logs), **access.properties}
-        properties.write_text(render(with_listeners(plain, self._cluster.more_listeners(self.node_id))))
-        if not (logs / META).exists():
-            self._format(properties, logs)
-        log = self._directory / "kafka.log"
-        return Process(f"kafka broker {self.node_id}", self._command(properties), log, pass_fds=self._cluster.pass_fds)
-
-    def _command(self, properties: Path) -> list[str]:
-        return self._java.kafka("kafka.Kafka", str(properties))
-
-    def _format(self, properties: Path, logs: Path) -> None:
-        """Format the directory for a new node. Kafka's own tool, another JVM, is needed only to store users."""
-        if users := scram_arguments(self._cluster.access.scram_users):
-            arguments = ("format", "-t", self._cluster.id, "-c", str(properties), "--ignore-formatted")
-            run(self._java.kafka("kafka.tools.StorageTool", *arguments, *users), FormatFailed)
-            return
-        private_directory(logs)
-        meta: dict[str, str | int] = {"version": 1, "cluster.id": self._cluster.id, "node.id": self.node_id}
-        meta["directory.id"] = new_id()
-        write_private(logs / META, render(meta).encode())
-
-
-class _RecordedBroker(Broker):
-    """A broker that writes an archive of its classes when it stops."""
-
-    def __init__(self, java: Java, directory: Path, recorded: Recorded) -> None:
-        ports = remembered_ports(directory / "ports.json", 2)
-        super().__init__(java, directory, 1, Cluster(new_id(), ports, ()))
-        self._recorded = recorded
-
-    def _command(self, properties: Path) -> list[str]:
-        return self._recorded("kafka.Kafka", [str(properties)])
-
-
-def record(java: Java, go_on: Callable[[], None]) -> None:
-    """Run a broker once to record its classes, unless there is an archive. Later starts then take half the time.
-
-    It blocks, and calls `go_on` repeatedly while the broker starts. Raises: the errors of `go_on`, FormatFailed,
-    ProcessExited, StartTimeout.
-    """
-    with java.recording() as recorded:
-        if recorded is None:
-            return
-        with tempfile.TemporaryDirectory() as directory, ExitStack() as undo:
-            broker = _RecordedBroker(java, Path(directory), recorded)
-            broker.start()
-            undo.callback(broker.kill)
-            asyncio.run(until_ready(broker.process, partial(_has_started, broker, go_on)))
-            undo.pop_all()
-            broker.process.stop(RECORDING_SECONDS)
-
-
-async def _has_started(broker: Broker, go_on: Callable[[], None]) -> None:
-    go_on()
-    await has_brokers(broker.address, 1)
+        private_directory(self.directory)
+        properties = self.directory / "server.properties"
+        properties.write_text(render(self.properties()))
+        if not (self.logs / META).exists():
+            self.format()
+        command = self.java.broker(properties, record=self.cluster.record and self.node_id == 1)
+        log = self.directory / "kafka.log"
+        return Process(f"kafka broker {self.node_id}", command, log, pass_fds=self.cluster.pass_fds)
 
 
 class KafkaServer:
@@ -197,22 +98,18 @@ class KafkaServer:
         directory: Path,
         brokers: int = 1,
         pass_fds: Collection[int] = (),
-        access: Access = PLAIN,
+        *,
+        record: bool = False,
+        properties: Properties = MappingProxyType({}),
+        broker: Callable[[Java, Path, int, Cluster], Broker] = Broker,
     ) -> None:
-        """Prepare the brokers without starting them. Raises: ClusterSizeDiffers."""
-        ports = _ports(directory, brokers)
-        wanted = brokers * len(access.listeners)
-        more = remembered_ports(directory / "listeners.json", wanted) if wanted else []
-        cluster = Cluster(_cluster_id(directory), ports, pass_fds, access, more)
-        self.brokers = [Broker(java, directory / f"broker-{node}", node, cluster) for node in range(1, brokers + 1)]
+        """Prepare the brokers without starting them; `broker` makes each. Raises: ClusterSizeDiffers."""
+        cluster = Cluster(_cluster_id(directory), _ports(directory, brokers), pass_fds, record, properties)
+        self.brokers = [broker(java, directory / f"broker-{node}", node, cluster) for node in range(1, brokers + 1)]
 
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(broker.address for broker in self.brokers)
-
-    def servers_of(self, listener: str) -> str:
-        """Return the `bootstrap_servers` for one listener of `Access`."""
-        return ",".join(broker.listener_address(listener) for broker in self.brokers)
 
     def start(self) -> None:
         """Start every broker that is not running, without waiting until it answers."""

@@ -1,18 +1,18 @@
 """The embedded stack: Kafka and the path of the SQLite file, both in one directory."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from threading import Event
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from afterword.embedded.claims import DirectoryLock
 from afterword.embedded.errors import StartCancelled
 from afterword.embedded.java import DownloadProgress, Jar, Java, ignore_progress
-from afterword.embedded.kafka import PLAIN, Access, KafkaServer, has_brokers, record
+from afterword.embedded.kafka import Broker, Cluster, KafkaServer, Properties, has_brokers
 from afterword.embedded.process import until_ready
 
 
@@ -30,20 +30,22 @@ class EmbeddedStack:
         *,
         brokers: int = 1,
         progress: DownloadProgress = ignore_progress,
-        access: Access = PLAIN,
         jars: Sequence[Jar] | None = None,
         record: bool = True,
+        properties: Properties = MappingProxyType({}),
+        broker: Callable[[Java, Path, int, Cluster], Broker] = Broker,
     ) -> None:
         """Prepare the stack without starting it.
 
-        `jars` defaults to those of `jars.lock`; tests run other versions of Kafka. If `record` is true, the first start
-        on this machine records an archive of Kafka's classes. That takes longer than one start saves, but it halves the
-        time of all later starts.
+        `jars` defaults to those of `jars.lock`; tests run other versions of Kafka. If `record` is true, the first
+        broker on this machine records an archive of Kafka's classes, which halves the time of all later starts.
+        `properties` are further properties of the brokers, which `broker` makes.
         """
         self.directory = directory.absolute()
         self._brokers = brokers
-        self._access = access
         self._record = record
+        self._properties = properties
+        self._broker = broker
         self._progress = progress
         self._stopping = Event()
         self._java = Java(progress=self._report, jars=jars)
@@ -52,17 +54,22 @@ class EmbeddedStack:
     async def start(self) -> None:
         """Start Kafka and wait until it answers.
 
-        Raises: DirectoryInUse, JarsUnavailable, ClusterSizeDiffers, FormatFailed, ProcessExited, StartTimeout.
+        Raises: DirectoryInUse, JarsUnavailable, ClusterSizeDiffers, ProcessExited, StartTimeout.
         """
         self._stopping.clear()
         async with AsyncExitStack() as undo:
             await asyncio.to_thread(self._lock.acquire)
             undo.push_async_callback(self.stop)
             await asyncio.to_thread(self._java.prepare)
-            if self._record and not self._java.is_recorded:
-                await asyncio.to_thread(record, self._java, self._go_on)
-            held = (self._lock.fd,)
-            self.kafka = KafkaServer(self._java, self.directory / "kafka", self._brokers, held, self._access)
+            self.kafka = KafkaServer(
+                self._java,
+                self.directory / "kafka",
+                self._brokers,
+                (self._lock.fd,),
+                record=self._record,
+                properties=self._properties,
+                broker=self._broker,
+            )
             await self.start_kafka()
             undo.pop_all()
 
@@ -115,16 +122,9 @@ class EmbeddedStack:
         }
 
     def _report(self, name: str, done: int, total: int) -> None:
-        self._go_on()
-        self._progress(name, done, total)
-
-    def _go_on(self) -> None:
-        """Check whether to continue: threads cannot be cancelled, so Ctrl-C would otherwise wait for the last jar.
-
-        Raises: StartCancelled.
-        """
-        if self._stopping.is_set():
+        if self._stopping.is_set():  # threads cannot be cancelled, so Ctrl-C would otherwise wait for the last jar
             raise StartCancelled
+        self._progress(name, done, total)
 
 
 async def _all(*steps: Awaitable[None]) -> None:

@@ -29,7 +29,7 @@ from afterword.schemas.headers import RESERVED_PREFIX, Headers, KafkaRecord, hea
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources, our_topics, source_topics
 from afterword.streams.kafka.clients import broker_errors, client_options, require_topics, send_copy, start_client
-from afterword.streams.kafka.log_reader import Log, Position, Positions, open_log, position_of
+from afterword.streams.kafka.log_reader import Log, Position, open_log, position_of
 from afterword.streams.settings import Kafka, Settings
 
 RESOLUTION_PREFIX = RESERVED_PREFIX + "dlq."
@@ -123,7 +123,7 @@ async def open_queue(settings: Settings) -> AsyncIterator["DeadLetterQueue"]:
 
 
 class DeadLetterQueue:
-    """The dead letters of all topics, read without a consumer group and resolved exactly once, in bounded memory."""
+    """The dead letters of all topics, read without a consumer group and resolved exactly once."""
 
     def __init__(self, settings: Settings, log: Log) -> None:
         """Raises: ConfigurationError."""
@@ -143,7 +143,7 @@ class DeadLetterQueue:
         Raises: TopicStalled.
         """
         resolved = await self._resolved_offsets(topic)
-        async for record in self._log.records_in_order(topic):
+        async for record in self._log.records(topic):
             if resolved_offset(record) is None and position_of(record) not in resolved:
                 found = read_dead_letter(record)
                 if filters.match(found):
@@ -189,8 +189,8 @@ class DeadLetterQueue:
             await self._commit(producer, batch, action)
         return counts
 
-    async def _resolved_offsets(self, topic: str) -> Positions:
-        resolved = Positions()
+    async def _resolved_offsets(self, topic: str) -> set[Position]:
+        resolved: set[Position] = set()
         async for record in self._log.records(topic):
             offset = resolved_offset(record)
             if offset is not None:

@@ -2,15 +2,12 @@
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
     Collection,
-    Iterator,
     Mapping,
-    MutableSet,
     Sequence,
     Set,
 )
@@ -51,8 +48,6 @@ FEW = 100
 left."""
 COORDINATOR_SECONDS = 20.0
 """A new cluster creates its offsets topic on the first request."""
-BITS = 4096
-"""Offsets per integer in `Positions`."""
 
 
 class TopicStalled(AfterwordError):
@@ -64,34 +59,6 @@ class Position(NamedTuple):
 
     partition: int
     offset: int
-
-
-class Positions(MutableSet[Position]):
-    """A set of positions, with one bit per offset, so that the topic's length limits its size; iterated in order."""
-
-    def __init__(self) -> None:
-        self._bits: defaultdict[tuple[int, int], int] = defaultdict(int)
-
-    def add(self, value: Position) -> None:
-        self._bits[value.partition, value.offset // BITS] |= 1 << value.offset % BITS
-
-    def discard(self, value: Position) -> None:
-        if value in self:
-            self._bits[value.partition, value.offset // BITS] ^= 1 << value.offset % BITS
-
-    def __contains__(self, value: object) -> bool:
-        if not isinstance(value, Position):
-            return False
-        return bool(self._bits.get((value.partition, value.offset // BITS), 0) >> value.offset % BITS & 1)
-
-    def __iter__(self) -> Iterator[Position]:
-        for (partition, block), bits in sorted(self._bits.items()):
-            for offset in range(block * BITS, block * BITS + bits.bit_length()):
-                if bits >> offset % BITS & 1:
-                    yield Position(partition, offset)
-
-    def __len__(self) -> int:
-        return sum(bits.bit_count() for bits in self._bits.values())
 
 
 def position_of(record: ConsumerRecord) -> Position:
@@ -264,25 +231,15 @@ class Log:
                     take(record)
                 read(len(records))
 
-    async def records(self, topic: str) -> AsyncIterator[ConsumerRecord]:
-        """Yield every committed record up to the high watermark.
+    async def records(self, topic: str) -> AsyncGenerator[ConsumerRecord, None]:
+        """Yield every committed record up to the high watermarks, partition by partition, in the same order each time.
 
         Waits for open transactions, whose output on other topics may have been read already. Raises: TopicStalled.
         """
-        ends = await self.ends(topic)
-        async with self.reader(topic, isolation_level="read_committed") as consumer:
-            await consumer.seek_to_beginning()
-            async for record in _until(consumer, ends):
-                yield record
-
-    async def records_in_order(self, topic: str) -> AsyncGenerator[ConsumerRecord, None]:
-        """Yield the same records partition by partition, so in the same order each time. Raises: TopicStalled."""
-        async with self.reader(topic, isolation_level="read_uncommitted") as consumer:
-            ends = await consumer.end_offsets(list(consumer.assignment()))
-            first = await consumer.beginning_offsets(list(ends))
-        for where in sorted(ends):
-            if first[where] < ends[where]:
-                async for record in self.records_of(where, ends[where]):
+        extent = await self.extent([topic])
+        for where, end in sorted(extent.ends.items()):
+            if extent.first[where] < end:
+                async for record in self.records_of(where, end):
                     yield record
 
     async def records_of(self, where: TopicPartition, end: int) -> AsyncGenerator[ConsumerRecord, None]:

@@ -12,7 +12,6 @@ import pytest
 import pytest_asyncio
 
 from afterword.embedded import EmbeddedStack
-from afterword.embedded.kafka import Access, Listener
 from afterword.local.dev import ROLES
 from afterword.operating.checks import smoke
 from afterword.operating.topics import ensure_topics
@@ -22,7 +21,7 @@ from afterword.streams.settings import Kafka, Settings, load_settings
 from tests.deploy.acls import allow
 from tests.deploy.helm import Helm
 from tests.e2e.deployment import Deployment, environment_of
-from tests.stack import chosen_jars
+from tests.secured_broker import Listener, secured_stack, servers_of
 
 WAIT_SECONDS, POLL_SECONDS = 60.0, 0.5
 USER, PASSWORD = "memory-afterword", "a-password-of-the-test"
@@ -49,10 +48,9 @@ class Guarded:
 
 @pytest_asyncio.fixture
 async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
-    access = Access((SCRAM,), {USER: PASSWORD}, STRICT)
-    async with EmbeddedStack(tmp_path / "stack", access=access, jars=chosen_jars()) as stack:
+    async with secured_stack(tmp_path / "stack", (SCRAM,), {USER: PASSWORD}, STRICT) as stack:
         login: dict[str, Any] = {
-            "bootstrap_servers": stack.kafka.servers_of("SCRAM"),
+            "bootstrap_servers": servers_of(stack, "SCRAM"),
             "security_protocol": "SASL_PLAINTEXT",
             "sasl_mechanism": "SCRAM-SHA-512",
             "username": USER,

@@ -23,7 +23,6 @@ from rocksdict import Rdict
 
 from afterword import Eraser, MessageCreated, Producer
 from afterword.embedded import EmbeddedStack
-from afterword.embedded.kafka import Access
 from afterword.local.dev import ROLES
 from afterword.operating.erasing.verifying import verify
 from afterword.operating.topics import UNBOUNDED, wanted_topics
@@ -61,7 +60,7 @@ QUICK = {
 async def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[EmbeddedStack]:
     """Servers of this test's own: it reads their files, and stops one."""
     monkeypatch.delenv(VARIABLE, raising=False)
-    async with EmbeddedStack(tmp_path / EMBEDDED, access=Access(properties=QUICK), jars=chosen_jars()) as started:
+    async with EmbeddedStack(tmp_path / EMBEDDED, properties=QUICK, jars=chosen_jars()) as started:
         yield started
 
 

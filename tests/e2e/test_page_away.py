@@ -8,7 +8,6 @@ import pytest_asyncio
 from playwright.async_api import async_playwright, expect
 
 from afterword.embedded import EmbeddedStack
-from afterword.embedded.kafka import Access
 from afterword.serving.problems import RETRY_SECONDS
 from tests.conftest import stack_settings
 from tests.e2e.deployment import deployed
@@ -17,9 +16,7 @@ from tests.e2e.test_serve import feed_runs, messages, serving
 from tests.mongo_server import MongoServer, running_mongo
 from tests.stack import chosen_jars
 
-SHORT_SESSION = Access(
-    properties={"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"},
-)
+SHORT_SESSION = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 """A broker that was killed is registered again when its old session has ended: after 9 s by default."""
 
 pytestmark = [
@@ -32,7 +29,7 @@ pytestmark = [
 async def own_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedStack]:
     """Servers that no other test has, to be killed."""
     directory = tmp_path_factory.mktemp("away") / "stack"
-    async with EmbeddedStack(directory, jars=chosen_jars(), access=SHORT_SESSION) as started:
+    async with EmbeddedStack(directory, jars=chosen_jars(), properties=SHORT_SESSION) as started:
         yield started
 
 

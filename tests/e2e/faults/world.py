@@ -14,7 +14,6 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from afterword.embedded import EmbeddedStack, Process
-from afterword.embedded.kafka import Access
 from afterword.operating.audit.report import Report
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.kafka.log_reader import open_log
@@ -64,9 +63,9 @@ class Servers:
 
 @contextlib.asynccontextmanager
 async def serving(directory: Path, brokers: int = 1) -> AsyncIterator[Servers]:
-    access = Access(properties=AUTHORIZING if brokers == 1 else {})
+    properties = AUTHORIZING if brokers == 1 else {}
     async with (
-        EmbeddedStack(directory, brokers=brokers, access=access, jars=chosen_jars()) as stack,
+        EmbeddedStack(directory, brokers=brokers, properties=properties, jars=chosen_jars()) as stack,
         running_mongo(directory / "mongo") as database,
         Wire(database.port) as wire,
         Llm() as llm,

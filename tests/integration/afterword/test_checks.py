@@ -8,12 +8,11 @@ import pytest
 import pytest_asyncio
 
 from afterword.embedded import EmbeddedStack
-from afterword.embedded.kafka import Access, Listener
 from afterword.operating.checks import CheckFailed, check_commits
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Settings, load_settings
 from tests.deploy.acls import allow
-from tests.stack import chosen_jars
+from tests.secured_broker import Listener, secured_stack, servers_of
 
 pytestmark = pytest.mark.nightly
 
@@ -35,14 +34,13 @@ STRICT_AND_SMALL = {
 
 @pytest_asyncio.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedStack]:
-    access = Access((SCRAM,), {USER: PASSWORD}, STRICT_AND_SMALL)
-    async with EmbeddedStack(tmp_path / "stack", access=access, jars=chosen_jars()) as stack:
+    async with secured_stack(tmp_path / "stack", (SCRAM,), {USER: PASSWORD}, STRICT_AND_SMALL) as stack:
         yield stack
 
 
 def as_user(broker: EmbeddedStack) -> Settings:
     login: dict[str, Any] = {
-        "bootstrap_servers": broker.kafka.servers_of("SCRAM"),
+        "bootstrap_servers": servers_of(broker, "SCRAM"),
         "security_protocol": "SASL_PLAINTEXT",
         "sasl_mechanism": "SCRAM-SHA-512",
         "username": USER,

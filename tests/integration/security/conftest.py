@@ -8,11 +8,10 @@ import pytest
 import pytest_asyncio
 
 from afterword.embedded import EmbeddedStack
-from afterword.embedded.kafka import Access, Listener
 from afterword.streams.settings import Settings
 from tests.certificates import Authority, Signed
 from tests.endpoints import TokenEndpoint, serving
-from tests.stack import chosen_jars
+from tests.secured_broker import Listener, secured_stack, servers_of
 
 USER, PASSWORD = "alice", "wonder%land+7"
 SECURE, MUTUAL = "SECURE", "MUTUAL"
@@ -36,7 +35,7 @@ class SecureStack:
     client: Signed
 
     def servers(self, listener: str) -> str:
-        return self.stack.kafka.servers_of(listener)
+        return servers_of(self.stack, listener)
 
 
 @pytest_asyncio.fixture(scope="package")
@@ -45,8 +44,8 @@ async def secure_stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
     directory = tmp_path_factory.mktemp("secure")
     authority, stranger = Authority(directory), Authority(directory, "stranger")
     server, client = authority.sign("server"), authority.sign("client", password="key's password")
-    access = Access((_with_sasl(server), _with_certificates(server, authority)), {USER: PASSWORD})
-    async with EmbeddedStack(directory / "stack", access=access, jars=chosen_jars()) as stack:
+    listeners = _with_sasl(server), _with_certificates(server, authority)
+    async with secured_stack(directory / "stack", listeners, {USER: PASSWORD}, {}) as stack:
         yield SecureStack(stack, authority, stranger, client)
 
 

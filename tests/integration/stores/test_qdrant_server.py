@@ -74,7 +74,7 @@ async def problem(url: str, **options: Any) -> str:
     )
     try:
         with pytest.raises(StoreUnavailable) as caught:
-            await index.ping()
+            await index.revisions(["c1:1"])
     finally:
         await index.close()
     assert "canary" not in str(caught.value)

@@ -4,12 +4,9 @@ import uuid
 from pathlib import Path
 
 from afterword.embedded.kafka import (
-    Listener,
     new_id,
     render,
-    scram_arguments,
     server_properties,
-    with_listeners,
 )
 
 ONE = [20001, 20002]
@@ -53,21 +50,3 @@ def test_a_cluster_id_never_begins_with_a_dash() -> None:
     """Every 64th did, and the storage tool took it for an option."""
     drawn = iter([uuid.UUID(bytes=b"\xf8" + bytes(15)), uuid.UUID(bytes=b"\x04" + bytes(15))])
     assert new_id(lambda: next(drawn)) == "B" + "A" * 21
-
-
-def test_more_listeners_keep_the_plain_one_and_have_properties_of_their_own() -> None:
-    plain = server_properties(1, ONE, Path("/data/logs"))
-    listener = Listener("SECURE", "SASL_SSL", {"sasl.enabled.mechanisms": "PLAIN"})
-    properties = with_listeners(plain, [(listener, 20003)])
-    assert properties["listeners"] == f"{plain['listeners']},SECURE://127.0.0.1:20003"
-    assert properties["advertised.listeners"] == f"{plain['advertised.listeners']},SECURE://127.0.0.1:20003"
-    assert properties["listener.security.protocol.map"] == "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
-    assert properties["listener.name.secure.sasl.enabled.mechanisms"] == "PLAIN"
-    assert with_listeners(plain, []) == plain
-
-
-def test_users_are_known_to_both_mechanisms() -> None:
-    assert scram_arguments({"a": "b"}) == [
-        *("--add-scram", "SCRAM-SHA-256=[name=a,password=b]"),
-        *("--add-scram", "SCRAM-SHA-512=[name=a,password=b]"),
-    ]

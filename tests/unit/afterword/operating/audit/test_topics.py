@@ -1,15 +1,12 @@
 """Records of topics and their positions, as the audit takes them in."""
 
 from aiokafka import ConsumerRecord
-from hypothesis import given
-from hypothesis import strategies as st
 
 from afterword.operating.audit.evidence import open_evidence
 from afterword.operating.audit.sources import TopicReader
 from afterword.schemas import EpisodeRedo
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import Headers, cloud_event
-from afterword.streams.kafka.log_reader import Position, Positions
 from afterword.streams.settings import load_settings
 from tests.samples import NOON
 
@@ -33,17 +30,3 @@ def test_a_request_to_redo_a_summary_is_neither_an_episode_nor_a_change_nor_unre
         take(record(b"{}", headers))
         evidence.flush()
         assert evidence.value("SELECT COUNT(*) FROM invalid WHERE kind = 'episode'") == 1
-
-
-POSITIONS = st.sets(st.builds(Position, st.integers(0, 2), st.integers(0, 10_000) | st.integers(2**40, 2**40 + 9)))
-
-
-@given(POSITIONS, POSITIONS)
-def test_positions_are_those_that_were_added_in_order(added: set[Position], taken: set[Position]) -> None:
-    positions = Positions()
-    positions |= added
-    assert list(positions) == sorted(added)
-    assert len(positions) == len(added)
-    assert all((one in positions) == (one in added) for one in taken)
-    positions -= taken
-    assert list(positions) == sorted(added - taken)

@@ -1,0 +1,94 @@
+"""Brokers with listeners and users in addition to the plain listener, which is open to everyone."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from afterword.embedded import EmbeddedStack
+from afterword.embedded.claims import HOST, remembered_ports
+from afterword.embedded.java import Java
+from afterword.embedded.kafka import Broker, Cluster, Properties
+from tests.stack import chosen_jars
+
+
+@dataclass(frozen=True)
+class Listener:
+    """An additional address for clients."""
+
+    name: str
+    """The name, in capitals."""
+    protocol: str
+    """`SSL`, `SASL_SSL` or `SASL_PLAINTEXT`."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """Broker properties, without the prefix that names the listener."""
+
+
+def with_listeners(properties: Properties, listeners: Sequence[tuple[Listener, int]]) -> dict[str, str | int]:
+    """Add listeners and their ports to the plain properties."""
+    addresses = "".join(f",{listener.name}://{HOST}:{port}" for listener, port in listeners)
+    protocols = "".join(f",{listener.name}:{listener.protocol}" for listener, _ in listeners)
+    return {
+        **properties,
+        "listeners": f"{properties['listeners']}{addresses}",
+        "advertised.listeners": f"{properties['advertised.listeners']}{addresses}",
+        "listener.security.protocol.map": f"{properties['listener.security.protocol.map']}{protocols}",
+        **{
+            f"listener.name.{listener.name.lower()}.{name}": value
+            for listener, _ in listeners
+            for name, value in listener.properties.items()
+        },
+    }
+
+
+def scram_arguments(users: Mapping[str, str]) -> list[str]:
+    """Return the storage tool's arguments that create both SCRAM credentials for each user."""
+    credentials = [
+        f"{mechanism}=[name={name},password={password}]"
+        for name, password in users.items()
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    ]
+    return [argument for credential in credentials for argument in ("--add-scram", credential)]
+
+
+class SecuredBroker(Broker):
+    """A broker with further listeners. `users` has the passwords, which are stored when its directory is formatted."""
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        users: Mapping[str, str],
+        java: Java,
+        directory: Path,
+        node_id: int,
+        cluster: Cluster,
+    ) -> None:
+        super().__init__(java, directory, node_id, cluster)
+        ports = remembered_ports(directory / "listeners.json", len(listeners))
+        self._listeners = list(zip(listeners, ports, strict=True))
+        self._users = users
+
+    def listener_address(self, name: str) -> str:
+        return next(f"{HOST}:{port}" for listener, port in self._listeners if listener.name == name)
+
+    def properties(self) -> dict[str, str | int]:
+        return with_listeners(super().properties(), self._listeners)
+
+    def format(self) -> None:
+        properties = self.directory / "server.properties"
+        arguments = ("format", "-t", self.cluster.id, "-c", str(properties), "--ignore-formatted")
+        command = self.java.kafka("kafka.tools.StorageTool", *arguments, *scram_arguments(self._users))
+        subprocess.run(command, check=True, capture_output=True)
+
+
+def secured_stack(
+    directory: Path, listeners: Sequence[Listener], users: Mapping[str, str], properties: Properties
+) -> EmbeddedStack:
+    broker = partial(SecuredBroker, listeners, users)
+    return EmbeddedStack(directory, jars=chosen_jars(), properties=properties, broker=broker)
+
+
+def servers_of(stack: EmbeddedStack, listener: str) -> str:
+    """Return the `bootstrap_servers` for one listener."""
+    return ",".join(one.listener_address(listener) for one in stack.kafka.brokers if isinstance(one, SecuredBroker))
