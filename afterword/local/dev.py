@@ -7,29 +7,21 @@ import shutil
 import signal
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from aiokafka import ConsumerRecord
-from aiokafka.errors import KafkaError
-
-from afterword.consumers.subscriber import decode
 from afterword.embedded import DownloadProgress, EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_port
 from afterword.embedded.errors import EmbeddedError
 from afterword.embedded.process import Server, accepts
 from afterword.operating.topics import create_sources, ensure_topics
-from afterword.reading.watch import seek_to_now
-from afterword.schemas import InvalidRecord, decode_episode
 from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources
-from afterword.streams.kafka.clients import running_consumer
 from afterword.streams.private import write_private
-from afterword.streams.settings import CONFIG_FILE_VARIABLE, Kafka, Settings, load_settings
-from afterword.streams.text.visible import many
+from afterword.streams.settings import CONFIG_FILE_VARIABLE, Settings, load_settings
 
 CONFIG_FILE = "afterword.toml"
 ROLES = ("segmenter", "summarizer", "archiver")
@@ -45,12 +37,6 @@ STOP_SECONDS = 40.0
 DRAIN_VARIABLE = "AFTERWORD_DRAIN_SECONDS"
 DRAIN_SECONDS = 3.0
 """Short, because somebody is waiting. The next worker does what this one does not finish."""
-NARRATION_SECONDS = 1.0
-"""Pause between two reports of what arrived."""
-MOST_NAMED = 8
-"""One report names at most this many episodes and summaries, and otherwise only counts them."""
-MOST_READ = 500
-"""One report reads at most this many records."""
 
 Ended = Callable[[str, str], None]
 """Called with the name of a process that exited by itself or failed to start, and with what happened."""
@@ -226,10 +212,13 @@ def write_config(file: Path, environment: Mapping[str, str]) -> None:
 async def dev(
     directory: Path, progress: DownloadProgress, say: Callable[[str], None], doing: Callable[[str], None]
 ) -> None:
-    """Run in the foreground until SIGINT or SIGTERM, and report what arrives. Raises: the errors of `deployment`."""
+    """Run in the foreground until SIGINT or SIGTERM. Raises: the errors of `deployment`."""
 
     def ended(name: str, what: str) -> None:
         say(f"{name} {what}; restarting")
+
+    async def say_page(settings: Settings) -> None:
+        say(f"page    {await served_at(settings)}/")
 
     async with deployment(directory, progress, ended, doing) as settings:
         doing("")
@@ -238,69 +227,6 @@ async def dev(
         say(f"logs    {directory / 'logs'}")
         say("In another terminal: afterword produce FILE, afterword watch, afterword context CONVERSATION")
         say(f"In another directory, first: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
-        telling = asyncio.create_task(_tell(settings, say))
+        page = asyncio.create_task(say_page(settings))
         await until_told_to_stop()  # only from here on, because before this Ctrl-C aborts the start
-        telling.cancel()
-        with suppress(asyncio.CancelledError):
-            await telling
-
-
-async def _tell(settings: Settings, say: Callable[[str], None]) -> None:
-    say(f"page    {await served_at(settings)}/")
-    await _narrate(settings.kafka, say)
-
-
-async def _narrate(kafka: Kafka, say: Callable[[str], None]) -> None:
-    """Report what arrives from now on, a few lines per second at most, until Kafka is unavailable."""
-    try:
-        async with running_consumer(
-            kafka, kafka.messages_topic, kafka.episodes_topic, kafka.summaries_topic, auto_offset_reset="earliest"
-        ) as consumer:
-            await seek_to_now(consumer)
-            messages = {at for at in consumer.assignment() if at.topic == kafka.messages_topic}
-            consumer.pause(*messages)  # messages are counted, not read
-            before = sum((await consumer.end_offsets(messages)).values())
-            while True:
-                await asyncio.sleep(NARRATION_SECONDS)
-                found = await consumer.getmany(max_records=MOST_READ)
-                after = sum((await consumer.end_offsets(messages)).values())
-                records = [record for batch in found.values() for record in batch]
-                for line in narration(kafka, after - before, records):
-                    say(line)
-                before = after
-    except (AfterwordError, KafkaError) as error:
-        say(f"arrivals are no longer reported: {error}")
-
-
-def narration(kafka: Kafka, messages: int, records: Sequence[ConsumerRecord]) -> Iterator[str]:
-    """Report what has arrived: the number of messages, and each episode and summary, or only their number if many."""
-    episodes = _lines(kafka.episodes_topic, records, _episode_line)
-    summaries = _lines(kafka.summaries_topic, records, _summary_line)
-    counts = [f"{many(messages, 'record', 'records')} of {kafka.messages_topic}"] if messages else []
-    if len(episodes) + len(summaries) > MOST_NAMED:
-        counts += [many(len(episodes), "episode", "episodes"), many(len(summaries), "summary", "summaries")]
-        yield ", ".join(counts)
-    else:
-        yield from (*counts, *episodes, *summaries)
-
-
-def _lines(
-    topic: str, records: Sequence[ConsumerRecord], of_record: Callable[[ConsumerRecord], str | None]
-) -> list[str]:
-    return [line for record in records if record.topic == topic if (line := of_record(record))]
-
-
-def _episode_line(record: ConsumerRecord) -> str | None:
-    try:
-        event = decode_episode(record.key, record.value, record.headers)
-    except InvalidRecord:  # an amendment or a request
-        return None
-    return f"episode {event.episode_id}: {many(event.message_count, 'message', 'messages')}, {event.close_reason}"
-
-
-def _summary_line(record: ConsumerRecord) -> str | None:
-    try:
-        event = decode(record)
-    except InvalidRecord:
-        return None
-    return f"summary {event.episode_id}: {event.title}" if event else None
+        page.cancel()

@@ -1,55 +1,19 @@
-"""Lines of `afterword dev`, and the screen that it and the demo print on."""
+"""What `afterword dev` keeps running, and the screen that it and the demo print on."""
 
 import asyncio
 import errno
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from aiokafka import ConsumerRecord
 
 from afterword.commands.common import Screen
 from afterword.commands.dev import Story, temporary_directory
 from afterword.embedded import Process
-from afterword.local.dev import MOST_NAMED, keep, last_port, narration, serving, write_config
-from afterword.schemas.headers import cloud_event
-from afterword.schemas.summaries import SUMMARY_CREATED
+from afterword.local.dev import keep, last_port, serving, write_config
 from afterword.streams.errors import AfterwordError
-from afterword.streams.settings import Kafka
-from tests.samples import NOON, a_closed_episode, a_summary
-
-KAFKA = Kafka()
-
-
-def a_record_of(topic: str, value: bytes, headers: Mapping[str, bytes] | None = None) -> ConsumerRecord:
-    return ConsumerRecord(topic, 0, 0, 0, 0, b"c1", value, None, 0, 0, tuple((headers or {}).items()))
-
-
-def an_episode_record(ordinal: int) -> ConsumerRecord:
-    return a_record_of(KAFKA.episodes_topic, a_closed_episode(ordinal).to_json())
-
-
-def a_summary_record() -> ConsumerRecord:
-    event = a_summary(title="Lamps")
-    return a_record_of(
-        KAFKA.summaries_topic, event.to_json(), dict(cloud_event(SUMMARY_CREATED, event.event_id, "test", NOON))
-    )
-
-
-def test_what_arrives_is_told_by_name() -> None:
-    records = [*map(an_episode_record, (1, 2)), a_summary_record(), a_record_of(KAFKA.episodes_topic, b"{}")]
-    messages, *episodes, summary = narration(KAFKA, 1, records)
-    assert messages == "1 record of messages"
-    assert [line.partition(",")[0] for line in episodes] == ["episode c1:1: 3 messages", "episode c1:2: 3 messages"]
-    assert summary == "summary c1:1: Lamps"
-
-
-def test_much_that_arrives_at_once_is_counted_in_one_line() -> None:
-    records = [*map(an_episode_record, range(1, MOST_NAMED + 1)), a_summary_record()]
-    assert list(narration(KAFKA, 1200, records)) == [f"1,200 records of messages, {MOST_NAMED} episodes, 1 summary"]
 
 
 def test_off_a_terminal_lines_are_plain_and_counters_silent(capsys: pytest.CaptureFixture[str]) -> None:
