@@ -35,7 +35,7 @@ MILLION = 1_000_000
 
 
 def dev(data_dir: Directory = Path(".afterword")) -> None:
-    """Run Kafka, the workers and the server in the foreground, with one SQLite file, and print what arrives.
+    """Run Kafka, the workers and the server in the foreground, with one SQLite file.
 
     Stop it with Ctrl-C.
     """

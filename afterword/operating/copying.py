@@ -2,21 +2,20 @@
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Settings, Sqlite
-from afterword.streams.stores.episodes import Episode, StoredEpisode, scope_of
+from afterword.streams.stores.episodes import StoredEpisode, all_episodes, scope_of
 from afterword.streams.stores.opening import Stores, open_stores
 
-PAGE_EPISODES = 100
 PAGE_MESSAGES = 200
 """Number of messages read at a time. A message has up to 1 MB."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Copied:
     """Counts of what was copied, including what the target already had, which is left unchanged."""
 
@@ -44,69 +43,48 @@ async def copy_stores(settings: Settings, file: Path, progress: CopyProgress) ->
             open_stores(settings.model_copy(update={"sqlite": Sqlite(path=file)}))
         )
         await target.prepare_database()
-        return await StoreCopy(source, target, progress).run()
+        done = Copied()
+        await _copy_messages(source, target, done, progress)
+        await _copy_episodes(source, target, done, progress)
+        for key in await source.keys.list():
+            await target.keys.put(key)
+            done.keys += 1
+        progress(done)
+        return done
 
 
-class StoreCopy:
-    """Copies one kind of record after another, with the stores' own methods."""
+async def _copy_messages(source: Stores, target: Stores, done: Copied, progress: CopyProgress) -> None:
+    async def put(keys: list[str]) -> None:
+        found = await source.messages.get_many(keys)
+        await target.messages.put_many(list(found.values()))
+        done.messages += len(found)
+        progress(done)
 
-    def __init__(self, source: Stores, target: Stores, progress: CopyProgress) -> None:
-        self._source = source
-        self._target = target
-        self._progress = progress
-        self._done = Copied()
+    page: list[str] = []
+    async for ref in source.messages.all_messages():
+        if not ref.deleted:
+            page.append(ref.key)
+        if len(page) == PAGE_MESSAGES:
+            await put(page)
+            page = []
+    await put(page)
 
-    async def run(self) -> Copied:
-        await self._copy_messages()
-        await self._copy_episodes()
-        for key in await self._source.keys.list():
-            await self._target.keys.put(key)
-            self._count(keys=1)
-        return self._done
 
-    async def _copy_messages(self) -> None:
-        keys: list[str] = []
-        async for ref in self._source.messages.all_messages():
-            if not ref.deleted:
-                keys.append(ref.key)
-            if len(keys) == PAGE_MESSAGES:
-                await self._put_messages(keys)
-                keys = []
-        await self._put_messages(keys)
-
-    async def _put_messages(self, keys: list[str]) -> None:
-        found = await self._source.messages.get_many(keys)
-        await self._target.messages.put_many(list(found.values()))
-        self._count(messages=len(found))
-
-    async def _copy_episodes(self) -> None:
-        after = None
-        scopes = set[str]()
-        while page := await self._source.episodes.page(after, PAGE_EPISODES):
-            for episode in page:
-                await self._target.episodes.put(episode, None)
-                await self._assign(episode)
-                scope = scope_of(episode.event)
-                if scope not in scopes:
-                    scopes.add(scope)
-                    await self._copy_conversation(scope)
-            after = page[-1].event.episode_id
-            self._count(episodes=len(page))
-
-    async def _assign(self, episode: Episode) -> None:
+async def _copy_episodes(source: Stores, target: Stores, done: Copied, progress: CopyProgress) -> None:
+    scopes = set[str]()
+    async for episode in all_episodes(source.episodes):
+        await target.episodes.put(episode, None)
         if isinstance(episode, StoredEpisode):
             summary = episode.summary
             keys = [message_key(summary.conversation_id, one, summary.tenant_id) for one in episode.core_ids]
-            found = await self._source.messages.get_many(keys)
-            await self._target.messages.assign(summary.episode_id, list(found.values()))
-
-    async def _copy_conversation(self, scope: str) -> None:
-        for row in await self._source.episodes.rows(scope):
-            await self._target.episodes.put_row(row, None)
-        if conversation := await self._source.episodes.conversation(scope):
-            await self._target.episodes.put_conversation(conversation, None)
-            self._count(conversations=1)
-
-    def _count(self, **more: int) -> None:
-        self._done = replace(self._done, **{name: getattr(self._done, name) + count for name, count in more.items()})
-        self._progress(self._done)
+            found = await source.messages.get_many(keys)
+            await target.messages.assign(summary.episode_id, list(found.values()))
+        if (scope := scope_of(episode.event)) not in scopes:
+            scopes.add(scope)
+            for row in await source.episodes.rows(scope):
+                await target.episodes.put_row(row, None)
+            if conversation := await source.episodes.conversation(scope):
+                await target.episodes.put_conversation(conversation, None)
+                done.conversations += 1
+        done.episodes += 1
+        progress(done)

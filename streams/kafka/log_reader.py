@@ -6,7 +6,6 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Callable,
-    Collection,
     Mapping,
     Sequence,
     Set,
@@ -75,10 +74,6 @@ class Extent(NamedTuple):
     def size(self) -> int:
         """Number of offsets; some of them may have no record."""
         return sum(end - self.first[where] for where, end in self.ends.items())
-
-    def of(self, topics: Collection[str]) -> "Extent":
-        """Return the extent of these topics only."""
-        return Extent(self.first, {where: end for where, end in self.ends.items() if where.topic in topics})
 
     def before(self, later: "Extent") -> "Extent":
         """Return what was added to these topics since this extent."""

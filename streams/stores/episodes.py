@@ -448,10 +448,7 @@ def living(episodes: Iterable[Episode]) -> dict[str, StoredEpisode]:
 
 def scope_of(event: EpisodeClosed | SummaryCreated | SummaryDeleted) -> str:
     """Return an event's `scope_id`; whether it is the conversation's or an agent's follows from its episode id."""
-    own = event.agent_id is not None and event.episode_id == episode_id(
-        event.conversation_id, event.ordinal, event.agent_id
-    )
-    return scope_id(event.conversation_id, event.agent_id if own else None)
+    return scope_id(event.conversation_id, agent_of_scope(event))
 
 
 def id_prefix(conversation_id: str, agent_id: str | None = None) -> str:
