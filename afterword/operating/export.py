@@ -39,8 +39,7 @@ async def conversations_of(
 
 
 def took_part(episode: StoredEpisode, user_id: str, tenant_id: str | None) -> bool:
-    summary = episode.summary
-    return summary.tenant_id == tenant_id and user_id in (summary.user_id, *episode.participants)
+    return episode.summary.tenant_id == tenant_id and user_id in episode.users
 
 
 async def export_lines(

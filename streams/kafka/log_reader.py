@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,

@@ -386,12 +386,6 @@ class EpisodeQueries(EpisodeStore, Protocol):
         """
         ...
 
-    async def taken_part_in(
-        self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
-    ) -> dict[str, int]:
-        """Count the episodes in which exactly this user takes part, by conversation; zero counts are left out."""
-        ...
-
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
         """Return facts about exactly this user and tenant from the `limit` last episodes that have any, in no order."""
         ...
@@ -405,10 +399,6 @@ class EpisodeQueries(EpisodeStore, Protocol):
 
         Reads all of their episodes.
         """
-        ...
-
-    async def users_of(self, conversation_id: str) -> set[str]:
-        """Return the users who take part in the conversation's episodes."""
         ...
 
     async def count(self, after: str | None = None) -> int:

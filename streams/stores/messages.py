@@ -105,13 +105,6 @@ class Counted:
     """The number of `messages` with `skip_summarization`."""
 
 
-class Authors(NamedTuple):
-    """Numbers of a conversation's messages."""
-
-    own: int
-    others: int
-
-
 def sort_key(archived: ArchivedMessage) -> int:
     """Return the key by which a conversation's messages are sorted: log order, because producers' clocks differ."""
     return archived.offset
@@ -172,10 +165,6 @@ class MessageArchive(MessageWriter, Protocol):
 
         It begins after the id `after`, in the order of the ids' UTF-8. Tenant None means messages without a tenant.
         """
-        ...
-
-    async def authors(self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Authors]:
-        """Count the messages of a tenant's conversations, by this user and by others; empty ones are left out."""
         ...
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:

@@ -47,7 +47,6 @@ from afterword.streams.stores.messages import (
     NEVER,
     ArchiveChange,
     ArchivedMessage,
-    Authors,
     Counted,
     DeletedMessage,
     MessageRef,
@@ -270,12 +269,6 @@ class MongoEpisodes:
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._episodes, "users", user_id, tenant_id, after, limit)
 
-    async def taken_part_in(
-        self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
-    ) -> dict[str, int]:
-        wanted = {**_of_tenant(conversation_ids, tenant_id), "users": {"$eq": user_id}}
-        return await _counted(self._episodes, wanted)
-
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
         wanted = {"tenant_id": {"$eq": tenant_id}, "summary.facts.user_id": {"$eq": user_id}}
         cursor = self._episodes.find(wanted, FACT_FIELDS, sort=[("ended_at", -1)], limit=limit)
@@ -318,10 +311,6 @@ class MongoEpisodes:
             UserTotals(**{"user_id": one.pop("_id"), **one, "conversations": len(one["conversations"])})
             for one in found
         ]
-
-    async def users_of(self, conversation_id: str) -> set[str]:
-        with mongo_errors():
-            return set(await self._episodes.distinct("users", {"conversation_id": {"$eq": conversation_id}}))
 
     async def count(self, after: str | None = None) -> int:
         with mongo_errors():
@@ -403,12 +392,6 @@ class MongoMessages:
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._messages, "user_id", user_id, tenant_id, after, limit)
-
-    async def authors(self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Authors]:
-        wanted = _of_tenant(conversation_ids, tenant_id)
-        every = await _counted(self._messages, wanted)
-        own = await _counted(self._messages, {**wanted, "user_id": {"$eq": user_id}})
-        return {i: Authors(own.get(i, 0), number - own.get(i, 0)) for i, number in every.items()}
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
         wanted = {"conversation_id": {"$eq": conversation_id}}
@@ -743,12 +726,6 @@ async def _grouped(
     return found
 
 
-async def _counted(collection: Collection, wanted: Mapping[str, Any]) -> dict[str, int]:
-    """Count documents by conversation."""
-    found = await _grouped(collection, wanted, "$conversation_id", {"count": {"$sum": 1}})
-    return {group["_id"]: group["count"] for group in found}
-
-
 async def _unless_duplicate(write: Awaitable[Any]) -> bool:
     """Run the write; return False if a document with this `_id` exists."""
     with mongo_errors():
@@ -811,10 +788,6 @@ async def _conversations(
         after = document["conversation_id"]
         found.append(after)
     return found
-
-
-def _of_tenant(conversation_ids: Sequence[str], tenant_id: str | None) -> dict[str, Any]:
-    return {"conversation_id": {"$in": list(conversation_ids)}, "tenant_id": {"$eq": tenant_id}}
 
 
 @contextmanager

@@ -54,7 +54,6 @@ CREATE TABLE episode_messages (
     PRIMARY KEY (conversation_id, message_id, episode_id)) WITHOUT ROWID;
 CREATE TABLE participants (episode_id TEXT, tenant_id TEXT, user_id TEXT, conversation_id TEXT);
 CREATE INDEX participants_of_episode ON participants (episode_id);
-CREATE INDEX participants_of_conversation ON participants (conversation_id);
 CREATE INDEX participants_by_user ON participants (user_id, tenant_id, conversation_id);
 CREATE TABLE facts (
     episode_id TEXT, tenant_id TEXT, user_id TEXT, conversation_id TEXT, ordinal INTEGER, ended_at INTEGER, facts TEXT);

@@ -46,7 +46,6 @@ from afterword.streams.stores.messages import (
     NEVER,
     ArchiveChange,
     ArchivedMessage,
-    Authors,
     Counted,
     DeletedMessage,
     MessageRef,
@@ -181,13 +180,6 @@ class SqliteEpisodes:
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._file, "participants", user_id, tenant_id, after, limit)
 
-    async def taken_part_in(
-        self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None
-    ) -> dict[str, int]:
-        select = f"""SELECT conversation_id, count(*) FROM participants
-            WHERE tenant_id IS ? AND user_id = ? AND conversation_id IN {LISTED} GROUP BY conversation_id"""  # noqa: S608 – only our own names are inserted
-        return dict(await self._file.select(select, tenant_id, user_id, _json(conversation_ids)))
-
     async def facts_of(self, user_id: str, tenant_id: str | None, limit: int) -> list[EpisodeFacts]:
         select = """SELECT episode_id, conversation_id, ordinal, ended_at, facts FROM facts
             WHERE tenant_id IS ? AND user_id = ? ORDER BY ended_at DESC LIMIT ?"""
@@ -217,10 +209,6 @@ class SqliteEpisodes:
             UserTotals(user, conversations, episodes, _moment(last), *tokens)
             for user, conversations, episodes, last, *tokens in found
         ]
-
-    async def users_of(self, conversation_id: str) -> set[str]:
-        select = "SELECT DISTINCT user_id FROM participants WHERE conversation_id = ?"
-        return {user for (user,) in await self._file.select(select, conversation_id)}
 
     async def count(self, after: str | None = None) -> int:
         [(found,)] = await self._file.select("SELECT count(*) FROM episodes WHERE id > ?", after or "")
@@ -318,12 +306,6 @@ class SqliteMessages:
 
     async def conversations_of(self, user_id: str, tenant_id: str | None, after: str | None, limit: int) -> list[str]:
         return await _conversations(self._file, "messages", user_id, tenant_id, after, limit)
-
-    async def authors(self, conversation_ids: Sequence[str], user_id: str, tenant_id: str | None) -> dict[str, Authors]:
-        select = f"""SELECT conversation_id, sum(user_id = ?), sum(user_id <> ?) FROM messages
-            WHERE tenant_id IS ? AND conversation_id IN {LISTED} GROUP BY conversation_id"""  # noqa: S608 – only our own names are inserted
-        found = await self._file.select(select, user_id, user_id, tenant_id, _json(conversation_ids))
-        return {name: Authors(own, others) for name, own, others in found}
 
     async def first(self, conversation_id: str) -> ArchivedMessage | None:
         found = await self._where("conversation_id = ? ORDER BY offset LIMIT 1", conversation_id)

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -20,7 +20,7 @@ from aiokafka import ConsumerRecord
 from afterword.operating.dlq import DeadLetterQueue, Filters, open_queue
 from afterword.operating.erasing.person import Person, TheirDeadLetters, edited_id, person_of
 from afterword.operating.erasing.receipt import Receipt, TopicDate, gone_by
-from afterword.operating.export import conversations_of
+from afterword.operating.export import conversations_of, took_part
 from afterword.operating.topics import read_configs
 from afterword.schemas import ConversationDeleted, MessageDeleted
 from afterword.schemas.base import utc_milliseconds
@@ -31,7 +31,7 @@ from afterword.streams.kafka.log_reader import Log, open_log, position_of
 from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import Kafka, Settings, load_settings
 from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure
-from afterword.streams.stores.episodes import DeletedEpisode, all_episodes
+from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode, all_episodes
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.text.visible import many
@@ -209,19 +209,20 @@ class Eraser:
 
     async def _pages(self, person: Person) -> AsyncIterator[list[ErasedConversation]]:
         async for names in conversation_pages(self._stores, person):
-            yield await self._footprint_in(names, person)
+            found = [await self._footprint_in(name, person) for name in names]
+            yield [one for one in found if one.messages or one.episodes]
 
-    async def _footprint_in(self, names: Sequence[str], person: Person) -> list[ErasedConversation]:
-        authors = await self._stores.messages.authors(names, person.user_id, person.tenant_id)
-        episodes = await self._stores.episodes.taken_part_in(names, person.user_id, person.tenant_id)
-        found = []
-        for name in names:
-            own, others = authors.get(name, (0, 0))
-            if own or name in episodes:
-                # other people's messages may have expired while their episodes have not
-                alone = not others and await self._stores.episodes.users_of(name) <= {person.user_id}
-                found.append(ErasedConversation(name, alone, own, episodes.get(name, 0)))
-        return found
+    async def _footprint_in(self, name: str, person: Person) -> ErasedConversation:
+        every = Selection(name, person.tenant_id)
+        said = (await self._stores.messages.count(every)).messages
+        own = (await self._stores.messages.count(replace(every, user_id=person.user_id))).messages
+        taken_part, users = 0, set[str]()
+        async for episode in all_episodes(self._stores.episodes, name):
+            if isinstance(episode, StoredEpisode):
+                taken_part += took_part(episode, person.user_id, person.tenant_id)
+                users.update(episode.users)
+        # other people's messages may have expired while their episodes have not
+        return ErasedConversation(name, own == said and users <= {person.user_id}, own, taken_part)
 
     # Deleting
 

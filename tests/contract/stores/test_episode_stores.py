@@ -293,7 +293,6 @@ async def test_conversations_are_found_by_everybody_who_takes_part(episodes: Epi
     assert await episodes.conversations_of("u1", "t1", None, 100) == ["c1", "c2", "c3", "c4"]
     assert await episodes.conversations_of("u2", None, None, 100) == ["c6"]
     assert await episodes.conversations_of("U2", "t1", None, 100) == []
-    assert await episodes.users_of("c1") == {"u1", "u2"}
 
 
 async def test_an_episode_that_is_gone_has_no_participants(episodes: EpisodeQueries) -> None:
@@ -301,16 +300,6 @@ async def test_an_episode_that_is_gone_has_no_participants(episodes: EpisodeQuer
     assert await episodes.put(a_tombstone(), episode)
     for user in ("u1", "u2"):
         assert await episodes.conversations_of(user, "t1", None, 100) == []
-    assert await episodes.users_of("c1") == set()
-
-
-async def test_the_episodes_of_a_participant_are_counted_by_conversation(episodes: EpisodeQueries) -> None:
-    for ordinal, name, participants in ((1, "c1", ("u1", "u2")), (2, "c1", ("u2",)), (1, "c2", ("u1",)), (1, "c3", ())):
-        user = "u1" if ordinal == 1 else "u2"
-        await stored(episodes, ordinal, conversation_id=name, user_id=user, participants=participants)
-    assert await episodes.taken_part_in(["c1", "c2", "nobody's"], "u2", "t1") == {"c1": 2}
-    assert await episodes.taken_part_in(["c1", "c2", "c3"], "u1", "t1") == {"c1": 1, "c2": 1, "c3": 1}
-    assert await episodes.taken_part_in(["c1"], "u2", None) == await episodes.taken_part_in([], "u2", "t1") == {}
 
 
 async def test_expired_episodes_and_tombstones_are_found_by_their_end_the_oldest_first(

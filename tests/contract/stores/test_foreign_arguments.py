@@ -46,12 +46,8 @@ EPISODES: dict[str, Call] = {
     "users tenant": lambda store, x: store.users(x, "", None, 5),
     "users prefix": lambda store, x: store.users(None, x, None, 5),
     "users after": lambda store, x: store.users(None, "", x, 5),
-    "users_of": lambda store, x: store.users_of(x),
     "expired": lambda store, x: store.expired(x, 5),
     "due": lambda store, x: store.due(x, 5),
-    "taken_part_in": lambda store, x: store.taken_part_in([x], "u1", None),
-    "taken_part_in user": lambda store, x: store.taken_part_in(["c1"], x, None),
-    "taken_part_in tenant": lambda store, x: store.taken_part_in(["c1"], "u1", x),
     "count": lambda store, x: store.count(x),
 }
 MESSAGES: dict[str, Call] = {
@@ -64,8 +60,6 @@ MESSAGES: dict[str, Call] = {
     "conversations_of tenant": lambda store, x: store.conversations_of("u1", x, None, 5),
     "conversations_of after": lambda store, x: store.conversations_of("u1", None, x, 5),
     "count": lambda store, x: store.count(Selection(x, None)),
-    "authors": lambda store, x: store.authors([x], "u1", None),
-    "authors tenant": lambda store, x: store.authors(["c1"], "u1", x),
     "first": lambda store, x: store.first(x),
     "get_many": lambda store, x: store.get_many([x]),
     "texts": lambda store, x: store.texts([x], 10),

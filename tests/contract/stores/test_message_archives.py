@@ -11,7 +11,6 @@ from afterword.schemas.ids import message_key
 from afterword.streams.stores.messages import (
     ArchiveChange,
     ArchivedMessage,
-    Authors,
     Counted,
     DeletedMessage,
     MessageArchive,
@@ -401,19 +400,6 @@ async def test_messages_expire_by_their_time_the_oldest_first_with_their_labels(
     assert await newest(messages, Selection("c1", None)) == ["m0"]
     assert (await refs(messages)).keys() == {"c1:m0", "c1:m0:t1", "c1:m3"}, "tombstones stay"
     assert await messages.expire(NOON + timedelta(days=1), 100) == 2
-
-
-async def test_a_users_messages_and_those_of_others_are_counted_by_conversation(messages: MessageArchive) -> None:
-    said = (("c1", "u1"), ("c1", "u2"), ("c1", "u2"), ("c2", "u1"), ("c3", "u2"), ("c4", "$user_id"))
-    for offset, (name, user) in enumerate(said):
-        await messages.put_many([archived(f"m{offset}", offset, conversation_id=name, user_id=user)])
-    names = ["c1", "c2", "c3", "c4", "nobody's"]
-    found = {"c1": Authors(1, 2), "c2": Authors(1, 0), "c3": Authors(0, 1), "c4": Authors(0, 1)}
-    assert await messages.authors(names, "u1", None) == found
-    assert await messages.authors(["c4"], "$user_id", None) == {"c4": Authors(1, 0)}
-    assert await messages.authors(names, "u1", "t1") == await messages.authors([], "u1", None) == {}
-    await messages.change(changed(delete("m0"), 7))
-    assert await messages.authors(["c1"], "u1", None) == {"c1": Authors(0, 2)}
 
 
 async def test_messages_are_read_on_from_a_place(messages: MessageArchive) -> None:
