@@ -51,36 +51,26 @@ class DirectoryLock:
         Raises: DirectoryInUse, at once if the owner is running, or after a while if only its children are.
         """
         private_directory(self.directory)
-        fd = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            self._lock(fd)
-        except DirectoryInUse:
-            os.close(fd)
-            raise
-        os.truncate(fd, 0)
-        os.pwrite(fd, str(os.getpid()).encode(), 0)
-        self.fd = fd
+        self.fd = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        deadline = time.monotonic() + DYING_SECONDS
+        while True:
+            try:
+                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.pread(self.fd, 32, 0).decode()
+                if _alive(owner) or time.monotonic() > deadline:
+                    self.release()
+                    raise DirectoryInUse(directory=self.directory, pid=owner or "unknown") from None
+                time.sleep(POLL_SECONDS)
+            else:
+                break
+        os.truncate(self.fd, 0)
+        os.pwrite(self.fd, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-
-    def _lock(self, fd: int) -> None:
-        deadline = time.monotonic() + DYING_SECONDS
-        while not _try_lock(fd):
-            owner = os.pread(fd, 32, 0).decode()
-            if _alive(owner) or time.monotonic() > deadline:
-                raise DirectoryInUse(directory=self.directory, pid=owner or "unknown")
-            time.sleep(POLL_SECONDS)
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _alive(pid: str) -> bool:

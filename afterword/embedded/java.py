@@ -94,66 +94,51 @@ class JarCache:
         Every start hashes all jars, because the cache may have been modified since; 45 jars of 45 MB take 0.15 s.
         Raises: JarsUnavailable.
         """
-        if not all(map(self._has_its_hash, self.jars)):
-            with exclusive(self.directory / "lock"):
-                self._fetch_missing()
+        if all(map(self._is_intact, self.jars)):
+            return
+        with exclusive(self.directory / "lock"):
+            missing = [jar for jar in self.jars if not self._is_intact(jar)]
+            for jar in missing:
+                self.path(jar).unlink(missing_ok=True)  # jgo would accept a truncated file
+            self._fetch(missing)
+            for jar in missing:
+                if not self._is_intact(jar):
+                    problem = "the downloaded file does not have the hash in jars.lock"
+                    raise JarsUnavailable(jar=jar.file_name, problem=problem)
 
-    def _has_its_hash(self, jar: Jar) -> bool:
+    def _is_intact(self, jar: Jar) -> bool:
         path = self.path(jar)
-        return path.exists() and _digest(path.read_bytes()) == jar.sha256
+        return path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == jar.sha256
 
-    def _fetch_missing(self) -> None:
-        missing = [jar for jar in self.jars if not self._intact(jar)]
-        fetch = _Fetch(self._maven, sum(jar.size for jar in missing), self._progress)
+    def _fetch(self, jars: Sequence[Jar]) -> None:
+        """Download with jgo, which knows the repositories, and count bytes."""
+        total, done, counting = sum(jar.size for jar in jars), 0, Lock()
+
+        @contextmanager
+        def counted(name: str, _size: int) -> Iterator[Callable[[int], None]]:
+            def count(received: int) -> None:
+                nonlocal done
+                with counting:
+                    done += received
+                    self._progress(name, done, total)
+
+            yield count
+
+        maven = MavenContext(
+            PythonResolver(progress_callback=counted),
+            repo_cache=self.directory / "jars",
+            remote_repos=dict(self._repositories) if self._repositories else None,
+            timeout=TIMEOUT_SECONDS,
+        )
+
+        def fetch(jar: Jar) -> None:
+            try:
+                maven.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
+            except (RequestException, RuntimeError, OSError) as error:
+                raise JarsUnavailable(jar=jar.file_name, problem=str(error)) from error
+
         with ThreadPoolExecutor(FETCHES_AT_ONCE) as pool:
-            list(pool.map(fetch, missing))
-        for jar in missing:
-            if not self._intact(jar):
-                raise JarsUnavailable(
-                    jar=jar.file_name, problem="the downloaded file does not have the hash in jars.lock"
-                )
-
-    def _maven(self, resolver: PythonResolver) -> MavenContext:
-        remote = dict(self._repositories) if self._repositories else None
-        return MavenContext(resolver, repo_cache=self.directory / "jars", remote_repos=remote, timeout=TIMEOUT_SECONDS)
-
-    def _intact(self, jar: Jar) -> bool:
-        """Return whether the jar exists with its hash. If not, remove it, because jgo would accept a truncated file."""
-        if self._has_its_hash(jar):
-            return True
-        self.path(jar).unlink(missing_ok=True)
-        return False
-
-
-class _Fetch:
-    """Downloads jars with jgo, which knows their repositories, and counts bytes."""
-
-    def __init__(self, maven: Callable[[PythonResolver], MavenContext], total: int, progress: DownloadProgress) -> None:
-        self._maven = maven(PythonResolver(progress_callback=self._counting))
-        self._total = total
-        self._done = 0
-        self._progress = progress
-        self._lock = Lock()
-
-    def __call__(self, jar: Jar) -> None:
-        artifact = self._maven.project(jar.group, jar.artifact).at_version(jar.version).artifact()
-        try:
-            artifact.resolve()
-        except (RequestException, RuntimeError, OSError) as error:
-            raise JarsUnavailable(jar=jar.file_name, problem=str(error)) from error
-
-    @contextmanager
-    def _counting(self, name: str, _size: int) -> Iterator[Callable[[int], None]]:
-        def count(received: int) -> None:
-            with self._lock:
-                self._done += received
-                self._progress(name, self._done, self._total)
-
-        yield count
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+            list(pool.map(fetch, jars))
 
 
 class Java:
