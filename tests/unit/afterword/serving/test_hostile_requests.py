@@ -212,3 +212,10 @@ async def test_half_a_character_in_a_body_is_replaced() -> None:
         content = b'\xef\xbb\xbf{"query": "party \\ud83c", "user_id": "u1"}'
         answer = await served.client.post("/v1/recall", content=content, headers=JSON)
         assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("user_id", [".", ".."])
+async def test_dots_reach_the_route_when_they_are_percent_encoded(user_id: str) -> None:
+    async with serving() as served:
+        answer = await served.client.get(f"/v1/users/{user_id.replace('.', '%2E')}/profile")
+        assert (answer.status_code, answer.json()["user_id"]) == (200, user_id)
