@@ -11,7 +11,7 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -40,7 +40,7 @@ from afterword.streams.errors import AfterwordError, BrokerUnavailable, Configur
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.kafka.log_reader import open_log, reached
 from afterword.streams.settings import Kafka
-from afterword.streams.stores.episodes import EpisodeVersion
+from afterword.streams.stores.episodes import EpisodeVersion, Versions
 from afterword.streams.tasks import Turn
 from afterword.streams.telemetry import Metrics
 
@@ -69,8 +69,6 @@ CLOSED_FIELDS = {
 }
 """An `episode.closed` is sent with these fields and the ids of its messages, but without their contents."""
 Streamed = SummaryCreated | SummaryDeleted | EpisodeClosed
-Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
-"""Looks up the versions of stored episodes by their ids. Raises: StoreUnavailable."""
 
 log = structlog.get_logger(__name__)
 MOST_CHARACTERS = 16_000
@@ -101,7 +99,9 @@ class Published:
         """Return whether the store still has what the event says and nothing newer. A deletion is always sent."""
         if self.kind == SUMMARY_DELETED or stored is None:
             return True
-        return stored.ended is None and (self.kind == EPISODE_CLOSED or stored.revision <= self.event.revision)
+        if self.kind == EPISODE_CLOSED:  # it has no texts
+            return stored.ended is None
+        return not stored.outdates(self.event.revision)
 
 
 @dataclass(frozen=True)

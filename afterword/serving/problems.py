@@ -1,6 +1,7 @@
 """Answers errors with RFC 9457 problem documents, which carry our `error_type` and never repeat the request."""
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -108,20 +109,11 @@ AWAY = {
 """Details that replace texts that would name addresses; those are only logged."""
 
 TITLES = {
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
+    **{int(status): status.phrase for status in HTTPStatus},
     413: "Content Too Large",
-    415: "Unsupported Media Type",
     422: "Unprocessable Content",
-    429: "Too Many Requests",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
 }
-"""Names of statuses in RFC 9110. Those of Python's library differ by version."""
+"""Names of statuses in RFC 9110. In Python's library, those of two differ by version."""
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {

@@ -57,9 +57,12 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class OwnedParameters(Parameters):
+class TenantParameters(Parameters):
     tenant_id: PartyId | None = None
     """The tenant. Defaults to the key's tenant if it is bound to one; otherwise absent means data without a tenant."""
+
+
+class OwnedParameters(TenantParameters):
     user_id: PartyId | None = None
     """The user. Defaults to the key's user if it is bound to one."""
 
@@ -71,9 +74,7 @@ class ConversationsQuery(OwnedParameters):
     """`next_after` of the page before."""
 
 
-class UsersQuery(Parameters):
-    tenant_id: PartyId | None = None
-    """The tenant of the users. Defaults to the key's tenant if it is bound to one; otherwise absent means no tenant."""
+class UsersQuery(TenantParameters):
     limit: int = Field(PAGE_USERS, ge=1, le=MOST_PAGE_USERS)
     """Maximum number of users on the page."""
     after: PartyId | None = None
@@ -82,9 +83,7 @@ class UsersQuery(Parameters):
     """Only users whose ids begin with this."""
 
 
-class ProfileQuery(Parameters):
-    tenant_id: PartyId | None = None
-    """The tenant. Defaults to the key's tenant if it is bound to one; otherwise absent means data without a tenant."""
+class ProfileQuery(TenantParameters):
     max_tokens: int = Field(PROFILE_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
     """Upper limit for `as_text`, in tokens."""
 
@@ -288,10 +287,6 @@ class ContextAnswer(Model):
         )
 
 
-def _count(request: Request, number: int) -> None:
-    request.state.count = number
-
-
 @router.get("/conversations")
 async def list_conversations(
     request: Request, principal: MayRead, wanted: Annotated[ConversationsQuery, Query()]
@@ -305,7 +300,7 @@ async def list_conversations(
     page = await services_of(request).memory.conversations(
         user_id=user_id, tenant_id=tenant_id, limit=wanted.limit, after=wanted.after
     )
-    _count(request, len(page.conversations))
+    request.state.count = len(page.conversations)
     return page
 
 
@@ -317,7 +312,7 @@ async def list_users(request: Request, principal: MayAdminister, wanted: Annotat
     page = await services_of(request).memory.users(
         tenant_id=principal.tenant(wanted.tenant_id), limit=wanted.limit, after=wanted.after, prefix=wanted.prefix
     )
-    _count(request, len(page.users))
+    request.state.count = len(page.users)
     return page
 
 
@@ -329,7 +324,7 @@ async def get_profile(
     found = await services_of(request).memory.profile(
         principal.user(user_id), principal.tenant(wanted.tenant_id), wanted.max_tokens
     )
-    _count(request, len(found.facts))
+    request.state.count = len(found.facts)
     return ProfileAnswer.of(found)
 
 
@@ -341,7 +336,7 @@ async def get_conversation(
     found = await services_of(request).memory.conversation(conversation_id, wanted.agent_id, **wanted.owner(principal))
     if found is None:
         raise NotFound(what="conversation")
-    _count(request, 1)
+    request.state.count = 1
     return found
 
 
@@ -360,7 +355,7 @@ async def get_context(
     )
     if found is None:
         raise NotFound(what="conversation")
-    _count(request, len(found.messages))
+    request.state.count = len(found.messages)
     return ContextAnswer.of(found, wanted.form)
 
 
@@ -372,7 +367,7 @@ async def list_episodes(
     page = await services_of(request).memory.episodes(
         conversation_id, wanted.limit, wanted.before, wanted.agent_id, **wanted.owner(principal)
     )
-    _count(request, len(page.episodes))
+    request.state.count = len(page.episodes)
     return EpisodesAnswer.of(page)
 
 
@@ -386,7 +381,7 @@ async def list_messages(
     )
     if page is None:
         raise NotFound(what="conversation")
-    _count(request, len(page.messages))
+    request.state.count = len(page.messages)
     return page
 
 
@@ -404,7 +399,7 @@ async def get_message(
     )
     if found is None:
         raise NotFound(what="message")
-    _count(request, 1)
+    request.state.count = 1
     return found
 
 
@@ -416,7 +411,7 @@ async def get_episode(
     found = await services_of(request).memory.episode(episode_id, **wanted.owner(principal))
     if found is None:
         raise NotFound(what="episode")
-    _count(request, 1)
+    request.state.count = 1
     return EpisodeDocument.of(found)
 
 
@@ -432,5 +427,5 @@ async def search_episodes(
     hits = await services_of(request).memory.recall(
         wanted.query, user_id=principal.user(wanted.user_id), tenant_id=principal.tenant(wanted.tenant_id), **filters
     )
-    _count(request, len(hits))
+    request.state.count = len(hits)
     return RecallAnswer(hits=tuple(hits), as_text=hits_as_text(hits) if wanted.form else None)

@@ -6,7 +6,6 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import h11
@@ -90,16 +89,13 @@ class HttpServer(uvicorn.Server):
             for number in numbers:
                 loop.remove_signal_handler(number)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-
 
 async def run_server(settings: Settings, started: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM. `started` is called with the address. Raises: ConfigurationError, OSError."""
     with _listening(settings) as listener:
         async with open_services(settings) as services:
             if services.warming:
-                services.warming.add_done_callback(_spare_the_collector)
+                services.warming.add_done_callback(spare_the_collector)
             host, port = listener.getsockname()[:2]
             address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
             log.info("server_started", stage="serve", address=address, auth=settings.serve.auth)
@@ -107,7 +103,7 @@ async def run_server(settings: Settings, started: Callable[[str], None]) -> None
             await HttpServer(configuration(settings, make_app(services))).serve([listener])
 
 
-def _spare_the_collector(_: "asyncio.Task[None]") -> None:
+def spare_the_collector(_: "asyncio.Task[None]") -> None:
     """Exempt the 200,000 objects loaded so far from garbage collection, which would stop every request for 100 ms."""
     gc.collect()
     gc.freeze()

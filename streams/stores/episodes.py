@@ -1,6 +1,6 @@
 """Summarized episodes, rolling summaries and conversations: their records, and the protocol of their store."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import itemgetter
@@ -300,6 +300,14 @@ class EpisodeVersion(NamedTuple):
     revision: int
     ended: str | None = None
     """Reason for its deletion; None if it is not deleted."""
+
+    def outdates(self, revision: int) -> bool:
+        """Return whether this revision was deleted or replaced, so that its texts may hold what was taken back."""
+        return self.ended is not None or self.revision > revision
+
+
+Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
+"""Looks up the versions of stored episodes by their ids. Raises: StoreUnavailable."""
 
 
 class EpisodeStore(Protocol):

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
@@ -23,7 +23,7 @@ from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUn
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.lanes import Lanes
 from afterword.streams.settings import Kafka, Settings, WebhookEndpoint, Webhooks, variable
-from afterword.streams.stores.episodes import EpisodeQueries, EpisodeVersion
+from afterword.streams.stores.episodes import EpisodeQueries, Versions
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
@@ -42,9 +42,6 @@ STORE_SECONDS = 1.0
 """Wait before an unavailable store is asked again."""
 DELIVERED, DEAD_LETTER, OUTDATED = "delivered", "dead_letter", "outdated"
 RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
-
-Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
-"""Looks up the versions of stored episodes by id. Raises: StoreUnavailable."""
 
 log = structlog.get_logger()
 ROLE = "webhooks"
@@ -204,7 +201,7 @@ class Deliveries:
                 log.warning("webhook_waits", stage=WEBHOOKS, endpoint=self.name, error_type=error.error_type)
                 await asyncio.sleep(STORE_SECONDS)
             else:
-                return stored is not None and (stored.ended is not None or stored.revision > event.revision)
+                return stored is not None and stored.outdates(event.revision)
 
 
 def wait_after(error: Exception) -> bool | float:

@@ -3,7 +3,7 @@
 import secrets
 from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 from opentelemetry.trace import NoOpTracer
 from pydantic import Field
@@ -16,7 +16,7 @@ from afterword.schemas.base import Id
 from afterword.schemas.messages import Role
 from afterword.serving.page.conversation import ConversationQuery, seen_conversation, thread_of
 from afterword.serving.page.rendering import PageRoute, address, fragment, part_page
-from afterword.serving.page.visitor import Submitted, WritingVisitor, field
+from afterword.serving.page.visitor import LocalVisitor, Submitted, field
 from afterword.serving.principal import Principal
 from afterword.serving.problems import NotFound
 from afterword.serving.reading import Parameters
@@ -37,16 +37,6 @@ MOST_CHARACTERS = 4000
 ANSWER_TOKENS = 500
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-
-
-async def on_this_machine(request: Request, principal: WritingVisitor) -> Principal:
-    """Admit visitors of a server without authentication, which only this machine can reach. Raises: NotFound."""
-    if services_of(request).settings.serve.auth != "none":
-        raise NotFound(what="page")
-    return principal
-
-
-LocalVisitor = Annotated[Principal, Depends(on_this_machine)]
 
 
 class ChatQuery(Parameters):

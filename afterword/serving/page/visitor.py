@@ -75,14 +75,19 @@ def _digest(cookie: str | None) -> bytes:
     return hashlib.sha256((cookie or "").encode(errors="surrogatepass")).digest()
 
 
-def visiting(scope: Permission, operating: bool = False) -> Any:
-    """Build the dependency that admits visitors with the scope, or with `operating` only operators."""
+def visiting(scope: Permission, *, operating: bool = False, local: bool = False) -> Any:
+    """Build the dependency that admits visitors with the scope.
+
+    With `operating` it admits only operators, and with `local` only visitors of a server without authentication, which
+    only this machine can reach.
+    """
 
     async def admitted(request: Request) -> Principal:
         seal, cookie = _seal(request), request.cookies.get(COOKIE)
         principal = await admit(request, seal.opened(cookie), scope)
         request.state.is_signed_out = partial(seal.is_revoked, cookie)
-        if operating and not is_operator(principal):
+        is_elsewhere = services_of(request).settings.serve.auth != "none"
+        if (operating and not is_operator(principal)) or (local and is_elsewhere):
             raise NotFound(what="page")
         return principal
 
@@ -98,6 +103,7 @@ ReadingVisitor = Annotated[Principal, visiting("read")]
 WritingVisitor = Annotated[Principal, visiting("write")]
 ErasingVisitor = Annotated[Principal, visiting("erase")]
 OperatingVisitor = Annotated[Principal, visiting("read", operating=True)]
+LocalVisitor = Annotated[Principal, visiting("write", local=True)]
 
 
 def form(most: int | None = None) -> Any:

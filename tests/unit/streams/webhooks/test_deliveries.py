@@ -16,9 +16,9 @@ from afterword.schemas.headers import CE_TYPE, FOR_ENDPOINT
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.lanes import Lanes
 from afterword.streams.settings import Webhooks
-from afterword.streams.stores.episodes import EpisodeVersion
+from afterword.streams.stores.episodes import EpisodeVersion, Versions
 from afterword.streams.telemetry import Metrics
-from afterword.streams.webhooks.agent import Deliveries, Versions, wait_after
+from afterword.streams.webhooks.agent import Deliveries, wait_after
 from afterword.streams.webhooks.endpoint import DeliveryFailed, EndpointGone
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
 from faust_eos import Breaker
