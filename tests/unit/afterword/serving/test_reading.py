@@ -131,7 +131,7 @@ async def test_recall_finds_within_times() -> None:
         assert {hit["ordinal"] for hit in hits} == {1, 2}
         for hit in hits:
             best = hit["matches"][0]
-            assert best.keys() == {"message_id", "role", "author", "sent_at", "content", "score"}
+            assert best.keys() == {"message_id", "role", "author", "name", "sent_at", "content", "score"}
             assert best["message_id"] in hit["message_ids"]
             assert "Rome" in best["content"]
         later = {**body, "started_after": "2026-01-05T12:01:30Z"}
