@@ -5,7 +5,7 @@ condition, `any` or `all`, or a list, which means all. JSON in a string is equiv
 a compiled one is a function of a conversation's counters: no message is read again, however many are pending.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -51,68 +51,44 @@ Fires = Callable[[Counters], bool]
 class Condition(NamedTuple):
     """A condition of a trigger."""
 
-    name: str
     meaning: str
     """When it is met, in words, as in the page on triggers."""
     least: int | None
     """The lowest whole number that it accepts; None if it accepts any positive number."""
-    compile: Callable[[Any], Fires]
-    """Makes a function of the condition with its number."""
-
-
-def _seconds(number: float) -> Fires:
-    milliseconds = number * MILLISECONDS
-    return lambda c: c.since_ms is not None and c.last_sent_ms - c.since_ms >= milliseconds
+    is_met: Callable[[Counters, Any], bool]
+    """Decides by the counters and the condition's number."""
 
 
 CONDITIONS = {
-    condition.name: condition
-    for condition in (
-        Condition(
-            "messages",
-            "this many messages are pending, whatever their role",
-            least=1,
-            compile=lambda number: lambda c: c.pending_messages >= number,
-        ),
-        Condition(
-            "events",
-            "this many records of the conversation are pending. Every accepted record is a message here, including "
-            "those of tools, so this is `messages` under another system's name",
-            least=1,
-            compile=lambda number: lambda c: c.pending_messages >= number,
-        ),
-        Condition(
-            "turns",
-            "this many turns are pending, the last one perhaps unfinished. A turn is a user message and everything up "
-            "to the next; messages before the first user message are a turn too, as in `turn_count`",
-            least=1,
-            compile=lambda number: lambda c: c.pending.turns >= number,
-        ),
-        Condition(
-            "tokens",
-            "the pending contents have this many tokens",
-            least=1,
-            compile=lambda number: lambda c: c.pending.tokens >= number,
-        ),
-        Condition(
-            "text_bytes",
-            "the pending contents have this many bytes of UTF-8",
-            least=1,
-            compile=lambda number: lambda c: c.pending.text_bytes >= number,
-        ),
-        Condition(
-            "seconds",
-            "a message's `sent_at` is this many seconds after the last summary, see below",
-            least=None,
-            compile=_seconds,
-        ),
-        Condition(
-            "important_content",
-            "some pending message has **more** than this many characters, stripped of white space",
-            least=0,
-            compile=lambda number: lambda c: c.pending.longest > number,
-        ),
-    )
+    "messages": Condition(
+        "this many messages are pending, whatever their role", 1, lambda c, n: c.pending_messages >= n
+    ),
+    "events": Condition(
+        "this many records of the conversation are pending. Every accepted record is a message here, including those "
+        "of tools, so this is `messages` under another system's name",
+        1,
+        lambda c, n: c.pending_messages >= n,
+    ),
+    "turns": Condition(
+        "this many turns are pending, the last one perhaps unfinished. A turn is a user message and everything up to "
+        "the next; messages before the first user message are a turn too, as in `turn_count`",
+        1,
+        lambda c, n: c.pending.turns >= n,
+    ),
+    "tokens": Condition("the pending contents have this many tokens", 1, lambda c, n: c.pending.tokens >= n),
+    "text_bytes": Condition(
+        "the pending contents have this many bytes of UTF-8", 1, lambda c, n: c.pending.text_bytes >= n
+    ),
+    "seconds": Condition(
+        "a message's `sent_at` is this many seconds after the last summary, see below",
+        None,
+        lambda c, n: c.since_ms is not None and c.last_sent_ms - c.since_ms >= n * MILLISECONDS,
+    ),
+    "important_content": Condition(
+        "some pending message has **more** than this many characters, stripped of white space",
+        0,
+        lambda c, n: c.pending.longest > n,
+    ),
 }
 
 
@@ -178,19 +154,13 @@ def compile_trigger(node: Node) -> Fires:
     """Turn a parsed trigger into a function of the counters."""
     name, value = node
     if name in NESTED:
-        return NESTED[name]([compile_trigger(part) for part in value])
-    return CONDITIONS[name].compile(value)
+        combine, parts = NESTED[name], [compile_trigger(part) for part in value]
+        return lambda counters: combine(fires(counters) for fires in parts)
+    is_met = CONDITIONS[name].is_met
+    return lambda counters: is_met(counters, value)
 
 
-def _any(parts: Sequence[Fires]) -> Fires:
-    return lambda counters: any(fires(counters) for fires in parts)
-
-
-def _all(parts: Sequence[Fires]) -> Fires:
-    return lambda counters: all(fires(counters) for fires in parts)
-
-
-NESTED = {"any": _any, "all": _all}
+NESTED: Mapping[str, Callable[[Iterable[bool]], bool]] = {"any": any, "all": all}
 
 
 def preset_of(trigger: Any) -> TriggerPreset:
@@ -221,15 +191,11 @@ def _condition(name: Any, value: Any, where: str) -> Node:
         raise TriggerInvalid(where, "unknown condition", name)
     least = CONDITIONS[name].least
     if least is None:
-        if not _is_number(value) or not 0 < value < float("inf"):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
             raise TriggerInvalid(_join(where, name), "must be a number of more than 0")
     elif not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise TriggerInvalid(_join(where, name), f"must be a whole number of at least {least}")
     return name, value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _join(where: str, name: str) -> str:

@@ -205,19 +205,9 @@ def ingest_app(
         names = [topic for topic, of_source in topics.items() if of_source == index]
         if names:
             ingester = Ingester(app, settings, source, index + 1, registry, gate, readiness, metrics)
-            _attach(app, names, ingester)
+            schema = Batches(reject=ingester.reject, stops=(AfterwordError,))
+            app.agent(app.topic(*names, schema=schema), name=f"source {index + 1}")(ingester.run)
     return app
-
-
-def _attach(app: App, topics: Sequence[str], ingester: "Ingester") -> None:
-    schema = Batches(reject=ingester.reject, stops=(AfterwordError,))
-
-    async def ingest(stream: AsyncIterable[Any]) -> None:
-        async for records in stream:
-            with failing_batch() as batch:
-                await ingester.handle(records, batch)
-
-    app.agent(app.topic(*topics, schema=schema), name=f"source {ingester.number}")(ingest)
 
 
 class Ingester:
@@ -235,7 +225,7 @@ class Ingester:
         metrics: Metrics,
     ) -> None:
         """`number` is the source's position in its file, from 1."""
-        self.number = number
+        self._number = number
         self._app = app
         self._kafka = settings.kafka
         self._source = source
@@ -246,6 +236,11 @@ class Ingester:
         self._redaction: RecordRedaction | None = settings.redaction.of_records()
         self._good = self._bad = 0
         self._counters = {outcome: metrics.ingested.labels(str(number), outcome) for outcome in OUTCOMES}
+
+    async def run(self, stream: AsyncIterable[Any]) -> None:
+        async for records in stream:
+            with failing_batch() as batch:
+                await self.handle(records, batch)
 
     async def handle(self, records: Sequence[KafkaRecord], batch: Batch) -> None:
         """Map the records that fit into one transaction, or none while the source has to wait."""
@@ -285,9 +280,9 @@ class Ingester:
         except InvalidRecord as error:
             self._bad += 1
             if not self._good and self._bad >= ALL_FAIL:
-                raise MappingFails(number=self.number, count=self._bad, problem=error.detail) from None
+                raise MappingFails(number=self._number, count=self._bad, problem=error.detail) from None
             return [self._dead_letter(record, error.error_type, error.detail)]
-        self._count(MAPPED if mapped else SKIPPED)
+        self._counters[MAPPED if mapped else SKIPPED].inc()
         self._good += bool(mapped)
         topic = self._kafka.messages_topic
         return [Output(topic, one.conversation_id.encode(), one.value, None, None, one.headers) for one in mapped]
@@ -302,15 +297,12 @@ class Ingester:
     def _dead_letter(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> Output:
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem, **where)
-        self._count(REJECTED)
+        self._counters[REJECTED].inc()
         self._metrics.dead_letters.labels(STAGE, error_type).inc()
         failure = {"stage": STAGE, "error_type": error_type, "message": problem}
         letter = dead_letter(record, **failure, attempts=attempts, now_ms=self._app.engine.clock())
         key, value, headers = self._redaction.dead_letter(*letter) if self._redaction else letter
         return Output(self._kafka.dead_letters(record.topic), key, value, None, None, headers)
-
-    def _count(self, outcome: str) -> None:
-        self._counters[outcome].inc()
 
 
 async def crash_on_new_topics(

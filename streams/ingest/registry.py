@@ -60,7 +60,10 @@ class SchemaRegistry:
             if len(kept) >= MOST_KEPT:
                 kept.clear()
         try:
-            found = self._known[number] = await self._fetched(f"/schemas/ids/{number}")
+            answer = await self._ask(f"/schemas/ids/{number}")
+            references: dict[str, Any] = {}
+            await self._add_references(answer, references)
+            found = self._known[number] = AvroSchema(_schema_in(answer), list(references.values()))
         except SchemaRefused as error:
             problem = f"schema {number} cannot be used: {error}"
             self._unknown[number] = (self._clock() + UNKNOWN_SECONDS, problem)
@@ -71,15 +74,16 @@ class SchemaRegistry:
         """Check that the registry answers. Raises: RegistryUnavailable, ConfigurationError."""
         await self._get("/schemas/types")
 
-    async def _fetched(self, path: str) -> AvroSchema:
-        answer = await self._ask(path)
-        references: dict[str, Any] = {}
-        await self._add_references(answer, references)
-        return AvroSchema(_schema_in(answer), list(references.values()))
-
     async def _add_references(self, answer: dict[str, Any], found: dict[str, Any]) -> None:
         """Add the schemas to which one refers, each after those to which it refers itself. Raises: SchemaRefused."""
-        for path in _references_in(answer):
+        try:
+            paths = [
+                f"/subjects/{quote(one['subject'], safe='')}/versions/{int(one['version'])}"
+                for one in answer.get("references") or ()
+            ]
+        except (KeyError, TypeError, ValueError):
+            raise SchemaRefused("its references cannot be read") from None
+        for path in paths:
             if path in found:
                 continue
             if len(found) == MOST_REFERENCES:
@@ -118,17 +122,6 @@ class SchemaRegistry:
 
     def _unavailable(self, problem: str) -> RegistryUnavailable:
         return RegistryUnavailable(address=self._client.base_url.host, problem=problem)
-
-
-def _references_in(answer: dict[str, Any]) -> list[str]:
-    """Return the routes of the schemas that a schema refers to. Raises: SchemaRefused."""
-    try:
-        return [
-            f"/subjects/{quote(one['subject'], safe='')}/versions/{int(one['version'])}"
-            for one in answer.get("references") or ()
-        ]
-    except (KeyError, TypeError, ValueError):
-        raise SchemaRefused("its references cannot be read") from None
 
 
 def _schema_in(answer: dict[str, Any]) -> Any:

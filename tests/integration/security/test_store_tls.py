@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
@@ -13,7 +13,7 @@ from aiohttp import web
 
 from afterword.streams.errors import ConfigurationError, ProviderUnavailable, StoreUnavailable
 from afterword.streams.http import HttpClient
-from afterword.streams.settings import EmbedderSettings, Llm, Mongo, Qdrant, Settings
+from afterword.streams.settings import EmbedderSettings, Llm, Mongo, Qdrant
 from afterword.streams.stores import mongo
 from afterword.streams.stores.qdrant import check
 from afterword.streams.summarizer.embedders import make_embedder
@@ -88,10 +88,9 @@ async def reach(settings: Mongo) -> None:
 
 
 async def test_mongodb_is_reached_over_tls_with_the_right_authority_and_a_certificate_of_ours(
-    make_settings: Callable[..., Settings], authority: Authority, stranger: Authority
+    mongo_settings: Mongo, authority: Authority, stranger: Authority
 ) -> None:
-    plain = make_settings().mongo
-    port = urlsplit(plain.uri.get_secret_value()).port
+    port = urlsplit(mongo_settings.uri.get_secret_value()).port
     assert port is not None
     client = authority.sign("client", password="key's password")
     async with tls_before(port, server_context(authority, asks_clients=True)) as secure_port:
