@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata
+from phonenumbers import NumberParseException, PhoneMetadata, is_possible_number, parse
 
 LEAST_DIGITS, MOST_DIGITS = 7, 15
 """ITU-T E.164 allows at most 15 digits including the country code; shorter numbers are not worth the false alarms."""
@@ -178,26 +178,12 @@ def country(region: str) -> Country:
     return Country(region, trunk, re.compile("|".join(f"(?:{pattern})" for pattern in sorted(patterns))))
 
 
-@lru_cache
-def lengths(country_code: int) -> frozenset[int]:
-    """Return the lengths that a country code's numbers may have without it; empty for an unknown code."""
-    regions = COUNTRY_CODE_TO_REGION_CODE.get(country_code, ())
-    found = [PhoneMetadata.metadata_for_region(region) for region in regions if region != "001"]
-    return frozenset(
-        length for one in found if one and one.general_desc for length in one.general_desc.possible_length
-    ) or (frozenset(range(7, 13)) if regions else frozenset())
-
-
 def is_international(digits: str) -> bool:
     """Check the country code, and the number of digits after it; some people write a trunk 0 between them."""
-    if len(digits) > MOST_DIGITS + 1:
+    try:
+        return is_possible_number(parse(f"+{digits}"))
+    except NumberParseException:
         return False
-    for size in (1, 2, 3):
-        possible = lengths(int(digits[:size]))
-        rest = digits[size:]
-        if possible:
-            return len(rest) in possible or (rest.startswith("0") and len(rest) - 1 in possible)
-    return False
 
 
 def is_national(of: Country, written: Written) -> bool:
