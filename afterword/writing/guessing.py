@@ -12,11 +12,11 @@ import orjson
 from afterword.streams.ingest.mapping import moment_of, role_name
 from afterword.streams.ingest.sources import Unit
 from afterword.streams.text.content import ROLES, ContentUnreadable, flatten
+from afterword.writing.importing.outcomes import words_of
 
 Record = Mapping[str, Any]
 """A record as expressions see it; see `afterword.streams.ingest.mapping.context`."""
 
-WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 BARE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 """A name that JMESPath needs no quotes for."""
 FLAG = ("is", "was", "sent", "from", "by")
@@ -78,7 +78,7 @@ class Column:
 
     def named(self, *groups: Sequence[str]) -> int:
         """Return how many groups of words its path matches. A match in the path's last part adds two."""
-        last = _words(self.path.rpartition(".")[2])
+        last = words_of(self.path.rpartition(".")[2])
         return sum(
             2 * any(word in last for word in group) + any(word in self.words for word in group) for group in groups
         )
@@ -139,7 +139,7 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
                 waiting += [
                     (
                         f"{path}.{name if BARE.fullmatch(name) else json.dumps(name)}",
-                        (*words, *_words(name)),
+                        (*words, *words_of(name)),
                         inner,
                         depth + 1,
                     )
@@ -186,7 +186,7 @@ def _as_role(column: Column) -> float:
 
 def _known_roles(column: Column) -> dict[str, str]:
     """Return the roles of the values that have one. In a field like `is_bot`, they follow from its name."""
-    words = [word for word in _words(column.path.rpartition(".")[2]) if word not in FLAG]
+    words = [word for word in words_of(column.path.rpartition(".")[2]) if word not in FLAG]
     said = WORDS_OF_ROLES.get("_".join(words))
     if said is not None and all(isinstance(one, bool) for one in column.values.values()):
         return {"true": said, "false": "assistant" if said == "user" else "user"}
@@ -224,7 +224,7 @@ def _as_party(column: Column, words: Sequence[str], conversation: Column | None)
 
 def _as_writer(column: Column) -> float:
     """Score a column as the author in conversations of several users: its name must consist of words for a user."""
-    last = set(_words(column.path.rpartition(".")[2]))
+    last = set(words_of(column.path.rpartition(".")[2]))
     is_named = bool(last & {*USERS}) and last <= {*USERS, *IDS}
     return 1 + column.named(IDS) if is_named and column.are_ids else 0
 
@@ -254,7 +254,3 @@ def _skip(columns: Sequence[Column], content: Column, records: int) -> str | Non
         if told and not told & silent:
             return " && ".join(f"{column.path} != '{value}'" for value in sorted(told))
     return None
-
-
-def _words(name: str) -> tuple[str, ...]:
-    return tuple(word.lower() for word in WORD.findall(name))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from afterword.streams.text.content import ContentUnreadable, flatten, said
+from afterword.streams.text.content import flatten, said
 from afterword.writing.importing.outcomes import (
     ImportOptions,
     ImportOutcome,
@@ -17,7 +17,6 @@ from afterword.writing.importing.outcomes import (
     outcomes_of,
     rfc3339_of,
 )
-from afterword.writing.importing.records import Malformed
 
 ROLES = ("user", "assistant", "system", "tool")
 NOT_SAID = ("thoughts", "reasoning_recap", "user_editable_context", "model_editable_context", "system_error")
@@ -34,9 +33,6 @@ Node = tuple[str, Mapping[str, Any]]
 
 def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
     """Read the branch of a conversation that ends with its current message."""
-    if isinstance(record, Malformed):
-        yield Rejected(where, record.reason)
-        return
     known = mapping(record)
     conversation_id = identifier(known.get("conversation_id")) or identifier(known.get("id"))
     nodes = known.get("mapping")
@@ -51,16 +47,15 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
         yield Rejected(where, str(error), max(1, len(messages)))
         return
     yield from _beside(where, nodes, branch, messages)
-    for number, name in enumerate((name for name in branch if name in messages), start=1):
-        place, message = f"{where}: message {number}", nodes[name]["message"]
-        ids = {"conversation_id": conversation_id, "user_id": options.user_id or ""}
-        try:
-            time = rfc3339_of(message.get("create_time")) or time
-            fields = [{**one, **ids, "sent_at": time} for one in _fields(message, name)]
-        except (Refused, ContentUnreadable) as error:
-            yield Rejected(place, str(error))
-            continue
-        yield from outcomes_of(place, options, fields)
+    ids = {"conversation_id": conversation_id, "user_id": options.user_id or ""}
+
+    def fields_of(name: str) -> list[dict[str, Any]]:
+        nonlocal time
+        message = nodes[name]["message"]
+        time = rfc3339_of(message.get("create_time")) or time
+        return [{**one, **ids, "sent_at": time} for one in _fields(message, name)]
+
+    yield from outcomes_of(where, options, (name for name in branch if name in messages), fields_of)
 
 
 def _branch(nodes: Mapping[str, Any], last: object) -> list[str]:

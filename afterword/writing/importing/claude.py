@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from afterword.streams.text.content import ContentUnreadable, flatten, said
+from afterword.streams.text.content import flatten, said
 from afterword.writing.importing.outcomes import (
     ImportOptions,
     ImportOutcome,
@@ -14,16 +14,12 @@ from afterword.writing.importing.outcomes import (
     outcomes_of,
     rfc3339_of,
 )
-from afterword.writing.importing.records import Malformed
 
 ROLES = {"human": "user", "assistant": "assistant"}
 
 
 def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
     """Read a conversation."""
-    if isinstance(record, Malformed):
-        yield Rejected(where, record.reason)
-        return
     known = mapping(record)
     messages, conversation_id = known.get("chat_messages"), identifier(known.get("uuid"))
     if not isinstance(messages, list) or conversation_id is None:
@@ -34,14 +30,7 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
         yield Rejected(where, "it names no account; give --user", max(1, len(messages)))
         return
     common = {"conversation_id": conversation_id, "user_id": user_id, "metadata": {"imported_from": "claude"}}
-    for number, message in enumerate(messages, start=1):
-        place = f"{where}: message {number}"
-        try:
-            fields = _fields(mapping(message))
-        except (Refused, ContentUnreadable) as error:
-            yield Rejected(place, str(error))
-            continue
-        yield from outcomes_of(place, options, [{**common, **one} for one in fields])
+    yield from outcomes_of(where, options, messages, lambda one: [common | fields for fields in _fields(mapping(one))])
 
 
 def _fields(message: Mapping[str, Any]) -> list[dict[str, Any]]:

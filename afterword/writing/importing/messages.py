@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from afterword.streams.text.content import ROLES, ContentUnreadable, flatten_message, said
+from afterword.streams.text.content import ROLES, flatten_message, said
 from afterword.writing.importing.outcomes import (
     ImportOptions,
     ImportOutcome,
@@ -21,7 +21,7 @@ from afterword.writing.importing.outcomes import (
     user_of,
     words_of,
 )
-from afterword.writing.importing.records import MAX_WEIGHT, TOO_LARGE, Malformed
+from afterword.writing.importing.records import MAX_WEIGHT, TOO_LARGE
 
 ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
 """Roles of items in OpenAI's Responses API, by the last word of their type."""
@@ -66,9 +66,6 @@ def conversations(records: Iterator[Any]) -> Iterator[Any]:
 
 
 def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
-    if isinstance(record, Malformed):
-        yield Rejected(where, record.reason)
-        return
     messages = _messages(record)
     if messages is None:
         yield Rejected(where, "not a conversation: it has no messages")
@@ -86,20 +83,18 @@ def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutc
         return
     repeats: Counter[str] = Counter()
     is_alone = len(messages) == 1 and _is_of_a_conversation(messages[0])
-    for number, (message, user) in enumerate(zip(messages, users, strict=True), start=1):
-        place = f"{where}: message {number}"
-        try:
-            own_time = _time(mapping(message))
-            if is_alone and own_time is None and identifier(_inner(message).get("id")) is None:
-                raise Refused("it has neither id nor time, so it cannot be told apart from another with the same words")
-            time = own_time or time
-            common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time}
-            read = [{**common, **fields} for fields in _fields(message, [user, own_time], repeats)]
-        except (Refused, ContentUnreadable) as error:
-            yield Rejected(place, str(error))
-            continue
-        is_shared = len(set(users)) > 1
-        yield from outcomes_of(place, options, read, is_shared)
+
+    def fields_of(one: tuple[Any, str]) -> list[dict[str, Any]]:
+        nonlocal time
+        message, user = one
+        own_time = _time(mapping(message))
+        if is_alone and own_time is None and identifier(_inner(message).get("id")) is None:
+            raise Refused("it has neither id nor time, so it cannot be told apart from another with the same words")
+        time = own_time or time
+        common = {"conversation_id": conversation_id, "user_id": user, "sent_at": time}
+        return [{**common, **fields} for fields in _fields(message, [user, own_time], repeats)]
+
+    yield from outcomes_of(where, options, zip(messages, users, strict=True), fields_of, is_shared=len(set(users)) > 1)
 
 
 def _messages(record: Any) -> Sequence[Any] | None:

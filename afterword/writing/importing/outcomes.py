@@ -1,9 +1,8 @@
 """Outcomes of reading a history: messages with their user and conversation, what it leaves out, what it cannot take."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,12 +11,11 @@ import orjson
 from afterword.schemas import InvalidRecord, MessageCreated
 from afterword.schemas.base import rfc3339
 from afterword.schemas.decoding import MAX_INPUT_BYTES, validate
+from afterword.streams.ingest.mapping import moment_of
+from afterword.streams.ingest.sources import Unit
+from afterword.streams.text.content import ContentUnreadable
 
-MILLISECONDS_FROM = 1e11
-"""Numbers from here on are milliseconds: as seconds they would be after the year 5138."""
 DIGITS = re.compile(r"\d+(\.\d*)?", re.ASCII)
-YEARS = range(1990, 2100)
-"""A time outside these years must be in another unit, or stand for an unknown one."""
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 USER_IDS = (("user", "id"), ("userid",), ("user",))
 CONVERSATION_IDS: tuple[tuple[str, ...], ...] = (
@@ -114,10 +112,24 @@ def found(where: str, options: ImportOptions, fields: Mapping[str, Any], is_shar
 
 
 def outcomes_of(
-    where: str, options: ImportOptions, messages: Sequence[Mapping[str, Any]], is_shared: bool = False
-) -> list[ImportOutcome]:
-    """Build our messages from one message of a history. Without any it is left out as empty."""
-    return [found(where, options, fields, is_shared) for fields in messages] or [LeftOut("empty")]
+    where: str,
+    options: ImportOptions,
+    messages: Iterable[Any],
+    read: Callable[[Any], Sequence[Mapping[str, Any]]],
+    is_shared: bool = False,
+) -> Iterator[ImportOutcome]:
+    """Build our messages from those of a history; `read` returns the fields, none for a message that is empty."""
+    for number, message in enumerate(messages, start=1):
+        place = f"{where}: message {number}"
+        try:
+            each = read(message)
+        except (Refused, ContentUnreadable) as error:
+            yield Rejected(place, str(error))
+            continue
+        if not each:
+            yield LeftOut("empty")
+        for fields in each:
+            yield found(place, options, fields, is_shared)
 
 
 def rfc3339_of(value: object) -> str | None:
@@ -128,20 +140,12 @@ def rfc3339_of(value: object) -> str | None:
     """
     if value is None or value == "":
         return None
-    try:
-        if isinstance(value, str) and not DIGITS.fullmatch(value.strip()):
-            parsed = datetime.fromisoformat(value.strip())
-            time = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
-        elif isinstance(value, str | int | float) and not isinstance(value, bool):
-            number = float(value)
-            time = datetime.fromtimestamp(number / 1000 if abs(number) >= MILLISECONDS_FROM else number, UTC)
-        else:
-            raise ValueError("another type")
-        if time.year in YEARS:
-            return rfc3339(time)
-    except (ValueError, OverflowError, OSError):
-        pass  # the original error would repeat the value
-    raise Refused("its time is neither seconds or milliseconds since 1970 nor ISO 8601")
+    is_text = isinstance(value, str) and not DIGITS.fullmatch(value.strip())
+    units: tuple[Unit, ...] = ("iso",) if is_text else ("s", "ms")  # no number is a plausible time in both
+    moment = next((moment for unit in units if (moment := moment_of(value, unit))), None)
+    if moment is None:
+        raise Refused("its time is neither seconds or milliseconds since 1970 nor ISO 8601")
+    return rfc3339(moment)
 
 
 def mapping(value: object) -> Mapping[str, Any]:

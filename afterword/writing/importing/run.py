@@ -92,22 +92,22 @@ def read_history(plan: ImportPlan, files: Iterator[tuple[str, BufferedReader]]) 
     for name, file in files:
         read = records(file, is_lines=plan.format == "jsonl" or name.lower().endswith((".jsonl", ".ndjson")))
         for number, record in enumerate(messages.conversations(read) if plan.format == "messages" else read, start=1):
-            if record is BLANK:
-                continue
+            where = f"{name}:{number}"
             try:
                 if of_one_person:
                     owner.check(record)
             except Refused as error:
-                yield Rejected(f"{name}:{number}", str(error))
+                yield Rejected(where, str(error))
                 continue
-            yield from FORMATS[plan.format](f"{name}:{number}", record, plan.options)
+            if not isinstance(record, Malformed):
+                yield from FORMATS[plan.format](where, record, plan.options)
+            elif record is not BLANK:
+                yield Rejected(where, record.reason)
 
 
 def _read_line(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
     """Read a message as `afterword produce` accepts it."""
-    if isinstance(record, Malformed):
-        yield Rejected(where, record.reason)
-    elif not isinstance(record, dict):
+    if not isinstance(record, dict):
         yield Rejected(where, "schema_violation: not a JSON object")
     elif record.get("type", MESSAGE_CREATED) != MESSAGE_CREATED:
         yield Rejected(where, "not a message; send edits, deletions and flushes with afterword produce")
