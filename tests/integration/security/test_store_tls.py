@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import pytest
 from aiohttp import web
@@ -19,6 +19,7 @@ from afterword.streams.stores.qdrant import check
 from afterword.streams.summarizer.embedders import make_embedder
 from tests.certificates import Authority
 from tests.endpoints import serving
+from tests.mongo_server import running_mongo
 
 # on a busy machine a client gives up in the middle of the handshake: asyncio gives the stand-in no hand on what it then
 # leaves to the garbage collector
@@ -88,12 +89,13 @@ async def reach(settings: Mongo) -> None:
 
 
 async def test_mongodb_is_reached_over_tls_with_the_right_authority_and_a_certificate_of_ours(
-    mongo_settings: Mongo, authority: Authority, stranger: Authority
+    authority: Authority, stranger: Authority, tmp_path: Path
 ) -> None:
-    port = urlsplit(mongo_settings.uri.get_secret_value()).port
-    assert port is not None
     client = authority.sign("client", password="key's password")
-    async with tls_before(port, server_context(authority, asks_clients=True)) as secure_port:
+    async with (
+        running_mongo(tmp_path) as server,
+        tls_before(server.port, server_context(authority, asks_clients=True)) as secure_port,
+    ):
 
         def over_tls(seconds: int, **options: object) -> Mongo:
             given = urlencode({"directConnection": "true", **options}, quote_via=quote)
