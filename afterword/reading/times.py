@@ -89,7 +89,11 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     today = now.astimezone(zone).date()
     languages = [code for code in plausible(question) if code in _WORDS and code != "en"][: MOST_LANGUAGES - 1]
     languages.append("en")
-    reader, dates, days = _best_reading(question[:MOST_CHARACTERS], today, languages)
+    tokens = list(_TOKEN.finditer(question[:MOST_CHARACTERS]))
+    with _ONE_AT_A_TIME:
+        readings = [(reader, reader.dates()) for language in languages for reader in [_Reader(tokens, language, today)]]
+    reader, dates = max(readings, key=lambda reading: sum(one.end - one.begin for one in reading[1]))
+    days = reader.together(dates)
     if days is None:
         return None
     try:
@@ -103,16 +107,6 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
         if not any(stems(left, language) for language in languages):
             rest = question
     return AskedTime(begin, end, days, rest, _month_of(days, tuple(languages)))
-
-
-def _best_reading(
-    text: str, today: date, languages: Sequence[str]
-) -> tuple["_Reader", Sequence["_Date"], Period | None]:
-    tokens = list(_TOKEN.finditer(text))
-    with _ONE_AT_A_TIME:
-        readings = [(reader, reader.dates()) for language in languages for reader in [_Reader(tokens, language, today)]]
-    reader, dates = max(readings, key=lambda reading: sum(one.end - one.begin for one in reading[1]))
-    return reader, dates, reader.together(dates)
 
 
 _ONE_AT_A_TIME = Lock()
@@ -202,8 +196,6 @@ _COMPARING = frozenset(["than", "except", "excluding", "including"])
 """Before a date, these words mean other days than the date."""
 _NEAR_WEEKDAY = 3
 """Number of words beside a weekday that may say which week is meant."""
-_ARTICLES = frozenset(["the", "der", "dem", "am", "le", "el", "il", "dia", "den", "de"])
-_OF = _ARTICLES.union(["of", "des", "del", "du", "do", "della", "van", "af", "la"])
 _DASHES = frozenset("–—-")
 _WEEKENDS = frozenset(["weekend", "wochenende", "week-end"])
 _JANUARY_TO_DECEMBER = "january february march april may june july august september october november december"
@@ -377,7 +369,10 @@ class _Reader:
             return None
         if not (self._known.joins - {"a"}).isdisjoint(self._words[begin:end]):
             return None
-        date_words = [word if word in _ONE else _number_in(number) for word, number in self._both(begin, end)]
+        date_words = [
+            word if word in _ONE else re.sub(r"(?<=\d)[^\W\d_]+$", "", number)  # "1st" and "1er" are 1
+            for word, number in self._both(begin, end)
+        ]
         if not any(word.isdigit() for word in date_words):
             return None
         return self._parse(begin, end, " ".join(date_words))
@@ -424,48 +419,15 @@ class _Reader:
 
     def together(self, dates: Sequence[_Date]) -> Period | None:
         """Read what the dates and the words around them mean together; None if that is unclear."""
-        merged = self._with_weekdays(dates)
-        if not merged or any(map(self._is_unclear, merged)):
+        # "on Tuesday last week" is in the week, and "Tuesday, March 3" on the day
+        dates = [one for one in dates if one.kind != "weekday"] or dates
+        if not dates or any(map(self._is_unclear, dates)):
             return None
-        if span := self._span(merged):
+        if span := self._span(dates):
             return span
-        if len(merged) > 1:
-            merged = [one for one in merged if one.days.first <= self._today]  # memory is about the past
-        return self._open_span(self._day_of_month(merged[0])) if len(merged) == 1 else None
-
-    def _day_of_month(self, one: _Date) -> _Date:
-        """Read "the 5th of last month"."""
-        place = one.begin - 1
-        while place > one.begin - 1 - MOST_SKIPPED and self._word(place) in _OF:
-            place -= 1
-        number = self._word(place)
-        is_relative = one.kind == "month" and self._known.months.keys().isdisjoint(self._words[one.begin : one.end])
-        if not is_relative or not number.isdecimal() or not 1 <= int(number) <= one.days.days:
-            return one
-        is_ordinal = self._tokens[place][0] != number or self._word(place - 1) in _ARTICLES
-        day = one.days.first.replace(day=int(number))
-        return _Date(place, one.end, "day", Period(day, day)) if is_ordinal else one
-
-    def _with_weekdays(self, dates: Sequence[_Date]) -> list[_Date]:
-        """Merge a weekday with its week: "on Tuesday last week", "la semaine dernière, le lundi"."""
-        merged: list[_Date] = []
-        for one in dates:
-            before = merged[-1] if merged else None
-            kinds = {before.kind, one.kind} if before else set()
-            if before and kinds in ({"weekday", "week"}, {"weekday", "day"}) and self._are_near(before, one):
-                weekday, other = (before, one) if before.kind == "weekday" else (one, before)
-                first = other.days.first
-                if other.kind == "week":
-                    first += timedelta(days=weekday.days.first.weekday())
-                days = Period(first, first) if other.kind == "week" else other.days
-                merged[-1] = _Date(before.begin, one.end, "day", days)
-            else:
-                merged.append(one)
-        return merged
-
-    def _are_near(self, one: _Date, other: _Date) -> bool:
-        between = self._said[one.end : other.begin]
-        return len(between) <= MOST_SKIPPED and all(re.fullmatch(_SKIPPED, word) for word in between)
+        if len(dates) > 1:
+            dates = [one for one in dates if one.days.first <= self._today]  # memory is about the past
+        return self._open_span(dates[0]) if len(dates) == 1 else None
 
     def _around(self, dates: Sequence[_Date]) -> str:
         said = list(self._said)
@@ -518,11 +480,6 @@ class _Reader:
             "after": Period(last + timedelta(days=1), self._today),
         }[str(found.lastgroup)]
         return days if days.first <= days.last else None
-
-
-def _number_in(word: str) -> str:
-    """Strip the ending of an ordinal: "1st" and "1er" become 1."""
-    return re.sub(r"(?<=\d)[^\W\d_]+$", "", word)
 
 
 def _numeric(token: re.Match[str]) -> date | None:

@@ -70,9 +70,7 @@ def test_a_date_is_the_latest_of_its_name(question: str, expected: str) -> None:
         ("Was habe ich letzten Montag gesagt?", "2026-03-30"),
         ("What is planned for next month?", "2026-04-01 2026-04-30"),
         ("What did I say yesterday about next week?", "2026-03-30"),
-        ("What did I say on the 5th of last month?", "2026-02-05"),
-        ("Qu’ai-je dit le 5 du mois dernier ?", "2026-02-05"),
-        ("¿Qué dije el 5 del mes pasado?", "2026-02-05"),
+        ("What did I say on the 5th of last month?", "2026-02-01 2026-02-28"),
         ("Did I run the 5 km last month?", "2026-02-01 2026-02-28"),
     ],
 )
@@ -83,23 +81,15 @@ def test_relative_days_count_from_today(question: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("question", "expected"),
     [
-        ("on Tuesday last week", "2026-03-24"),
-        ("Wednesday two weeks ago", "2026-03-18"),
-        ("on Monday last week", "2026-03-23"),
-        ("last week on Tuesday", "2026-03-24"),
-        ("am Montag letzter Woche", "2026-03-23"),
-        ("am Mittwoch vor zwei Wochen", "2026-03-18"),
-        ("lundi de la semaine dernière", "2026-03-23"),
-        ("el miércoles de hace dos semanas", "2026-03-18"),
-        ("na terça-feira da semana passada", "2026-03-24"),
-        ("martedì della settimana scorsa", "2026-03-24"),
-        ("vorige week dinsdag", "2026-03-24"),
-        ("tirsdag for to uger siden", "2026-03-17"),
-        ("Tuesday next week", "2026-04-07"),
+        ("on Tuesday last week", "2026-03-23 2026-03-29"),
+        ("Wednesday two weeks ago", "2026-03-16 2026-03-22"),
+        ("am Montag letzter Woche", "2026-03-23 2026-03-29"),
+        ("el miércoles de hace dos semanas", "2026-03-16 2026-03-22"),
+        ("tirsdag for to uger siden", "2026-03-16 2026-03-22"),
         ("Tuesday the 3rd of March", "2026-03-03"),
     ],
 )
-def test_a_weekday_is_that_of_the_week_beside_it(question: str, expected: str) -> None:
+def test_a_weekday_beside_another_date_does_not_count(question: str, expected: str) -> None:
     assert days(question) == period(expected)
 
 
