@@ -435,7 +435,10 @@ class Memory:
         owner = _owner(user_id, tenant_id)
         require(str, episode_id=episode_id)
         found = await find_episode(self._episodes, episode_id)
-        return found if found is not None and await self._may_see(found, owner) else None
+        if found is None or owner.has(found.summary.user_id, found.summary.tenant_id):
+            return found
+        known = await find_conversation(self._episodes, scope_of(found.summary))
+        return found if known and owner.has(known.user_id, known.tenant_id) else None
 
     async def owner(self, conversation_id: str) -> tuple[str, str | None] | None:
         """Return the user and tenant that a conversation began with; None if it is unknown."""
@@ -453,12 +456,6 @@ class Memory:
         if known is None and (first := await self._messages.first(conversation_id)):
             known = first.message
         return known if known and owner.has(known.user_id, known.tenant_id) else None
-
-    async def _may_see(self, episode: StoredEpisode, owner: Owner) -> bool:
-        if owner.has(episode.summary.user_id, episode.summary.tenant_id):
-            return True
-        known = await find_conversation(self._episodes, scope_of(episode.summary))
-        return known is not None and owner.has(known.user_id, known.tenant_id)
 
     async def _newest(self, selection: Selection, limit: int) -> list[ArchivedMessage]:
         found: list[ArchivedMessage] = []

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 PAUSE_SECONDS = 5.0
 """A server that was unavailable, slow or misconfigured is not called again for this long, because each search would
 wait."""
-LONGEST_PAUSE_SECONDS = 60.0
 DOCUMENT_CHARACTERS = 2000
 """Upper limit for the text of an episode: messages, then summary."""
 MARGIN_CHARACTERS = 4000
@@ -169,9 +168,13 @@ class Reranking:
         question, texts = await asyncio.to_thread(self._question, query, documents, words)
         began = self._clock()
         try:
-            order = await self._in_time(question, texts)
-        except ProviderError as error:
-            self._pause_after(error)
+            async with asyncio.timeout(seconds := self._settings.timeout_seconds):
+                order = await self._reranker.order(question, texts)
+        except (ProviderError, TimeoutError) as found:
+            late = ProviderUnavailable(problem=f"it did not answer in {seconds:g} s")
+            error = found if isinstance(found, ProviderError) else late
+            if isinstance(error, ProviderUnavailable | ProviderMisconfigured):
+                self._paused_until = self._clock() + PAUSE_SECONDS
             self._count(error.error_type, self._clock() - began)
             problem = error.problem or error.error_type
             log.warning("reranking_failed", stage="recall", error_type=error.error_type, problem=problem)
@@ -186,33 +189,20 @@ class Reranking:
         mask = self._make_mask() if self._make_mask else str
         texts = []
         for document in documents:
-            shown = [excerpt(_without_margin(message, mask), words) for message in document.messages]
+            masked = map(mask, document.messages)
+            whole = [
+                text[:-MARGIN_CHARACTERS] if len(message) >= READ_CHARACTERS else text
+                for message, text in zip(document.messages, masked, strict=True)
+            ]
+            shown = [excerpt(text, words) for text in whole]
             texts.append("\n".join([*shown, mask(document.summary)])[:DOCUMENT_CHARACTERS])
         return mask(query), texts
-
-    async def _in_time(self, query: str, texts: Sequence[str]) -> list[int]:
-        seconds = self._settings.timeout_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._reranker.order(query, texts)
-        except TimeoutError:
-            raise ProviderUnavailable(problem=f"it did not answer in {seconds:g} s") from None
-
-    def _pause_after(self, error: ProviderError) -> None:
-        if isinstance(error, ProviderUnavailable | ProviderMisconfigured):
-            asked = error.retry_after if isinstance(error, ProviderUnavailable) else 0.0
-            self._paused_until = self._clock() + min(max(asked, PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
 
     def _count(self, outcome: str, seconds: float | None = None) -> None:
         if self._metrics is not None:
             self._metrics.rerankings.labels(outcome).inc()
             if seconds is not None:
                 self._metrics.reranking_seconds.observe(seconds)
-
-
-def _without_margin(message: str, mask: Mask) -> str:
-    masked = mask(message)
-    return masked[:-MARGIN_CHARACTERS] if len(message) >= READ_CHARACTERS else masked
 
 
 def open_reranking(settings: Settings, metrics: "Metrics | None" = None) -> Reranking | None:

@@ -10,7 +10,6 @@ from afterword.reading.matches import READ_CHARACTERS, matches_of, within_budget
 from afterword.reading.ranking import Ranked, rank
 from afterword.reading.reranking import Document, Reranking
 from afterword.reading.times import AskedTime, asked_time
-from afterword.schemas import SummaryCreated
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_conversation, living, scope_of
 from afterword.streams.stores.index import Candidate, Dense, Embed, Query, Recalled
@@ -76,7 +75,9 @@ class EpisodeSearch:
         vector = await self._embed(query.text)
         # the words that name the time are not what a passage is about
         words = query_words(asked.rest if asked else query.text)
-        found = await self._candidates(query, vector, asked)
+        queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
+        answers = await gather_or_cancel(*(self._search(each, vector) for each in queries))
+        found = list({one.episode_id: one for answer in answers for one in answer}.values())
         ranked = await asyncio.to_thread(rank, words, vector, found)
         of_time = await self._of_time(asked, query, ranked) if asked else set()
         if of_time:
@@ -87,16 +88,11 @@ class EpisodeSearch:
             return []
         if self._reranking:
             shown = await self._reranked(self._reranking, query, shown, words)
-        shown = _near_the_best(query, shown)
+        least = query.min_score_ratio * shown[0].hit.score
+        shown = [one for one in shown[: query.k] if one.hit.score >= least]
         texts = await self._said_in(query, shown)
         # in a thread, because it is CPU-bound
         return await asyncio.to_thread(_with_matches, shown, texts, words)
-
-    async def _candidates(self, query: Query, vector: Dense | None, asked: AskedTime | None) -> list[Candidate]:
-        """Query the index, and once more for the time that the query names."""
-        queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
-        answers = await gather_or_cancel(*(self._search(each, vector) for each in queries))
-        return list({one.episode_id: one for found in answers for one in found}.values())
 
     async def _of_time(self, asked: AskedTime, query: Query, ranked: Sequence[Ranked]) -> set[str]:
         """Return the ids of matching episodes that took place at this time or in which a matching message names it.
@@ -128,7 +124,9 @@ class EpisodeSearch:
             if episode and episode.summary.short_summary and query.allows(episode):
                 kept = {key: score for key, score in _named(one).items() if key in episode.summary.message_ids}
                 shows_all = await self._may_read_all(query, episode)
-                shown.append(Hit(_recalled(query, one, episode.summary), kept, name in of_time, shows_all))
+                scores = one.scores if query.explain else None
+                hit = Recalled.of(episode.summary, score=one.score, coverage=one.coverage, scores=scores)
+                shown.append(Hit(hit, kept, name in of_time, shows_all))
         return shown
 
     async def _may_read_all(self, query: Query, episode: StoredEpisode) -> bool:
@@ -199,16 +197,6 @@ def _with_time(ranked: Ranked, of_time: Collection[str]) -> Ranked:
     share = ASKED_TIME_SHARE * (ranked.candidate.episode_id in of_time)
     score = ranked.score * (1 - ASKED_TIME_SHARE) + share
     return ranked._replace(score=score, coverage=ranked.coverage * (1 - share) + share)
-
-
-def _near_the_best(query: Query, hits: Sequence[Hit]) -> list[Hit]:
-    least = query.min_score_ratio * hits[0].hit.score
-    return [one for one in hits[: query.k] if one.hit.score >= least]
-
-
-def _recalled(query: Query, ranked: Ranked, summary: SummaryCreated) -> Recalled:
-    scores = ranked.scores if query.explain else None
-    return Recalled.of(summary, score=ranked.score, coverage=ranked.coverage, scores=scores)
 
 
 def _with_matches(shown: Sequence[Hit], texts: Texts, words: Sequence[Word]) -> list[Recalled]:
