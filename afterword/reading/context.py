@@ -273,18 +273,13 @@ async def _summaries(episodes: EpisodeStore, request: ContextRequest, known: Con
     rows = await episodes.rows(known.conversation_id)
     texts = tuple(row.content for row in rows if row.content)
     covered = rows[-1].last_ordinal if rows else 0
-    return Summaries(known.title, texts, await _recent(episodes, request, known, covered))
-
-
-async def _recent(
-    episodes: EpisodeStore, request: ContextRequest, known: Conversation, covered: int
-) -> tuple[str, ...]:
     behind = min(known.last_ordinal - covered, MOST_PENDING_EPISODES)
     if behind <= 0:
-        return ()
+        return Summaries(known.title, texts)
     found = await episodes.latest(request.conversation_id, behind, agent_id=request.agent_id)
     behind_row = (e.summary for e in reversed(found) if covered < e.summary.ordinal <= known.last_ordinal)
-    return tuple(summary.short_summary for summary in behind_row if summary.short_summary)
+    recent = tuple(summary.short_summary for summary in behind_row if summary.short_summary)
+    return Summaries(known.title, texts, recent)
 
 
 def fit_into(summaries: Summaries, max_tokens: int) -> Summaries:
@@ -379,7 +374,8 @@ def fit(messages: Sequence[MessageCreated], wanted: Collection[str], max_tokens:
     `messages` are in order, oldest first. No wanted message is left out between two that are shown.
     """
     window = ContextWindow()
-    for group in reversed(_wanted_groups(messages, wanted)):
+    whole = [[messages[at] for at in group] for group in groups(messages)]
+    for group in reversed([group for group in whole if any(message.id in wanted for message in group)]):
         cost = window.cost + _cost(group)
         if cost > max_tokens:
             return window if window.messages else _shortened(group, max_tokens)
@@ -389,11 +385,6 @@ def fit(messages: Sequence[MessageCreated], wanted: Collection[str], max_tokens:
 
 def _tokens(messages: Iterable[MessageCreated]) -> int:
     return sum(count_tokens(message.content) for message in messages)
-
-
-def _wanted_groups(messages: Sequence[MessageCreated], wanted: Collection[str]) -> list[list[MessageCreated]]:
-    found = [[messages[at] for at in group] for group in groups(messages)]
-    return [group for group in found if any(message.id in wanted for message in group)]
 
 
 def _shortened(group: Sequence[MessageCreated], max_tokens: int) -> ContextWindow:

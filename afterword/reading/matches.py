@@ -52,8 +52,12 @@ def excerpt(text: str, asked: Sequence[Word]) -> str:
     sentences = [piece for sentence in split_sentences(text) for piece in _pieces(sentence)]
     if not sentences:
         return text[:EXCERPT_CHARACTERS]
-    wanted = _pattern(asked)
-    counts = [len(set(wanted.findall(_comparable(sentence)))) for sentence in sentences]
+    # words that begin with a form of one of the query's words, because stems are nearly always prefixes
+    forms = {form for word in asked for form in word.forms}
+    begins = (rf"\b{re.escape(form)}" if form[0].isascii() else re.escape(form) for form in forms)
+    wanted = re.compile("|".join(begins) or "(?!)")
+    folded = [_SEPARATORS.sub("", fold(normalized("NFKC", sentence).casefold())) for sentence in sentences]
+    counts = [len(set(wanted.findall(sentence))) for sentence in folded]
     first = counts.index(max(counts))
     after, size, grows = first + 1, len(sentences[first]), True
     while grows:
@@ -67,18 +71,6 @@ def excerpt(text: str, asked: Sequence[Word]) -> str:
 
 def _pieces(sentence: str) -> list[str]:
     return wrap(sentence, PIECE_CHARACTERS) if len(sentence) > PIECE_CHARACTERS else [sentence]
-
-
-def _comparable(text: str) -> str:
-    return _SEPARATORS.sub("", fold(normalized("NFKC", text).casefold()))
-
-
-def _pattern(asked: Sequence[Word]) -> re.Pattern[str]:
-    """Match words that begin with a form of one of the query's words: stems are nearly always prefixes."""
-    forms = {form for word in asked for form in word.forms}
-    return re.compile(
-        "|".join(rf"\b{re.escape(form)}" if form[0].isascii() else re.escape(form) for form in forms) or "(?!)"
-    )
 
 
 def within_budget(hits: Sequence[Recalled]) -> list[Recalled]:

@@ -145,29 +145,22 @@ def profile(
     )
     holding.sort(key=_last_said, reverse=True)
     holding.sort(key=lambda run: ORDER[run[-1].fact.kind])
-    kept, tokens = fitting(map(_known, holding), max_tokens - FRAME_TOKENS)
-    tokens += FRAME_TOKENS * bool(kept)
-    superseded.reverse()  # within one episode, too, the latest change comes first
-    superseded.sort(key=lambda one: (one.end.episode.ended_at, _last_said(one.run)), reverse=True)
-    ended = tuple(_known(*one) for one in superseded[:MOST_SUPERSEDED])
-    return Profile(user_id, tenant_id, kept, ended, len(holding) - len(kept), tokens)
-
-
-def _last_said(run: Run) -> datetime:
-    return run[-1].episode.ended_at
-
-
-def fitting(facts: Iterable[KnownFact], max_tokens: int) -> tuple[tuple[KnownFact, ...], int]:
-    """Return the first facts that fit, and their tokens. Of the others, only the next is read."""
     kept: list[KnownFact] = []
-    tokens = 0
-    for fact in facts:
+    tokens = FRAME_TOKENS
+    for fact in map(_known, holding):  # it reads at most one fact beyond those that fit
         cost = count_tokens(f"{INDENTATION}{fact.as_line()}\n")
         if tokens + cost > max_tokens:
             break
         kept.append(fact)
         tokens += cost
-    return tuple(kept), tokens
+    superseded.reverse()  # within one episode, too, the latest change comes first
+    superseded.sort(key=lambda one: (one.end.episode.ended_at, _last_said(one.run)), reverse=True)
+    ended = tuple(_known(*one) for one in superseded[:MOST_SUPERSEDED])
+    return Profile(user_id, tenant_id, tuple(kept), ended, len(holding) - len(kept), tokens if kept else 0)
+
+
+def _last_said(run: Run) -> datetime:
+    return run[-1].episode.ended_at
 
 
 def comparable(statement: str) -> str:
