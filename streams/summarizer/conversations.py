@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate
 from typing import NamedTuple, Self
 
@@ -28,7 +27,7 @@ from afterword.streams.stores.episodes import (
 from afterword.streams.summarizer.current import Current, of_stored
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.rolling import History, SummaryRules, inputs_of, remade
+from afterword.streams.summarizer.rolling import History, SummaryRules, inputs_of
 from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest
@@ -70,7 +69,10 @@ class Conversations:
     """Keeps rows, title and counts consistent with the stored episodes. Every call may be repeated."""
 
     def __init__(self, episodes: EpisodeStore, summarizer: Summarizer, steps: StepRunner, rules: SummaryRules) -> None:
-        self._episodes = episodes
+        self._episodes = steps.retried(
+            episodes,
+            {"put_row": "store_rolling", "put_conversation": "store_conversation", "totals": "store_conversation"},
+        )
         self._summarizer = summarizer
         self._retry_until_success = steps.retry_until_success
         self._rules = rules
@@ -90,7 +92,7 @@ class Conversations:
                 lines = filter(None, (history.text, summary.long_summary))
                 text = condense("\n".join(lines), self._rules.row_tokens)
             row, before = history.next_row(scope.id, summary, text, cause)
-            if await self._put_row(row, before):
+            if await self._episodes.put_row(row, before):
                 return [row]
             text = None
             history = await self.history(scope, summary.ordinal)
@@ -111,7 +113,7 @@ class Conversations:
         `asks_llm`, it is asked for each row. `cause` is the record, if any. The texts of `renewed` episodes have not
         changed.
         """
-        rows = await self._retry_until_success("find", lambda: self._episodes.rows(scope.id, min(texts)))
+        rows = await self._episodes.rows(scope.id, min(texts))
         held = [row for row in rows if any(row.first_ordinal <= one <= row.last_ordinal for one in texts)]
         return [await self._remake(scope, row, texts, cause, renewed, asks_llm=asks_llm) for row in held]
 
@@ -126,7 +128,7 @@ class Conversations:
         asks_llm: bool,
     ) -> RollingRow:
         while True:
-            left = await self._between(scope, row.first_ordinal, row.last_ordinal)
+            left = await episodes_between(self._episodes, scope, row.first_ordinal, row.last_ordinal)
             wanted, known = inputs_of([one.summary for one in left]), dict(row.inputs)
             if wanted == row.inputs and (cause is None or not row.cause.is_before(cause)):
                 return row
@@ -140,17 +142,20 @@ class Conversations:
                 text = written.text
             else:
                 text = await self._composed(left) if asks_llm else self._condensed(left)
-            made_at = left[-1].summary.created_at if left else row.updated_at
-            made = remade(row, wanted, text, cause or row.cause, made_at)
-            if await self._put_row(made, row):
+            # if no episode is left, the row stays without a text: a writer that was suspended cannot put its text back
+            made = replace(
+                row,
+                revision=row.revision + 1,
+                cause=cause or row.cause,
+                content=text,
+                token_count=count_tokens(text),
+                inputs=wanted,
+                updated_at=left[-1].summary.created_at if left else row.updated_at,
+            )
+            if await self._episodes.put_row(made, row):
                 return made
-            number = row.row
-            rows = await self._retry_until_success("find", lambda: self._episodes.rows(scope.id, row.last_ordinal))  # noqa: B023 – awaited here
-            row = next(found for found in rows if found.row == number)
-
-    async def _between(self, scope: Scope, first: int, last: int) -> tuple[StoredEpisode, ...]:
-        read = partial(episodes_between, self._episodes, scope, first, last)
-        return await self._retry_until_success("find", read)
+            rows = await self._episodes.rows(scope.id, row.last_ordinal)
+            row = next(found for found in rows if found.row == row.row)
 
     async def _composed(self, episodes: Sequence[StoredEpisode]) -> str:
         """Ask the LLM for a text about these episodes, which are given by their long summaries."""
@@ -183,9 +188,9 @@ class Conversations:
         known = history.conversation
         while known is None or known.last_ordinal < summary.ordinal:
             counted = counted_in(known, scope, summary, cause)
-            if await self._put(counted, known):
+            if await self._episodes.put_conversation(counted, known):
                 return counted
-            known = await self._known(scope)
+            known = await self._episodes.conversation(scope.id)
         return await self.recount(scope, cause) or known
 
     async def recount(self, scope: Scope, cause: Cause | None = None) -> Conversation | None:
@@ -193,50 +198,36 @@ class Conversations:
 
         `cause` is the record that caused this, if any.
         """
-        while known := await self._known(scope):
-            counted = await self._retry_until_success("store_conversation", lambda: self._counted(scope, known))
-            latest = cause if cause is not None and known.cause.is_before(cause) else known.cause
-            counted = replace(counted, cause=latest)
+        while known := await self._episodes.conversation(scope.id):
+            totals = await self._episodes.totals(scope.conversation_id, scope.agent_id)
+            ends = [scope.episode_id(totals.first_ordinal), scope.episode_id(totals.last_ordinal)]
+            found = await self._episodes.lookup(ends)
+            first, last = found.get(ends[0]), found.get(ends[1])
+            if isinstance(first, StoredEpisode) and isinstance(last, StoredEpisode):
+                counted = replace(
+                    known,
+                    title=first.summary.title,
+                    user_id=first.summary.user_id,
+                    episode_count=totals.episodes,
+                    message_count=totals.messages,
+                    token_count=totals.tokens,
+                    last_ordinal=max(known.last_ordinal, totals.last_ordinal),
+                    updated_at=last.summary.created_at,
+                )
+            else:
+                counted = replace(known, title="", user_id="", episode_count=0, message_count=0, token_count=0)
+            if cause is not None and known.cause.is_before(cause):
+                counted = replace(counted, cause=cause)
             if counted == known:
                 return known
             counted = replace(counted, revision=known.revision + 1)
-            if await self._put(counted, known):
+            if await self._episodes.put_conversation(counted, known):
                 return counted
         return None
 
-    async def _counted(self, scope: Scope, known: Conversation) -> Conversation:
-        totals = await self._episodes.totals(scope.conversation_id, scope.agent_id)
-        ends = [scope.episode_id(totals.first_ordinal), scope.episode_id(totals.last_ordinal)]
-        found = await self._episodes.lookup(ends)
-        first, last = found.get(ends[0]), found.get(ends[1])
-        if not (isinstance(first, StoredEpisode) and isinstance(last, StoredEpisode)):
-            return replace(known, title="", user_id="", episode_count=0, message_count=0, token_count=0)
-        return replace(
-            known,
-            title=first.summary.title,
-            user_id=first.summary.user_id,
-            episode_count=totals.episodes,
-            message_count=totals.messages,
-            token_count=totals.tokens,
-            last_ordinal=max(known.last_ordinal, totals.last_ordinal),
-            updated_at=last.summary.created_at,
-        )
-
     async def history(self, scope: Scope, ordinal: int) -> History:
         """Return what is known of the conversation before an episode."""
-        read = partial(read_history, self._episodes, scope, ordinal, self._rules)
-        return await self._retry_until_success("find", read)
-
-    async def _known(self, scope: Scope) -> Conversation | None:
-        return await self._retry_until_success("find", lambda: self._episodes.conversation(scope.id))
-
-    async def _put(self, conversation: Conversation, before: Conversation | None) -> bool:
-        return await self._retry_until_success(
-            "store_conversation", lambda: self._episodes.put_conversation(conversation, before)
-        )
-
-    async def _put_row(self, row: RollingRow, before: RollingRow | None) -> bool:
-        return await self._retry_until_success("store_rolling", lambda: self._episodes.put_row(row, before))
+        return await read_history(self._episodes, scope, ordinal, self._rules)
 
     async def now(self, scope: Scope, cause: Cause) -> ConversationUpdated | None:
         """Return the conversation with all its rows, or the last ones that fit into a record; None if it never existed.
@@ -244,10 +235,7 @@ class Conversations:
         The event is named after the record `cause`.
         """
 
-        async def read() -> tuple[Conversation | None, list[RollingRow]]:
-            return await asyncio.gather(self._episodes.conversation(scope.id), self._episodes.rows(scope.id))
-
-        known, rows = await self._retry_until_success("find", read)
+        known, rows = await asyncio.gather(self._episodes.conversation(scope.id), self._episodes.rows(scope.id))
         return event_of(scope, known, last_rows(rows), cause) if known else None
 
 

@@ -162,9 +162,10 @@ class Reconciler:
         clock: Clock = now,
     ) -> None:
         """`keep` writes the current events to the compacted topics. `maker` describes how summaries are made here."""
-        self._episodes = episodes
-        self._messages = messages
-        self._index = index
+        self._episodes = steps.retried(episodes)
+        self._put_once = episodes.put
+        self._messages = steps.retried(messages, {"assign": "store_messages", "change": "store_messages"})
+        self._index = steps.retried(index, {"put": "index", "remove": "index"})
         self._summarizer = summarizer
         self._embedder = embedder
         self._publish = publish
@@ -192,11 +193,14 @@ class Reconciler:
         if any(scope.tenant_id != amended.tenant_id for scope in held):
             raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
         change = change_of(amended)
-        await self._retry_until_success("store_messages", lambda: self._messages.change(change))
+        await self._messages.change(change)
         if amended.message_id is not None:
             whose = Scope(amended.conversation_id, None, amended.tenant_id)
             state = (await self._states(whose, [amended.message_id])).get(amended.message_id)
-            check_known(state, amended, is_held=bool(held))
+            if state is None and not held:
+                raise InvalidRecord("unknown_message", "there is no such message")
+            if isinstance(state, ArchivedMessage) and state.offset > amended.offset:
+                raise InvalidRecord("unknown_message", "there was no such message before this change")
         for scope, ordinals in held.items():
             await self.reconcile(scope, sorted(ordinals), Task(cause, amended=amended))
 
@@ -218,17 +222,12 @@ class Reconciler:
         These are the episodes with the message or, if the conversation was deleted, those that had ended before.
         """
         held: dict[Scope, list[int]] = defaultdict(list)
-        message_id, after = amended.message_id, None
-        if message_id is not None:
-            for episode in await self._retry_until_success(
-                "find", lambda: self._episodes.holding(amended.conversation_id, message_id)
-            ):
+        after = None
+        if amended.message_id is not None:
+            for episode in await self._episodes.holding(amended.conversation_id, amended.message_id):
                 held[Scope.of(episode.event)].append(episode.ordinal)
             return held
-        while page := await self._retry_until_success(
-            "find",
-            lambda: self._episodes.page(after, PAGE_EPISODES, amended.conversation_id),  # noqa: B023 – awaited here
-        ):
+        while page := await self._episodes.page(after, PAGE_EPISODES, amended.conversation_id):
             for episode in page:
                 if episode.last_offset < amended.offset:
                     held[Scope.of(episode.event)].append(episode.ordinal)
@@ -285,9 +284,15 @@ class Reconciler:
             read = await self._current(scope, stored, task)
             if read.core and not read.deleted.intersection(dict(stored.inputs)):
                 return None
-            made = self._deleted(stored, read, task) if not read.core else self._blanked(stored, read, task)
+            made: Episode
+            if read.core:
+                quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
+                nothing = Summary("", "", "", "", quality, stored.summary.model, Usage(), stored.summary.prompt_version)
+                made = replace(self._stored(stored, of_stored(stored, read), nothing, task), due_at=None)
+            else:
+                made = self._deleted(stored, read, task)
             if await self._put(made, stored):
-                await self._remove_point(made)
+                await self._index.remove(made.event.episode_id, made.event.revision)
                 return Reconciled(made, read, Step.MAKE)
 
     async def _episode(self, scope: Scope, ordinal: int, task: Task) -> Reconciled | None:
@@ -306,70 +311,53 @@ class Reconciler:
                 return None
             read = read or await self._current(scope, stored, task)
             step = decide(stored, read, task)
-            if step is Step.KEEP:
-                assert stored is not None  # noqa: S101 – there is something to keep
-                return Reconciled(stored, read, step, history)
-            made, written = await self._next(scope, ordinal, stored, read, history, task, step)
-            if await self._put(made, stored) or (stored := await self._lookup(name)) == made:
+            made, written = stored, None
+            if step is Step.RENEW:
+                made = self._renewed(stored, task)
+            elif step is Step.MAKE and not read.core and task.redo is None:
+                made = self._deleted(stored, read, task)
+            elif step is Step.MAKE:
+                history = history or await self._conversations.history(scope, ordinal)
+                made, written = await self._made(stored, read, history, task)
+            assert made is not None  # noqa: S101 – there is something to keep, or something was made
+            if step is Step.KEEP or await self._put(made, stored) or (stored := await self._lookup(name)) == made:
                 return Reconciled(made, read, step, history, written)
             read = history = None  # another writer was faster
 
-    async def _next(
-        self,
-        scope: Scope,
-        ordinal: int,
-        stored: Episode | None,
-        read: Current,
-        history: History | None,
-        task: Task,
-        step: Step,
-    ) -> tuple[Episode, RowText | None]:
-        """Return the episode that replaces the stored one, and what the LLM wrote for its row."""
-        if step is Step.RENEW:
-            assert stored is not None  # noqa: S101 – as `decide` says
-            return self._renewed(stored, task), None
-        if not read.core and task.redo is None:
-            return self._deleted(stored, read, task), None
+    async def _made(
+        self, stored: Episode | None, read: Current, history: History, task: Task
+    ) -> tuple[StoredEpisode, RowText | None]:
+        """Return the episode with new texts, and what the LLM wrote for its row."""
         assert not isinstance(stored, DeletedEpisode)  # noqa: S101 – as `decide` says
-        if history is None:
-            history = await self._conversations.history(scope, ordinal)
         try:
-            return await self._made(stored, read, history, task)
+            if task.redo is not None:
+                check_redo(task.redo, self._maker, read)
+            if task.closed is not None:
+                episode = of_event(task.closed, read)
+            else:
+                assert stored is not None  # noqa: S101 – only an episode that closes is not
+                episode = of_stored(stored, read)
+            if history.is_covered:
+                wants_row = history.row is not None and history.row.last_ordinal == episode.ordinal
+            else:
+                wants_row = task.closed is not None and history.is_due(episode.token_count)
+            request = SummaryRequest(
+                in_zone(episode, self._rules.zone),
+                history.text,
+                self._rules.row_tokens,
+                max_summary_length=self._rules.max_summary_length,
+                wants_rolling=wants_row,
+            )
+            if task.redo is None:
+                answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
+            else:
+                answer = await self._ask_llm(request)
         except (NotRedone, ProviderError) as error:
-            if stored is None or task.redo is None:
-                raise
+            assert stored is not None  # noqa: S101 – any other request is repeated until it succeeds
             log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
             return self._postponed(stored, error), None
-
-    async def _made(
-        self, stored: StoredEpisode | None, read: Current, history: History, task: Task
-    ) -> tuple[StoredEpisode, RowText | None]:
-        """Ask for the texts. Raises: NotRedone and ProviderError, if the task is to redo them."""
-        if task.redo is not None:
-            check_redo(task.redo, self._maker, read)
-        if task.closed is not None:
-            episode = of_event(task.closed, read)
-        else:
-            assert stored is not None  # noqa: S101 – only an episode that closes is not
-            episode = of_stored(stored, read)
-        if history.is_covered:
-            wants_row = history.row is not None and history.row.last_ordinal == episode.ordinal
-        else:
-            wants_row = task.closed is not None and history.is_due(episode.token_count)
-        request = SummaryRequest(
-            in_zone(episode, self._rules.zone),
-            history.text,
-            self._rules.row_tokens,
-            max_summary_length=self._rules.max_summary_length,
-            wants_rolling=wants_row,
-        )
-        answer = await (self._ask(request) if task.redo is None else self._ask_llm(request))
-        made = self._stored(stored, episode, answer, task)
-        written = RowText(answer.rolling_summary, inputs_of(history.before)) if wants_row else None
-        return replace(made, inputs=read.inputs), written
-
-    async def _ask(self, request: SummaryRequest) -> Summary:
-        return await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
+        made = replace(self._stored(stored, episode, answer, task), inputs=read.inputs)
+        return made, RowText(answer.rolling_summary, inputs_of(history.before)) if wants_row else None
 
     async def _ask_llm(self, request: SummaryRequest) -> Summary:
         """Ask the LLM once. Raises: ProviderError, also if no LLM is configured any longer."""
@@ -411,12 +399,11 @@ class Reconciler:
             compression=compression(episode, count_tokens(answer.long_summary)),
             created_at=utc_milliseconds(made_at),
         )
-        core_ids = tuple(message.id for message in task.closed.messages) if task.closed else ()
-        overlap_ids = tuple(message.id for message in task.closed.overlap) if task.closed else ()
+        core_ids, overlap_ids = ids_of(before, task.closed)
         return StoredEpisode(
             summary=summary,
-            core_ids=before.core_ids if before else core_ids,
-            overlap_ids=before.overlap_ids if before else overlap_ids,
+            core_ids=core_ids,
+            overlap_ids=overlap_ids,
             fingerprint=episode.fingerprint,
             close_reason=episode.close_reason,
             first_offset=episode.source.first_offset,
@@ -428,13 +415,9 @@ class Reconciler:
             due_at=next_attempt(self._retry, 0, 0, made_at) if is_due else None,
         )
 
-    def _blanked(self, stored: StoredEpisode, read: Current, task: Task) -> StoredEpisode:
-        """Return the episode without its texts, as if it had no messages."""
-        quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
-        nothing = Summary("", "", "", "", quality, stored.summary.model, Usage(), stored.summary.prompt_version)
-        return replace(self._stored(stored, of_stored(stored, read), nothing, task), due_at=None)
-
-    def _renewed(self, stored: Episode, task: Task) -> Episode:
+    def _renewed(self, stored: Episode | None, task: Task) -> Episode:
+        """Return the next revision with the same texts."""
+        assert stored is not None  # noqa: S101 – as `decide` says
         fields = revision_after(stored, stored.event.episode_id)
         if isinstance(stored, DeletedEpisode):
             return replace(stored, deletion=stored.deletion.model_copy(update=fields), cause=task.cause)
@@ -451,14 +434,8 @@ class Reconciler:
             **{name: getattr(event, name) for name in ("conversation_id", "agent_id", "tenant_id", "ordinal")},
             deleted_at=utc_milliseconds(self._clock()),
         )
-        if stored is not None:
-            core_ids, overlap_ids, last_offset = stored.core_ids, stored.overlap_ids, stored.last_offset
-        else:
-            assert task.closed is not None  # noqa: S101 – as above
-            core_ids = tuple(message.id for message in task.closed.messages)
-            overlap_ids = tuple(message.id for message in task.closed.overlap)
-            last_offset = task.closed.source.last_offset
-        return DeletedEpisode(deletion, core_ids, overlap_ids, last_offset, task.cause, read.inputs)
+        last_offset = stored.last_offset if stored else task.closed.source.last_offset if task.closed else 0
+        return DeletedEpisode(deletion, *ids_of(stored, task.closed), last_offset, task.cause, read.inputs)
 
     def _postponed(self, stored: StoredEpisode, error: Exception) -> StoredEpisode:
         """Return the episode after a failed attempt.
@@ -496,7 +473,7 @@ class Reconciler:
     async def _finish(self, made: Reconciled, task: Task) -> None:
         """Index the episode, and archive its messages if it has just closed."""
         if isinstance(made.episode, DeletedEpisode):
-            await self._remove_point(made.episode)
+            await self._index.remove(made.episode.event.episode_id, made.episode.event.revision)
             return
         await gather_or_cancel(
             self._put_point(made.episode, made.now.contents),
@@ -510,7 +487,7 @@ class Reconciler:
             return
         stored = await self._lookup(episode.episode_id)
         if isinstance(stored, DeletedEpisode) and stored.deletion.reason == "expired":
-            await self._remove_point(stored)
+            await self._index.remove(stored.event.episode_id, stored.event.revision)
             await self._conversations.remake(scope, {stored.ordinal: None}, asks_llm=False)
             await self._conversations.recount(scope)
 
@@ -519,28 +496,24 @@ class Reconciler:
         embedder, vectors = self._embedder, None
         if embedder:
             vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
-        await self._retry_until_success("index", lambda: self._index.put(episode, texts, vectors))
-
-    async def _remove_point(self, gone: Episode) -> None:
-        event = gone.event
-        await self._retry_until_success("index", lambda: self._index.remove(event.episode_id, event.revision))
+        await self._index.put(episode, texts, vectors)
 
     async def _assign(self, episode: EpisodeClosed) -> None:
         """Archive the core messages with their episode's id, except those older than the retention time."""
         before = self._retention.messages_before(self._clock())
         kept = [archived(one, episode) for one in episode.messages if not before or one.sent_at >= before]
-        await self._retry_until_success("store_messages", lambda: self._messages.assign(episode.episode_id, kept))
+        await self._messages.assign(episode.episode_id, kept)
 
     async def _announce(self, event: Event) -> None:
         await self._retry_until_success(PUBLISH, lambda: self._publish(event))
 
     async def _keep_current(self, scope: Scope, episodes: Sequence[Episode], cause: Cause) -> None:
         """Write these episodes and their conversation to the compacted topics."""
-        if (keep := self._keep) is None:
+        if self._keep is None:
             return
         conversation = await self._conversations.now(scope, cause)
         for event in [one.event for one in episodes] + ([conversation] if conversation else []):
-            await self._retry_until_success(PUBLISH, lambda: keep(event))  # noqa: B023 – awaited here
+            await self._keep(event)
 
     # -- what is read
 
@@ -566,12 +539,11 @@ class Reconciler:
     async def _read(self, read: ReadMessages, scope: Scope, ids: Iterable[str]) -> dict[str, MessageState]:
         """Read these messages of the scope's conversation and tenant; return those found, by id."""
         keys = {message_key(scope.conversation_id, one, scope.tenant_id): one for one in ids}
-        found = await self._retry_until_success("find", lambda: read(list(keys)))
+        found = await read(list(keys))
         return {keys[key]: state for key, state in found.items()}
 
     async def _lookup(self, episode_id: str) -> Episode | None:
-        found = await self._retry_until_success("find", lambda: self._episodes.lookup([episode_id]))
-        return found.get(episode_id)
+        return (await self._episodes.lookup([episode_id])).get(episode_id)
 
     async def _put(self, episode: Episode, before: Episode | None) -> bool:
         name = episode.event.episode_id
@@ -579,7 +551,7 @@ class Reconciler:
             operation = MemoryOperation("delete_memory", name)
         else:
             operation = MemoryOperation("create_memory" if before is None else "update_memory", name)
-        return await self._retry_until_success("store_episode", lambda: self._episodes.put(episode, before), operation)
+        return await self._retry_until_success("store_episode", lambda: self._put_once(episode, before), operation)
 
 
 def decide(stored: Episode | None, read: Current, task: Task) -> Step:
@@ -625,14 +597,6 @@ def without_expired(
     return nothing_left([name], amended.offset)
 
 
-def check_known(state: MessageState | None, amended: EpisodeAmended, *, is_held: bool) -> None:
-    """Check that a message is known. Raises: InvalidRecord if nobody knows it, or if it came after the change."""
-    if state is None and not is_held:
-        raise InvalidRecord("unknown_message", "there is no such message")
-    if isinstance(state, ArchivedMessage) and state.offset > amended.offset:
-        raise InvalidRecord("unknown_message", "there was no such message before this change")
-
-
 def check_redo(redo: EpisodeRedo, maker: Maker, read: Current) -> None:
     """Raises: NotRedone if the summary cannot be written here."""
     if (redo.model, redo.prompt_version) != (maker.model, maker.prompt_version or ""):
@@ -652,6 +616,14 @@ def change_of(amended: EpisodeAmended) -> ArchiveChange:
     else:
         event = MessageEdited.model_validate({**amended.fields, "id": amended.message_id, **whose}, strict=False)
     return ArchiveChange(event, amended.partition, amended.offset)
+
+
+def ids_of(stored: Episode | None, closed: EpisodeClosed | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the ids of an episode's core and overlap, which never change."""
+    if stored is not None:
+        return stored.core_ids, stored.overlap_ids
+    assert closed is not None  # noqa: S101 – only an episode that closes is not stored
+    return tuple(message.id for message in closed.messages), tuple(message.id for message in closed.overlap)
 
 
 def archived(message: EpisodeMessage, episode: EpisodeClosed) -> ArchivedMessage:

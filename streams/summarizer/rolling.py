@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, tzinfo
 from typing import TypeVar
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, SummaryCreated
@@ -108,22 +108,6 @@ class History:
 
 def inputs_of(summaries: Sequence[SummaryCreated]) -> tuple[tuple[int, int], ...]:
     return tuple((summary.ordinal, summary.revision) for summary in summaries)
-
-
-def remade(row: RollingRow, inputs: tuple[tuple[int, int], ...], text: str, cause: Cause, now: datetime) -> RollingRow:
-    """Return the row with another text, made from these episodes.
-
-    If none is left, the row stays without a text; otherwise a writer that was suspended would put its text back.
-    """
-    return replace(
-        row,
-        revision=row.revision + 1,
-        cause=cause,
-        content=text,
-        token_count=count_tokens(text),
-        inputs=inputs,
-        updated_at=now,
-    )
 
 
 E = TypeVar("E", bound=EpisodeClosed)

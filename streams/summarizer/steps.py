@@ -3,10 +3,11 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
 
 import stamina
 import structlog
@@ -88,6 +89,10 @@ class StepRunner:
                 with self._waiting(stage):
                     return await self._retry(stage, step, error)
 
+    def retried(self, store: T, stages: Mapping[str, str] = MappingProxyType({})) -> T:
+        """Return the store with each call as a step, whose stage is in `stages` by the call's name, or else `find`."""
+        return cast("T", _Retried(self, store, stages))
+
     async def _retry(self, stage: str, step: Callable[[], Awaitable[T]], first: Exception) -> T:
         failures = count(1)
 
@@ -124,6 +129,22 @@ class StepRunner:
             self._logged[stage] = now
             problem = str(error) if isinstance(error, AfterwordError) else None
             log.warning("step_failed", stage=stage, error_type=kind, problem=problem, attempt=attempt)
+
+
+class _Retried:
+    def __init__(self, steps: StepRunner, store: Any, stages: Mapping[str, str]) -> None:
+        self._steps = steps
+        self._store = store
+        self._stages = stages
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._store, name)
+
+        async def step(*args: Any, **kwargs: Any) -> Any:
+            stage = self._stages.get(name, "find")
+            return await self._steps.retry_until_success(stage, lambda: call(*args, **kwargs))
+
+        return step
 
 
 def error_type(error: Exception) -> str:

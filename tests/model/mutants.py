@@ -350,7 +350,7 @@ MUTANTS = (
         "a change is not applied to the archive",
         SUMMARIZER,
         RECONCILER,
-        '        await self._retry_until_success("store_messages", lambda: self._messages.change(change))\n',
+        "        await self._messages.change(change)\n",
         "",
     ),
     Mutant(
