@@ -106,7 +106,6 @@ TEMPLATES = {
 # All texts of a summary as one JSON object
 
 FIELDS = ("title", "short_summary", "long_summary", "rolling_summary")
-WITHOUT_ROLLING = FIELDS[:3]
 FACTS = "facts"
 """The answer's field with the facts, after the texts."""
 WORDS_PER_TOKEN = 0.6

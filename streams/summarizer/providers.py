@@ -1,7 +1,7 @@
 """Providers of summaries: an LLM, or the extractive method, which does not need one."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 from opentelemetry.trace import Tracer
 
-from afterword.schemas import EpisodeMessage, Fact, Quality, Usage
+from afterword.schemas import Quality, Usage
 from afterword.streams.errors import ProviderError
 from afterword.streams.settings import Llm, Settings, SummarizerSettings
-from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits, StatedFact, read_answer, read_plain
+from afterword.streams.summarizer.answer import TITLE_CHARACTERS, Answer, Limits, read_answer, read_plain
 from afterword.streams.summarizer.extractive import condense, summarize
 from afterword.streams.summarizer.extractive.first_person import first_person
 from afterword.streams.summarizer.facts import grounded
@@ -25,7 +25,6 @@ from afterword.streams.summarizer.prompt import (
     JSON_FRAME,
     PLAIN_FRAME,
     TEMPLATES,
-    WITHOUT_ROLLING,
     WORDS_PER_TOKEN,
     Template,
     json_prompt,
@@ -86,14 +85,11 @@ class StructuredQuestions:
         self.version = template.version(JSON_FRAME + (PLAIN_FRAME if llm.title_model else ""))
         self._template = template
         self._llm = llm
-        self._measured: tuple[SummaryRequest, ChatRequest] | None = None
-        """The question that was measured last, which is probably the next one to be asked."""
 
     async def ask(self, request: SummaryRequest, asking: Asking) -> Answer:
-        fields = _fields(request)
         limits = Limits(request.rolling_tokens, request.max_summary_length)
-        read = partial(read_answer, limits=limits, fields=fields)
-        answer = await asking.until_usable(partial(self._question, request, fields), read, request.problem)
+        read = partial(read_answer, limits=limits, fields=request.fields)
+        answer = await asking.until_usable(partial(self._question, request), read, request.problem)
         if not request.wants_rolling:
             answer = replace(answer, rolling_summary=condense(request.previous_rolling, request.rolling_tokens))
         if not self._llm.title_model:
@@ -101,24 +97,21 @@ class StructuredQuestions:
         return replace(answer, title=await ask_for_title(request, answer, asking, self._llm))
 
     def longest(self, request: SummaryRequest) -> list[ChatRequest]:
-        question = self._question(request, _fields(request), request.problem)
-        self._measured = request, question
-        return [question]
+        return [self._question(request, request.problem)]
 
-    def _question(self, request: SummaryRequest, fields: tuple[str, ...], problem: str | None) -> ChatRequest:
-        measured, self._measured = self._measured, None
-        if measured and measured[0] is request and problem == request.problem:
-            return measured[1]
+    def _question(self, request: SummaryRequest, problem: str | None) -> ChatRequest:
         messages = json_prompt(
             request.episode,
             request.previous_rolling,
             request.rolling_tokens,
             problem,
             template=self._template,
-            fields=fields,
+            fields=request.fields,
             max_summary_length=request.max_summary_length,
         )
-        return ChatRequest(messages, self._llm.max_output_tokens or json_tokens(request), schema_of(fields))
+        rolling = request.rolling_tokens * 5 // 4 if request.wants_rolling else 0
+        most = JSON_TOKENS + FACTS_TOKENS + request.max_summary_length // CHARACTERS_PER_TOKEN + rolling
+        return ChatRequest(messages, self._llm.max_output_tokens or most, schema_of(request.fields))
 
 
 class PlainQuestions:
@@ -186,16 +179,6 @@ async def ask_for_title(request: SummaryRequest, answer: Answer, asking: Asking,
         return answer.title
 
 
-def json_tokens(request: SummaryRequest) -> int:
-    """Return the number of tokens that a JSON answer may need."""
-    rolling = request.rolling_tokens * 5 // 4 if request.wants_rolling else 0
-    return JSON_TOKENS + FACTS_TOKENS + request.max_summary_length // CHARACTERS_PER_TOKEN + rolling
-
-
-def _fields(request: SummaryRequest) -> tuple[str, ...]:
-    return FIELDS if request.wants_rolling else WITHOUT_ROLLING
-
-
 class Maker(NamedTuple):
     """Model and prompt of a summary, as they are stored with it."""
 
@@ -235,8 +218,9 @@ class LlmProvider:
         budget = RetryBudget(self._llm.retry_budget_seconds, request.deadline)
         asking = Asking(self._client, budget)
         answer = await self._questions.ask(request, asking)
-        # in a thread, because it reads the messages
-        facts = await asyncio.to_thread(facts_of, answer.facts, request.episode.messages)
+        # in a thread, because it reads the messages; if the LLM states no facts, those that people state of themselves
+        read = first_person if answer.facts is None else partial(grounded, answer.facts)
+        facts = await asyncio.to_thread(read, request.episode.messages)
         return Summary(
             title=answer.title,
             short_summary=answer.short_summary,
@@ -302,11 +286,6 @@ def extracted(request: SummaryRequest) -> Summary:
         usage=Usage(),
         facts=first_person(messages),
     )
-
-
-def facts_of(stated: Sequence[StatedFact] | None, messages: Sequence[EpisodeMessage]) -> tuple[Fact, ...]:
-    """Return what an LLM has read in the messages, or what people say of themselves if it states no facts."""
-    return first_person(messages) if stated is None else grounded(stated, messages)
 
 
 def questions_of(template: Template, llm: Llm) -> Questions:

@@ -1,11 +1,9 @@
 """Summarizes an episode: plan what the LLM is shown, take from the budget, ask, check, or fall back."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
-from functools import reduce
 from math import inf
-from operator import add
 from typing import TYPE_CHECKING
 
 import structlog
@@ -33,14 +31,13 @@ from afterword.streams.summarizer.providers import (
     template_of,
 )
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
+from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.telemetry import Metrics
 
 if TYPE_CHECKING:
     from afterword.streams.redaction.redactor import Redactor
 
 STAGE = "summarize"
-FEW_TOKENS = 4000
-"""Episodes up to this size are planned directly, which takes less time than handing them to a thread."""
 
 log = structlog.get_logger()
 
@@ -148,49 +145,46 @@ class Summarizer:
             # one episode at a time: its parts use all available calls, and with many episodes none would ever finish
             async with self._split:
                 summary = await self._ask_in_parts(request, plan.parts)
-        return _truncated(summary) if plan.truncated else summary
+        if not plan.truncated:
+            return summary
+        return replace(summary, quality=summary.quality.model_copy(update={"truncated": True}))
 
     async def _plan(self, request: SummaryRequest, at_least: int = 1) -> Plan:
         if self._planner is None:
             return Plan((request,), truncated=False)
-        if request.episode.token_count <= FEW_TOKENS:
-            return self._planner.plan(request, at_least)
         # in a thread: counting the tokens of a huge episode takes some hundred milliseconds
         return await asyncio.to_thread(self._planner.plan, request, at_least)
 
     async def _ask_in_parts(self, request: SummaryRequest, parts: Sequence[SummaryRequest]) -> Summary:
         """Summarize the parts concurrently, then their summaries like an episode, if necessary again in parts."""
-        summaries = await self._ask_for_each(parts)
-        used = reduce(add, (summary.usage for summary in summaries))
+        used = Usage()
+
+        async def counted(asked: Awaitable[Summary]) -> Summary:
+            nonlocal used
+            try:
+                summary = await asked
+            except ProviderError as error:
+                used += usage_of(error)
+                raise
+            used += summary.usage
+            return summary
+
         try:
-            summary = await self._ask_for_all(combining(request, parts, summaries), len(parts))
+            summaries = await gather_or_cancel(*(counted(self._provider.summarize(part)) for part in parts))
+            combined = combining(request, parts, summaries)
+            plan = await self._plan(combined, COMBINED_AT_LEAST)
+            if len(plan.parts) == 1:
+                summary = await counted(self._provider.summarize(plan.parts[0]))
+            elif len(plan.parts) < len(parts):
+                summary = await counted(self._ask_in_parts(combined, plan.parts))
+            else:
+                raise ProviderError(problem="llm.context_tokens has no room for what is asked")
         except ProviderError as error:
-            error.usage = used + usage_of(error)
+            error.usage = used
             raise
         # those of the parts, because the last call read summaries, not messages
         facts = tuple(fact for part in summaries for fact in part.facts)
-        return replace(summary, usage=used + summary.usage, facts=facts)
-
-    async def _ask_for_all(self, request: SummaryRequest, parts: int) -> Summary:
-        plan = await self._plan(request, COMBINED_AT_LEAST)
-        if len(plan.parts) == 1:
-            return await self._provider.summarize(plan.parts[0])
-        if len(plan.parts) >= parts:
-            raise ProviderError(problem="llm.context_tokens has no room for what is asked")
-        return await self._ask_in_parts(request, plan.parts)
-
-    async def _ask_for_each(self, requests: Sequence[SummaryRequest]) -> list[Summary]:
-        """Ask for all concurrently. The first error cancels the others and reports the usage of those that finished."""
-        tasks = [asyncio.ensure_future(self._provider.summarize(request)) for request in requests]
-        try:
-            return await asyncio.gather(*tasks)
-        except ProviderError as error:
-            error.usage = reduce(add, map(_usage_of_done, tasks))
-            raise
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return replace(summary, usage=used, facts=facts)
 
     async def _fall_back(self, request: SummaryRequest, error: ProviderError) -> Summary:
         log.warning(
@@ -211,34 +205,20 @@ def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metric
     Raises: ConfigurationError if a setting of the LLM cannot be used.
     """
     provider = make_provider(settings, metrics, tracer)
+    budget = TokenBudget(settings.budget, budgets, metrics) if budgets else None
+    waits, seconds = waited_for(settings), settings.llm.summary_seconds
+    if not isinstance(provider, LlmProvider):  # the extractive method reads episodes of any length, and invents nothing
+        return Summarizer(provider, budget=budget, waits=waits, seconds=seconds)
     return Summarizer(
         provider,
-        planner=planner_of(provider),
-        budget=TokenBudget(settings.budget, budgets, metrics) if budgets else None,
-        check=check_of(provider, settings, metrics),
-        redactor=settings.redaction.redactor() if masks(settings) else None,
-        waits=waited_for(settings),
-        seconds=settings.llm.summary_seconds,
+        planner=Planner(provider.room),
+        budget=budget,
+        check=SummaryCheck(settings.quality, metrics, instructions(settings)),
+        # where everything is redacted already, nothing is left to find
+        redactor=settings.redaction.redactor() if settings.redaction.where == "llm" else None,
+        waits=waits,
+        seconds=seconds,
     )
-
-
-def planner_of(provider: Provider) -> Planner | None:
-    """Return a planner for an LLM; the extractive method reads episodes of any length."""
-    if not isinstance(provider, LlmProvider):
-        return None
-    return Planner(provider.room)
-
-
-def check_of(provider: Provider, settings: Settings, metrics: Metrics) -> SummaryCheck | None:
-    """Return the check of an LLM's summaries; the extractive method invents nothing."""
-    if not isinstance(provider, LlmProvider):
-        return None
-    return SummaryCheck(settings.quality, metrics, instructions(settings))
-
-
-def masks(settings: Settings) -> bool:
-    """Return whether prompts contain placeholders; where everything is redacted already, nothing is left to find."""
-    return settings.redaction.where == "llm" and settings.llm.provider != "extractive"
 
 
 def instructions(settings: Settings) -> str:
@@ -258,16 +238,3 @@ def waited_for(settings: Settings) -> tuple[type[ProviderError], ...]:
 
 def usage_of(error: ProviderError) -> Usage:
     return error.usage or Usage()
-
-
-def _usage_of_done(task: asyncio.Future[Summary]) -> Usage:
-    if not task.done() or task.cancelled():
-        return Usage()
-    error = task.exception()
-    if error is None:
-        return task.result().usage
-    return usage_of(error) if isinstance(error, ProviderError) else Usage()
-
-
-def _truncated(summary: Summary) -> Summary:
-    return replace(summary, quality=summary.quality.model_copy(update={"truncated": True}))

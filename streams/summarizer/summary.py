@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from afterword.schemas import EpisodeClosed, Fact, Quality, Usage
 from afterword.streams.summarizer.llm.retrying import Deadline
+from afterword.streams.summarizer.prompt import FIELDS
 
 MAX_SUMMARY_LENGTH = 1000
 """Maximum number of characters of the long summary, unless the settings say otherwise."""
@@ -28,6 +29,11 @@ class SummaryRequest:
     """False if the rolling summary stays as it is this time, so that the LLM need not be asked for it."""
     deadline: Deadline = field(default_factory=Deadline, compare=False, repr=False)
     """Time for everything that is asked because of this request."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the texts of a JSON answer."""
+        return FIELDS if self.wants_rolling else FIELDS[:3]
 
 
 @dataclass(frozen=True)

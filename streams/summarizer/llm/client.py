@@ -21,8 +21,7 @@ from afterword.streams.errors import (
 from afterword.streams.http import HttpClient
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
-from afterword.streams.summarizer.llm.ollama import Ollama
-from afterword.streams.summarizer.llm.openai import OpenAi
+from afterword.streams.summarizer.llm.protocols import Ollama, OpenAi
 from afterword.streams.summarizer.llm.refusals import Refusals, harmless
 from afterword.streams.summarizer.llm.retrying import TIME_IS_UP, RetryBudget, retrying
 from afterword.streams.telemetry import Metrics

@@ -18,7 +18,7 @@ from afterword.streams.errors import (
 from afterword.streams.http import failure, retry_after_seconds
 from afterword.streams.settings import Llm
 from afterword.streams.summarizer.llm.chat import ChatRequest
-from afterword.streams.summarizer.llm.ollama import context_tokens
+from afterword.streams.summarizer.llm.protocols import context_tokens
 from afterword.streams.summarizer.llm.retrying import RetryBudget, retrying
 from tests.doubles.llm import a_provider
 

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions, as OpenAI, vLLM, llama.cpp, LiteLLM and many others serve them."""
+"""The protocols of LLM servers: OpenAI's chat completions, which most servers have, and Ollama's own."""
 
 from typing import Any
 
@@ -14,8 +14,10 @@ from afterword.streams.summarizer.llm.chat import (
     said_in,
     token_count,
 )
+from afterword.streams.text.tokens import TOKENIZER_MARGIN
 
 OPTIONAL = frozenset({"max_tokens", "max_completion_tokens", "temperature", "response_format"})
+SMALLEST_CONTEXT = 8192
 
 
 class OpenAi:
@@ -53,13 +55,6 @@ class OpenAi:
         return {"model": request.model or self._llm.model, **asked, **accepted}
 
 
-def cached_tokens(usage: dict[str, Any]) -> int:
-    """Read the number of the prompt's tokens that came from a cache, as OpenAI or Anthropic names it."""
-    details = usage.get("prompt_tokens_details")
-    found = details.get("cached_tokens") if isinstance(details, dict) else None
-    return token_count(found) or token_count(usage.get("cache_read_input_tokens"))
-
-
 def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     """Read a completion. Raises: ProviderUnavailable if the response is not one, or reports an error."""
     try:
@@ -73,14 +68,79 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     used = data.get("usage")
     usage = used if isinstance(used, dict) else {}
     prompt_tokens = token_count(usage.get("prompt_tokens"))
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    cached_tokens = token_count(cached) or token_count(usage.get("cache_read_input_tokens"))  # the latter of Anthropic
     refused = bool(refusal) or finished == "content_filter"
     return Reply(
         text="" if refused else said_in(message, is_complete=is_complete(finished)),
         usage=Usage(
             prompt_tokens=prompt_tokens,
-            cached_tokens=min(prompt_tokens, cached_tokens(usage)),
+            cached_tokens=min(prompt_tokens, cached_tokens),
             completion_tokens=token_count(usage.get("completion_tokens")),
         ),
         cut_off=not is_complete(finished),
         refused=refused,
+    )
+
+
+class Ollama:
+    """`POST {base_url}/api/chat`, or `/api/generate` with one raw ChatML prompt."""
+
+    name = "ollama"
+    DEFAULT_URL = "http://127.0.0.1:11434"
+
+    def __init__(self, llm: Llm, http: HttpClient) -> None:
+        self._llm = llm
+        self._http = http
+        self._chatml = llm.chat_format == "chatml"
+        self._path = "/api/generate" if self._chatml else "/api/chat"
+
+    async def chat(self, request: ChatRequest) -> Reply:
+        """Ask once. Raises: ProviderError."""
+        return read_ollama_reply(await self._http.post(self._path, self._body(request)))
+
+    def optional_fields(self, request: ChatRequest) -> frozenset[str]:
+        """Return the optional fields that this question is sent with."""
+        return frozenset({"format"} if request.schema else ()).difference(request.left_out)
+
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        options: dict[str, Any] = {
+            "temperature": self._llm.temperature,
+            "num_predict": request.max_tokens,
+            "num_ctx": context_tokens(request, self._llm.context_tokens),
+        }
+        body = {"model": request.model or self._llm.model, "stream": False, "options": options}
+        form = dict.fromkeys(self.optional_fields(request), request.schema)
+        if self._chatml:
+            options["stop"] = STOP
+            return {**body, "prompt": chatml(request.messages), "raw": True, **form}
+        return {**body, "messages": request.messages, **form}
+
+
+def context_tokens(request: ChatRequest, largest: int) -> int:
+    """Choose the context size to request: Ollama's default is small, and it silently drops the start of longer prompts.
+
+    Sizes are powers of two up to the model's `largest`, because each change makes Ollama load the model again.
+    """
+    needed = TOKENIZER_MARGIN * request.prompt_tokens + request.max_tokens
+    size = SMALLEST_CONTEXT
+    while size < needed and size < largest:
+        size *= 2
+    return min(size, largest)
+
+
+def read_ollama_reply(data: dict[str, Any]) -> Reply:
+    """Read a chat response. Raises: ProviderUnavailable if the response is not one."""
+    message = data.get("message", {"content": data.get("response"), "thinking": data.get("thinking")})
+    if not isinstance(message, dict):
+        raise no_answer("its response was not a chat response")
+    complete = is_complete(data.get("done_reason")) and data.get("done") is not False
+    return Reply(
+        text=said_in(message, is_complete=complete),
+        usage=Usage(
+            prompt_tokens=token_count(data.get("prompt_eval_count")),
+            completion_tokens=token_count(data.get("eval_count")),
+        ),
+        cut_off=not complete,
     )
