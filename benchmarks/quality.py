@@ -25,7 +25,7 @@ from afterword.schemas import Quality, Usage
 from afterword.streams.errors import ProviderError
 from afterword.streams.redaction.entities import ENTITIES, Span
 from afterword.streams.redaction.redactor import Redactor
-from afterword.streams.settings import Llm, Redaction, Settings, load_settings
+from afterword.streams.settings import Llm, QualitySettings, Redaction, Settings, load_settings
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
@@ -35,7 +35,7 @@ from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.extractive.first_person import kind_of
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import maker_of
-from afterword.streams.summarizer.quality.assess import QualityRules, SourceTexts, Texts, assess
+from afterword.streams.summarizer.quality.assess import SourceTexts, Texts, assess
 from afterword.streams.summarizer.summarizer import make_summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
@@ -90,7 +90,7 @@ def gate(split: Split) -> GateResult:
 
 
 def _reason(pair: Pair) -> str:
-    problems = assess(pair.source, pair.texts, QualityRules()).problems
+    problems = assess(pair.source, pair.texts, QualitySettings()).problems
     return problems[0].reason if problems else PASSED
 
 
@@ -149,7 +149,7 @@ def show_extractive() -> None:
 
 def _grounding(text: str, meeting: Meeting) -> float:
     source = SourceTexts("\n".join(meeting.turns))
-    return assess(source, Texts(title="-", short="-", long=text), QualityRules()).grounding
+    return assess(source, Texts(title="-", short="-", long=text), QualitySettings()).grounding
 
 
 def rouge(candidate: str, reference: str) -> tuple[float, float, float]:

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from afterword.schemas import Usage
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
-from afterword.streams.settings import Budget, Settings, SummarizerSettings, variable
+from afterword.streams.settings import Budget, QualitySettings, Settings, SummarizerSettings, variable
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
@@ -25,7 +25,7 @@ from afterword.streams.summarizer.conversations import Scope, read_history
 from afterword.streams.summarizer.current import current, of_stored
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import Maker, maker_of
-from afterword.streams.summarizer.quality.assess import Assessment, QualityRules, assess
+from afterword.streams.summarizer.quality.assess import Assessment, assess
 from afterword.streams.summarizer.rolling import SummaryRules, in_zone
 from afterword.streams.summarizer.summarizer import Summarizer, instructions, make_summarizer, usage_of
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -178,7 +178,7 @@ class TrialRun:
         summarizer: Summarizer,
         maker: Maker,
         rules: SummaryRules,
-        quality: QualityRules,
+        quality: QualitySettings,
         instructions: str,
         at_a_time: int,
     ) -> None:
@@ -305,7 +305,7 @@ async def compare(
             summarizer,
             maker_of(candidate),
             summary_rules(candidate),
-            QualityRules(candidate.quality.min_grounding, candidate.quality.strict_figures),
+            candidate.quality,
             instructions(candidate),
             candidate.llm.max_concurrency,
         )

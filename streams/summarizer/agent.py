@@ -176,22 +176,19 @@ class RecordHandler:
 
     async def _take(self, record: KafkaRecord) -> None:
         try:
-            await self._reconcile(record)
+            event = decode_closed(record.key, record.value, record.headers)
+            cause = Cause(record.topic, record.partition, record.offset)
+            with bound_contextvars(episode_id=event.episode_id):
+                if isinstance(event, EpisodeClosed):
+                    await self._reconciler.closed(event, cause)
+                elif isinstance(event, EpisodeAmended):
+                    await self._reconciler.amended(event, cause)
+                else:
+                    await self._reconciler.redo(event, cause)
         except InvalidRecord as error:
             await self._send_to_dlq(record, error.error_type, error.detail)
         except EpisodeConflict as error:
             await self._send_to_dlq(record, error.error_type, str(error))
-
-    async def _reconcile(self, record: KafkaRecord) -> None:
-        event = decode_closed(record.key, record.value, record.headers)
-        cause = Cause(record.topic, record.partition, record.offset)
-        with bound_contextvars(episode_id=event.episode_id):
-            if isinstance(event, EpisodeClosed):
-                await self._reconciler.closed(event, cause)
-            elif isinstance(event, EpisodeAmended):
-                await self._reconciler.amended(event, cause)
-            else:
-                await self._reconciler.redo(event, cause)
 
     async def _send_to_dlq(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
         log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem)

@@ -1,8 +1,8 @@
 """The budget of tokens that an LLM may use in an hour."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import structlog
 
@@ -24,8 +24,7 @@ ANSWER_TOKENS = 800
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class Counter:
+class Counter(NamedTuple):
     """The counter of one hour, for all tenants or for one."""
 
     key: str
@@ -37,8 +36,7 @@ class Counter:
     """The same in words."""
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Tokens that were taken from the counters for a summary under way."""
 
     counters: tuple[Counter, ...]

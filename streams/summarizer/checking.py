@@ -12,7 +12,6 @@ from afterword.streams.summarizer.quality.assess import (
     LONG_SENTENCES,
     SHORT_SENTENCES,
     Problem,
-    QualityRules,
     SourceTexts,
     Texts,
     assess,
@@ -35,8 +34,7 @@ class SummaryCheck:
 
     def __init__(self, quality: QualitySettings, metrics: Metrics, instructions: str = "") -> None:
         """`instructions` are all instructions that prompts contain, which a summary must not repeat."""
-        self._enabled = quality.enabled
-        self._rules = QualityRules(quality.min_grounding, quality.strict_figures)
+        self._quality = quality
         self._metrics = metrics
         self._instructions = instructions
 
@@ -46,28 +44,23 @@ class SummaryCheck:
 
     async def check(self, request: SummaryRequest, source: SourceTexts, made: Summary) -> Checked:
         """Measure a summary. Returns no problems if it must not be refused."""
-        summary = trimmed(made)
+        summary = replace(  # because cutting is better than refusing
+            made,
+            short_summary=first_sentences(made.short_summary, SHORT_SENTENCES),
+            long_summary=first_sentences(made.long_summary, LONG_SENTENCES[1]),
+        )
         texts = texts_of(request, summary)
         # in a thread: the first call loads models, and a huge source takes time, in which other lanes continue
-        found = await asyncio.to_thread(assess, source, texts, self._rules)
+        found = await asyncio.to_thread(assess, source, texts, self._quality)
         measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}
         summary = replace(summary, quality=summary.quality.model_copy(update=measured))
-        if not found.problems or not self._enabled:
+        if not found.problems or not self._quality.enabled:
             return summary, ()
         worst = found.problems[0].reason
         self._metrics.quality_rejections.labels(worst).inc()
         about = {"grounding": measured["grounding"], "episode_id": request.episode.episode_id}
         log.warning("summary_refused", stage=STAGE, error_type=worst, **about)
         return summary, found.problems
-
-
-def trimmed(summary: Summary) -> Summary:
-    """Cut the texts to their highest number of sentences, because cutting is better than refusing."""
-    return replace(
-        summary,
-        short_summary=first_sentences(summary.short_summary, SHORT_SENTENCES),
-        long_summary=first_sentences(summary.long_summary, LONG_SENTENCES[1]),
-    )
 
 
 def source_of(request: SummaryRequest, instructions: str) -> SourceTexts:

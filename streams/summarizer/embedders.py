@@ -109,7 +109,8 @@ class HttpEmbedder:
             vector = self._vector_in(answer)
         except (LookupError, TypeError):
             vector = None
-        if not (isinstance(vector, list) and vector and all(map(_is_coordinate, vector))):
+        is_list = isinstance(vector, list) and bool(vector)
+        if not (is_list and all(type(one) in (int, float) and abs(one) <= LARGEST_COORDINATE for one in vector)):
             raise StoreUnavailable(store=STORE, problem="its answer has no vector")
         return [float(number) for number in vector]
 
@@ -180,10 +181,6 @@ def query_embedder(embedder: Embedder | None) -> Embed:
 
 def _problem(error: ProviderError) -> str:
     return error.problem or error.error_type
-
-
-def _is_coordinate(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_COORDINATE
 
 
 def _local_vector(text: str) -> Vector:

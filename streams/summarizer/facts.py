@@ -60,14 +60,11 @@ def _sources(cited: Sequence[EpisodeMessage]) -> Iterator[Source]:
     own = [message for message in cited if message.role == "user"]
     for user in dict.fromkeys(message.user_id for message in reversed(own)):
         said = [message for message in own if message.user_id == user]
-        yield Source(said, [_statements(message) for message in said], user, "user")
+        sentences = (sentence for message in said for sentence in sentences_of(message.content))
+        yield Source(said, [" ".join(one for one in sentences if not is_question(one))], user, "user")
     others = [message for message in cited if message.role != "user"]
     if others:
         yield Source(cited, [message.content for message in cited], (own or others)[-1].user_id, others[0].role)
-
-
-def _statements(message: EpisodeMessage) -> str:
-    return " ".join(sentence for sentence in sentences_of(message.content) if not is_question(sentence))
 
 
 def _other_person(stated: StatedFact, source: Source) -> str | None:

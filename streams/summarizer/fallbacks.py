@@ -124,7 +124,12 @@ class FallbackTimer:
         Raises: StoreUnavailable, BrokerUnavailable, KafkaError; ProviderError while the LLM cannot be reached.
         """
         now = self._clock()
-        self._requested = await self._unhandled(now)
+        stored = living((await self._episodes.lookup(list(self._requested))).values())
+        self._requested = {
+            name: asked
+            for name, asked in self._requested.items()
+            if name in stored and stored[name].version == asked.version and (asked.due_at or now) > now
+        }
         room = MOST_REQUESTED - len(self._requested)
         due = await self._episodes.due(now, room) if room > 0 else []
         if due:
@@ -136,11 +141,3 @@ class FallbackTimer:
                 self._requested[episode.summary.episode_id] = requested
                 await self._send(request_for(episode, self._maker, now))
         return bool(self._requested)
-
-    async def _unhandled(self, now: datetime) -> dict[str, StoredEpisode]:
-        stored = living((await self._episodes.lookup(list(self._requested))).values())
-        return {
-            name: asked
-            for name, asked in self._requested.items()
-            if name in stored and stored[name].version == asked.version and (asked.due_at or now) > now
-        }

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from afterword.schemas import EpisodeClosed, EpisodeMessage
+from afterword.schemas import EpisodeMessage
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from afterword.streams.text.cutting import groups, packed, water_level, without_middle
@@ -62,7 +62,12 @@ class Planner:
 
 
 def _short_outputs(messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, ...]:
-    return tuple(_shown(message, TOOL_OUTPUT_CHARACTERS) for message in messages)
+    return tuple(
+        message.model_copy(update={"content": without_middle(message.content, TOOL_OUTPUT_CHARACTERS)})
+        if message.role == "tool" and len(message.content) > TOOL_OUTPUT_CHARACTERS
+        else message
+        for message in messages
+    )
 
 
 @dataclass(frozen=True)
@@ -75,33 +80,36 @@ class Measured:
     """True if prompts state its time."""
 
 
-class Ruler:
-    """Counts tokens of messages as prompts show them. `SpareTokens` measures what they take together, in any prompt."""
+# Tokens of messages are counted as prompts show them. `SpareTokens` measures what they take together, in any prompt.
 
-    def measured(self, messages: Sequence[EpisodeMessage]) -> list[Measured]:
-        dated = [True, *(is_dated(before, message) for before, message in pairwise(messages))]
-        return [Measured(m, self._tokens(m, at), at) for m, at in zip(messages, dated, strict=False)]
 
-    def fitted(self, messages: Sequence[Measured], tokens: int) -> list[Measured]:
-        """Shorten the messages to `tokens` in total: the longest ones lose their middle, all to the same length."""
-        if sum(message.tokens for message in messages) <= tokens:
-            return list(messages)
-        longest = max(SMALLEST_TOKENS, water_level([message.tokens for message in messages], tokens))
-        return [self._shortened(message, longest) for message in messages]
+def measured(messages: Sequence[EpisodeMessage]) -> list[Measured]:
+    dated = [True, *(is_dated(before, message) for before, message in pairwise(messages))]
+    return [Measured(m, _tokens(m, at), at) for m, at in zip(messages, dated, strict=False)]
 
-    def _shortened(self, measured: Measured, tokens: int) -> Measured:
-        text, message = measured.message.content, measured.message
-        frame = self._tokens(_empty(message), measured.dated)
-        characters = len(text)
-        while measured.tokens > tokens and characters:
-            share = (tokens - frame) / max(1, measured.tokens - frame)
-            characters = int(characters * min(0.9, max(0.0, share)))
-            message = message.model_copy(update={"content": without_middle(text, characters)})
-            measured = Measured(message, self._tokens(message, measured.dated), measured.dated)
-        return measured
 
-    def _tokens(self, message: EpisodeMessage, dated: bool) -> int:
-        return count_tokens(message_lines(1, message, dated=dated)) + EACH_TOKENS
+def fitted(messages: Sequence[Measured], tokens: int) -> list[Measured]:
+    """Shorten the messages to `tokens` in total: the longest ones lose their middle, all to the same length."""
+    if sum(message.tokens for message in messages) <= tokens:
+        return list(messages)
+    longest = max(SMALLEST_TOKENS, water_level([message.tokens for message in messages], tokens))
+    return [_shortened(message, longest) for message in messages]
+
+
+def _shortened(measured: Measured, tokens: int) -> Measured:
+    text, message = measured.message.content, measured.message
+    frame = _tokens(_empty(message), measured.dated)
+    characters = len(text)
+    while measured.tokens > tokens and characters:
+        share = (tokens - frame) / max(1, measured.tokens - frame)
+        characters = int(characters * min(0.9, max(0.0, share)))
+        message = message.model_copy(update={"content": without_middle(text, characters)})
+        measured = Measured(message, _tokens(message, measured.dated), measured.dated)
+    return measured
+
+
+def _tokens(message: EpisodeMessage, dated: bool) -> int:
+    return count_tokens(message_lines(1, message, dated=dated)) + EACH_TOKENS
 
 
 class PlanBuilder:
@@ -109,10 +117,11 @@ class PlanBuilder:
 
     def __init__(self, request: SummaryRequest, room: SpareTokens, at_least: int) -> None:
         self._room = room
-        self._ruler = Ruler()
         self._at_least = at_least
-        space = room(_emptied(request))
-        previous = _shorter(request.previous_rolling, space // PREVIOUS_SHARE)
+        space = room(_with(replace(request, previous_rolling=""), (_empty(request.episode.messages[0]),), ()))
+        previous, most = request.previous_rolling, space // PREVIOUS_SHARE
+        if count_tokens(previous) > most:
+            previous = condense(previous, max(most, SMALLEST_TOKENS))
         self._for_overlap = space // OVERLAP_SHARE
         self._for_messages = space - self._for_overlap - count_tokens(previous) - SLACK_TOKENS
         overlap = self._overlap(request.episode.overlap)
@@ -133,20 +142,16 @@ class PlanBuilder:
 
     def _cut(self) -> Plan:
         messages = self._request.episode.messages
-        kept = self._kept_together(messages)
+        # half of what all parts could hold, because some will be half empty
+        shown = fitted(measured(messages), MOST_PARTS * self._for_messages // 2)
+        most = max(1, self._for_messages // SMALLEST_TOKENS)
+        # a group is only split if it is longer than a part may be
+        cut = [run[at : at + most] for run in groups(messages) for at in range(0, len(run), most)]
+        kept = [fitted([shown[at] for at in run], self._for_messages // self._at_least) for run in cut]
         runs = packed([sum(message.tokens for message in group) for group in kept], self._for_messages)
         parts = [tuple(message.message for at in run for message in kept[at]) for run in runs]
         truncated = tuple(message for part in parts for message in part) != messages
         return Plan(self._requests(parts), truncated)
-
-    def _kept_together(self, messages: Sequence[EpisodeMessage]) -> list[list[Measured]]:
-        """Group messages that are never split, each group at most as long as a part may be."""
-        measured = self._ruler.measured(messages)
-        measured = self._ruler.fitted(measured, MOST_PARTS * self._for_messages // 2)  # some parts are half empty
-        most = max(1, self._for_messages // SMALLEST_TOKENS)
-        cut = [run[at : at + most] for run in groups(messages) for at in range(0, len(run), most)]
-        for_group = self._for_messages // self._at_least
-        return [self._ruler.fitted([measured[at] for at in run], for_group) for run in cut]
 
     def _requests(self, parts: Sequence[tuple[EpisodeMessage, ...]]) -> tuple[SummaryRequest, ...]:
         first = _with(self._request, messages=parts[0])
@@ -161,8 +166,7 @@ class PlanBuilder:
 
     def _overlap(self, messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, ...]:
         latest = messages[-max(1, self._for_overlap // SMALLEST_TOKENS) :]
-        fitted = self._ruler.fitted(self._ruler.measured(latest), self._for_overlap)
-        return tuple(measured.message for measured in fitted)
+        return tuple(one.message for one in fitted(measured(latest), self._for_overlap))
 
 
 def combining(request: SummaryRequest, parts: Sequence[SummaryRequest], summaries: Sequence[Summary]) -> SummaryRequest:
@@ -180,41 +184,21 @@ def combining(request: SummaryRequest, parts: Sequence[SummaryRequest], summarie
     return replace(request, episode=request.episode.model_copy(update={"messages": messages}))
 
 
-def _shown(message: EpisodeMessage, characters: int) -> EpisodeMessage:
-    if message.role != "tool" or len(message.content) <= characters:
-        return message
-    return message.model_copy(update={"content": without_middle(message.content, characters)})
-
-
-def _emptied(request: SummaryRequest) -> SummaryRequest:
-    return _with(replace(request, previous_rolling=""), (_empty(request.episode.messages[0]),), ())
-
-
-def _shorter(previous: str, tokens: int) -> str:
-    return previous if count_tokens(previous) <= tokens else condense(previous, max(tokens, SMALLEST_TOKENS))
-
-
 def _with(
     request: SummaryRequest,
     messages: tuple[EpisodeMessage, ...] = (),
     overlap: tuple[EpisodeMessage, ...] | None = None,
 ) -> SummaryRequest:
-    return replace(request, episode=_copy(request.episode, messages, overlap))
-
-
-def _copy(
-    episode: EpisodeClosed, messages: tuple[EpisodeMessage, ...], overlap: tuple[EpisodeMessage, ...] | None
-) -> EpisodeClosed:
+    episode = request.episode
     messages = messages or episode.messages
-    return episode.model_copy(
-        update={
-            "messages": messages,
-            "overlap": episode.overlap if overlap is None else overlap,
-            "message_count": len(messages),
-            "started_at": min(message.sent_at for message in messages),
-            "ended_at": max(message.sent_at for message in messages),
-        }
-    )
+    changed = {
+        "messages": messages,
+        "overlap": episode.overlap if overlap is None else overlap,
+        "message_count": len(messages),
+        "started_at": min(message.sent_at for message in messages),
+        "ended_at": max(message.sent_at for message in messages),
+    }
+    return replace(request, episode=episode.model_copy(update=changed))
 
 
 def _empty(message: EpisodeMessage) -> EpisodeMessage:

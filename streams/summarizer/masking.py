@@ -6,7 +6,7 @@ Everything in a request is masked before anything is made of it: plan, prompts a
 from dataclasses import replace
 from typing import TypeVar
 
-from afterword.schemas import EpisodeMessage, Fact
+from afterword.schemas import EpisodeMessage
 from afterword.streams.redaction.redactor import Redactor, replaced
 from afterword.streams.summarizer.answer import Limits
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -74,20 +74,20 @@ class Masking:
             short_summary=text("short_summary"),
             long_summary=text("long_summary"),
             rolling_summary=text("rolling_summary"),
-            facts=tuple(map(self._fact, summary.facts)),
+            facts=tuple(
+                fact.model_copy(
+                    update={
+                        "statement": self.restored(fact.statement),
+                        "about": fact.about and self.restored(fact.about),
+                    }
+                )
+                for fact in summary.facts
+            ),
         )
 
     def _message(self, message: M) -> M:
         shown = {"content": self.masked(message.content), "author": message.author and self.masked(message.author)}
-        return (
-            message
-            if shown["content"] == message.content and shown["author"] == message.author
-            else message.model_copy(update=shown)
-        )
-
-    def _fact(self, fact: Fact) -> Fact:
-        restored = {"statement": self.restored(fact.statement), "about": fact.about and self.restored(fact.about)}
-        return fact.model_copy(update=restored)
+        return message.model_copy(update=shown)
 
     def _without_entities(self, text: str) -> str:
         spans = self._redactor.spans(text)

@@ -59,27 +59,11 @@ Prompt = Callable[[str | None], Messages]
 log = structlog.get_logger()
 
 
-class Questions(Protocol):
-    """A way to ask for the texts of a summary."""
-
-    version: str
-    """Version of everything that is asked."""
-    schema: dict[str, Any] | None
-    """JSON schema of answers with all texts; None if they are plain text."""
-
-    async def ask(self, request: SummaryRequest, asking: Asking) -> Answer:
-        """Ask for all texts. Raises: ProviderError."""
-        ...
-
-    def longest(self, request: SummaryRequest) -> list[ChatRequest]:
-        """Return the questions that contain the episode's messages."""
-        ...
-
-
 class StructuredQuestions:
     """One question, answered as a JSON object, and another for the title if there is a model for titles."""
 
     schema: dict[str, Any] | None = schema_of(FIELDS)
+    """JSON schema of answers with all texts; None if they are plain text."""
 
     def __init__(self, template: Template, llm: Llm) -> None:
         self.version = template.version(JSON_FRAME + (PLAIN_FRAME if llm.title_model else ""))
@@ -97,6 +81,7 @@ class StructuredQuestions:
         return replace(answer, title=await ask_for_title(request, answer, asking, self._llm))
 
     def longest(self, request: SummaryRequest) -> list[ChatRequest]:
+        """Return the questions that contain the episode's messages."""
         return [self._question(request, request.problem)]
 
     def _question(self, request: SummaryRequest, problem: str | None) -> ChatRequest:
@@ -158,6 +143,9 @@ class PlainQuestions:
     def _rolling_prompt(self, request: SummaryRequest) -> Prompt:
         words = int(min(request.rolling_tokens, self._max_tokens) * WORDS_PER_TOKEN)
         return partial(rolling_prompt, request.episode, request.previous_rolling, words)
+
+
+Questions = StructuredQuestions | PlainQuestions
 
 
 async def ask_for_title(request: SummaryRequest, answer: Answer, asking: Asking, llm: Llm) -> str:

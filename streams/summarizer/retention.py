@@ -77,18 +77,14 @@ class RetentionSweep:
         Raises: StoreUnavailable, ConfigurationError, BrokerUnavailable, KafkaError.
         """
         if before := self._retention.messages_before(self._clock()):
-            await self._sweep_messages(before)
+            removed = PAGE_MESSAGES
+            while removed == PAGE_MESSAGES:
+                began = time.monotonic()
+                removed = await self._messages.expire(before, PAGE_MESSAGES)
+                self._metrics.expired.labels("message").inc(removed)
+                await asyncio.sleep(time.monotonic() - began)
         if before := self._retention.episodes_before(self._clock()):
             await self._sweep_episodes(before)
-
-    async def _sweep_messages(self, before: datetime) -> None:
-        while True:
-            began = time.monotonic()
-            removed = await self._messages.expire(before, PAGE_MESSAGES)
-            self._metrics.expired.labels("message").inc(removed)
-            if removed < PAGE_MESSAGES:
-                return
-            await asyncio.sleep(time.monotonic() - began)
 
     async def _sweep_episodes(self, before: datetime) -> None:
         while page := await self._episodes.expired(before, PAGE_EPISODES):
@@ -101,8 +97,18 @@ class RetentionSweep:
                 await self._conversations.remake(scope, dict.fromkeys(ordinals), asks_llm=False)
                 await self._conversations.recount(scope)
             for one in gone:
-                if self._send is not None:
-                    await self._send(tombstone_request(one.deletion))
+                if self._send is not None:  # a tombstone comes after everything that may still be written
+                    deletion = one.deletion
+                    request = EpisodeRedo(
+                        conversation_id=deletion.conversation_id,
+                        tenant_id=deletion.tenant_id,
+                        episode_id=deletion.episode_id,
+                        revision=deletion.revision,
+                        model="",
+                        prompt_version="",
+                        requested_at=deletion.deleted_at,
+                    )
+                    await self._send(request)
                 await self._episodes.put(replace(one, ended_at=None), one)
             await asyncio.sleep(time.monotonic() - began)
 
@@ -119,19 +125,6 @@ class RetentionSweep:
             return None
         self._metrics.expired.labels("episode").inc()
         return gone
-
-
-def tombstone_request(deletion: SummaryDeleted) -> EpisodeRedo:
-    """Return the request to write a tombstone after everything that may still be written about the episode."""
-    return EpisodeRedo(
-        conversation_id=deletion.conversation_id,
-        tenant_id=deletion.tenant_id,
-        episode_id=deletion.episode_id,
-        revision=deletion.revision,
-        model="",
-        prompt_version="",
-        requested_at=deletion.deleted_at,
-    )
 
 
 def interval_seconds(retention: Retention) -> float:

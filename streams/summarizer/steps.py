@@ -1,5 +1,6 @@
 """Steps of a summary: each is timed, traced, and retried with backoff until it succeeds or no retry can help."""
 
+import asyncio
 import random
 import time
 from collections import Counter
@@ -9,7 +10,6 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-import stamina
 import structlog
 from opentelemetry.trace import SpanKind, Tracer
 
@@ -47,8 +47,7 @@ PUBLISH = "publish"
 def backoff_seconds(failures: int, error: Exception) -> float:
     """Double the wait up to a limit, with jitter of one half to either side.
 
-    It is computed here because stamina adds no jitter to its longest wait: many episodes wait for the same server, and
-    must not return all at once.
+    Many episodes wait for the same server, and must not return all at once.
     """
     if isinstance(error, ProviderMisconfigured | ConfigurationError):
         wait = MISCONFIGURED_WAIT_SECONDS
@@ -86,29 +85,20 @@ class StepRunner:
             try:
                 return await step()
             except RETRIED as error:
-                with self._waiting(stage):
-                    return await self._retry(stage, step, error)
+                last = error
+            with self._waiting(stage):
+                for failures in count(1):
+                    self._report(stage, last, failures)
+                    await asyncio.sleep(self._backoff(failures, last))
+                    try:
+                        return await step()
+                    except RETRIED as error:
+                        last = error
+        raise AssertionError("it ends with success or with another error")
 
     def retried(self, store: T, stages: Mapping[str, str] = MappingProxyType({})) -> T:
         """Return the store with each call as a step, whose stage is in `stages` by the call's name, or else `find`."""
         return cast("T", _Retried(self, store, stages))
-
-    async def _retry(self, stage: str, step: Callable[[], Awaitable[T]], first: Exception) -> T:
-        failures = count(1)
-
-        def backoff(error: Exception) -> bool | float:
-            if not isinstance(error, RETRIED):
-                return False
-            failed = next(failures)
-            self._report(stage, error, failed)
-            return self._backoff(failed, error)
-
-        async for attempt in stamina.retry_context(on=backoff, attempts=None, timeout=None):
-            with attempt:
-                if attempt.num == 1:
-                    raise first  # that attempt was already made: most steps succeed, and need no context of stamina's
-                return await step()
-        raise AssertionError("stamina retries without end")
 
     @contextmanager
     def _waiting(self, stage: str) -> Iterator[None]:

@@ -19,7 +19,7 @@ from afterword.streams.summarizer.answer import Limits, StatedFact, read_answer
 from afterword.streams.summarizer.facts import grounded
 from afterword.streams.summarizer.llm.client import Asking, make_client
 from afterword.streams.summarizer.llm.retrying import RetryBudget
-from afterword.streams.summarizer.prompt import EPISODIC, WITHOUT_ROLLING
+from afterword.streams.summarizer.prompt import EPISODIC, FIELDS
 from afterword.streams.summarizer.providers import StructuredQuestions
 from afterword.streams.summarizer.summary import SummaryRequest
 from benchmarks.quality import labelled_sentences
@@ -63,7 +63,7 @@ async def measured(llm: Llm) -> Measured:
     """Ask once for the summary of each episode. An answer that cannot be used states no facts."""
     client, found = make_client(llm, unread(), NoOpTracer()), Measured()
     questions = StructuredQuestions(EPISODIC, llm)
-    read = partial(read_answer, limits=Limits(ROLLING_TOKENS), fields=WITHOUT_ROLLING)
+    read = partial(read_answer, limits=Limits(ROLLING_TOKENS), fields=FIELDS[:3])
     sample = labelled_sentences()[: EPISODES * MESSAGES]
 
     async def ask(first: int) -> None:

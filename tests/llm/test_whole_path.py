@@ -12,13 +12,13 @@ from rich.table import Table
 
 from afterword.local.dev import ROLES
 from afterword.schemas import EpisodeClosed, SummaryCreated
-from afterword.streams.settings import Settings
+from afterword.streams.settings import QualitySettings, Settings
 from afterword.streams.stores.episodes import living
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.checking import source_of
 from afterword.streams.summarizer.extractive import summarize
 from afterword.streams.summarizer.providers import ExtractiveProvider
-from afterword.streams.summarizer.quality.assess import QualityRules, Texts, assess
+from afterword.streams.summarizer.quality.assess import Texts, assess
 from afterword.streams.summarizer.summarizer import instructions
 from afterword.streams.summarizer.summary import SummaryRequest
 from tests.e2e.deployment import deployed
@@ -76,7 +76,7 @@ def check_grounded(summary: SummaryCreated, episode: EpisodeClosed, settings: Se
     """An LLM's: the gate, asked anew about what is stored, finds nothing."""
     request = SummaryRequest(episode, "", settings.rolling.max_tokens)
     texts = Texts(summary.title, summary.short_summary, summary.long_summary)
-    found = assess(source_of(request, instructions(settings)), texts, QualityRules())
+    found = assess(source_of(request, instructions(settings)), texts, QualitySettings())
     assert found.problems == (), (summary.episode_id, found)
     assert (summary.model, summary.quality.reason) == (MODEL, None)
     assert summary.prompt_version

@@ -20,7 +20,7 @@ from afterword.schemas.dead_letters import one_line
 from afterword.schemas.decoding import InvalidRecord, decode_input
 from afterword.streams.errors import AfterwordError
 from afterword.streams.http import retry_after_seconds
-from afterword.streams.settings import Llm, Redaction
+from afterword.streams.settings import Llm, QualitySettings, Redaction
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
 from afterword.streams.stores.packing import pack_words
 from afterword.streams.stores.qdrant import query_vector
@@ -30,7 +30,7 @@ from afterword.streams.summarizer.extractive.ranking import informativeness, is_
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
 from afterword.streams.summarizer.long_input import Planner
 from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, json_prompt, long_prompt, short_prompt
-from afterword.streams.summarizer.quality.assess import Evidence, QualityRules, SourceTexts, Texts, assess
+from afterword.streams.summarizer.quality.assess import Evidence, SourceTexts, Texts, assess
 from afterword.streams.summarizer.quality.assess import plain as plain_text
 from afterword.streams.summarizer.quality.facts import facts, source_facts
 from afterword.streams.summarizer.quality.names import fold, names
@@ -64,7 +64,7 @@ to take CHEAP_RULERS; else computed."""
 CHEAP_RULERS = 15
 RULER_STEPS = 1_000_000
 LIMITS = Limits(20)
-RULES = QualityRules()
+RULES = QualitySettings()
 CONTENT = "Bob ordered 12 hats on 3 May. They cost $40 in all."
 
 Reader = Callable[[str], object]

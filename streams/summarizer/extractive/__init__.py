@@ -46,7 +46,8 @@ def summarize(
     episode: EpisodeClosed, previous_rolling: str, rolling_tokens: int, long_characters: int = LONG_CHARACTERS
 ) -> ExtractiveTexts:
     """Summarize an episode with its own sentences. Deterministic; takes less than a second for any episode."""
-    language = _language_of(" ".join(message.content[:1000] for message in episode.messages)[:10_000])
+    detected = detect(" ".join(message.content[:1000] for message in episode.messages)[:10_000])
+    language = ENGLISH if detected == UNDETERMINED else detected
     terms = _terms_of(language)
     turns = turns_of(episode.messages, terms)
     told = Told(exchanges_of(turns, terms), terms)
@@ -66,6 +67,8 @@ class Told:
     def __init__(self, exchanges: Sequence[Exchange], terms: Terms) -> None:
         self.exchanges = exchanges
         self.terms = [frozenset(terms(" ".join(s.text for s in exchange))) for exchange in exchanges]
+        self.sentences = [frozenset(exchange) for exchange in exchanges]
+        self.texts = [{sentence.text.casefold() for sentence in exchange} for exchange in exchanges]
         weights = [weight(*each) for each in zip(exchanges, self.terms, strict=True)]
         self.ranked = sorted(range(len(exchanges)), key=lambda at: -weights[at])
 
@@ -82,7 +85,7 @@ class Told:
         """Return the best exchanges in the order of the conversation, each with its speakers."""
 
         def says_something_new(chosen: list[int]) -> bool:
-            return not any(set(self.exchanges[chosen[-1]]) & set(self.exchanges[at]) for at in chosen[:-1])
+            return all(self.sentences[chosen[-1]].isdisjoint(self.sentences[at]) for at in chosen[:-1])
 
         return [quoted(self.exchanges[at]) for at in sorted(self._choose(count, says_something_new))]
 
@@ -97,10 +100,10 @@ class Told:
 
     def _repeats(self, at: int, other: int) -> bool:
         """Return whether two exchanges contain the same sentences elsewhere, or nearly the same words."""
+        if not self.sentences[at].isdisjoint(self.sentences[other]):
+            return False
         one, two = self.terms[at], self.terms[other]
-        texts = [{s.text.casefold() for s in self.exchanges[which]} for which in (at, other)]
-        shared = set(self.exchanges[at]) & set(self.exchanges[other])
-        return not shared and (texts[0] <= texts[1] or len(one & two) > REPETITION * len(one | two))
+        return self.texts[at] <= self.texts[other] or len(one & two) > REPETITION * len(one | two)
 
     def _sentences(self, chosen: Sequence[int]) -> list[Sentence]:
         return sorted({s for at in chosen for s in self.exchanges[at]}, key=lambda sentence: sentence.place)
@@ -109,11 +112,6 @@ class Told:
 def quoted(sentences: Sequence[Sentence]) -> str:
     turns = groupby(sentences, key=lambda sentence: sentence.speaker)
     return " ".join(f"{speaker}: {' '.join(s.text for s in turn)}" for speaker, turn in turns)
-
-
-def _language_of(sample: str) -> str:
-    language = detect(sample)
-    return ENGLISH if language == UNDETERMINED else language
 
 
 @cache

@@ -234,20 +234,16 @@ def weight(exchange: Exchange, terms: Collection[str]) -> float:
 
     What users decide or say about themselves outranks what assistants explain.
     """
-    score = max(map(_worth, exchange)) + OPENS * _opens(exchange) + OPEN * _is_open(exchange)
+    score = 0.0
+    for sentence in exchange:
+        told = informativeness(sentence.text)
+        if sentence.role != "user":
+            told *= ASSISTANT
+        elif not is_question(sentence.text) and ABOUT_ONESELF.search(sentence.text):
+            told += ABOUT_SELF
+        score = max(score, told)
+    if exchange[0].place[0] == 0:
+        score += OPENS
+    if exchange[0].role == "user" and all(is_question(sentence.text) for sentence in exchange):
+        score += OPEN
     return score * (BRIEF if len(set(terms)) < FEW_TERMS else 1.0)
-
-
-def _worth(sentence: Sentence) -> float:
-    told = informativeness(sentence.text)
-    if sentence.role != "user":
-        return ASSISTANT * told
-    return told + ABOUT_SELF * (not is_question(sentence.text) and bool(ABOUT_ONESELF.search(sentence.text)))
-
-
-def _is_open(exchange: Exchange) -> bool:
-    return exchange[0].role == "user" and all(is_question(sentence.text) for sentence in exchange)
-
-
-def _opens(exchange: Exchange) -> bool:
-    return exchange[0].place[0] == 0

@@ -20,7 +20,7 @@ from afterword.streams.errors import (
 )
 from afterword.streams.http import HttpClient
 from afterword.streams.settings import Llm
-from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest, Reply
+from afterword.streams.summarizer.llm.chat import ChatProtocol, ChatRequest
 from afterword.streams.summarizer.llm.protocols import Ollama, OpenAi
 from afterword.streams.summarizer.llm.refusals import Refusals, harmless
 from afterword.streams.summarizer.llm.retrying import TIME_IS_UP, RetryBudget, retrying
@@ -89,7 +89,19 @@ class LlmClient:
                 except TimeoutError:
                     raise ProviderUnavailable(problem=TIME_IS_UP) from None
                 took = time.monotonic() - began
-                self._count(reply, span)
+                usage = reply.usage
+                self.metrics.llm_requests.labels(reply.outcome).inc()
+                self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
+                self.metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
+                self.metrics.llm_tokens.labels("cached").inc(usage.cached_tokens)
+                span.set_attributes(
+                    {
+                        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+                        "gen_ai.usage.output_tokens": usage.completion_tokens,
+                        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+                        "afterword.outcome": reply.outcome,
+                    }
+                )
         asking.used += reply.usage + Usage(seconds=took)
         return read(reply.complete_text)
 
@@ -111,21 +123,6 @@ class LlmClient:
             finally:
                 seconds = self.metrics.llm_seconds.labels("chat", self.name, model or "", error_type)
                 seconds.observe(time.monotonic() - began)
-
-    def _count(self, reply: Reply, span: Span) -> None:
-        usage = reply.usage
-        self.metrics.llm_requests.labels(reply.outcome).inc()
-        self.metrics.llm_tokens.labels("prompt").inc(usage.prompt_tokens)
-        self.metrics.llm_tokens.labels("completion").inc(usage.completion_tokens)
-        self.metrics.llm_tokens.labels("cached").inc(usage.cached_tokens)
-        span.set_attributes(
-            {
-                "gen_ai.usage.input_tokens": usage.prompt_tokens,
-                "gen_ai.usage.output_tokens": usage.completion_tokens,
-                "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
-                "afterword.outcome": reply.outcome,
-            }
-        )
 
 
 @dataclass

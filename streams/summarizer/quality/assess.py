@@ -9,6 +9,7 @@ from itertools import pairwise
 from math import ceil
 from unicodedata import numeric
 
+from afterword.streams.settings import QualitySettings
 from afterword.streams.summarizer.answer import is_refusal
 from afterword.streams.summarizer.quality.facts import Claim, Facts, dates_in, facts, months, source_facts, weekdays
 from afterword.streams.summarizer.quality.names import ROLES, fold, names
@@ -261,15 +262,6 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class QualityRules:
-    """The limits that an operator can configure."""
-
-    min_grounding: float = 0.8
-    strict_figures: bool = True
-    """True to refuse a summary because of a single figure that the source lacks."""
-
-
-@dataclass(frozen=True)
 class Problem:
     """A reason to refuse a summary."""
 
@@ -291,7 +283,7 @@ class Assessment:
     """Worst first; empty for a summary that may be stored."""
 
 
-def assess(source: SourceTexts, texts: Texts, rules: QualityRules) -> Assessment:
+def assess(source: SourceTexts, texts: Texts, rules: QualitySettings) -> Assessment:
     """Check a summary against its source.
 
     This takes some milliseconds for twenty messages, and is linear in the source, of which 400,000 characters are read.
@@ -412,7 +404,18 @@ def share_of_pairs(texts: Iterable[str], messages: Sequence[Said]) -> float:
         return 1.0
     spoken = [(role, _spelled(" ".join(sentences_of(content)))) for role, content in messages]
     asks = [bool(_QUESTION.search(content)) for _, content in messages]
-    return sum(_was_one(asked, told, spoken, asks) for asked, told in pairs) / len(pairs)
+
+    def was_one(asked: Said, told: Said) -> bool:
+        for at in (at for at, (role, text) in enumerate(spoken) if role == asked[0] and asked[1] in text):
+            for later in range(at + 1, len(spoken)):
+                role, text = spoken[later]
+                if role == told[0] and told[1] in text:
+                    return True
+                if role == asked[0] and asks[later]:
+                    break
+        return False
+
+    return sum(was_one(*pair) for pair in pairs) / len(pairs)
 
 
 def _pairs(text: str) -> Iterator[tuple[Said, Said]]:
@@ -421,17 +424,6 @@ def _pairs(text: str) -> Iterator[tuple[Said, Said]]:
     for (asker, asked), (other, told) in pairwise(turns):
         if _QUESTION.search(asked[-1]):
             yield (asker, _spelled(asked[-1], last=KEY)), (other, _spelled(told[0], first=KEY))
-
-
-def _was_one(asked: Said, told: Said, spoken: Sequence[Said], asks: Sequence[bool]) -> bool:
-    for at in (at for at, (role, text) in enumerate(spoken) if role == asked[0] and asked[1] in text):
-        for later in range(at + 1, len(spoken)):
-            role, text = spoken[later]
-            if role == told[0] and told[1] in text:
-                return True
-            if role == asked[0] and asks[later]:
-                break
-    return False
 
 
 def _spelled(text: str, first: int | None = None, last: int = 0) -> str:

@@ -52,22 +52,8 @@ _MAGNITUDES = {
     2: "hundred hundreds 百 백",
 }
 MAGNITUDES = {word: 10**power for power, listed in _MAGNITUDES.items() for word in listed.split()}
-MAGNITUDES |= dict.fromkeys(
-    [
-        "dozen",
-        "dozens",
-        "dutzend",
-        "douzaine",
-        "douzaines",
-        "docena",
-        "docenas",
-        "dozzina",
-        "dozzine",
-        "dúzia",
-        "dozijn",
-    ],
-    12,
-)
+_DOZENS = "dozen dozens dutzend douzaine douzaines docena docenas dozzina dozzine dúzia dozijn"
+MAGNITUDES |= dict.fromkeys(_DOZENS.split(), 12)
 _BILLIONS = {"en": (10**9,), "pt": (10**9,), UNDETERMINED: (10**9, 10**12)}
 """A billion is a million millions in most European languages."""
 _CURRENCIES = {

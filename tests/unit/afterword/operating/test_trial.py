@@ -14,7 +14,6 @@ from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.providers import Maker, maker_of
-from afterword.streams.summarizer.quality.assess import QualityRules
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -73,7 +72,7 @@ async def tried(provider: ScriptedProvider, *episodes: StoredEpisode) -> Compari
     known, messages = await a_world(*episodes)
     summarizer = Summarizer(provider, check=SummaryCheck(QualitySettings(), METRICS))
     rules = SummaryRules(rolling_max_tokens=200)
-    run = TrialRun(known, messages, summarizer, CANDIDATE, rules, QualityRules(), "", at_a_time=2)
+    run = TrialRun(known, messages, summarizer, CANDIDATE, rules, QualitySettings(), "", at_a_time=2)
     return await run.run(list(known.episodes.values()), lambda _: None)
 
 
@@ -123,7 +122,7 @@ async def test_what_is_not_in_the_archive_is_left_out() -> None:
     known, messages = await a_world(stored(1), stored(2))
     del messages.messages["c1:m1"]
     summarizer = Summarizer(Candidate(GOOD))
-    run = TrialRun(known, messages, summarizer, CANDIDATE, SummaryRules(200), QualityRules(), "", at_a_time=2)
+    run = TrialRun(known, messages, summarizer, CANDIDATE, SummaryRules(200), QualitySettings(), "", at_a_time=2)
     found = await run.run(list(known.episodes.values()), lambda _: None)
     assert (len(found.trials), found.not_archived) == (1, 1)
     messages.messages.clear()

@@ -11,7 +11,6 @@ from afterword.streams.summarizer.prompt import (
     FIELDS,
     PLAIN,
     TEMPLATES,
-    WITHOUT_ROLLING,
     Template,
     json_prompt,
     long_prompt,
@@ -79,7 +78,7 @@ def test_what_a_template_does_not_place_is_left_out() -> None:
 
 def test_the_previous_summary_is_shown_whatever_the_template_unless_no_rolling_summary_is_asked_for() -> None:
     assert "Ada moved." in user_prompt("{conversation_text}", previous="Ada moved.")
-    without = user_prompt("{conversation_text}", previous="Ada moved.", fields=WITHOUT_ROLLING)
+    without = user_prompt("{conversation_text}", previous="Ada moved.", fields=FIELDS[:3])
     assert "Ada moved." not in without
 
 
@@ -93,7 +92,7 @@ def test_the_form_of_the_answer_is_ours_whatever_the_template() -> None:
 
 
 def test_a_text_that_is_not_wanted_is_not_asked_for() -> None:
-    prompt = json_prompt(an_episode_of(*ENGLISH), "", 800, fields=WITHOUT_ROLLING)
+    prompt = json_prompt(an_episode_of(*ENGLISH), "", 800, fields=FIELDS[:3])
     assert '"rolling_summary"' not in prompt[0]["content"]
 
 

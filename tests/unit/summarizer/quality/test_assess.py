@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from afterword.streams.settings import QualitySettings
 from afterword.streams.summarizer.prompt import JSON_FRAME
-from afterword.streams.summarizer.quality.assess import QualityRules, SourceTexts, Texts, assess
+from afterword.streams.summarizer.quality.assess import SourceTexts, Texts, assess
 
 LINES = [
     "Hello, I ordered a blue kettle last week and it arrived with a broken lid.",
@@ -28,7 +29,7 @@ GOOD = Texts(
 
 
 def reasons(texts: Texts, source: SourceTexts = SOURCE) -> list[str]:
-    return [problem.reason for problem in assess(source, texts, QualityRules()).problems]
+    return [problem.reason for problem in assess(source, texts, QualitySettings()).problems]
 
 
 def test_a_faithful_summary_has_no_problems() -> None:
@@ -94,12 +95,12 @@ def test_a_conversation_in_two_languages_may_be_summarised_in_either() -> None:
 
 def test_a_huge_conversation_is_read_up_to_a_bound() -> None:
     source = SourceTexts("\n".join(LINES) * 2000 + " The code is QX-99812.")
-    assert "QX-99812" in assess(source, replace(GOOD, short="The code is QX-99812."), QualityRules()).unsupported
+    assert "QX-99812" in assess(source, replace(GOOD, short="The code is QX-99812."), QualitySettings()).unsupported
 
 
 def test_a_source_is_read_once_for_all_its_summaries() -> None:
     source = SourceTexts(episode=SOURCE.episode)
-    assess(source, GOOD, QualityRules())
+    assess(source, GOOD, QualitySettings())
     evidence = source.evidence
-    assess(source, replace(GOOD, short="The code is QX-99812."), QualityRules())
+    assess(source, replace(GOOD, short="The code is QX-99812."), QualitySettings())
     assert source.evidence is evidence
