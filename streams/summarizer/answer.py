@@ -141,22 +141,21 @@ def read_facts(found: object) -> tuple[StatedFact, ...] | None:
     """Read the list of facts; None if it is not a list. Unusable facts are left out: they must not spoil a summary."""
     if not isinstance(found, list):
         return None
-    stated = (_stated(one) for one in found[: 2 * MOST_FACTS] if isinstance(one, dict))
-    return tuple(fact for fact in stated if fact is not None)[:MOST_FACTS]
-
-
-def _stated(found: dict[str, Any]) -> StatedFact | None:
-    statement, about = _line(found.get("statement")), _line(found.get("about"))
-    kind: Any = found.get("kind")
-    numbers = found.get("messages")
-    is_short = len(statement) <= STATEMENT_CHARACTERS and len(about) <= NAME_CHARACTERS
-    if not is_short or not any(map(str.isalnum, statement)) or is_refusal(statement):
-        return None
-    if kind not in KINDS or not isinstance(numbers, list):
-        return None
-    attribute = re.sub(r"\W+", "_", _line(found.get("attribute")).casefold()).strip("_")[:NAME_CHARACTERS]
-    named = attribute if attribute not in ("", "none", "null") else None
-    return StatedFact(statement, kind, named, about, tuple(number for number in numbers if type(number) is int))
+    stated = []
+    for one in found[: 2 * MOST_FACTS]:
+        if not isinstance(one, dict):
+            continue
+        statement, about = _line(one.get("statement")), _line(one.get("about"))
+        kind: Any = one.get("kind")
+        numbers = one.get("messages")
+        is_usable = any(map(str.isalnum, statement)) and not is_refusal(statement)
+        is_short = len(statement) <= STATEMENT_CHARACTERS and len(about) <= NAME_CHARACTERS
+        if is_usable and is_short and kind in KINDS and isinstance(numbers, list):
+            attribute = re.sub(r"\W+", "_", _line(one.get("attribute")).casefold()).strip("_")[:NAME_CHARACTERS]
+            named = attribute if attribute not in ("", "none", "null") else None
+            cited = tuple(number for number in numbers if type(number) is int)
+            stated.append(StatedFact(statement, kind, named, about, cited))
+    return tuple(stated[:MOST_FACTS])
 
 
 def _line(found: object) -> str:

@@ -141,7 +141,7 @@ class Conversations:
             elif written is not None and wanted[:-1] == written.before:
                 text = written.text
             else:
-                text = await self._composed(left) if asks_llm else self._condensed(left)
+                text = await self._composed(left, asks_llm=asks_llm)
             # if no episode is left, the row stays without a text: a writer that was suspended cannot put its text back
             made = replace(
                 row,
@@ -157,31 +157,27 @@ class Conversations:
             rows = await self._episodes.rows(scope.id, row.last_ordinal)
             row = next(found for found in rows if found.row == row.row)
 
-    async def _composed(self, episodes: Sequence[StoredEpisode]) -> str:
-        """Ask the LLM for a text about these episodes, which are given by their long summaries."""
+    async def _composed(self, episodes: Sequence[StoredEpisode], *, asks_llm: bool) -> str:
+        """Return a text about these episodes, which are given by their long summaries."""
         texts = [one for one in episodes if one.summary.long_summary]
-        joined = self._joined(texts)
-        if count_tokens(joined) <= self._rules.rolling_max_tokens or self._summarizer.name == ExtractiveProvider.name:
-            return condense(joined, self._rules.row_tokens)
-        core = tuple(
-            EpisodeMessage(
-                id=one.summary.episode_id,
-                role="assistant",
-                content=f"Summary of episode {one.ordinal}: {one.summary.long_summary}",
-                sent_at=one.summary.ended_at,
-                user_id=one.summary.user_id,
+        joined = "\n".join(one.summary.long_summary for one in texts)
+        is_long = count_tokens(joined) > self._rules.rolling_max_tokens
+        if asks_llm and is_long and self._summarizer.name != ExtractiveProvider.name:
+            core = tuple(
+                EpisodeMessage(
+                    id=one.summary.episode_id,
+                    role="assistant",
+                    content=f"Summary of episode {one.ordinal}: {one.summary.long_summary}",
+                    sent_at=one.summary.ended_at,
+                    user_id=one.summary.user_id,
+                )
+                for one in texts
             )
-            for one in texts
-        )
-        request = SummaryRequest(of_stored(texts[-1], Current(core)), "", self._rules.row_tokens)
-        answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
-        return answer.rolling_summary if answer.quality.source == "llm" else self._condensed(texts)
-
-    def _condensed(self, episodes: Sequence[StoredEpisode]) -> str:
-        return condense(self._joined(episodes), self._rules.row_tokens)
-
-    def _joined(self, episodes: Sequence[StoredEpisode]) -> str:
-        return "\n".join(one.summary.long_summary for one in episodes if one.summary.long_summary)
+            request = SummaryRequest(of_stored(texts[-1], Current(core)), "", self._rules.row_tokens)
+            answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
+            if answer.quality.source == "llm":
+                return answer.rolling_summary
+        return condense(joined, self._rules.row_tokens)
 
     async def count(self, scope: Scope, summary: SummaryCreated, cause: Cause, history: History) -> Conversation:
         """Count a new episode; the first one's title is the conversation's. `history` is from before the episode."""

@@ -83,7 +83,16 @@ class Summarizer:
         except self._waits:
             raise
         except ProviderError as error:
-            return await self._fall_back(request, error)
+            log.warning(
+                "summary_fell_back",
+                stage=STAGE,
+                error_type=error.error_type,
+                problem=str(error),
+                episode_id=request.episode.episode_id,
+            )
+            summary = await self._fallback.summarize(request)
+            quality = summary.quality.model_copy(update={"source": "fallback", "reason": error.error_type})
+            return replace(summary, quality=quality, usage=usage_of(error))
 
     async def summarize_without_fallback(self, request: SummaryRequest) -> Summary:
         """Make a summary within budget and deadline. Raises: ProviderError with the `usage` of all calls."""
@@ -185,18 +194,6 @@ class Summarizer:
         # those of the parts, because the last call read summaries, not messages
         facts = tuple(fact for part in summaries for fact in part.facts)
         return replace(summary, usage=used, facts=facts)
-
-    async def _fall_back(self, request: SummaryRequest, error: ProviderError) -> Summary:
-        log.warning(
-            "summary_fell_back",
-            stage=STAGE,
-            error_type=error.error_type,
-            problem=str(error),
-            episode_id=request.episode.episode_id,
-        )
-        summary = await self._fallback.summarize(request)
-        quality = summary.quality.model_copy(update={"source": "fallback", "reason": error.error_type})
-        return replace(summary, quality=quality, usage=usage_of(error))
 
 
 def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metrics, tracer: Tracer) -> Summarizer:
