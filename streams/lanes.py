@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Generic, TypeVar
 
 from afterword.streams.errors import LaneStopped
@@ -36,27 +37,19 @@ class Lanes(Generic[K]):
             raise LaneStopped(key=key)
         if key in self._lanes:
             self._lanes[key].append(handler)
-        else:
-            self._start(key, handler)
-
-    async def drain(self, timeout: float) -> int:
-        """Finish the submitted handlers within `timeout` seconds, and cancel the rest; return the number cancelled."""
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=timeout)
-        left = self.in_flight
-        await self.cancel(lambda _: True)
-        return left
-
-    async def cancel(self, predicate: Callable[[K], bool]) -> None:
-        """Cancel the lanes of the keys that match, and return once none of their handlers is running."""
-        keys = [key for key in self._lanes if predicate(key)]
-        await _cancelled([self._tasks[key] for key in keys])
-        self._stopped = {key for key in self._stopped if not predicate(key)}
-
-    def _start(self, key: K, handler: Job) -> None:
+            return
         lane = self._lanes[key] = deque([handler])
         task = self._tasks[key] = asyncio.create_task(self._run(key, lane))
-        task.add_done_callback(lambda ended: self._report(key, lane, ended))
+        task.add_done_callback(partial(self._report, key, lane))
+
+    async def cancel(self) -> None:
+        """Cancel all lanes, and return once no handler is running."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._stopped.clear()
 
     async def _run(self, key: K, lane: Lane) -> None:
         try:
@@ -68,28 +61,15 @@ class Lanes(Generic[K]):
 
     def _end(self, key: K, lane: Lane) -> None:
         # nothing was awaited since the lane was found empty, so nothing can have been queued
-        if self._lanes.get(key) is not lane:
-            return
-        if lane:
-            self._stopped.add(key)
-        del self._lanes[key], self._tasks[key]
+        if self._lanes.get(key) is lane:
+            if lane:
+                self._stopped.add(key)
+            del self._lanes[key], self._tasks[key]
 
     def _report(self, key: K, lane: Lane, ended: asyncio.Task[None]) -> None:
         self._end(key, lane)  # a task cancelled before its first step never runs its own `finally`
-        if error := _unexpected(ended):
+        if ended.cancelled():
+            if not ended.cancelling():  # the handler raised this itself, as a closed client may do
+                self._on_error(key, asyncio.CancelledError())
+        elif error := ended.exception():
             self._on_error(key, error)
-
-
-def _unexpected(ended: asyncio.Task[None]) -> BaseException | None:
-    if not ended.cancelled():
-        return ended.exception()
-    # we did not cancel it: the handler raised this itself, as a closed client may do
-    return None if ended.cancelling() else asyncio.CancelledError()
-
-
-async def _cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
-    ending = list(tasks)
-    for task in ending:
-        task.cancel()
-    if ending:
-        await asyncio.wait(ending)

@@ -108,7 +108,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         handler = summarizer.RecordHandler(reconciler, outputs, attempts, metrics, tracer, kafka.summarizer_id)
         lanes = summarizer.attach_summarizer(app, kafka, handler)
         metrics.in_flight.set_function(lambda: lanes.in_flight)
-        closing.push_async_callback(lanes.drain, 0)
+        closing.push_async_callback(lanes.cancel)
         await steps.retry_until_success("indexes", stores.prepare_database)
         producer: IdempotentProducer | None = None
 

@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 
 def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler") -> Lanes[LaneKey]:
-    """Register the agent; return its lanes, which must be drained when the app has stopped."""
+    """Register the agent; return its lanes, which must be cancelled when the app has stopped."""
     crashes: set[asyncio.Task[None]] = set()
 
     def crash(_: LaneKey, error: BaseException) -> None:
@@ -65,7 +65,7 @@ def attach_summarizer(app: App, kafka: Kafka, handler: "RecordHandler") -> Lanes
     @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
     async def cancel(*_: Any, **__: Any) -> None:
         # the engine has waited as long as it may; the next owner handles the rest
-        await lanes.cancel(lambda _: True)
+        await lanes.cancel()
 
     return lanes
 

@@ -52,7 +52,7 @@ IN_FLIGHT = 256
 def attach_endpoint(
     app: App, kafka: Kafka, settings: WebhookEndpoint, most: int, handler: "Deliveries"
 ) -> Lanes[bytes | None]:
-    """Register the agents of an endpoint's app; return their lanes, by conversation, which must be drained on stop.
+    """Register the agents of an endpoint's app; return their lanes, by conversation, which must be cancelled on stop.
 
     `most` is the number of records in hand per partition.
     """
@@ -77,7 +77,7 @@ def attach_endpoint(
 
     @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
     async def cancel(*_: Any, **__: Any) -> None:
-        await lanes.cancel(lambda _: True)  # the next owner delivers the rest
+        await lanes.cancel()  # the next owner delivers the rest
 
     return lanes
 
@@ -249,5 +249,5 @@ async def endpoint_app(
     undelivered = Undelivered(app, kafka, name, metrics)
     handler = Deliveries(endpoint, undelivered, attempts, webhooks, episodes.versions, metrics, given.since)
     lanes = attach_endpoint(app, kafka, given, IN_FLIGHT, handler)
-    closing.push_async_callback(lanes.drain, 0)
+    closing.push_async_callback(lanes.cancel)
     return app

@@ -247,7 +247,7 @@ class Worker(Process):
         await self.take_its_time()
 
     async def after_release(self) -> None:
-        await self._lanes.cancel(lambda _: True)
+        await self._lanes.cancel()
 
     async def _summarize(self, request: SummaryRequest) -> Summary:
         return await self.network.call(self, "summarize", lambda: self.world.shared.answer(request))

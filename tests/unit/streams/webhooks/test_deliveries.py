@@ -176,7 +176,7 @@ async def all_is_taken(plan: Plan, kills: list[int]) -> None:
         for one in left:
             running.submit(one.value.key, partial(handler.deliver, one))
         await until(lambda: killed.is_set() or not running.in_flight)  # noqa: B023 – it is awaited here
-        await running.cancel(lambda _: True)
+        await running.cancel()
         assert errors == []
     assert [one.acknowledged for one in given_out] == [1] * len(given_out)
     assert letters.sent == []
@@ -209,7 +209,7 @@ async def test_a_stuck_conversation_holds_up_no_other() -> None:
         running.submit(record.key, partial(handler.deliver, Given(record)))
     await until(lambda: len(endpoint.taken) == 8)
     assert endpoint.taken == [f"other:{number}:1" for number in range(1, 9)]
-    await running.cancel(lambda _: True)
+    await running.cancel()
 
 
 async def test_what_is_no_event_is_a_dead_letter_and_what_has_nothing_to_read_is_passed_over() -> None:
