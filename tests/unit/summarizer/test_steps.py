@@ -102,3 +102,17 @@ async def test_a_step_is_timed_when_it_is_done_however_often_it_was_tried() -> N
     metrics = Metrics("summarizer", "1.2.3")
     await a_step_runner(metrics=metrics).retry_until_success("find", failing(1))
     assert metrics.registry.get_sample_value("afterword_step_duration_seconds_count", {"step": "find"}) == 1
+
+
+async def test_each_call_of_a_store_is_a_step_under_its_stage() -> None:
+    class Store:
+        def __init__(self) -> None:
+            self.find, self.put = failing(2), failing(1)
+
+    readiness = RecordedReadiness()
+    store = a_step_runner(readiness).retried(Store(), {"put": "store_rolling"})
+    assert [await store.find(), await store.put()] == ["done", "done"]
+    told = [("find", 2), ("store_rolling", 1)]
+    assert readiness.calls == [
+        call for stage, times in told for call in [("not_ready", stage, AWAY.error_type)] * times + [("ready", stage)]
+    ]
