@@ -11,8 +11,17 @@ from unicodedata import numeric
 
 from afterword.streams.settings import QualitySettings
 from afterword.streams.summarizer.answer import is_refusal
-from afterword.streams.summarizer.quality.facts import Claim, Facts, dates_in, facts, months, source_facts, weekdays
-from afterword.streams.summarizer.quality.names import ROLES, fold, names
+from afterword.streams.summarizer.quality.facts import (
+    CODE,
+    Claim,
+    Facts,
+    dates_in,
+    facts,
+    months,
+    source_facts,
+    weekdays,
+)
+from afterword.streams.summarizer.quality.names import ROLES, fold, names, words_of
 from afterword.streams.text.fences import NAMED
 from afterword.streams.text.language import (
     DETECTED_CHARACTERS,
@@ -104,7 +113,9 @@ class Evidence:
         spoken = words(self._source)
         self._spoken = f" {' '.join(spoken)} "
         self._said = frozenset(spoken)
-        self._words = frozenset(map(fold, self._said))
+        # some marks that continue a word are not part of a name
+        as_names = () if self._source.isascii() else words_of(self._source)
+        self._words = frozenset((*map(fold, self._said), *as_names))
 
     @cached_property
     def stems(self) -> frozenset[str]:
@@ -123,7 +134,9 @@ class Evidence:
         return f" {' '.join(tokens)} " in self._spoken
 
     def supports(self, claim: Claim) -> bool:
-        return self._has_code(claim.code) if claim.code else self._facts.support(claim)
+        return any(kind == CODE and self._has_code(str(code)) for kind, code in claim.keys) or self._facts.support(
+            claim
+        )
 
     def leaves_open(self, claim: Claim) -> bool:
         """Return whether the claim may be the writer's own count, because the source does not count such things."""

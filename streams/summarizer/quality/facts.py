@@ -37,6 +37,8 @@ LONGEST_AGO = 1200
 """Months."""
 SHORT = 1000
 """Number words of a source with at most this many characters are read in English too."""
+CODE = "code"
+"""Kind of a key that is a code without its separators."""
 NOTHING = "-"
 """Stands for the counted word if no word follows the number."""
 
@@ -54,8 +56,6 @@ class Claim:
     """The token as it was written."""
     keys: frozenset[Key | Exact] = frozenset()
     days: tuple[Day, ...] = ()
-    code: str = ""
-    """A code without its separators, which the source may write between other characters."""
     counted: str = ""
     """Stem of the things that a small number counts. If it is not empty, the claim is checked only if the source counts
     the same things."""
@@ -270,7 +270,7 @@ def _long_number(match: re.Match[str]) -> list[Claim]:
 def _code(match: re.Match[str]) -> list[Claim]:
     if _MEASURE.fullmatch(match[0]) or any(times_of_day(match[0])):
         return []
-    return [Claim(match[0], code=re.sub(r"[-/]", "", match[0]).casefold())]
+    return [Claim(match[0], frozenset({(CODE, re.sub(r"[-/]", "", match[0]).casefold())}))]
 
 
 EXACT: tuple[tuple[re.Pattern[str], Claims], ...] = (

@@ -93,6 +93,11 @@ def fold(word: str) -> str:
     return "".join(c for c in normalized("NFKD", longest).casefold() if not unicodedata.combining(c))
 
 
+def words_of(text: str) -> Iterator[str]:
+    """Yield the text's distinct words, folded as names are."""
+    return map(fold, set(_WORD.findall(text)))
+
+
 def _begins_sentence(text: str, match: re.Match[str]) -> bool:
     return bool(_BEFORE_START.search(text, max(0, match.start() - 8), match.start()))
 

@@ -306,6 +306,7 @@ def test_any_text_can_be_read(summary: str, source: str) -> None:
         "a 12.25A fuse",
         "A٣",
         "0:01N",
+        "AA\U0003d000",
     ],
 )
 def test_a_text_reads_alike_as_summary_and_as_source(text: str) -> None:
