@@ -38,6 +38,9 @@ DRAIN_VARIABLE = "AFTERWORD_DRAIN_SECONDS"
 DRAIN_SECONDS = 3.0
 """Short, because somebody is waiting. The next worker does what this one does not finish."""
 
+LEAST_DISK_BYTES = 16 * 1024 * 1024
+"""With less free disk space than this, a server that exits has run out of it: Kafka writes files of this size."""
+
 Ended = Callable[[str, str], None]
 """Called with the name of a process that exited by itself or failed to start, and with what happened."""
 
@@ -54,47 +57,31 @@ def start_worker(
     return Process(name or role, command, directory / "logs" / f"{name or role}.log", environment=environment)
 
 
-class Supervisor:
-    """Runs the embedded brokers, one worker of each role and the server, and restarts with backoff any that exits."""
+async def supervise(
+    directory: Path, environment: Mapping[str, str], ended: Ended, servers: Sequence[Server], roles: Sequence[str]
+) -> None:
+    """Keep servers that are running, a worker of each role and our server running; restart any that exits.
 
-    def __init__(
-        self,
-        directory: Path,
-        environment: Mapping[str, str],
-        ended: Ended,
-        servers: Sequence[Server] = (),
-        roles: Sequence[str] = ROLES,
-    ) -> None:
-        """`servers` are already running, and are not stopped. `roles` are those of the workers."""
-        self._directory = directory
-        self._environment = environment
-        self._ended = ended
-        self._servers = servers
-        self._roles = roles
-        self._workers: dict[str, Process] = {}
+    Once cancelled, it waits until every worker has drained and exited. It does not stop `servers`.
+    """
+    workers: dict[str, Process] = {}
 
-    async def run(self) -> None:
-        """Run until cancelled, then wait until every worker has drained and exited."""
-        try:
-            async with asyncio.TaskGroup() as keepers:
-                for server in self._servers:
-                    keepers.create_task(keep(server.process.name, partial(_started, server), self._ended))
-                for role in (*self._roles, SERVER):
-                    keepers.create_task(keep(role, partial(self._worker, role), self._ended))
-        finally:
-            await asyncio.shield(self._stop())
+    def worker(role: str) -> Process:
+        workers[role] = start_worker(role, directory, environment)
+        return workers[role]
 
-    def _worker(self, role: str) -> Process:
-        self._workers[role] = start_worker(role, self._directory, self._environment)
-        return self._workers[role]
+    def restarted(server: Server) -> Process:
+        server.start()
+        return server.process
 
-    async def _stop(self) -> None:
-        await asyncio.gather(*[asyncio.to_thread(worker.stop, STOP_SECONDS) for worker in self._workers.values()])
-
-
-def _started(server: Server) -> Process:
-    server.start()
-    return server.process
+    try:
+        async with asyncio.TaskGroup() as keepers:
+            for server in servers:
+                keepers.create_task(keep(server.process.name, partial(restarted, server), ended))
+            for role in (*roles, SERVER):
+                keepers.create_task(keep(role, partial(worker, role), ended))
+    finally:
+        await asyncio.shield(asyncio.gather(*[asyncio.to_thread(one.stop, STOP_SECONDS) for one in workers.values()]))
 
 
 async def keep(name: str, start: Callable[[], Process], ended: Ended) -> NoReturn:
@@ -108,6 +95,7 @@ async def keep(name: str, start: Callable[[], Process], ended: Ended) -> NoRetur
 
 
 async def _end_of(start: Callable[[], Process]) -> str:
+    """Run a process to its end; return what happened."""
     try:
         process = start()
     except (OSError, EmbeddedError) as error:  # for example a full disk, which may have space again later
@@ -115,18 +103,10 @@ async def _end_of(start: Callable[[], Process]) -> str:
     while process.running:  # noqa: ASYNC110 – there is no event for the end of a process
         await asyncio.sleep(LOOK_SECONDS)
     process.kill()  # reaps the process
-    return f"exited with code {process.returncode}; {_reason(process.log)}"
-
-
-def _reason(log: Path) -> str:
-    """Say where to look, or that the disk is full, in which case the log has no space for the reason either."""
-    if shutil.disk_usage(log.parent).free < LEAST_DISK_BYTES:
-        return f"the disk of {log.parent.parent.absolute()} is full"
-    return f"see {log}"
-
-
-LEAST_DISK_BYTES = 16 * 1024 * 1024
-"""With less free disk space than this, a server that exits has run out of it: Kafka writes files of this size."""
+    directory, reason = process.log.parent, f"see {process.log}"
+    if shutil.disk_usage(directory).free < LEAST_DISK_BYTES:  # then the log has no space for the reason either
+        reason = f"the disk of {directory.parent.absolute()} is full"
+    return f"exited with code {process.returncode}; {reason}"
 
 
 class TopicsNotFine(AfterwordError):
@@ -158,8 +138,7 @@ async def deployment(
         doing("starting the workers")
         drain = os.environ.get(DRAIN_VARIABLE) or str(DRAIN_SECONDS)
         environment, roles = {**environment, DRAIN_VARIABLE: drain}, (*ROLES, INGEST) if sources else ROLES
-        supervisor = Supervisor(directory, environment, ended, stack.kafka.brokers, roles)
-        workers = asyncio.create_task(supervisor.run())
+        workers = asyncio.create_task(supervise(directory, environment, ended, stack.kafka.brokers, roles))
         try:
             yield settings
         finally:
