@@ -16,7 +16,7 @@ CONVERSATION_DELETED = "conversation.deleted"
 Role = Literal["user", "assistant", "system", "tool"]
 
 METADATA_MAX_DEPTH = 32
-"""Maximum nesting of stored metadata. MongoDB's own limit is 100 levels for the whole document."""
+"""Maximum nesting of stored metadata."""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 

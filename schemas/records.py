@@ -3,31 +3,15 @@
 from datetime import datetime
 from typing import NamedTuple
 
+from afterword.schemas.decoding import INPUT_TYPES
 from afterword.schemas.headers import Headers, cloud_event
 from afterword.schemas.ids import escape, message_key
-from afterword.schemas.messages import (
-    CONVERSATION_DELETED,
-    CONVERSATION_FLUSH,
-    MESSAGE_CREATED,
-    MESSAGE_DELETED,
-    MESSAGE_EDITED,
-    ConversationDeleted,
-    ConversationFlush,
-    InputEvent,
-    MessageCreated,
-    MessageDeleted,
-    MessageEdited,
-)
+from afterword.schemas.messages import MESSAGE_CREATED, ConversationFlush, InputEvent, MessageCreated
 
 SOURCE = "afterword/producer"
 """The CloudEvents source of records whose producer names no other."""
 
-TYPES: dict[type[InputEvent], str] = {
-    ConversationFlush: CONVERSATION_FLUSH,
-    MessageEdited: MESSAGE_EDITED,
-    MessageDeleted: MESSAGE_DELETED,
-    ConversationDeleted: CONVERSATION_DELETED,
-}
+TYPES = {model: name for name, model in INPUT_TYPES.items()}
 
 
 class ProducerRecord(NamedTuple):
@@ -42,7 +26,7 @@ class ProducerRecord(NamedTuple):
 
 
 def to_record(event: InputEvent, now: datetime, source: str = SOURCE, value: bytes | None = None) -> ProducerRecord:
-    """Build the record of an event. `value`: its JSON, where that is at hand already."""
+    """Build the record of an event. `value` is its JSON, if the caller has it already."""
     if isinstance(event, MessageCreated):
         headers = cloud_event(
             MESSAGE_CREATED, message_key(event.conversation_id, event.id), source, event.sent_at or now

@@ -1,4 +1,4 @@
-"""Checks what callers pass to a store, so that an operator of a query language is never taken for an id."""
+"""Checks the arguments of the public API, so that an operator of a query language is never taken for an id."""
 
 from collections.abc import Sequence
 from types import UnionType

@@ -450,13 +450,9 @@ def _change(connection: apsw.Connection, change: ArchiveChange) -> bool:
 
 def _delete(connection: apsw.Connection, key: str, offset: int) -> None:
     """Replace a message with its tombstone."""
-    _forget(connection, key)
-    insert(connection, "messages", {"key": key, "deleted": True, "changed": offset})
-
-
-def _forget(connection: apsw.Connection, key: str) -> None:
     for table in ("messages", "message_scopes"):
         connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 – only our own names are inserted
+    insert(connection, "messages", {"key": key, "deleted": True, "changed": offset})
 
 
 def _edit(
