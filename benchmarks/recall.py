@@ -4,16 +4,20 @@ It calls `Memory.recall` itself, with an index in a directory, the other stores 
 summarized without an LLM. A reranker that the environment configures (AFTERWORD_RERANKER__BASE_URL) gets its own rows.
 The questions have known answers:
 
-- meetings: people asked about a part of a meeting; an episode with a turn of that part is an answer; - dialogues: a
-user's sentence is the question. It is removed from its dialogue, which is the answer; - sessions: the same, with three
-dialogues per episode and few episodes per user; - histories: invented people talk every few days for most of a year.
-They mention facts once; several things that one question asks for together; habits, with a question that says when;
-plans, with a question that names the month of the plan and not the month in which it was mentioned; and updates, of
-which only the latest is an answer; - beam: with --beam, chats of BEAM (mohammadtavakoli78/BEAM on GitHub, a folder such
-as `chats/100K`), each of which is a user. Its questions name the messages that answer them.
+- everyday: somebody told things in ordinary conversations, and asks about them in other words. `none` is the share of
+  these questions without hits, and `unknown` the share of questions about things never told that have hits.
+- meetings: people asked about a part of a meeting. An episode with a turn of that part is an answer.
+- dialogues: a user's sentence is the question. It is removed from its dialogue, which is the answer.
+- sessions: the same, with three dialogues per episode and few episodes per user.
+- histories: invented people talk every few days for most of a year. They mention facts once; several things that one
+  question asks for together; habits, with a question that says when; plans, with a question that names the month of the
+  plan and not the month in which it was mentioned; and updates, of which only the latest is an answer.
+- beam: with --beam, chats of BEAM (mohammadtavakoli78/BEAM on GitHub, a folder such as `chats/100K`). Each chat is a
+  user, and its questions name the messages that answer them.
 
 R@1 and R@5 are shares of the episodes that answer. `known` is the share of the questions that have hits by default.
-`elsewhere` is the same share when another user of the corpus, who never talked about this, is asked.
+`elsewhere` is the same share when another user of the corpus, who never talked about this, is asked. `AUROC` says how
+well `coverage` tells the two apart. In the histories, all users talk about the same.
 """
 
 import argparse
@@ -22,7 +26,8 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import accumulate, chain
@@ -36,6 +41,7 @@ from afterword.reading.reranking import open_reranking
 from afterword.schemas import EpisodeClosed, EpisodeMessage, MessageCreated
 from afterword.schemas.ids import episode_id
 from afterword.streams.settings import load_settings
+from afterword.streams.stores.index import MIN_COVERAGE, Recalled
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_index import SqliteIndex
@@ -66,6 +72,7 @@ EPISODE_MESSAGES, EPISODE_TOKENS, TRIGGER_MESSAGES = 20, 4000, 10
 """The size at which the default settings close an episode."""
 SESSION_DIALOGUES, USER_SESSIONS = 3, 27
 SEED = 15
+WARM_UP = "What was said on 1 May 2024?"
 AIMS = {"beam": "aim: R@1 .317, R@5 .656 with vectors, .280 and .635 with words alone"}
 SEVERAL = "several"
 """The category of questions that have several answers and ask for all of them."""
@@ -101,10 +108,10 @@ class Figures(NamedTuple):
     """Share of the answers among the first five."""
     reciprocal_rank: float
     """Reciprocal rank of the first answer; 0 if none is among the first ten."""
-    known: float
-    """1 if there are hits, else 0."""
+    coverage: float
+    """The best coverage of a hit."""
     elsewhere: float
-    """1 if the same question has hits for another user, who never talked about this, else 0."""
+    """The same for another user, who never talked about this."""
     seconds: float
 
 
@@ -334,29 +341,67 @@ def _week(moment: datetime) -> int:
 # Answers
 
 
-async def measured(corpus: Corpus, directory: Path) -> list[dict[str, str]]:
-    embedder = LocalEmbedder()
-    index = SqliteIndex(SqliteFile(directory / "afterword.sqlite"), LocalEmbedder.model)
-    episodes, messages, metrics = MemoryEpisodes(), MemoryMessages(), Metrics("benchmark", "")
+@asynccontextmanager
+async def remembered(episodes: Sequence[EpisodeClosed]) -> AsyncIterator[Callable[..., Memory]]:
+    """Summarize and index episodes, and yield what makes a memory of them."""
+    embedder, stored, messages = LocalEmbedder(), MemoryEpisodes(), MemoryMessages()
+    with tempfile.TemporaryDirectory() as directory:
+        index = SqliteIndex(SqliteFile(Path(directory) / "afterword.sqlite"), LocalEmbedder.model)
+        try:
+            for closed in episodes:
+                request = SummaryRequest(closed, "", ROLLING_TOKENS)
+                episode = a_stored_episode_of(closed, await ExtractiveProvider().summarize(request))
+                await stored.put(episode, None)
+                await messages.put_many(list(_archived(closed)))
+                texts = {message.id: message.content for message in closed.messages}
+                await index.put(episode, texts, await embed_messages(embedder, texts))
+            yield partial(Memory, stored, messages, index.search)
+        finally:
+            await index.close()
 
-    try:
-        for closed in corpus.episodes:
-            request = SummaryRequest(closed, "", ROLLING_TOKENS)
-            stored = a_stored_episode_of(closed, await ExtractiveProvider().summarize(request))
-            await episodes.put(stored, None)
-            await messages.put_many(list(_archived(closed)))
-            texts = {message.id: message.content for message in closed.messages}
-            await index.put(stored, texts, await embed_messages(embedder, texts))
-        memory = partial(Memory, episodes, messages, index.search)
+
+async def measured(corpus: Corpus) -> list[dict[str, str]]:
+    embed = LocalEmbedder().embed
+    async with remembered(corpus.episodes) as memory:
         rows = await _rows("words", corpus, memory)
-        rows += await _rows("words and vectors", corpus, partial(memory, embed=embedder.embed))
-        if reranking := open_reranking(settings := load_settings(), metrics):
-            make = partial(memory, embed=embedder.embed, reranking=reranking)
+        rows += await _rows("words and vectors", corpus, partial(memory, embed=embed))
+        if reranking := open_reranking(settings := load_settings(), Metrics("benchmark", "")):
+            make = partial(memory, embed=embed, reranking=reranking)
             rows += await _rows(settings.reranker.model or "reranker", corpus, make)
             await reranking.close()
         return rows
-    finally:
-        await index.close()
+
+
+async def everyday_rows() -> list[dict[str, str]]:
+    """Ask about everyday conversations whether what a hit shows has the answer."""
+    people = json.loads((DATA / "everyday.json").read_text(encoding="utf-8"))
+    episodes = [episode for number, person in enumerate(people) for episode in _everyday(f"person-{number}", person)]
+    rows = []
+    async with remembered(episodes) as make:
+        for way, memory in {"words": make(), "words and vectors": make(embed=LocalEmbedder().embed)}.items():
+            answered, refused, guessed = list[tuple[bool, ...]](), list[bool](), list[bool]()
+            for number, person in enumerate(people):
+                ask = partial(memory.recall, user_id=f"person-{number}", tenant_id=None)
+                for question, answer in person["questions"]:
+                    hits = await ask(question)
+                    shown = [any(answer in match.content for match in hit.matches) for hit in hits]
+                    answered.append((any(shown[:1]), any(shown[:3])))
+                    refused.append(not hits)
+                guessed += [bool(await ask(question)) for question in person["unknown"]]
+            first, three = map(mean, zip(*answered, strict=True))
+            shares = {"first hit": first, "first three": three, "none": mean(refused), "unknown": mean(guessed)}
+            rows.append({"": way, **{name: f"{share:.3f}" for name, share in shares.items()}})
+    return rows
+
+
+def _everyday(user_id: str, person: Mapping[str, Any]) -> Iterator[EpisodeClosed]:
+    for number, texts in enumerate(person["conversations"]):
+        name, at = f"{user_id}-{number}", STARTED_AT + timedelta(days=3 * number)
+        messages = [
+            message_of(str(n), "assistant" if n % 2 else "user", text, at + timedelta(seconds=30 * n), user_id)
+            for n, text in enumerate(texts)
+        ]
+        yield from (closed_episode(name, n, part, user_id) for n, part in enumerate(_cut(messages), 1))
 
 
 def _archived(closed: EpisodeClosed) -> Iterator[ArchivedMessage]:
@@ -369,31 +414,36 @@ async def _rows(way: str, corpus: Corpus, make_memory: Callable[..., Memory]) ->
     by_category: dict[str, list[Figures]] = {}
     users = sorted({question.user_id for question in corpus.questions})
     others = dict(zip(users, [*users[1:], *users[:1]], strict=True))
+    await make_memory().recall(WARM_UP, user_id=USER, tenant_id=None)  # as a server does when it starts
     for question in corpus.questions:
         memory = make_memory(now=lambda asked_at=question.asked_at: asked_at)
+        asked = partial(memory.recall, question.text, tenant_id=None, k=DEPTH, min_coverage=0)
         began = time.perf_counter()
-        hits = await memory.recall(question.text, user_id=question.user_id, tenant_id=None, k=DEPTH)
+        hits = await asked(user_id=question.user_id)
         seconds = time.perf_counter() - began
-        elsewhere = await memory.recall(question.text, user_id=others[question.user_id], tenant_id=None, k=1)
-        found = _figures(question, [hit.episode_id for hit in hits], bool(elsewhere), seconds)
+        found = _figures(question, hits, await asked(user_id=others[question.user_id]), seconds)
         for category in {question.category, ""}:
             by_category.setdefault(category, []).append(found)
     return [_row(way, category or "all", found) for category, found in by_category.items()]
 
 
 def _row(way: str, category: str, found: Sequence[Figures]) -> dict[str, str]:
-    *shares, seconds = zip(*found, strict=True)
-    names = ("R@1", "R@5", "MRR", "known", "elsewhere")
-    figures = {name: f"{mean(values):.3f}" for name, values in zip(names, shares, strict=True)}
+    first, five, reciprocal, own, elsewhere, seconds = zip(*found, strict=True)
+    known, other = (mean(coverage >= MIN_COVERAGE for coverage in each) for each in (own, elsewhere))
+    above = mean((one > two) + (one == two) / 2 for one in own for two in elsewhere)
+    shares = {"R@1": mean(first), "R@5": mean(five), "MRR": mean(reciprocal), "known": known, "elsewhere": other}
+    figures = {name: f"{share:.3f}" for name, share in {**shares, "AUROC": above}.items()}
     slowest = sorted(seconds)[int(0.99 * len(seconds))]
     times = {"p50 ms": f"{1000 * median(seconds):.0f}", "p99 ms": f"{1000 * slowest:.0f}"}
     return {"": way, "category": category, **figures, **times}
 
 
-def _figures(question: Question, ranking: Sequence[str], elsewhere: bool, seconds: float) -> Figures:
+def _figures(question: Question, hits: Sequence[Recalled], elsewhere: Sequence[Recalled], seconds: float) -> Figures:
+    coverage, other = (max((hit.coverage for hit in each), default=0.0) for each in (hits, elsewhere))
+    ranking = [hit.episode_id for hit in hits] if coverage >= MIN_COVERAGE else []
     places = [place for place, found in enumerate(ranking, start=1) if found in question.answers]
     first, five = (sum(place <= most for place in places) / len(question.answers) for most in (1, 5))
-    return Figures(first, five, 1 / places[0] if places else 0.0, float(bool(ranking)), float(elsewhere), seconds)
+    return Figures(first, five, 1 / places[0] if places else 0.0, coverage, other, seconds)
 
 
 def main() -> None:
@@ -403,9 +453,10 @@ def main() -> None:
     given = parser.parse_args()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log a line for each question to a reranker
     corpora = [histories_corpus(given.seed), sessions_corpus(), meetings_corpus(), dialogues_corpus()]
+    if not given.beam:
+        show("everyday conversations: which hits show the answer", asyncio.run(everyday_rows()))
     for corpus in [beam_corpus(given.beam)] if given.beam else corpora:
-        with tempfile.TemporaryDirectory() as directory:
-            rows = asyncio.run(measured(corpus, Path(directory)))
+        rows = asyncio.run(measured(corpus))
         users = len({question.user_id for question in corpus.questions})
         counts = f"{len(corpus.questions)} questions, {len(corpus.episodes):,} episodes of {users} users"
         show("; ".join((f"{corpus.name}: {counts}", *AIMS.get(corpus.name, "").splitlines())), rows)
