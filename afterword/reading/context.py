@@ -3,6 +3,7 @@
 `fit` and `fit_into` decide without I/O; `read_context` reads a bounded number of documents for them.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
@@ -27,6 +28,8 @@ LONGEST_GROUP = 50
 """At most this many more messages are loaded to find the call of the oldest result."""
 SUMMARY_SHARE = 2
 """Title and summaries take at most 1 / SUMMARY_SHARE of the tokens."""
+LONG_CHARACTERS = 5_000
+"""The tokens of a longer message are counted in a thread, so that other requests do not wait."""
 SHORTEST_MESSAGE_TOKENS = 16
 """A message cut to less than this is useless, and left out."""
 MOST_CHARACTERS = 100_000
@@ -224,10 +227,11 @@ async def read_context(episodes: EpisodeStore, archive: MessageArchive, request:
     counted = await archive.count(uncovered)
     stored = await _summaries(episodes, request, known) if known else Summaries()
     room = max(0, request.max_tokens - FRAME_TOKENS)
-    summaries = fit_into(stored, room // SUMMARY_SHARE)
+    # in threads here and below, because large texts take long enough to delay other requests
+    summaries = await asyncio.to_thread(fit_into, stored, room // SUMMARY_SHARE)
     window, omitted = await _window(archive, request, uncovered, counted, room - summaries.cost)
     if not window.messages:
-        summaries = fit_into(stored, room)
+        summaries = await asyncio.to_thread(fit_into, stored, room)
     tokens_full = counted.tokens + (known.token_count if known else 0)
     events_full = counted.messages + (known.message_count if known else 0)
     verbatim = None
@@ -265,8 +269,9 @@ async def _verbatim(
     found = await _latest(archive.newest(whole), events_full)
     last = {archived.message.id for archived in found[: request.keep_recent]}
     shown = [a.message for a in found if not a.message.skip_summarization or a.message.id in last]
-    fits = len(found) == events_full and _cost(shown) <= request.max_tokens - FRAME_TOKENS
-    return ContextWindow(tuple(reversed(shown)), _tokens(shown)) if fits else None
+    if len(found) < events_full or await asyncio.to_thread(_cost, shown) > request.max_tokens - FRAME_TOKENS:
+        return None
+    return ContextWindow(tuple(reversed(shown)), await asyncio.to_thread(_tokens, shown))
 
 
 async def _summaries(episodes: EpisodeStore, request: ContextRequest, known: Conversation) -> Summaries:
@@ -329,7 +334,7 @@ async def _window(
     last = {a.message.id for a in latest[:recent]}
     together = {a.message.id: a for a in (*latest, *loaded)}
     messages = [a.message for a in sorted(together.values(), key=sort_key)]
-    window = fit(messages, pending.keys() | last, max_tokens)
+    window = await asyncio.to_thread(fit, messages, pending.keys() | last, max_tokens)
     shown = {message.id for message in window.messages}
     skipped = counted.skipped if uncovered.unsummarised else 0
     omitted = counted.messages - skipped - len(shown & pending.keys()) + len(last - pending.keys() - shown)
@@ -348,7 +353,9 @@ async def _until_full(
     async with aclosing(newest):
         async for archived in newest:
             found.append(archived)
-            tokens += count_tokens(archived.message.content)
+            content = archived.message.content
+            is_long = len(content) > LONG_CHARACTERS
+            tokens += await asyncio.to_thread(count_tokens, content) if is_long else count_tokens(content)
             if (tokens > max_tokens and len(found) >= least) or len(found) == MOST_MESSAGES:
                 break
     return found

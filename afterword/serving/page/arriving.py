@@ -30,6 +30,8 @@ SHOWN = 12
 MOST_SHOWN = 96
 RECORDS_A_CONVERSATION = 10
 """How many records of each partition are read for each conversation wanted."""
+LOOKED_UP_A_CONVERSATION = 20
+"""How many of these conversations are looked up at most for each one wanted."""
 READ_SECONDS = 10.0
 FRESH_SECONDS = 2.0
 """A result up to this old is shared with other visitors."""
@@ -107,7 +109,8 @@ async def show_recent_conversations(
         return RecentConversation(details, page.messages[0]) if details and page and page.messages else None
 
     found: list[RecentConversation] = []
-    for start in range(0, len(ids), AT_A_TIME):
+    # most may be other people's, so that not many more are looked up than shown
+    for start in range(0, min(len(ids), LOOKED_UP_A_CONVERSATION * wanted.count), AT_A_TIME):
         found += [one for one in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if one]
         if len(found) >= wanted.count:
             break

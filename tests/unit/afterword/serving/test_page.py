@@ -153,6 +153,20 @@ async def test_a_visitor_sees_the_last_messages_of_own_conversations_only() -> N
         assert "Theirs." not in page
 
 
+async def test_a_visitor_without_recent_messages_costs_a_bounded_number_of_reads() -> None:
+    async with serving(OneKey("k", tenant_id="t1", user_id="u1")) as served:
+        served.app.state.recent_messages = Arrivals(*(f"theirs{n}" for n in range(5000)))
+        looked_up: list[str] = []
+
+        async def conversation(name: str) -> None:
+            looked_up.append(name)
+
+        served.remembered.episodes.conversation = conversation  # type: ignore[method-assign, assignment]  # counts
+        cookie = f"{COOKIE}={served.app.state.seal.sealed('k')}"
+        await served.client.get("/conversations/recent", params={"count": 6}, headers={"cookie": cookie})
+        assert 100 < len(looked_up) < 200
+
+
 def test_markdown_of_a_message_is_shown_and_nothing_in_it_acts() -> None:
     shown = rendered("# Plan\n\n- **one**\n- `two`\n\n[site](https://a.example) ~~no~~\nnext")
     for part in ("<h1>Plan</h1>", "<strong>one</strong>", "<code>two</code>", 'href="https://a.example"', "<br>"):

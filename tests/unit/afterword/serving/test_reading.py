@@ -1,5 +1,7 @@
 """Routes that read show what Memory knows, and refuse what is no request."""
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -372,3 +374,18 @@ async def test_a_read_may_name_its_owner_and_another_ones_is_not_found(path: str
             for other in ({"user_id": "u2"}, {"user_id": "u1", "tenant_id": "t2"}):
                 found = await served.client.get(address, params=other)
                 assert found.status_code == 404 or not found.json()["episodes"]
+
+
+async def test_a_large_context_stops_no_other_request() -> None:
+    async with serving() as served:
+        await served.remembered.say("Loads what a context needs.", conversation_id="small")
+        await served.client.get("/v1/conversations/small/context", params={"form": "text"})
+        await served.remembered.say(*(f"{n} is the number of this message. " * 1000 for n in range(150)))
+        asked = {"max_tokens": 1_000_000, "keep_recent": 500}
+        getting = asyncio.create_task(served.client.get("/v1/conversations/c1/context", params=asked))
+        longest, last = 0.0, time.thread_time()
+        while not getting.done():
+            await asyncio.sleep(0)
+            longest, last = max(longest, time.thread_time() - last), time.thread_time()
+        assert (await getting).json()["events"] > 100
+        assert longest < 0.15, "of which a full garbage collection takes a tenth of a second"
