@@ -14,8 +14,9 @@ from pathlib import Path
 
 from afterword.embedded.claims import HOST, exclusive, free_ports
 from afterword.embedded.errors import EmbeddedError
-from afterword.embedded.java import JarCache, cache_directory, command_line, parse_lock
+from afterword.embedded.java import JarCache, command_line, parse_lock
 from afterword.embedded.process import Process, Server, accepts, until_ready
+from afterword.streams.private import cache_directory
 
 DATA = Path(__file__).parent / "data" / "mongo"
 SOURCE = DATA / "TestMongo.java"
