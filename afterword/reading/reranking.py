@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import structlog
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -55,7 +55,10 @@ class RerankServer:
         self._http = HttpClient(settings, "reranker", settings.base_url or "", CALLS_AT_A_TIME)
 
     async def order(self, query: str, texts: Sequence[str]) -> list[int]:
-        """Return the places of the texts, most relevant first. Raises: ProviderError."""
+        """Return the places of the texts, most relevant first. Some may be missing, but none is repeated.
+
+        Several searches may call it at once. Raises: ProviderError.
+        """
         body = request_body(self._settings, query, texts)
         return places_in(await self._http.post_for_bytes(PATH, body), len(texts))
 
@@ -119,19 +122,6 @@ class Document(NamedTuple):
     summary: str
 
 
-class Reranker(Protocol):
-    """Ranks texts. Several searches may call it at once."""
-
-    async def order(self, query: str, texts: Sequence[str]) -> list[int]:
-        """Return the places of the texts, best first. Some may be missing, but none is repeated.
-
-        Raises: ProviderError.
-        """
-        ...
-
-    async def close(self) -> None: ...
-
-
 class Reranking:
     """Asks a reranker for the order of a search's best hits."""
 
@@ -140,7 +130,7 @@ class Reranking:
 
     def __init__(
         self,
-        reranker: Reranker,
+        reranker: RerankServer,
         settings: RerankerSettings,
         make_mask: MakeMask | None = None,
         metrics: "Metrics | None" = None,

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from afterword.reading.matches import READ_CHARACTERS, matches_of, within_budget
 from afterword.reading.ranking import Ranked, rank
@@ -30,10 +30,8 @@ Texts = Mapping[str, Mapping[str, MessageText]]
 """Messages by episode id and message id."""
 
 
-class Search(Protocol):
-    """Queries the index."""
-
-    async def __call__(self, query: Query, dense: Dense | None = None) -> list[Candidate]: ...
+Search = Callable[[Query, Dense | None], Coroutine[Any, Any, list[Candidate]]]
+"""Queries the index."""
 
 
 class Hit(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from aiohttp import web
 
+from afterword.reading import reranking as reranking_module
 from afterword.streams.errors import ProviderError
 
 Form = Literal["cohere_v1", "cohere_v2", "jina", "vllm", "voyage", "tei"]
@@ -28,10 +29,10 @@ class AskedOrder(NamedTuple):
     texts: Sequence[str]
 
 
-class ScriptedReranker:
+class ScriptedReranker(reranking_module.RerankServer):
     """Gives the next order of its script, or raises it; after the last one the texts' own order reversed."""
 
-    def __init__(self, script: Sequence[list[int] | ProviderError] = ()) -> None:
+    def __init__(self, script: Sequence[list[int] | ProviderError] = ()) -> None:  # it has no settings and no client
         self.script = deque(script)
         self.delay_seconds = 0.0
         self.questions: list[AskedOrder] = []
