@@ -58,16 +58,8 @@ ADDRESSES = (
 """Variables that each name a server."""
 FILE_SUFFIX = "_FILE"
 """Marks a variable that names the file with a secret, as Docker's and Kubernetes' secrets do."""
-READ_ELSEWHERE = {
-    "TEST_STACK",
-    "TEST_KAFKA",
-    "TEST_QDRANT",
-    "TEST_CLUSTER",
-    "TEST_LLM",
-    "TEST_LLM_THREADS",
-    "CACHE_DIR",
-}
-"""Variables, without the prefix, that the tests and the embedded stack read."""
+READ_ELSEWHERE = re.compile(PREFIX + "(CACHE_DIR|TEST_.*)")
+"""Variables that the embedded stack and the tests read."""
 KUBERNETES = re.compile(
     PREFIX + r"(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?=.*|=\w+://.*))", re.S
 )
@@ -345,7 +337,6 @@ class Sqlite(Section):
 
 LEAST_STATE_MEMORY_BYTES = 8 * 1024 * 1024
 """With less memory than this, partitions would write their rows into tiny files that are merged over and over."""
-MOST_STATE_MEMORY_BYTES = 64 * 1024 * 1024 * 1024
 
 
 class Engine(Section):
@@ -358,7 +349,6 @@ class Engine(Section):
     state_memory_bytes: int = Field(
         64 * 1024 * 1024,
         ge=LEAST_STATE_MEMORY_BYTES,
-        le=MOST_STATE_MEMORY_BYTES,
         description="memory of RocksDB for all partitions of a segmenter together: its cache, which includes the rows "
         "that are in no file yet; see docs/scaling.md",
     )
@@ -1064,13 +1054,16 @@ def is_secret(field: FieldInfo) -> bool:
 
 def unknown_variables() -> set[str]:
     """Find variables with our prefix that set nothing, which pydantic-settings ignores; they are probably misspelt."""
-    known = {PREFIX + name for name in READ_ELSEWHERE}
+    known: set[str] = set()
     for location, field in locations(Settings):
         known |= {variable(location), variable(location) + FILE_SUFFIX} if is_secret(field) else {variable(location)}
     return {
         name
         for name, value in os.environ.items()
-        if name.startswith(PREFIX) and name.upper() not in known and not KUBERNETES.fullmatch(f"{name}={value}")
+        if name.startswith(PREFIX)
+        and name.upper() not in known
+        and not READ_ELSEWHERE.fullmatch(name)
+        and not KUBERNETES.fullmatch(f"{name}={value}")
     }
 
 
