@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from afterword.streams.settings import Settings
     from afterword.writing.importing.outcomes import Rejected
     from afterword.writing.importing.run import ImportCounts, ImportPlan
-    from afterword.writing.produce import InvalidLine, Produced, ProduceOptions
+    from afterword.writing.produce import InvalidLine, Produced
     from afterword.writing.sources import Start, Tried
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="JSON Lines; - reads standard input.")]
@@ -52,11 +52,10 @@ def produce(
     A line is a message, an edit, a deletion or a flush. A file is checked before anything is sent. Standard input is
     sent up to the first invalid line.
     """
-    from afterword.writing.produce import LinesInvalid, ProduceOptions
+    from afterword.writing.produce import LinesInvalid
 
-    options = ProduceOptions(rate=rate, flush=flush, skip_invalid=skip_invalid)
     try:
-        produced = _produce(start_command(), file, options, show_progress=not as_json)
+        produced = _produce(file, show_progress=not as_json, rate=rate, flush=flush, skip_invalid=skip_invalid)
     except LinesInvalid as error:
         _print_invalid(error.first, error.found)
         sent = "the lines before it were sent" if file == STANDARD_INPUT else "nothing was sent"
@@ -65,29 +64,40 @@ def produce(
     except OSError as error:
         typer.echo(f"afterword: {file}: {error.strerror}", err=True)
         raise typer.Exit(1) from None
-    _report(produced, as_json)
+    if as_json:
+        print_json(produced.as_dict())
+    else:
+        _print_counts(**produced.as_dict())
+    _print_invalid(produced.first_invalid, produced.invalid)
 
 
-def _produce(settings: "Settings", file: str, options: "ProduceOptions", show_progress: bool) -> "Produced":
-    with opened(file) as lines:
-        total = _checked_total(lines, options)
-        with counting(show_progress and total is not None) as show:
-            return asyncio.run(_send(settings, lines, options, lambda sent: show("messages", sent.messages, total)))
-
-
-async def _send(
-    settings: "Settings", lines: BinaryIO, options: "ProduceOptions", progress: Callable[["Produced"], None]
-) -> "Produced":
+def _produce(file: str, *, show_progress: bool, rate: float | None, flush: bool, skip_invalid: bool) -> "Produced":
     from afterword.streams.telemetry.tracing import tracer_from
     from afterword.version import running_version
     from afterword.writing.produce import produce as send
     from afterword.writing.produce import read_lines
 
-    async with tracer_from(os.environ, "produce", running_version()) as tracer:
-        return await send(settings, read_lines(lines), options, progress, tracer)
+    settings = start_command()
+
+    async def sent() -> "Produced":
+        async with tracer_from(os.environ, "produce", running_version()) as tracer:
+            return await send(
+                settings,
+                read_lines(lines),
+                lambda so_far: show("messages", so_far.messages, total),
+                rate=rate,
+                flush=flush,
+                skip_invalid=skip_invalid,
+                tracer=tracer,
+            )
+
+    with opened(file) as lines:
+        total = _checked_total(lines, skip_invalid=skip_invalid)
+        with counting(show_progress and total is not None) as show:
+            return asyncio.run(sent())
 
 
-def _checked_total(lines: BinaryIO, options: "ProduceOptions") -> int | None:
+def _checked_total(lines: BinaryIO, *, skip_invalid: bool) -> int | None:
     """Count the messages in a file; None if it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
     from afterword.writing.produce import LinesInvalid, bounded_lines, check_lines, is_regular
 
@@ -95,17 +105,9 @@ def _checked_total(lines: BinaryIO, options: "ProduceOptions") -> int | None:
         return None
     found = check_lines(bounded_lines(lines))
     lines.seek(0)
-    if found.invalid and not options.skip_invalid:
+    if found.invalid and not skip_invalid:
         raise LinesInvalid(found.first_invalid, found.invalid)
     return found.messages
-
-
-def _report(produced: "Produced", as_json: bool) -> None:
-    if as_json:
-        print_json(produced.as_dict())
-    else:
-        _print_counts(**produced.as_dict())
-    _print_invalid(produced.first_invalid, produced.invalid)
 
 
 def _print_counts(conversations: int, messages: int, flushes: int, amendments: int, seconds: float, **_: int) -> None:

@@ -20,7 +20,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import running_consumer
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.index import Recalled
-from afterword.writing.produce import Produced, ProduceOptions, check_lines, produce
+from afterword.writing.produce import Produced, check_lines, produce
 
 TIMEOUT_SECONDS = 180.0
 STORY = "superseg_validation_850"
@@ -154,11 +154,7 @@ async def _play(settings: Settings, lines: Sequence[bytes], arrivals: Arrivals, 
             running.callback(task.cancel)
         await _tell(settings, told, arrivals, memory, show)
         replay = asyncio.create_task(
-            produce(
-                settings,
-                interleaved(others, CONVERSATIONS_AT_A_TIME),
-                ProduceOptions(rate=MESSAGES_PER_SECOND, flush=True),
-            )
+            produce(settings, interleaved(others, CONVERSATIONS_AT_A_TIME), rate=MESSAGES_PER_SECOND, flush=True)
         )
         running.callback(replay.cancel)
         show.step("The other conversations")
@@ -178,8 +174,9 @@ async def _tell(
     await produce(
         settings,
         [message.to_json() for message in said],
-        ProduceOptions(rate=STORY_MESSAGES_PER_SECOND, flush=True),
         _each(said, show.message),
+        rate=STORY_MESSAGES_PER_SECOND,
+        flush=True,
     )
     show.doing("waiting for the segmenter")
     await arrivals.until(lambda: sum(event.message_count for event in arrivals.of(STORY)[0]) >= len(said))
@@ -203,7 +200,7 @@ async def _ask(settings: Settings, user: str, memory: Memory, show: Show) -> Non
     question = {"id": "1", "conversation_id": LATER, "user_id": user, "role": "user", "content": QUESTION}
     # before the question itself has a summary, which would be found first
     show.recalled(QUESTION, await memory.recall(QUESTION, user_id=user, tenant_id=None, k=HITS))
-    await produce(settings, [orjson.dumps(question)], ProduceOptions(flush=True))
+    await produce(settings, [orjson.dumps(question)], flush=True)
 
 
 def _each(said: Sequence[MessageCreated], show: Callable[[MessageCreated], None]) -> Callable[[Produced], None]:

@@ -25,7 +25,7 @@ from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.summarizer.providers import LlmProvider, make_provider
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.addresses import unreachable
-from afterword.writing.produce import ProduceOptions, produce
+from afterword.writing.produce import produce
 
 if TYPE_CHECKING:
     from faust_eos.options import Options
@@ -249,7 +249,7 @@ async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
         await seek_to_now(consumer)  # before anything is sent, so that no summary is missed
         try:
             async with asyncio.timeout(seconds):
-                await produce(settings, smoke_lines(conversation_id), ProduceOptions(flush=True))
+                await produce(settings, smoke_lines(conversation_id), flush=True)
                 return await _announced(consumer, conversation_id)
         except TimeoutError:
             raise NoSummary(seconds=seconds, conversation_id=conversation_id) from None

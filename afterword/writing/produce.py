@@ -45,15 +45,6 @@ class LinesInvalid(AfterwordError):
         self.found = found
 
 
-@dataclass(frozen=True)
-class ProduceOptions:
-    """How to send. `rate` limits the records per second."""
-
-    rate: float | None = None
-    flush: bool = False
-    skip_invalid: bool = False
-
-
 @dataclass
 class Produced:
     """Counts of what was sent and acknowledged, and the first invalid lines."""
@@ -107,20 +98,24 @@ def check_lines(lines: Iterable[bytes]) -> Produced:
 async def produce(
     settings: Settings,
     lines: AsyncIterable[bytes] | Iterable[bytes],
-    options: ProduceOptions,
     progress: Callable[[Produced], None] = lambda _: None,
+    *,
+    rate: float | None = None,
+    flush: bool = False,
+    skip_invalid: bool = False,
     tracer: Tracer | None = None,
 ) -> Produced:
     """Send all lines, and return once the broker has acknowledged every record.
 
-    With a tracer, each record begins a trace. Raises: LinesInvalid at the first invalid line, unless invalid lines are
+    `rate` limits the records per second, and `flush` closes each conversation's pending messages at the end. With a
+    tracer, each record begins a trace. Raises: LinesInvalid at the first invalid line, unless invalid lines are
     skipped (earlier lines are then already sent); TopicMissing; BrokerUnavailable.
     """
     produced = Produced()
     async with Producer.from_settings(settings, source=SOURCE, tracer=tracer) as producer:
         started = time.monotonic()
         try:
-            pace = Pace(options.rate)
+            pace = Pace(rate)
 
             async def send(record: ProducerRecord) -> None:
                 await pace.wait()
@@ -128,10 +123,10 @@ async def produce(
                 produced.count(record)
                 progress(produced)
 
-            async for record in _valid(_each(lines), options, produced):
+            async for record in _valid(_each(lines), produced, skip_invalid=skip_invalid):
                 await send(record)
-            for conversation_id, tenant_id in produced.conversation_ids.items() if options.flush else ():
-                await send(flush(conversation_id, datetime.now(UTC), tenant_id))
+            for conversation_id, tenant_id in produced.conversation_ids.items() if flush else ():
+                await send(flush_of(conversation_id, datetime.now(UTC), tenant_id))
         finally:
             await producer.drain()
         produced.seconds = time.monotonic() - started
@@ -163,7 +158,7 @@ class Pace:
 
 
 async def _valid(
-    lines: AsyncIterator[bytes], options: ProduceOptions, produced: Produced
+    lines: AsyncIterator[bytes], produced: Produced, *, skip_invalid: bool
 ) -> AsyncIterator[ProducerRecord]:
     number = 0
     async for line in lines:
@@ -171,7 +166,7 @@ async def _valid(
         parsed = parse_numbered(number, line, datetime.now(UTC))
         if isinstance(parsed, InvalidLine):
             produced.reject(parsed)
-            if not options.skip_invalid:
+            if not skip_invalid:
                 raise LinesInvalid(produced.first_invalid, produced.invalid)
         elif parsed is not None:
             yield parsed
@@ -210,7 +205,7 @@ def parse(line: bytes, now: datetime) -> ProducerRecord:
     return to_record(event, now, SOURCE, value=written)
 
 
-def flush(conversation_id: str, now: datetime, tenant_id: str | None = None) -> ProducerRecord:
+def flush_of(conversation_id: str, now: datetime, tenant_id: str | None = None) -> ProducerRecord:
     """Build the record that closes a conversation's pending messages."""
     event = ConversationFlush(conversation_id=conversation_id, tenant_id=tenant_id, reason="produced with --flush")
     return to_record(event, now, SOURCE)

@@ -24,7 +24,7 @@ from afterword.streams.kafka.clients import client_options
 from afterword.streams.segmenter.processor import Segmenter
 from afterword.streams.settings import Settings
 from afterword.streams.text.tokens import count_tokens
-from afterword.writing.produce import InvalidLine, Produced, ProduceOptions, parse_all, produce
+from afterword.writing.produce import InvalidLine, Produced, parse_all, produce
 from tests.dialogues import message_lines
 
 CONVERSATIONS_AT_A_TIME = 50
@@ -92,7 +92,7 @@ class Deployment:
     async def produce(self, lines: Iterable[bytes], rate: float | None = None) -> Produced:
         """Sends messages and dialogues, many at a time, and ends each with a flush, so that nothing stays pending."""
         mixed = interleaved(message_lines(lines), CONVERSATIONS_AT_A_TIME)
-        return await produce(self.settings, mixed, ProduceOptions(rate=rate, flush=True))
+        return await produce(self.settings, mixed, rate=rate, flush=True)
 
     async def audit(self, wait_seconds: float) -> Report:
         return await audit.run(self.settings, wait_seconds=wait_seconds)

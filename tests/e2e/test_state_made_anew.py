@@ -18,7 +18,7 @@ from afterword.streams.kafka.clients import admin_client, running_producer
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.segmenter.state import CONVERSATIONS, TABLES
 from afterword.streams.settings import Settings
-from afterword.writing.produce import ProduceOptions, produce
+from afterword.writing.produce import produce
 from tests.e2e.deployment import Deployment
 from tests.processes import until
 
@@ -45,7 +45,7 @@ async def each(lines: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def say(settings: Settings, numbers: range, *, flush: bool) -> None:
-    await produce(settings, each(said(numbers)), ProduceOptions(flush=flush))
+    await produce(settings, each(said(numbers)), flush=flush)
 
 
 async def consumed(deployment: Deployment, role: str = "segmenter") -> dict[TopicPartition, int]:

@@ -32,7 +32,7 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.agent import current_output
 from afterword.streams.summarizer.reconciler import archived
 from afterword.streams.summarizer.retention import expired
-from afterword.writing.produce import ProduceOptions, produce
+from afterword.writing.produce import produce
 from faust_eos.progress import Progress
 from tests.indexing import put
 from tests.offsets import commit_offsets
@@ -51,7 +51,7 @@ class Deployment:
     rows: dict[str, dict[int, dict[bytes, bytes]]] = field(default_factory=dict)
 
     async def produce(self, *more: bytes, flush: bool = True) -> None:
-        await produce(self.settings, [*samples.sample_lines(), *more], ProduceOptions(flush=flush))
+        await produce(self.settings, [*samples.sample_lines(), *more], flush=flush)
 
     async def segment(self) -> None:
         """Runs the segmenter's own code over the topic; what it makes is kept for `publish`."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -16,7 +17,7 @@ from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.errors import RequestRefused
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Settings
-from afterword.writing.produce import LinesInvalid, Produced, ProduceOptions, produce
+from afterword.writing.produce import LinesInvalid, Produced, produce
 from afterword.writing.producer import Producer
 from tests.samples import a_message
 
@@ -30,8 +31,8 @@ async def settings(make_settings: Callable[..., Settings]) -> Settings:
     return made
 
 
-async def sent(settings: Settings, lines: list[bytes], options: ProduceOptions | None = None) -> Produced:
-    return await produce(settings, lines, options or ProduceOptions())
+async def sent(settings: Settings, lines: list[bytes], **options: Any) -> Produced:
+    return await produce(settings, lines, **options)
 
 
 async def records(settings: Settings) -> list[ConsumerRecord]:
@@ -85,7 +86,7 @@ async def test_what_comes_before_an_invalid_line_is_sent(settings: Settings) -> 
 
 
 async def test_the_rate_is_kept(settings: Settings) -> None:
-    produced = await sent(settings, samples.sample_lines()[:20], ProduceOptions(rate=40))
+    produced = await sent(settings, samples.sample_lines()[:20], rate=40)
     assert produced.seconds >= 19 / 40
 
 
@@ -100,7 +101,7 @@ async def test_lines_of_a_pipe_are_sent_as_they_come(settings: Settings) -> None
                 pass
         arrived.set()
 
-    await produce(settings, typed(), ProduceOptions())
+    await produce(settings, typed())
     assert arrived.is_set()
 
 
