@@ -162,7 +162,9 @@ async def bulk(form: Form, directory: Path) -> None:
             rate = count / (time.monotonic() - began)
             saying.cancel()
         await talk.until_summarized()
-    show_beside(alone, talk.done[before:], f"{count:,} messages of the backfill, {rate:,.0f}/s")
+        beside = talk.done[before:]
+        alone += await talk.trips_at(LIVE_RATE, seconds, chance)  # before and after, in case the machine has drifted
+    show_beside(alone, beside, f"{count:,} messages of the backfill, {rate:,.0f}/s")
 
 
 def history(count: int) -> Iterator[tuple[bytes, bytes]]:

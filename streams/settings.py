@@ -891,7 +891,7 @@ class Ingest(Section):
         Path("afterword.toml"), description="TOML file with the [[sources]]; see docs/how-to/connect-a-topic.md"
     )
     bulk_lag: int = Field(
-        40,
+        20,
         ge=1,
         description="messages that the workers may be behind while records of bulk sources go on; an episode that the "
         "summarizer has not finished counts as ten",
