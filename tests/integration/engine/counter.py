@@ -6,7 +6,6 @@ Started as a process of its own; what it is told comes as JSON in the variable C
 import asyncio
 import contextlib
 import os
-import signal
 import time
 from collections.abc import AsyncIterable
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ import orjson
 from afterword.streams import logs
 from afterword.streams.settings import Logs
 from faust_eos import App, AtLeastOnce, Batches, Options, Output, Tick, failing_batch
-from faust_eos.batch import current_batch
 from faust_eos.worker import run
 
 VARIABLE = "COUNTER"
@@ -40,7 +38,6 @@ class Told:
     at_least_once: bool = False
     ordered: bool = False
     """Order of records with the same key (at-least-once)."""
-    two_tables: bool = False
     rejects: bool = False
     """A record that keeps failing is a dead letter, on the output topic."""
     lingers: bool = False
@@ -100,10 +97,8 @@ class Counter:
     def __init__(self, app: App, told: Told) -> None:
         self._clock = app.engine.clock
         self._counts = app.Table("counts", key_type=bytes, value_type=bytes, deadline=due_of)
-        self._sums = app.Table("sums", key_type=bytes, value_type=bytes) if told.two_tables else None
         self._output = app.topic(told.output, **RAW)
         self._faults = Path(told.faults)
-        self._strays: set[asyncio.Task[None]] = set()
 
     async def handle(self, work: Any) -> None:
         if isinstance(work, Tick):
@@ -116,41 +111,23 @@ class Counter:
         asked = orjson.loads(record.value)
         n = self._read(record.key) + 1
         self._write(record.key, n, self._clock() + asked["due_ms"] if "due_ms" in asked else None)
-        if self._sums is not None:
-            self._sums[record.key] = b"%d" % (int(self._sums.get(record.key) or 0) + n)
         padding = "x" * asked["padding"] if self._fails(asked.get("pad_if")) else ""
         await self._emit(record.key, record.partition, i=asked["i"], n=n, padding=padding, pid=os.getpid())
-        await self._misbehave(asked, record)
+        await self._misbehave(asked)
 
     async def tick(self, work: Tick) -> None:
         for _, key in work.due:
             n = self._read(key)
             self._write(key, n, None)
             await self._emit(key, work.partition, tick=key.decode(), n=n)
-        if self._fails("tick"):
-            raise ValueError("asked to fail")
 
-    async def _misbehave(self, asked: dict[str, Any], record: Any) -> None:
+    async def _misbehave(self, asked: dict[str, Any]) -> None:
         if "only_if" not in asked or self._fails(asked["only_if"]):
             await asyncio.sleep(asked.get("sleep", 0))
         if self._fails(asked.get("fail")):
             raise ValueError("asked to fail")
         if self._fails(asked.get("cling")):
             await cling()
-        if self._fails(asked.get("die")):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self._fails(asked.get("stray")):
-            self._strays.add(asyncio.create_task(self._stray(asked["does"], record.key, record.partition)))
-
-    async def _stray(self, does: str, key: bytes, partition: int) -> None:
-        batch = current_batch()
-        assert batch is not None
-        await asyncio.wait([batch.done])
-        await asyncio.sleep(0.3)  # by then Faust has dropped the event
-        if does == "write":
-            self._write(key, 1000, None)
-        else:
-            await self._emit(key, partition, stray=True)
 
     def _fails(self, name: str | None) -> bool:
         file = self._faults / name if name else None

@@ -60,8 +60,6 @@ class Lab:
         self.app_id = f"counter-{name}"
         self.source, self.output = f"in-{name}", f"out-{name}"
         self.changelog = f"{self.app_id}-counts-changelog"
-        self.second_changelog = f"{self.app_id}-sums-changelog"
-        """Only of workers that are told to keep a second table."""
         self.directory = directory
         self.faults = directory / "faults"
         self.faults.mkdir(parents=True)

@@ -15,22 +15,6 @@ async def test_a_failed_batch_is_run_again_and_nothing_of_the_failed_run_is_seen
     assert lab.fault_left("twice") == 0
 
 
-@pytest.mark.nightly
-async def test_a_record_that_keeps_failing_without_a_queue_for_it_stops_the_worker_and_is_done_by_the_next(
-    lab: Lab,
-) -> None:
-    lab.fault("always", MANY)
-    await lab.produce([(0, {}), (0, {"fail": "always"}), (0, {}), (1, {})])
-    worker = lab.worker(static=True, options={"agent_retries": 1})
-    assert await lab.exit_code(worker) > 0
-    assert "asked to fail" in worker.tail()
-    assert f"{lab.source}-0" in worker.tail()
-    assert MANY - 4 <= lab.fault_left("always") <= MANY - 2
-    lab.fault("always", 0)
-    lab.worker(static=True)
-    await lab.all_counted()
-
-
 async def test_a_record_that_keeps_failing_is_a_dead_letter_and_its_neighbours_are_done_once(lab: Lab) -> None:
     lab.fault("always", MANY)
     await lab.produce([(2 * (n % 5), {}) for n in range(200)])
@@ -51,35 +35,6 @@ async def test_a_record_that_keeps_failing_is_a_dead_letter_and_its_neighbours_a
     lab.worker(rejects=True)
     await until(lambda: len(lab.counted()) == 401, watching=lab)
     assert lab.counted()[-1].value["n"] == 1
-
-
-@pytest.mark.nightly
-async def test_if_every_record_fails_the_worker_stops_commits_nothing_and_the_next_does_the_work(lab: Lab) -> None:
-    lab.fault("always", MANY)
-    await lab.produce([(2 * n, {"fail": "always"}) for n in range(30)])
-    worker = lab.worker(static=True, rejects=True, options={"agent_retries": 0})
-    assert await lab.exit_code(worker) > 0
-    assert "EverythingFails" in worker.tail()
-    assert "20 records with different keys" in worker.tail()
-    assert await lab.committed() == -1
-    assert not lab.outputs
-    lab.fault("always", 0)
-    lab.worker(static=True, rejects=True)
-    await lab.all_counted()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("does", ["write", "send"])
-async def test_a_task_that_outlives_its_event_stops_the_worker(lab: Lab, does: str) -> None:
-    lab.fault("once", 1)
-    await lab.produce([(0, {"stray": "once", "does": does})])
-    worker = lab.worker(static=True)
-    assert await lab.exit_code(worker) > 0
-    assert "BatchClosed" in worker.tail()
-    await lab.produce([(0, {})])
-    lab.worker(static=True)
-    await lab.all_counted()
-    assert not [seen for seen in lab.outputs if "stray" in seen.value]
 
 
 @pytest.mark.nightly

@@ -35,17 +35,6 @@ async def test_a_worker_killed_again_and_again_loses_and_repeats_nothing(lab: La
     await lab.all_counted()
 
 
-@pytest.mark.nightly
-async def test_a_worker_killed_inside_its_batch_redoes_that_batch_only(lab: Lab) -> None:
-    lab.fault("once", 1)
-    await lab.produce([(0, {}), (0, {}), (0, {"die": "once"}), (0, {})])
-    worker = lab.worker(static=True, options={"max_batch": 2})
-    assert await lab.exit_code(worker) == -9
-    assert [seen.value["n"] for seen in lab.outputs] in ([], [1, 2])
-    lab.worker(static=True)
-    await lab.all_counted()
-
-
 async def test_a_worker_that_is_stopped_and_loses_its_disk_each_time_goes_on_from_the_changelog(lab: Lab) -> None:
     async with lab.loaded():
         for _ in range(3):
@@ -56,34 +45,6 @@ async def test_a_worker_that_is_stopped_and_loses_its_disk_each_time_goes_on_fro
         lab.worker()
         await progress(lab)
     await lab.all_counted()
-
-
-@pytest.mark.nightly
-async def test_workers_that_join_and_leave_hand_their_partitions_over(lab: Lab) -> None:
-    async with lab.loaded():
-        first, second = lab.worker("a"), lab.worker("b")
-        await until(lambda: recent_workers(lab) == {first.pid, second.pid}, watching=lab)
-        await lab.stop(first)
-        await until(lambda: recent_workers(lab) == {second.pid}, watching=lab)
-        third = lab.worker("c")
-        await until(lambda: recent_workers(lab) == {second.pid, third.pid}, watching=lab)
-        third.kill()
-        await until(lambda: recent_workers(lab) == {second.pid}, watching=lab)
-    await lab.all_counted()
-
-
-@pytest.mark.nightly
-async def test_a_worker_frozen_past_its_session_cannot_conflict_with_the_one_that_took_over(lab: Lab) -> None:
-    async with lab.loaded():
-        frozen = lab.worker("a")
-        await progress(lab)
-        frozen.suspend()
-        heir = lab.worker("b")
-        await until(lambda: recent_workers(lab) == {heir.pid}, watching=lab)
-        frozen.resume()
-        await until(lambda: recent_workers(lab) == {heir.pid, frozen.pid}, watching=lab)
-    await lab.all_counted()
-    assert frozen.running
 
 
 async def test_a_second_producer_of_a_partition_fences_the_first(lab: Lab) -> None:
@@ -170,9 +131,3 @@ async def progress(lab: Lab) -> None:
     """Outputs that nobody has seen yet."""
     seen = len(lab.outputs)
     await until(lambda: len(lab.outputs) > seen + 20, watching=lab)
-
-
-def recent_workers(lab: Lab) -> set[int]:
-    """Workers that made the last outputs of each partition."""
-    last = {seen.partition: seen.value["pid"] for seen in lab.counted()}
-    return set(last.values())

@@ -5,10 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aiokafka import TopicPartition
-from aiokafka.admin import RecordsToDelete
 
-from afterword.embedded.process import Process
 from faust_eos.database import Database
 from tests.integration.engine.lab import Lab, until
 
@@ -67,22 +64,6 @@ async def test_state_made_from_another_changelog_is_thrown_away(lab: Lab) -> Non
     worker = lab.worker(static=True)
     await lab.all_counted()
     assert '"rebuilt": true' in worker.tail()
-
-
-@pytest.mark.nightly
-async def test_the_loss_of_one_changelog_of_two_is_noticed_without_a_disk(lab: Lab) -> None:
-    await lab.create(lab.second_changelog, **{"cleanup.policy": "compact"})
-    await lab.produce(RECORDS)
-    worker = lab.worker(static=True, two_tables=True)
-    await lab.all_counted()
-    await lab.stop(worker)
-    await lab.delete(lab.second_changelog)
-    await lab.create(lab.second_changelog, **{"cleanup.policy": "compact"})
-    lab.wipe()
-    worker = lab.worker(static=True, two_tables=True)
-    assert await lab.exit_code(worker) > 0
-    assert "ChangelogLost" in worker.tail()
-    assert lab.second_changelog in worker.tail()
 
 
 async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
@@ -170,84 +151,11 @@ def put_ahead(path: Path) -> None:
 
 
 @pytest.mark.nightly
-async def test_records_that_expired_unread_are_counted_in_an_error_and_work_goes_on(lab: Lab) -> None:
-    await lab.produce([(0, {})] * 5)
-    await run_once(lab)
-    await lab.produce([(0, {})] * 7)
-    await lab.expire(before=9)
-    await lab.produce([(0, {})] * 2)
-    worker = lab.worker(static=True)
-    await until(lambda: len(lab.counted()) == 10, watching=lab)
-    assert [seen.value["i"] for seen in lab.counted()] == [*range(5), *range(9, 14)]
-    assert '"count": 4, "event": "records_expired"' in worker.tail()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("as_of_ms", [1, 4_000_000_000_000])
-async def test_state_that_is_too_old_is_made_anew(lab: Lab, as_of_ms: int) -> None:
-    """Compaction may have forgotten the deletions that it has not seen. A clock that was ahead says nothing of it."""
-    await lab.produce(RECORDS)
-    await run_once(lab)
-    for path in lab.databases():
-        age(path, as_of_ms=as_of_ms)
-    await lab.produce(RECORDS)
-    worker = lab.worker(static=True)
-    await lab.all_counted()
-    assert '"rebuilt": true' in worker.tail()
-
-
-def age(path: Path, as_of_ms: int) -> None:
-    database = Database(path, {})
-    database.write({}, database.position, as_of_ms=as_of_ms)
-    database.close()
-
-
-@pytest.mark.nightly
 async def test_a_changelog_with_fewer_partitions_than_its_source_stops_the_worker(lab: Lab) -> None:
     await lab.add_partitions(lab.source, 3)
     worker = lab.worker()
     assert await lab.exit_code(worker) > 0
     assert f"changelog {lab.changelog} has 2 partitions, its source {lab.source} has 3" in worker.tail()
-
-
-@pytest.mark.nightly
-async def test_a_truncated_changelog_stops_a_worker_without_its_disk_and_is_named(lab: Lab) -> None:
-    await lab.produce(RECORDS)
-    await run_once(lab)
-    await lab.configure(lab.changelog, **{"cleanup.policy": "compact,delete"})
-    records = {TopicPartition(lab.changelog, partition): RecordsToDelete(before_offset=2) for partition in range(2)}
-    await lab.admin.delete_records(records)
-    await lab.configure(lab.changelog, **{"cleanup.policy": "compact"})
-    await lab.produce(RECORDS)
-    await run_once(lab)  # what is deleted is in the local state
-    assert '"event": "changelog_truncated"' in lab.logs()
-    lab.wipe()
-    worker = lab.worker(static=True)
-    assert await lab.exit_code(worker) > 0
-    assert "ChangelogTruncated" in worker.tail()
-    assert lab.changelog in worker.tail()
-
-
-@pytest.mark.nightly
-async def test_a_changelog_made_anew_under_a_running_worker_stops_it_and_the_next_one(lab: Lab) -> None:
-    await lab.produce([(0, {})] * 12)
-    worker = lab.worker(static=True)
-    await lab.all_counted()
-    await lab.delete(lab.changelog)
-    await lab.create(lab.changelog, **{"cleanup.policy": "compact"})
-    await lab.produce([(0, {})])
-    assert await lab.exit_code(worker, 60) > 0
-    assert lost(worker), lab.logs()
-    for name in ("a", "without a disk"):
-        worker = lab.worker(name, static=True)
-        assert await lab.exit_code(worker) > 0
-        assert lost(worker), lab.logs()
-    assert [seen.value["n"] for seen in lab.counted()] in ([*range(1, 13)], [*range(1, 14)])
-
-
-def lost(worker: Process) -> bool:
-    """It says that the changelog is another one, or that its records are gone when nothing was written meanwhile."""
-    return "ChangelogReplaced" in worker.tail() or "StateLost" in worker.tail()
 
 
 @pytest.mark.nightly

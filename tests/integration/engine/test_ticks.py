@@ -21,32 +21,6 @@ async def test_a_tick_comes_after_silence_and_leaves_the_source_offset_where_it_
 
 
 @pytest.mark.nightly
-async def test_a_tick_that_fails_is_given_again_and_counts_once(lab: Lab) -> None:
-    lab.fault("tick", 2)
-    await lab.produce([(0, {"due_ms": 100})])
-    lab.worker()
-    await until(lambda: lab.ticks(), watching=lab)
-    assert lab.fault_left("tick") == 0
-    await lab.produce([(0, {}), (1, {})])
-    await lab.all_counted()
-    assert len(lab.ticks()) == 1
-
-
-@pytest.mark.nightly
-async def test_unread_records_that_move_a_deadline_are_read_before_it_is_acted_on(lab: Lab) -> None:
-    await lab.produce([(0, {"due_ms": 1500})])
-    worker = lab.worker()
-    await until(lambda: lab.outputs, watching=lab)
-    worker.suspend()
-    await lab.produce([(0, {"due_ms": 60_000})] * 300)
-    await asyncio.sleep(2)
-    worker.resume()
-    await lab.all_counted()
-    await asyncio.sleep(1)  # several looks at the deadlines
-    assert not lab.ticks()
-
-
-@pytest.mark.nightly
 async def test_steady_traffic_on_other_keys_does_not_hold_up_a_tick(lab: Lab) -> None:
     load = asyncio.create_task(lab.load(2000, per_second=300, keys=2))
     await lab.produce([(4, {"due_ms": 500})])
@@ -71,12 +45,3 @@ async def test_deadlines_survive_a_kill_a_lost_disk_and_a_move_to_another_worker
     await until(lambda: len(lab.ticks()) == 4, watching=lab)
     assert time.time() - began >= 5
     assert sorted(seen.key for seen in lab.ticks()) == [b"key-%d" % number for number in range(4)]
-
-
-@pytest.mark.nightly
-async def test_many_keys_that_are_due_together_do_not_wait_for_as_many_looks(lab: Lab) -> None:
-    on_one_partition = [(lab.partitions * number, {"due_ms": 100}) for number in range(20)]
-    await lab.produce(on_one_partition)
-    lab.worker(options={"tick_keys": 1, "tick_seconds": 2.0})
-    await until(lambda: len(lab.ticks()) == 20, watching=lab)
-    assert len({seen.key for seen in lab.ticks()}) == 20

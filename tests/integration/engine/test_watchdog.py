@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -65,14 +64,3 @@ async def test_records_that_the_agent_never_finishes_stop_the_worker(lab: Lab) -
     assert await lab.exit_code(worker) == 1
     assert f"records of {lab.source}-0 are not finished" in worker.tail()
     assert stalls_before(lab.state() / f"{lab.app_id}-stalls") == 1
-
-
-@pytest.mark.nightly
-async def test_a_worker_with_slow_records_or_with_none_goes_on(lab: Lab) -> None:
-    await lab.produce([(0, {}), (0, {"sleep": LIMIT_SECONDS + 4})])
-    patient = lab.worker(at_least_once=True, options={**WATCHED, "handling_seconds": 20.0})
-    began = time.monotonic()
-    await lab.until_committed(2)
-    assert time.monotonic() - began > LIMIT_SECONDS
-    assert patient.running
-    await lab.stop(patient)
