@@ -27,7 +27,6 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from afterword.embedded import EmbeddedStack
-from afterword.operating.audit.run import is_consumed
 from afterword.operating.topics import ensure_topics
 from afterword.schemas.base import rfc3339
 from afterword.streams.kafka.log_reader import open_log
@@ -157,7 +156,7 @@ async def bulk(form: Form, directory: Path) -> None:
         before = len(talk.done)
         async with worker("ingest", directory, environment), open_log(settings.kafka) as log:
             began, saying = time.monotonic(), asyncio.create_task(talk.arrivals(LIVE_RATE, math.inf, chance))
-            while not await is_consumed(log, settings.kafka.ingest_id, HISTORY):  # noqa: ASYNC110 – commits set no event here
+            while await log.left(settings.kafka.ingest_id, HISTORY, await log.ends(HISTORY)):  # noqa: ASYNC110 – commits set no event here
                 await asyncio.sleep(LOOK_SECONDS)
             rate = count / (time.monotonic() - began)
             saying.cancel()

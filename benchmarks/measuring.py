@@ -16,7 +16,6 @@ from aiokafka.partitioner import DefaultPartitioner
 from afterword.embedded import EmbeddedStack, Process
 from afterword.embedded.claims import HOST, free_ports
 from afterword.local.dev import SERVER, start_worker
-from afterword.operating.audit.run import is_consumed
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Kafka, Settings, load_settings
 
@@ -159,7 +158,7 @@ def settings_of(stack: EmbeddedStack, **sections: Any) -> Settings:
 async def until_consumed(kafka: Kafka, group: str, topic: str, timeout_seconds: float = READY_SECONDS) -> None:
     """Wait until a group has committed everything in a topic. Raises: TimeoutError."""
     async with asyncio.timeout(timeout_seconds), open_log(kafka) as log:
-        while not await is_consumed(log, group, topic):  # noqa: ASYNC110 – commits set no event here
+        while await log.left(group, topic, await log.ends(topic)):  # noqa: ASYNC110 – commits set no event here
             await asyncio.sleep(0.1)
 
 

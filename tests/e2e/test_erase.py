@@ -218,7 +218,7 @@ async def test_an_erasure_does_not_wait_for_episodes_of_others(
         assert receipt.deleted_conversations == ("anns",)
         report = await deployment.audit(1)
         assert report.missing
-        assert report.missing.episodes == ["bobs:1"]
+        assert report.missing.conversations == ["bobs"]
         answered.set()
         report = await deployment.audit(WAIT_SECONDS)
         assert report.clean, list(report.lines())

@@ -14,9 +14,9 @@ Made by `make docs` from `afterword/operating/audit/findings.py`; do not edit it
 prints the ids and positions of ten of each kind, never contents, and exits with 1 if it finds anything. With `--json`,
 `findings` has `count` and `examples` of each kind.
 
-With `--wait`, the audit first waits until segmenter and archiver have consumed all messages and every closed episode is
-summarized. If that takes longer, the report says what had not arrived (`missing` in JSON), and the exit code is 2
-unless there is a finding.
+With `--wait`, the audit first waits until segmenter, archiver and summarizer have finished all records of their topics.
+If that takes longer, the report says how many are left (`missing` in JSON), and the exit code is 2 unless there is a
+finding.
 
 The audit keeps ids, positions and digests in a temporary SQLite database, about 800 bytes a message. Beyond 64 MiB it
 uses an unnamed private file in `TMPDIR`, which should be on a disk.

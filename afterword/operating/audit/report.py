@@ -20,24 +20,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Missing:
-    """What had not arrived when the wait timed out."""
+    """What was left when the wait timed out."""
 
     after_seconds: float
-    not_segmented: int
-    """Messages that the segmenter has not consumed."""
-    not_archived: int
-    """Messages that the archiver has not consumed."""
-    not_summarized: int
-    """Closed episodes that are neither announced nor deleted nor dead-lettered."""
-    episodes: list[str]
-    """Ids of the first of these episodes."""
+    left: dict[str, int]
+    """Number of records that each worker had not finished."""
+    conversations: list[str]
+    """The first conversations whose episodes the summarizer had not finished."""
 
     def lines(self) -> Iterator[str]:
-        counts = {"messages not segmented": self.not_segmented, "messages not archived": self.not_archived}
-        counts["episodes not summarized"] = self.not_summarized
-        found = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-        yield f"missing after {self.after_seconds:g} s: {found or 'nothing'}"
-        yield from (f"  {episode}" for episode in self.episodes)
+        found = ", ".join(f"{count:,} by the {role}" for role, count in self.left.items() if count)
+        yield f"records not finished after {self.after_seconds:g} s: {found or 'none any more'}"
+        yield from (f"  {conversation}" for conversation in self.conversations)
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Reads a deployment in an order in which work in progress never looks like a loss, and judges it.
 
-Before that it can wait until everything is consumed and summarized.
+Before that it can wait until the workers have finished what is on their topics.
 """
 
 import asyncio
@@ -10,19 +10,14 @@ from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from aiokafka import AIOKafkaConsumer
-
-from afterword.operating.audit.evidence import Circumstances, Evidence, digest, open_evidence
+from afterword.operating.audit.evidence import Circumstances, Evidence, open_evidence
 from afterword.operating.audit.expected import CLOCKS_APART_MS
 from afterword.operating.audit.judge import judge
 from afterword.operating.audit.report import EXAMPLES_NAMED, Missing, Report
 from afterword.operating.audit.sources import ReadIndex, SegmenterState, TopicReader, indexed_episodes, read_stores
-from afterword.schemas.dead_letters import is_offset
-from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_REDO
-from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka.clients import broker_errors
-from afterword.streams.kafka.log_reader import Log, ReadProgress, SharedProgress, batches, open_log
+from afterword.streams.kafka.log_reader import Log, ReadProgress, SharedProgress, open_log
 from afterword.streams.segmenter.arrival import milliseconds
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
@@ -42,34 +37,34 @@ async def run(
 ) -> Report:
     """Audit a deployment.
 
-    `wait_seconds` limits the wait until everything is consumed and every closed episode is summarized; 0 judges at
-    once. The report's `missing` says what had not arrived by then. Pending messages are not waited for. `index` finds
-    out which episodes are indexed. `progress` is called with what is being done, how much of it is done, and the total.
+    `wait_seconds` limits the wait until the workers have finished what is on their topics; 0 judges at once. The
+    report's `missing` says what was left by then. Pending messages are not waited for. `index` finds out which episodes
+    are indexed. `progress` is called with what is being done, how much of it is done, and the total.
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled, NoRoom.
     """
     with broker_errors(settings.kafka.bootstrap_servers), open_evidence() as evidence:
         async with open_log(settings.kafka) as log:
-            missing = await until_summarised(log, settings.kafka, wait_seconds, progress) if wait_seconds else None
-            circumstances = await _read(settings, log, evidence, index, progress)
+            topics = await log.topics()
+            if settings.kafka.messages_topic not in topics:
+                raise TopicMissing(topic=settings.kafka.messages_topic)
+            missing = await until_finished(log, settings.kafka, wait_seconds, progress) if wait_seconds else None
+            circumstances = await _read(settings, log, topics, evidence, index, progress)
         report = judge(evidence, circumstances)
     report.missing = missing
     return report
 
 
 async def _read(
-    settings: Settings, log: Log, evidence: Evidence, index: ReadIndex, progress: ReadProgress
+    settings: Settings, log: Log, topics: set[str], evidence: Evidence, index: ReadIndex, progress: ReadProgress
 ) -> Circumstances:
-    """Read everything into the tables, and return what else the verdict depends on. Raises: TopicMissing.
+    """Read everything into the tables, and return what else the verdict depends on.
 
     Topics, groups and stores are not read at one instant. The groups' offsets come first, then the segmenter's state,
     the ends of `episode.closed`, `summary.created` and `messages`, and finally the stores and those topics up to their
     ends. Messages only ever move in this direction, so the stores may have more than the topics show, but never less.
     """
     kafka, episodes, retention = settings.kafka, settings.episodes, settings.retention
-    topics = await log.topics()
-    if kafka.messages_topic not in topics:
-        raise TopicMissing(topic=kafka.messages_topic)
     changelogs = {table: kafka.changelog(table) for table in (MESSAGES, CONVERSATIONS)}  # read in this order
     takes = TopicReader(evidence, kafka, settings.redaction.of_records()).takes()
     outputs = [topic for topic in (kafka.episodes_topic, *changelogs.values()) if topic in topics]
@@ -120,11 +115,7 @@ async def _read(
 async def _read_groups_and_state(
     kafka: Kafka, log: Log, evidence: Evidence, tables: Sequence[str], progress: ReadProgress
 ) -> None:
-    for role, group, topic in (
-        ("segmenter", kafka.segmenter_id, kafka.messages_topic),
-        ("archiver", kafka.archiver_id, kafka.messages_topic),
-        ("summarizer", kafka.summarizer_id, kafka.episodes_topic),
-    ):
+    for role, (group, topic) in inputs_of(kafka).items():
         for partition, offset in (await log.committed(group, topic)).items():
             evidence.add("consumed", role, partition, offset)
 
@@ -159,88 +150,41 @@ async def _read_index(settings: Settings, evidence: Evidence, index: ReadIndex, 
                         evidence.add("vanished", episode)
 
 
-async def until_summarised(
-    log: Log, kafka: Kafka, seconds: float, progress: ReadProgress = lambda *_: None
-) -> Missing | None:
-    """Wait until `messages` is consumed and each closed episode is announced or dead-lettered.
+async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadProgress) -> Missing | None:
+    """Wait until the workers have finished what is on their topics.
 
-    `progress` is called with the number of finished episodes and the total. Returns what had not arrived after
-    `seconds`, or None if everything had. Raises: TopicMissing, TopicStalled.
+    Returns what is left after `seconds`, or None if nothing is. Raises: TopicStalled.
     """
-    outputs = (kafka.summaries_topic, kafka.deletions_topic, kafka.dead_letters(kafka.episodes_topic))
-    topics = [kafka.episodes_topic, *outputs]
-    existing = await log.topics()
-    for topic in (kafka.messages_topic, *topics):
-        if topic not in existing:
-            raise TopicMissing(topic=topic)
     deadline = time.monotonic() + seconds
-    async with log.reader(*topics, isolation_level="read_committed") as consumer:
-        await consumer.seek_to_beginning()
-        open_events = OpenEvents(kafka.episodes_topic)
-        while True:
-            # order matters: the episodes of what was consumed by now are among those that are read next
-            segmented = await is_consumed(log, kafka.segmenter_id, kafka.messages_topic)
-            archived = await is_consumed(log, kafka.archiver_id, kafka.messages_topic)
-            await open_events.catch_up(log, consumer, topics)
-            finished, left = open_events.finished, len(open_events.names)
-            awaited = "summaries" if segmented and archived else "the archiver" if segmented else "the segmenter"
-            progress(f"waiting for {awaited}", finished, finished + left)
-            if segmented and archived and not left:
-                return None
+    for role, (group, topic) in inputs_of(kafka).items():
+        ends, most = await log.ends(topic), 0
+        while left := await log.left(group, topic, ends):
+            most = max(most, left)
+            progress(f"waiting for the {role}", most - left, most)
             if time.monotonic() > deadline:
-                break
+                return await _missing(log, kafka, seconds)
             await asyncio.sleep(POLL_SECONDS)
-        ends = await log.ends(kafka.messages_topic)
-        return Missing(
-            after_seconds=seconds,
-            not_segmented=await log.left(kafka.segmenter_id, kafka.messages_topic, ends),
-            not_archived=await log.left(kafka.archiver_id, kafka.messages_topic, ends),
-            not_summarized=len(open_events.names),
-            episodes=sorted(open_events.names.values())[:EXAMPLES_NAMED],
-        )
+    return None
 
 
-class OpenEvents:
-    """Closed episodes that are neither announced nor deleted nor dead-lettered.
-
-    `ce_id` is the same on all topics: the episode's id and a revision. A later revision finishes an episode too,
-    because a revision that is superseded before its announcement is never announced.
-    """
-
-    def __init__(self, episodes_topic: str) -> None:
-        self.names: dict[bytes, str] = {}
-        """Episode ids by their digests, which are smaller."""
-        self._closed: dict[bytes, int] = {}
-        self._done: dict[bytes, int] = {}
-        """Latest revisions by episode."""
-        self._episodes_topic = episodes_topic
-
-    @property
-    def finished(self) -> int:
-        return len(self._closed) - len(self.names)
-
-    async def catch_up(self, log: Log, consumer: AIOKafkaConsumer, topics: list[str]) -> None:
-        """Read up to the current end of the topics. Raises: TopicStalled."""
-        ends = {tp: end for topic in topics for tp, end in (await log.ends(topic)).items()}
-        async for records in batches(consumer, ends):
-            for record in records:
-                if header(record.headers, CE_TYPE) not in (EPISODE_AMENDED, EPISODE_REDO):
-                    self.take(record.topic, header(record.headers, CE_ID))
-
-    def take(self, topic: str, event_id: str | None) -> None:
-        name, _, revision = (event_id or "").rpartition(":")
-        if not is_offset(revision):
-            return
-        key = digest(name)
-        known = self._closed if topic == self._episodes_topic else self._done
-        known[key] = max(known.get(key, 0), int(revision))
-        if key in self._closed and self._closed[key] > self._done.get(key, 0):
-            self.names[key] = name
-        else:
-            self.names.pop(key, None)
+async def _missing(log: Log, kafka: Kafka, seconds: float) -> Missing:
+    counts = {
+        role: await log.left(group, topic, await log.ends(topic)) for role, (group, topic) in inputs_of(kafka).items()
+    }
+    names: dict[str, None] = {}
+    group, topic = kafka.summarizer_id, kafka.episodes_topic
+    async with aclosing(log.unread(group, topic, await log.ends(topic))) as unread:
+        async for record in unread:
+            names[(record.key or b"").decode(errors="replace")] = None
+            if len(names) == EXAMPLES_NAMED:
+                break
+    return Missing(seconds, counts, list(names))
 
 
-async def is_consumed(log: Log, group_id: str, topic: str) -> bool:
-    """Return whether the group has finished every record of the topic. Raises: TopicStalled."""
-    async with aclosing(log.unread(group_id, topic, await log.ends(topic))) as unread:
-        return await anext(unread, None) is None
+def inputs_of(kafka: Kafka) -> dict[str, tuple[str, str]]:
+    """Return the group and the input topic of each worker. The segmenter writes what the summarizer reads."""
+    return {
+        "segmenter": (kafka.segmenter_id, kafka.messages_topic),
+        "archiver": (kafka.archiver_id, kafka.messages_topic),
+        "summarizer": (kafka.summarizer_id, kafka.episodes_topic),
+    }

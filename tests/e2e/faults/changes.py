@@ -20,7 +20,6 @@ from aiohttp import web
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from afterword.operating.audit.run import is_consumed
 from afterword.operating.redo import CE_SOURCE
 from afterword.schemas import EpisodeRedo, SummaryCreated, SummaryDeleted
 from afterword.schemas.base import utc_milliseconds
@@ -255,7 +254,7 @@ class Requests:
 async def until_summarizer_is_done(kafka: Kafka) -> None:
     """Wait until the summarizers have handled all of `episode.closed`. Raises: TimeoutError."""
     async with asyncio.timeout(QUIET_SECONDS), open_log(kafka) as log:
-        while not await is_consumed(log, kafka.summarizer_id, kafka.episodes_topic):  # noqa: ASYNC110 – offsets set no event
+        while await log.left(kafka.summarizer_id, kafka.episodes_topic, await log.ends(kafka.episodes_topic)):  # noqa: ASYNC110 – offsets set no event
             await asyncio.sleep(0.3)
 
 

@@ -16,9 +16,8 @@ from aiokafka.errors import KafkaError
 
 from afterword.local.dev import ROLES
 from afterword.operating.audit.report import Report
-from afterword.operating.audit.run import is_consumed
 from afterword.streams.errors import AfterwordError
-from afterword.streams.kafka.log_reader import open_log
+from afterword.streams.kafka.log_reader import Log, open_log
 from afterword.streams.settings import Kafka, Settings, load_settings
 from tests.e2e.deployment import Record, deployed, fingerprints, segmented
 from tests.e2e.faults import changes
@@ -198,15 +197,15 @@ async def until_quiet(world: World) -> None:
     """Wait until segmenter and archiver have consumed everything; the audit waits for the summarizer."""
     kafka = world.deployment.settings.kafka
     async with asyncio.timeout(QUIET_SECONDS), open_log(kafka) as log:
-        while not (await is_consumed(log, kafka.segmenter_id, kafka.messages_topic) and await _archived(world, log)):  # noqa: ASYNC110 – offsets set no event
+        while await _unread(world, log):  # noqa: ASYNC110 – offsets set no event
             await asyncio.sleep(0.3)
 
 
-async def _archived(world: World, log: Any) -> bool:
+async def _unread(world: World, log: Log) -> int:
     kafka = world.deployment.settings.kafka
-    if not world.running("archiver"):
-        return True
-    return await is_consumed(log, kafka.archiver_id, kafka.messages_topic)
+    groups = [kafka.segmenter_id, *([kafka.archiver_id] if world.running("archiver") else [])]
+    ends = await log.ends(kafka.messages_topic)
+    return sum([await log.left(group, kafka.messages_topic, ends) for group in groups])
 
 
 async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:

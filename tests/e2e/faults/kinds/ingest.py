@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 from aiokafka.admin import NewTopic
 
-from afterword.operating.audit.run import is_consumed
 from afterword.streams.kafka.clients import running_producer
 from afterword.streams.kafka.log_reader import open_log
 from tests.e2e.faults.fault import Fault
@@ -116,5 +115,5 @@ def record(number: int) -> dict[str, Any]:
 async def until_consumed(world: World) -> None:
     kafka = world.deployment.settings.kafka
     async with asyncio.timeout(PATIENCE_SECONDS), open_log(kafka) as log:
-        while not await is_consumed(log, kafka.ingest_id, topic_of(world)):  # noqa: ASYNC110 – offsets set no event
+        while await log.left(kafka.ingest_id, topic_of(world), await log.ends(topic_of(world))):  # noqa: ASYNC110 – offsets set no event
             await asyncio.sleep(0.3)
