@@ -24,7 +24,7 @@ CACHE_KIB: Final = 64 * 1024
 """SQLite's page cache in memory; the rest is on disk."""
 TABLES: Final = """
 -- The offset that a worker's group has committed in a partition of its input. role: segmenter, archiver or summarizer
-CREATE TABLE consumed (role, partition, offset);
+CREATE TABLE consumed (role, partition, offset, PRIMARY KEY (role, partition)) WITHOUT ROWID;
 
 -- On messages: message.created; record_ms is the record's timestamp
 CREATE TABLE message (

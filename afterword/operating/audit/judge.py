@@ -34,7 +34,10 @@ SELECT
     COALESCE((SELECT offset FROM consumed WHERE role = 'segmenter' AND partition = m.partition), 0) AS consumed_to,
     COALESCE((SELECT offset FROM consumed WHERE role = 'archiver' AND partition = m.partition), 0) AS archived_to,
     0 < m.sent_ms AND m.sent_ms < :messages_before_ms AS may_have_expired,
-    ROW_NUMBER() OVER (PARTITION BY m.message ORDER BY m.partition, m.offset) = 1 AS is_first,
+    NOT EXISTS (
+        SELECT 1 FROM message AS o
+        WHERE o.message = m.message AND (o.partition, o.offset) < (m.partition, m.offset)
+    ) AS is_first,
     CASE (SELECT MAX(quarantined) FROM dead_message WHERE partition = m.partition AND offset = m.offset)
         WHEN 0 THEN 1
         WHEN 1 THEN NOT EXISTS (

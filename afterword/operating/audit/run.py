@@ -123,10 +123,11 @@ async def _read_groups_and_state(
     state = SegmenterState()
     for table in tables:
         await log.read(kafka.changelog(table), partial(state.take, table), progress)
-    for damage in state.damaged:
-        evidence.add("damage", *damage)
-    for waiting in state.pending():
-        evidence.add("pending", *waiting)
+    pending, damage = state.found()
+    for row in pending:
+        evidence.add("pending", *row)
+    for damaged in damage:
+        evidence.add("damage", *damaged)
 
 
 async def _read_index(settings: Settings, evidence: Evidence, index: ReadIndex, progress: ReadProgress) -> None:

@@ -1,6 +1,6 @@
 """Reduces what topics, changelogs and stores hold to the rows that an audit keeps."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiokafka import ConsumerRecord
@@ -268,47 +268,54 @@ class SegmenterState:
 
     def __init__(self) -> None:
         self._bodies: dict[bytes, Body] = {}
-        self._first_pending: dict[Scope, int] = {}
-        self._damage: dict[tuple[str, bytes], Damage] = {}
-
-    @property
-    def damaged(self) -> list[Damage]:
-        """The rows that are currently unreadable."""
-        return list(self._damage.values())
+        self._conversations: dict[bytes, ConsumerRecord] = {}
+        self._damage: dict[bytes, Damage] = {}
+        """Unreadable rows of messages."""
 
     def take(self, table: str, record: ConsumerRecord) -> None:
         """Apply a record of a table's changelog. Raises: StateUnreadable if a later release wrote it."""
         if record.key == BOOKMARK_KEY:
             return
-        self._damage.pop((table, record.key), None)
-        if table == MESSAGES:
-            self._bodies.pop(record.key, None)
+        if table == CONVERSATIONS:  # it is only decoded if it is the last of its key
+            self._conversations[record.key] = record
+            return
+        self._damage.pop(record.key, None)
+        self._bodies.pop(record.key, None)
         if record.value is None:
             return
         try:
-            if table == CONVERSATIONS:
-                self._first_pending[parse_scope(record.key)] = decode_state(record.value).first_pending
-                return
             key = parse_key(record.key)
             if key.seq is not None and (body := decode_body(record.value)) and not body.is_gone:
                 self._bodies[record.key] = Body(key.scope, key.seq, record.partition, body.offset)
         except RowUnreadable as error:
-            damage = Damage(_conversation_of(table, record.key), record.partition, error.problem)
-            self._damage[table, record.key] = damage
+            self._damage[record.key] = _damage(MESSAGES, record, error)
 
-    def pending(self) -> Iterator[Pending]:
-        """Yield the pending messages, but not the overlap, which is in an episode already."""
-        damaged = {damage.conversation for damage in self._damage.values()}
+    def found(self) -> tuple[list[Pending], list[Damage]]:
+        """Return the pending messages and the unreadable rows. The overlap is not pending: it is in an episode already.
+
+        Raises: StateUnreadable if a later release wrote a conversation.
+        """
+        first_pending: dict[Scope, int] = {}
+        damage = list(self._damage.values())
+        for record in self._conversations.values():
+            try:
+                if record.value is not None:
+                    first_pending[parse_scope(record.key)] = decode_state(record.value).first_pending
+            except RowUnreadable as error:
+                damage.append(_damage(CONVERSATIONS, record, error))
+        damaged = {row.conversation for row in damage}
+        pending = []
         for scope, seq, partition, offset in self._bodies.values():
-            waits = scope.conversation_id not in damaged and seq >= self._first_pending.get(scope, 0)
+            waits = scope.conversation_id not in damaged and seq >= first_pending.get(scope, 0)
             if waits or scope.agent_id == NOBODY:  # it may have moved to an agent's rows since its own row was read
                 names = scope_name(scope.conversation_id, scope.named_agent), scope_name(scope.conversation_id)
-                yield Pending(partition, offset, *names, handed_over=not waits)
+                pending.append(Pending(partition, offset, *names, handed_over=not waits))
+        return pending, damage
 
 
-def _conversation_of(table: str, key: bytes) -> str | None:
-    """Return the conversation named by a row's key, or None."""
+def _damage(table: str, record: ConsumerRecord, error: RowUnreadable) -> Damage:
     try:
-        return (parse_scope(key) if table == CONVERSATIONS else parse_key(key).scope).conversation_id
+        scope = parse_scope(record.key) if table == CONVERSATIONS else parse_key(record.key).scope
     except RowUnreadable:
-        return None
+        return Damage(None, record.partition, error.problem)
+    return Damage(scope.conversation_id, record.partition, error.problem)

@@ -19,13 +19,13 @@ class Row(NamedTuple):
     offset: int = 0
 
 
-def read(chat: Chat, *later: Row) -> SegmenterState:
+def read(chat: Chat, *later: Row) -> tuple[list[Pending], list[Damage]]:
     state = SegmenterState()
     for key, value in chat.messages.items():
         state.take(MESSAGES, Row(key, value))  # type: ignore[arg-type]  # it has all that is read of a record
     for row in [*(Row(key, value) for key, value in chat.conversations.items()), *later]:
         state.take(CONVERSATIONS, row)  # type: ignore[arg-type]  # it has all that is read of a record
-    return state
+    return state.found()
 
 
 @pytest.fixture
@@ -39,37 +39,33 @@ def pending(offset: int, scope: str) -> Pending:
     return Pending(3, offset, scope, scope)
 
 
-def waiting(state: SegmenterState) -> set[Pending]:
-    return {row for row in state.pending() if not row.handed_over}
-
-
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 8 + b"\1\0not JSON", b"\0" * 8 + b"\1\0[]"])
 def test_a_damaged_row_is_named_and_the_other_conversations_are_read(chat: Chat, damage: bytes) -> None:
     chat.conversations[b"c"] = damage
-    state = read(chat)
-    assert [(found.conversation, found.partition) for found in state.damaged] == [("c", 3)]
-    assert waiting(state) == {pending(2, "d")}
+    rows, damaged = read(chat)
+    assert [(found.conversation, found.partition) for found in damaged] == [("c", 3)]
+    assert {row for row in rows if not row.handed_over} == {pending(2, "d")}
 
 
 def test_a_damaged_message_is_named_too(chat: Chat) -> None:
     chat.messages = {key: value + b"" if value[:16] else value for key, value in chat.messages.items()}
     [first, *_] = [key for key, value in chat.messages.items() if len(value) > 16]
     chat.messages[first] = chat.messages[first][:20]
-    assert read(chat).damaged == [Damage("c", 3, "a message's row is cut off")]
+    assert read(chat)[1] == [Damage("c", 3, "a message's row is cut off")]
 
 
 def test_a_row_that_was_written_anew_is_damaged_no_more(chat: Chat) -> None:
     row = chat.conversations[b"c"]
     chat.conversations[b"c"] = b"short"
-    assert read(chat, Row(b"c", row)).damaged == []
-    assert read(chat, Row(b"c", None)).damaged == []
+    assert read(chat, Row(b"c", row))[1] == []
+    assert read(chat, Row(b"c", None))[1] == []
 
 
 @pytest.mark.parametrize("table", ["conversations", "messages"])
 def test_a_key_that_names_no_conversation_is_damage_of_none(chat: Chat, table: str) -> None:
     rows: dict[str, Any] = {"conversations": chat.conversations, "messages": chat.messages}
     rows[table][FOREIGN] = next(iter(chat.conversations.values()))
-    assert [found.conversation for found in read(chat).damaged] == [None]
+    assert [found.conversation for found in read(chat)[1]] == [None]
 
 
 def test_a_row_of_a_later_release_is_no_damage(chat: Chat) -> None:
