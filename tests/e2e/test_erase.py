@@ -135,6 +135,55 @@ async def test_a_person_is_erased_alone_and_among_others_and_again_to_no_effect(
     assert report.clean, list(report.lines())
 
 
+async def test_what_one_participant_of_a_group_said_is_gone_and_the_others_keep_what_they_said(
+    deployment: Deployment,
+) -> None:
+    """The participant wrote in the first of two episodes, in its last message, which the second one has as overlap."""
+    settings = deployment.settings
+    talk = (
+        ("ann", "I am allergic to nuts."),
+        ("ann", "We meet in Lisbon on Friday."),
+        ("bob", "I am allergic to penicillin."),
+        ("ann", "The train leaves at nine."),
+        ("cid", "I am a nurse in Leeds."),
+    )
+
+    async def known(memory: Memory, user: str) -> list[str]:
+        return [fact.statement for fact in (await memory.profile(user, TENANT)).facts]
+
+    async with Producer.from_settings(settings) as producer:
+        for number, (user, content) in enumerate(talk):
+            await producer.send(message("group", number, user, content, author=user.title()))
+            if number == 2:
+                await producer.flush("group", tenant_id=TENANT)
+        await producer.flush("group", tenant_id=TENANT)
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+    async with Memory.from_settings(settings) as memory:
+        assert [len(await known(memory, user)) for user in ("ann", "bob", "cid")] == [1, 1, 1]
+        for user in ("ann", "bob"):
+            assert await memory.recall("Who is allergic to penicillin?", user_id=user, tenant_id=TENANT)
+        async with Eraser.from_settings(settings) as eraser:
+            receipt = await eraser.erase("bob", TENANT, timeout_seconds=WAIT_SECONDS)
+        assert receipt.shared_conversations == ("group",)
+        assert receipt.counts == {"messages": 1, "conversations": 1, "episodes": 1, "dead_letters": 0}
+
+        context = await memory.context("group", keep_recent=10)
+        assert context is not None
+        assert [one.content for one in context.messages] == [content for user, content in talk if user != "bob"]
+        assert [len(await known(memory, user)) for user in ("ann", "bob", "cid")] == [1, 0, 1]
+        episodes = (await memory.episodes("group")).episodes
+        assert [sorted(stored.participants) for stored in episodes] == [["ann", "cid"], ["ann"]]
+        assert await memory.recall("allergic to penicillin", user_id="bob", tenant_id=TENANT) == []
+        found = await memory.recall("Who is allergic to penicillin?", user_id="ann", tenant_id=TENANT)
+        assert "penicillin" not in repr((found, context, episodes))
+        assert await memory.recall("nuts", user_id="ann", tenant_id=TENANT)
+    gone = [text for text in await documents(settings) if b"penicillin" in text or b"'bob'" in text or b"Bob" in text]
+    assert gone == []
+    report = await deployment.audit(WAIT_SECONDS)
+    assert report.clean, list(report.lines())
+
+
 async def test_who_writes_on_is_found_again(deployment: Deployment) -> None:
     settings = deployment.settings
     async with Producer.from_settings(settings) as producer, Eraser.from_settings(settings) as eraser:
