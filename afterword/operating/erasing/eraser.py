@@ -15,8 +15,6 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from uuid import uuid4
 
-from aiokafka import ConsumerRecord
-
 from afterword.operating.dlq import DeadLetterQueue, Filters, open_queue
 from afterword.operating.erasing.person import Person, TheirDeadLetters, edited_id, person_of
 from afterword.operating.erasing.receipt import Receipt, TopicDate, gone_by
@@ -80,9 +78,6 @@ class ErasureProgress(NamedTuple):
 Report = Callable[[ErasureProgress], Awaitable[None]]
 
 
-async def _tell_nobody(_: ErasureProgress) -> None: ...
-
-
 @dataclass
 class Run:
     """One run of an erasure, with the conversations found by this and earlier runs.
@@ -93,7 +88,7 @@ class Run:
     person: Person
     erasure: Erasure
     seconds: float
-    report: Report
+    report: Report | None
     began: float = field(default_factory=time.monotonic)
     found: dict[str, ErasedConversation] = field(default_factory=dict)
 
@@ -102,13 +97,10 @@ class Run:
             known = self.found.get(one.conversation_id)
             self.found[one.conversation_id] = one.merged(known) if known else one
 
-    def is_theirs(self, record: ConsumerRecord) -> bool:
-        """Return whether a record belongs to one of the conversations."""
-        return (record.key or b"").decode(errors="replace") in self.found
-
     async def check(self, what: str, left: int) -> None:
         """Report what is left. Raises: NotErased if the time is up."""
-        await self.report(ErasureProgress(what, left))
+        if self.report:
+            await self.report(ErasureProgress(what, left))
         if time.monotonic() > self.began + self.seconds:
             raise NotErased(seconds=self.seconds, left=left, what=what)
 
@@ -164,8 +156,9 @@ class Eraser:
         """Count what an erasure would delete, without changing anything."""
         person = person_of(user_id, tenant_id, conversation_id)
         found = {one.conversation_id: one async for page in self._pages(person) for one in page}
-        theirs = await self._dead_letters(person, found)
-        counts = [await self._queue.count(topic, theirs, "discarded") for topic in await self._queue.topics()]
+        with broker_errors(self._settings.kafka.bootstrap_servers):
+            theirs = await self._dead_letters(person, found)
+            counts = [await self._queue.count(topic, theirs, "discarded") for topic in await self._queue.topics()]
         return ErasurePlan(
             conversations=len(found),
             shared_conversations=sum(not one.alone for one in found.values()),
@@ -182,7 +175,7 @@ class Eraser:
         *,
         asked_by: str | None = None,
         timeout_seconds: float = WAIT_SECONDS,
-        progress: Report = _tell_nobody,
+        progress: Report | None = None,
     ) -> Receipt:
         """Delete every message of the user, wait until nothing is left, and return the receipt.
 
@@ -197,15 +190,19 @@ class Eraser:
         erasure = await self._stores.erasures.begin(new_erasure(person, asked_by))
         run = Run(person, erasure, timeout_seconds, progress)
         run.note(erasure.conversations)
-        while await self._delete_what_there_is(run):
-            pass
-        await self._until_unindexed(run)
-        discarded = await self._discard_dead_letters(run)
-        receipt = await self._receipt(run, discarded)
+        with broker_errors(self._settings.kafka.bootstrap_servers):
+            while await self._delete_what_there_is(run):
+                pass
+            for name in run.found:
+                gone = await deleted_episodes(self._stores, name)
+                await run.until_none("episodes in the index", lambda: indexed(self._stores, gone))  # noqa: B023 – it is awaited before the loop continues
+            await self._until_read(run, "archiver", self._settings.kafka.archiver_id)  # it writes dead letters too
+            theirs = await self._dead_letters(person, run.found)
+            topics = await self._queue.topics()
+            discarded = sum([(await self._queue.resolve(topic, theirs, "discarded")).resolved for topic in topics])
+            receipt = await self._receipt(run, discarded)
         await self._stores.erasures.end(erasure, receipt.model_dump_json())
         return receipt
-
-    # Finding
 
     async def _pages(self, person: Person) -> AsyncIterator[list[ErasedConversation]]:
         async for names in conversation_pages(self._stores, person):
@@ -224,14 +221,19 @@ class Eraser:
         # other people's messages may have expired while their episodes have not
         return ErasedConversation(name, own == said and users <= {person.user_id}, own, taken_part)
 
-    # Deleting
-
     async def _delete_what_there_is(self, run: Run) -> bool:
         """Delete what the stores have of the person, once the workers are done. Returns whether there was anything.
 
+        The archiver must have read all of `messages`, and the other workers what concerns the person. Other people's
+        episodes are not waited for, because they may be waiting for an unavailable LLM.
+
         Raises: NotErased, UserNotArchived.
         """
-        await self._until_processed(run)
+        kafka = self._settings.kafka
+        await self._until_read(run, "archiver", kafka.archiver_id)
+        if run.found:
+            await self._until_read(run, "segmenter", kafka.segmenter_id)
+            await self._until_summarized(run)
         deleted = 0
         undeletable: list[str] = []
         async for page in self._pages(run.person):
@@ -261,56 +263,24 @@ class Eraser:
             for message_id in ids
         ]
 
-    # Waiting
-
-    async def _until_processed(self, run: Run) -> None:
-        """Wait until the archiver has read all of `messages`, and the other workers what concerns the person.
-
-        Other people's episodes are not waited for, because they may be waiting for an unavailable LLM.
-        """
-        kafka = self._settings.kafka
-        await self._until_read(run, "archiver", kafka.archiver_id)
-        if run.found:
-            await self._until_read(run, "segmenter", kafka.segmenter_id)
-            await self._until_summarized(run)
-
     async def _until_read(self, run: Run, role: str, group: str) -> None:
+        """Wait until the group has read what is now on `messages`."""
         topic = self._settings.kafka.messages_topic
-        with broker_errors(self._settings.kafka.bootstrap_servers):
-            ends = await self._log.ends(topic)
-
-        async def left() -> int:
-            with broker_errors(self._settings.kafka.bootstrap_servers):
-                return await self._log.left(group, topic, ends)
-
-        await run.until_none(f"records that the {role} has not processed", left)
+        ends = await self._log.ends(topic)
+        await run.until_none(f"records that the {role} has not processed", lambda: self._log.left(group, topic, ends))
 
     async def _until_summarized(self, run: Run) -> None:
         """Wait until the summarizer has finished the person's records that are now on its topic."""
-        kafka = self._settings.kafka
-        group, topic = kafka.summarizer_id, kafka.episodes_topic
-        with broker_errors(kafka.bootstrap_servers):
-            unread = self._log.unread(group, topic, await self._log.ends(topic))
-            theirs = {position_of(record) async for record in unread if run.is_theirs(record)}
+        group, topic = self._settings.kafka.summarizer_id, self._settings.kafka.episodes_topic
+        unread = self._log.unread(group, topic, await self._log.ends(topic))
+        theirs = {
+            position_of(record) async for record in unread if (record.key or b"").decode(errors="replace") in run.found
+        }
 
         async def left() -> int:
-            with broker_errors(kafka.bootstrap_servers):
-                return len(await self._log.unfinished(group, topic, theirs)) if theirs else 0
+            return len(await self._log.unfinished(group, topic, theirs)) if theirs else 0
 
         await run.until_none("records that the summarizer has not processed", left)
-
-    # Data that deletions do not reach
-
-    async def _until_unindexed(self, run: Run) -> None:
-        for name in run.found:
-            gone = await deleted_episodes(self._stores, name)
-            await run.until_none("episodes in the index", lambda: indexed(self._stores, gone))  # noqa: B023 – it is awaited before the loop continues
-
-    async def _discard_dead_letters(self, run: Run) -> int:
-        await self._until_read(run, "archiver", self._settings.kafka.archiver_id)
-        theirs = await self._dead_letters(run.person, run.found)
-        topics = await self._queue.topics()
-        return sum([(await self._queue.resolve(topic, theirs, "discarded")).resolved for topic in topics])
 
     async def _dead_letters(self, person: Person, found: Mapping[str, ErasedConversation]) -> TheirDeadLetters:
         """Select the person's dead letters.
@@ -330,8 +300,6 @@ class Eraser:
         others = {key for key, one in written.items() if one.message.user_id != person.user_id}
         theirs = frozenset(address for address, key in edits.items() if key not in others)
         return TheirDeadLetters(person, alone, shared, theirs, self._queue.sources)
-
-    # The receipt
 
     async def _receipt(self, run: Run, discarded: int) -> Receipt:
         found, erasure, now = run.found, run.erasure, utc_milliseconds(datetime.now(UTC))
@@ -360,8 +328,7 @@ class Eraser:
         )
         dates = []
         for topic, config in configs.items():
-            with broker_errors(self._settings.kafka.bootstrap_servers):
-                ends = {where.partition: end for where, end in (await self._log.ends(topic)).items()}
+            ends = {where.partition: end for where, end in (await self._log.ends(topic)).items()}
             ours = topic != messages_topic
             dates.append(TopicDate(topic=topic, gone_by=gone_by(config, now), ends=ends, ours=ours))
         return tuple(dates)

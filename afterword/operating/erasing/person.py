@@ -59,7 +59,13 @@ def holds(value: bytes | None, person: Person) -> bool:
         found = loads(value or b"")
     except orjson.JSONDecodeError:
         return any(_text(quoted) == person.user_id for quoted in QUOTED.findall(value or b""))
-    return any(_is_of(event, person) for event in _events(found))
+    for event in _events(found):
+        lists = [event.get(name) for name in ("messages", "overlap")]
+        messages = [message for several in lists if isinstance(several, list) for message in several]
+        users = [one.get("user_id") for one in (event, *messages) if isinstance(one, dict)]
+        if event.get("tenant_id") == person.tenant_id and person.user_id in users:
+            return True
+    return False
 
 
 def _events(found: Any) -> Iterator[dict[str, Any]]:
@@ -78,13 +84,6 @@ def _text(quoted: bytes) -> str | None:
     except ValueError:
         return None
     return text
-
-
-def _is_of(event: dict[str, Any], person: Person) -> bool:
-    lists = [event.get(name) for name in ("messages", "overlap")]
-    messages = [message for found in lists if isinstance(found, list) for message in found]
-    users = [one.get("user_id") for one in (event, *messages) if isinstance(one, dict)]
-    return event.get("tenant_id") == person.tenant_id and person.user_id in users
 
 
 def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> str | None:

@@ -72,14 +72,12 @@ class Receipt(Frozen):
         """Format the receipt as one line for people."""
         dates = [topic.gone_by for topic in self.topics if topic.ours]
         last = max((rfc3339(date) for date in dates if isinstance(date, datetime)), default="–")
-        counts = ", ".join(many(number, name.removesuffix("s"), name) for name, number in self._named_counts())
+        named = {name.replace("_", " "): number for name, number in self.counts.items()}
+        counts = ", ".join(many(number, name.removesuffix("s"), name) for name, number in named.items())
         return (
             f"receipt {self.receipt_id}: {counts}; gone from all stores at {rfc3339(self.finished_at)}, "
             f"from our topics by {NEVER if NEVER in dates else last}"
         )
-
-    def _named_counts(self) -> list[tuple[str, int]]:
-        return [(name.replace("_", " "), number) for name, number in self.counts.items()]
 
     def is_of(self, person: Person) -> bool:
         """Return whether the receipt is for this user in this tenant."""
