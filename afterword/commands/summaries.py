@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from afterword.commands.common import Json, moment, print_json, print_table, start_command
-from afterword.streams.text.visible import shown
 
 if TYPE_CHECKING:
-    from afterword.operating.redo import RedoCounts, RedoPlan, Wanted
-    from afterword.operating.trial import Comparison, Measures, TrialSummary
+    from afterword.operating.redo import RedoCounts, RedoPlan
+    from afterword.operating.trial import Comparison, TrialSummary
     from afterword.streams.settings import Settings
     from afterword.streams.stores.episodes import UsageBy, UsageTotals
 
@@ -27,29 +26,19 @@ Since = Annotated[
     typer.Option(parser=moment, help="Only if they ended since this time, or in the last 2h, 3d."),
 ]
 OfConversation = Annotated[str | None, typer.Option(help="Only in this conversation.")]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="FIELD=VALUE",
-        help="Only summaries with this value, such as quality.source=fallback, prompt_version=… or model=…; null "
-        "means none. Repeatable.",
-    ),
-]
 InFlight = Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of concurrent requests.")]
-GiveUp = Annotated[float, typer.Option(min=0.01, help="Stop after this long without a new summary.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be redone without changing anything.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 prompt_app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True)
 
 PROGRESS_EVERY = 10
+GIVE_UP_SECONDS = 7200.0
+"""A run stops after this long without a new summary."""
 
 File = Annotated[Path | None, typer.Argument(metavar="FILE", help="Prompt template; default: the current prompt.")]
 Size = Annotated[int, typer.Option("--sample", min=1, max=10_000, help="Number of stored summaries.")]
 Model = Annotated[str | None, typer.Option(help="Model to ask; default: the current one.")]
-Seed = Annotated[int, typer.Option(help="The same seed chooses the same summaries.")]
 Show = Annotated[int, typer.Option(min=0, help="Texts to print side by side, the worst first.")]
-PromptPrice = Annotated[float | None, typer.Option(min=0, help="Price of a million prompt tokens.")]
-AnswerPrice = Annotated[float | None, typer.Option(min=0, help="Price of a million answer tokens.")]
 By = Annotated[
     Literal["tenant", "user", "model", "day"], typer.Option("--by", help="What to group by. Days are in UTC.")
 ]
@@ -65,9 +54,7 @@ def summaries() -> None:
 def redo(
     since: Since = None,
     conversation: OfConversation = None,
-    where: Where = None,
     in_flight: InFlight = 8,
-    give_up_minutes: GiveUp = 120,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -77,10 +64,10 @@ def redo(
     The summarizers do the work from the archived messages, within their budgets; run this with their settings. It can
     be stopped and run again. Exit 1 if some summaries stay as they are.
     """
-    from afterword.operating.redo import plan
+    from afterword.operating.redo import Wanted, plan
     from afterword.operating.redo import redo as run
 
-    wanted, settings = _wanted(since, conversation, where or []), start_command()
+    wanted, settings = Wanted(since, conversation), start_command()
     found = asyncio.run(plan(settings, wanted))
     if dry_run or not found.episodes:
         _print_plan(found, as_json)
@@ -89,22 +76,13 @@ def redo(
         _print_plan(found, as_json=False, err=True)
         typer.confirm(f"Let the LLM redo {found.episodes:,} summaries?", err=True, abort=True)
     with _progress(found.episodes) as progress:
-        done = asyncio.run(run(settings, wanted, in_flight, give_up_minutes * 60, progress))
+        done = asyncio.run(run(settings, wanted, in_flight, GIVE_UP_SECONDS, progress))
     if as_json:
         print_json(done.as_dict())
     else:
         typer.echo(_line(done))
     if done.kept:
         raise typer.Exit(1)
-
-
-def _wanted(since: datetime | None, conversation: str | None, where: list[str]) -> "Wanted":
-    from afterword.operating.redo import Wanted, parse_condition
-
-    try:
-        return Wanted(since, conversation, tuple(map(parse_condition, where)))
-    except ValueError as error:
-        raise typer.BadParameter(shown(str(error)), param_hint="--where") from None
 
 
 def _print_plan(found: "RedoPlan", as_json: bool, err: bool = False) -> None:
@@ -175,10 +153,7 @@ def try_prompt(
     file: File = None,
     size: Size = 50,
     model: Model = None,
-    seed: Seed = 0,
     show: Show = 5,
-    prompt_price: PromptPrice = None,
-    answer_price: AnswerPrice = None,
     as_json: Json = False,
 ) -> None:
     """Summarize stored episodes with another prompt or model, and compare. Nothing is stored.
@@ -189,14 +164,11 @@ def try_prompt(
 
     if file is None and model is None:
         raise typer.BadParameter("give a prompt FILE, --model, or both")
-    if (prompt_price is None) != (answer_price is None):
-        raise typer.BadParameter("give both prices or none")
-    prices = None if prompt_price is None or answer_price is None else (prompt_price, answer_price)
-    found = asyncio.run(compare(start_command(), file, model, size, seed, _show_progress))
+    found = asyncio.run(compare(start_command(), file, model, size, _show_progress))
     if as_json:
-        print_json(_document(found, prices))
+        print_json(_document(found))
     else:
-        _print(found, prices, show)
+        _print(found, show)
     if found.is_worse:
         raise typer.Exit(1)
 
@@ -206,10 +178,7 @@ def _show_progress(done: int) -> None:
         typer.echo(f"{done} summaries", err=True)
 
 
-def _document(found: "Comparison", prices: tuple[float, float] | None) -> dict[str, Any]:
-    def side(measures: "Measures") -> dict[str, Any]:
-        return asdict(measures) | ({"cost_of_1000": measures.cost(*prices)} if prices else {})
-
+def _document(found: "Comparison") -> dict[str, Any]:
     def made(one: "TrialSummary") -> dict[str, Any]:
         texts = {name: value for name, value in vars(one).items() if name not in ("maker", "usage")}
         return {**texts, **one.maker._asdict(), "usage": one.usage.model_dump()}
@@ -217,8 +186,8 @@ def _document(found: "Comparison", prices: tuple[float, float] | None) -> dict[s
     return {
         "worse": found.is_worse,
         "not_archived": found.not_archived,
-        "stored": side(found.stored),
-        "candidate": side(found.candidate),
+        "stored": asdict(found.stored),
+        "candidate": asdict(found.candidate),
         "episodes": [
             {
                 "episode_id": trial.episode_id,
@@ -230,7 +199,7 @@ def _document(found: "Comparison", prices: tuple[float, float] | None) -> dict[s
     }
 
 
-def _print(found: "Comparison", prices: tuple[float, float] | None, show: int) -> None:
+def _print(found: "Comparison", show: int) -> None:
     both = found.stored, found.candidate
     rows = [
         ("model", *(side.model for side in both)),
@@ -244,8 +213,6 @@ def _print(found: "Comparison", prices: tuple[float, float] | None, show: int) -
         ("tokens of prompts, each", *(f"{side.prompt_tokens:.0f}" for side in both)),
         ("tokens of answers, each", *(f"{side.answer_tokens:.0f}" for side in both)),
     ]
-    if prices:
-        rows.append(("cost of 1,000", *(f"{side.cost(*prices):.2f}" for side in both)))
     print_table(("", "stored", "candidate"), rows)
     texts = [(t.episode_id, _text(t.stored), _text(t.candidate)) for t in found.trials[:show]]
     if texts:

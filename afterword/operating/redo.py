@@ -7,11 +7,10 @@ nothing is repeated.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
 
 from afterword.schemas import EpisodeRedo, SummaryCreated
 from afterword.schemas.ids import message_key
@@ -28,43 +27,12 @@ from afterword.streams.summarizer.providers import Maker, maker_of
 
 CE_SOURCE = "afterword/redo"
 POLL_SECONDS = 0.25
-NULL = "null"
-
-Field = Callable[[SummaryCreated], str | None]
-FIELDS: Mapping[str, Field] = {
-    "quality.source": lambda summary: summary.quality.source,
-    "quality.reason": lambda summary: summary.quality.reason,
-    "prompt_version": lambda summary: summary.prompt_version,
-    "model": lambda summary: summary.model,
-    "tenant_id": lambda summary: summary.tenant_id,
-    "user_id": lambda summary: summary.user_id,
-    "agent_id": lambda summary: summary.agent_id,
-}
-"""The fields of a summary that a condition may name."""
 
 
 class RedoStalled(AfterwordError):
     """no summary was made for {minutes:g} minutes; {waiting} requests are waiting. Check that summarizers are running
     with this prompt and model, that the LLM answers and that the budget is not used up; their log event redo_skipped
     says why. Run it again to continue"""
-
-
-class FieldMatch(NamedTuple):
-    """A field that must have this value; None means null."""
-
-    name: str
-    value: str | None
-
-    def holds(self, summary: SummaryCreated) -> bool:
-        return FIELDS[self.name](summary) == self.value
-
-
-def parse_condition(text: str) -> FieldMatch:
-    """Parse `field=value`. The value `null` means no value. Raises: ValueError."""
-    name, separator, value = text.partition("=")
-    if not separator or name not in FIELDS:
-        raise ValueError(f"{text!r} is not FIELD=VALUE with one of the fields {', '.join(FIELDS)}")
-    return FieldMatch(name, None if value == NULL else value)
 
 
 @dataclass(frozen=True)
@@ -74,13 +42,10 @@ class Wanted:
     since: datetime | None = None
     """Only episodes that ended at this time or later."""
     conversation_id: str | None = None
-    where: tuple[FieldMatch, ...] = ()
 
     def matches(self, summary: SummaryCreated, today: Maker) -> bool:
         """Return whether the summary is wanted and was made with another prompt or model than the current one."""
-        if made_by(summary) == today or (self.since is not None and summary.ended_at < self.since):
-            return False
-        return all(condition.holds(summary) for condition in self.where)
+        return made_by(summary) != today and (self.since is None or summary.ended_at >= self.since)
 
 
 def made_by(summary: SummaryCreated) -> Maker:
@@ -124,24 +89,23 @@ async def summaries_to_redo(
 
     Only the ids of one conversation are in memory. Raises: StoreUnavailable.
     """
+    async for scope in _by_scope(episodes, wanted, today):
+        for _, episode_id in sorted(scope):
+            if (stored := await find_episode(episodes, episode_id)) is not None:
+                yield stored.summary
+
+
+async def _by_scope(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> AsyncIterator[list[tuple[int, str]]]:
+    """Yield the ordinals and ids of the wanted episodes of one scope after another."""
     scope: str | None = None
     found: list[tuple[int, str]] = []
     async for stored in _all(episodes, wanted.conversation_id):
         if scope_of(stored.summary) != scope:
-            async for summary in _in_order(episodes, found):
-                yield summary
+            yield found
             scope, found = scope_of(stored.summary), []
         if wanted.matches(stored.summary, today):
             found.append((stored.ordinal, stored.summary.episode_id))
-    async for summary in _in_order(episodes, found):
-        yield summary
-
-
-async def _in_order(episodes: EpisodeStore, found: Sequence[tuple[int, str]]) -> AsyncIterator[SummaryCreated]:
-    for _, episode_id in sorted(found):
-        stored = await find_episode(episodes, episode_id)
-        if stored is not None:
-            yield stored.summary
+    yield found
 
 
 async def _all(episodes: EpisodeStore, conversation_id: str | None) -> AsyncIterator[StoredEpisode]:
@@ -163,20 +127,8 @@ async def planned(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> RedoP
     return plan
 
 
-class Requests(Protocol):
+class Requests:
     """The topic `episode.closed`, as requests use it."""
-
-    async def send(self, redo: EpisodeRedo) -> Position:
-        """Send a request, and return its position once the broker has acknowledged it."""
-        ...
-
-    async def handled_to(self) -> Mapping[int, int]:
-        """Return the offset in each partition before which the summarizers have handled everything."""
-        ...
-
-
-class KafkaRequests:
-    """Requests on Kafka."""
 
     def __init__(self, kafka: Kafka, producer: IdempotentProducer, log: Log) -> None:
         self._kafka = kafka
@@ -184,12 +136,14 @@ class KafkaRequests:
         self._log = log
 
     async def send(self, redo: EpisodeRedo) -> Position:
+        """Send a request, and return its position once the broker has acknowledged it."""
         headers = redo_headers(redo, CE_SOURCE)
         key = redo.conversation_id.encode()
         sent = await self._producer.send_and_wait(self._kafka.episodes_topic, redo.to_json(), key=key, headers=headers)
         return Position(sent.partition, sent.offset)
 
     async def handled_to(self) -> Mapping[int, int]:
+        """Return the offset in each partition before which the summarizers have handled everything."""
         return await self._log.committed(self._kafka.summarizer_id, self._kafka.episodes_topic)
 
 
@@ -358,11 +312,10 @@ async def redo(
         producer = await closing.enter_async_context(running_producer(kafka))
         log = await closing.enter_async_context(open_log(kafka))
         found = await closing.enter_async_context(aclosing(summaries_to_redo(stores.episodes, wanted, today)))
-        requests = KafkaRequests(kafka, producer, log)
         work = Redo(
             stores.episodes,
             stores.messages,
-            requests,
+            Requests(kafka, producer, log),
             today,
             settings.retry,
             in_flight=in_flight,

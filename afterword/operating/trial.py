@@ -1,12 +1,11 @@
 """Compares a candidate prompt or model with the stored summaries, through the summarizer's path but without storing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from hashlib import blake2b
-from heapq import heappush, heappushpop
 from pathlib import Path
+from random import Random
 from statistics import fmean
 from typing import Any
 
@@ -35,6 +34,7 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.text.tokens import count_tokens
 from afterword.version import running_version
 
+SEED = 0
 TOLERANCE = 0.02
 """A candidate is worse if more than this share of summaries is additionally refused, or if average grounding drops by
 more. An LLM never answers exactly the same twice, so one of fifty summaries may fail."""
@@ -87,10 +87,6 @@ class Measures:
     """Mean number of prompt tokens per summary."""
     answer_tokens: float
 
-    def cost(self, prompt_price: float, answer_price: float) -> float:
-        """Return the cost of a thousand summaries. Prices are per million tokens."""
-        return (self.prompt_tokens * prompt_price + self.answer_tokens * answer_price) / 1000
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -141,31 +137,16 @@ def _mean(numbers: Any) -> float:
     return fmean(found) if found else 0.0
 
 
-async def sample(episodes: EpisodeStore, size: int, seed: int) -> list[StoredEpisode]:
-    """Choose summaries written by an LLM. The same seed chooses the same ones, and only `size` are held in memory.
-
-    Raises: StoreUnavailable.
-    """
-    chosen: list[tuple[int, str]] = []
-    async for stored in _all(episodes):
-        if stored.summary.quality.source != "llm":
-            continue
-        name = stored.summary.episode_id
-        digest = blake2b(f"{seed}:{name}".encode(), digest_size=8).digest()
-        entry = -int.from_bytes(digest), name  # the heap drops its smallest entry, which is the largest digest
-        if len(chosen) < size:
-            heappush(chosen, entry)
-        else:
-            heappushpop(chosen, entry)
-    names = [name for _, name in sorted(chosen, reverse=True)]
-    found = living((await episodes.lookup(names)).values())
-    return [found[name] for name in names if name in found]
-
-
-async def _all(episodes: EpisodeStore) -> AsyncIterator[StoredEpisode]:
-    async for stored in all_episodes(episodes):
-        if isinstance(stored, StoredEpisode):
-            yield stored
+async def sample(episodes: EpisodeStore, size: int) -> list[StoredEpisode]:
+    """Choose summaries written by an LLM at random, but the same ones each time. Raises: StoreUnavailable."""
+    names = [
+        stored.summary.episode_id
+        async for stored in all_episodes(episodes)
+        if isinstance(stored, StoredEpisode) and stored.summary.quality.source == "llm"
+    ]
+    chosen = Random(SEED).sample(names, min(size, len(names)))  # noqa: S311 – a sample needs no secret
+    found = living((await episodes.lookup(chosen)).values())
+    return [found[name] for name in chosen if name in found]
 
 
 class TrialRun:
@@ -285,7 +266,6 @@ async def compare(
     prompt: Path | None,
     model: str | None,
     size: int,
-    seed: int,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
     """Summarize `size` stored episodes with the given prompt file and model, by default the current ones.
@@ -298,7 +278,7 @@ async def compare(
         metrics = Metrics("prompt try", running_version())
         summarizer = make_summarizer(candidate, stores.budgets, metrics, NoOpTracer())
         closing.push_async_callback(summarizer.close)
-        chosen = await sample(stores.episodes, size, seed)
+        chosen = await sample(stores.episodes, size)
         run = TrialRun(
             stores.episodes,
             stores.messages,

@@ -7,16 +7,7 @@ from typing import Any
 
 import pytest
 
-from afterword.operating.redo import (
-    FieldMatch,
-    Redo,
-    RedoCounts,
-    RedoStalled,
-    Wanted,
-    parse_condition,
-    planned,
-    summaries_to_redo,
-)
+from afterword.operating.redo import Redo, RedoCounts, RedoStalled, Requests, Wanted, planned, summaries_to_redo
 from afterword.schemas import EpisodeRedo, MessageCreated, Quality, SummaryCreated
 from afterword.streams.kafka.log_reader import Position
 from afterword.streams.settings import Retry
@@ -46,7 +37,7 @@ def stored(conversation: str, ordinal: int, **fields: Any) -> StoredEpisode:
     return a_stored_episode(ordinal, **given | ids | {"prompt_version": "episodic-1"} | fields)
 
 
-class World:
+class World(Requests):
     """Stores, and a topic whose requests are handled when somebody looks at the group's offsets."""
 
     def __init__(self, *episodes: StoredEpisode, makes: Outcome = lambda _: True) -> None:
@@ -136,28 +127,17 @@ def interrupt(now: bool) -> None:
 
 async def test_filters_must_all_match() -> None:
     fallback = {"quality": Quality(source="fallback", reason="provider_unavailable")}
-    episodes = (stored("a", 1), stored("a", 2, **fallback), stored("b", 1, tenant_id="t", **fallback))
+    episodes = (stored("a", 1), stored("a", 2, **fallback), stored("b", 1, **fallback))
     later = stored("b", 2, ended_at=NOON + timedelta(days=1), prompt_version=None)
     world = World(*episodes, later)
 
     async def found(**fields: Any) -> list[str]:
         return await listed(summaries_to_redo(world.episodes, Wanted(**fields), TODAY))
 
-    assert await found(where=(parse_condition("quality.source=fallback"),)) == ["a:2", "b:1"]
-    both = parse_condition("quality.source=fallback"), parse_condition("tenant_id=null")
-    assert await found(where=both) == ["a:2"]
-    assert await found(where=(parse_condition("prompt_version=null"),)) == ["b:2"]
     assert await found(conversation_id="b") == ["b:1", "b:2"]
     assert await found(since=NOON + timedelta(hours=12)) == ["b:2"]
     plan = await planned(world.episodes, Wanted(), TODAY)
     assert (plan.episodes, plan.by_maker) == (4, {Maker("old", "episodic-1"): 3, Maker("old", None): 1})
-
-
-def test_a_condition_names_a_field_that_a_summary_has() -> None:
-    assert parse_condition("model=a=b") == FieldMatch("model", "a=b")
-    for text in ("model", "long_summary=x", "=x"):
-        with pytest.raises(ValueError, match=r"quality\.source"):
-            parse_condition(text)
 
 
 def test_while_nothing_is_made_it_pauses_longer_and_longer_and_goes_on_with_the_same() -> None:

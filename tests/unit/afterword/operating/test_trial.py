@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from afterword.operating.trial import Comparison, NothingToCompare, TrialRun, candidate_settings, sample
-from afterword.schemas import MessageCreated, Quality, SummaryCreated, Usage
+from afterword.schemas import MessageCreated, Quality, Usage
 from afterword.streams.errors import ConfigurationError, ProviderUnavailable
 from afterword.streams.settings import Llm, QualitySettings, Settings
 from afterword.streams.stores.episodes import StoredEpisode
@@ -86,7 +86,6 @@ async def test_the_same_messages_are_summarized_by_both_and_judged_by_the_same_g
     assert (before.refused, after.refused, before.grounding, after.grounding) == (0, 0, 1.0, 1.0)
     assert after.long_tokens < before.long_tokens
     assert (before.prompt_tokens, after.prompt_tokens, after.answer_tokens) == (100, 200, 50)
-    assert after.cost(3.0, 15.0) == pytest.approx(200 * 3 / 1000 + 50 * 15 / 1000)
     assert not found.is_worse
 
 
@@ -130,22 +129,17 @@ async def test_what_is_not_in_the_archive_is_left_out() -> None:
         await run.run(list(known.episodes.values()), lambda _: None)
 
 
-async def test_a_sample_is_of_summaries_of_an_llm_and_the_same_for_the_same_seed() -> None:
+async def test_a_sample_is_of_summaries_of_an_llm_and_the_same_each_time() -> None:
     fallback = Quality(source="fallback", reason="provider_unavailable")
     known, _ = await a_world(*(stored(n) for n in range(40)), *(stored(n, quality=fallback) for n in range(40, 60)))
 
-    async def chosen(size: int, seed: int) -> list[str]:
-        return [summary_of(episode).episode_id for episode in await sample(known, size, seed)]
+    async def chosen(size: int) -> list[str]:
+        return [episode.summary.episode_id for episode in await sample(known, size)]
 
-    first = await chosen(10, 1)
+    first = await chosen(10)
     assert len(set(first)) == 10
-    assert first == await chosen(10, 1)
-    assert first != await chosen(10, 2)
-    assert set(first) < set(await chosen(1000, 1)) == {f"c{n}:1" for n in range(40)}
-
-
-def summary_of(episode: StoredEpisode) -> SummaryCreated:
-    return episode.summary
+    assert first == await chosen(10)
+    assert set(first) < set(await chosen(1000)) == {f"c{n}:1" for n in range(40)}
 
 
 def test_the_candidate_has_the_prompt_and_model_and_takes_no_budget(tmp_path: Path) -> None:
