@@ -6,11 +6,11 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from io import BufferedReader, FileIO
-from typing import TYPE_CHECKING, Annotated, Any, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, cast
 
 import typer
 
@@ -21,8 +21,11 @@ from afterword.streams.text.visible import INDENT, printable, shown, shown_json
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from afterword.reading.memory import Memory
     from afterword.schemas import SummaryCreated
     from afterword.streams.settings import Settings
+
+Result = TypeVar("Result")
 
 STANDARD_INPUT = "-"
 BUFFER_BYTES = 256 * 1024
@@ -103,31 +106,24 @@ def find_config() -> None:
 
 def next_step(error: AfterwordError) -> str:
     """If a server cannot be reached, say where its address comes from and what to do; return "" for other errors."""
-    from afterword.streams.settings import address_source
-
-    variable = _address_of(error)
-    return f"; its address{_shown_address(variable)} {address_source(variable)}" if variable else ""
-
-
-def _address_of(error: AfterwordError) -> str | None:
-    """Return the variable that holds the unreachable server's address, if it is known."""
-    from afterword.streams.settings import ADDRESSES
+    from afterword.streams.settings import ADDRESSES, address_source, load_settings, without_credentials
 
     kafka, mongodb, qdrant, _ = ADDRESSES
-    if type(error) is BrokerUnavailable:
-        return kafka
-    if type(error) is not StoreUnavailable:
-        return None
-    store = str(vars(error).get("store", "")).partition(" ")[0].lower()
-    return {"kafka": kafka, "mongodb": mongodb, "qdrant": qdrant}.get(store)
-
-
-def _shown_address(variable: str) -> str:
-    from afterword.streams.settings import ADDRESSES, load_settings, without_credentials
-
-    if variable != ADDRESSES[1]:
+    variable = kafka if type(error) is BrokerUnavailable else None
+    if type(error) is StoreUnavailable:
+        store = str(vars(error).get("store", "")).partition(" ")[0].lower()
+        variable = {"kafka": kafka, "mongodb": mongodb, "qdrant": qdrant}.get(store)
+    if variable is None:
         return ""
-    return f" {without_credentials(load_settings().mongo.uri.get_secret_value())}"
+    address = f" {without_credentials(load_settings().mongo.uri.get_secret_value())}" if variable == mongodb else ""
+    return f"; its address{address} {address_source(variable)}"
+
+
+def tenant_of(tenant: str | None, no_tenant: bool) -> str | None:
+    """Return the named tenant, or None for data without one. Raises: BadParameter unless one of both is given."""
+    if (tenant is None) != no_tenant:
+        raise typer.BadParameter("give either --tenant or --no-tenant")
+    return tenant
 
 
 def moment(text: str) -> datetime:
@@ -154,6 +150,14 @@ def opened(file: str) -> AbstractContextManager[BufferedReader]:
     if file == STANDARD_INPUT:
         return nullcontext(cast("BufferedReader", sys.stdin.buffer))
     return BufferedReader(FileIO(file), BUFFER_BYTES)
+
+
+async def from_memory(read: "Callable[[Memory], Awaitable[Result]]") -> Result:
+    """Open the memory, read from it, and close it."""
+    from afterword.reading.memory import Memory
+
+    async with Memory.from_settings(start_command()) as memory:
+        return await read(memory)
 
 
 def print_json(value: Any) -> None:
@@ -199,21 +203,17 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below:
     elif below:
         _print_listing(columns, cells, below)
     else:
-        _print_grid(columns, cells)
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
 
-
-def _print_grid(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), header_style="bold", show_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # as Text, so that user content is not read as markup
-    Console(highlight=False).print(table)
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), header_style="bold", show_edge=False)
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in cells:
+            table.add_row(*(Text(cell) for cell in row))  # as Text, so that user content is not read as markup
+        Console(highlight=False).print(table)
 
 
 def _print_listing(columns: Sequence[str], rows: Sequence[Sequence[str]], below: int) -> None:

@@ -1,15 +1,14 @@
 """`afterword dlq`: inspect and resolve dead letters."""
 
 import asyncio
-import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, moment, print_json, print_table, start_command
+from afterword.commands.common import Json, counting, moment, print_json, print_table, start_command
 from afterword.streams.text.visible import printable, shown
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ Type = Annotated[str | None, typer.Option("--type", help="Only with this error t
 Since = Annotated[
     datetime | None, typer.Option(parser=moment, help="Only if it failed since this time, or in the last 15m, 2h, 3d.")
 ]
-Until = Annotated[datetime | None, typer.Option(parser=moment, help="Only if it failed before this time.")]
 OfConversation = Annotated[str | None, typer.Option(help="Only in this conversation.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done without changing anything.")]
@@ -50,13 +48,12 @@ def list_dead_letters(
     stage: Stage = None,
     error_type: Type = None,
     since: Since = None,
-    until: Until = None,
     conversation: OfConversation = None,
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
     """Print the dead letters that were neither replayed nor discarded, as a table, or as JSON Lines with --json."""
-    filters = _filters(stage, error_type, since, until, conversation)
+    filters = _filters(stage, error_type, since, conversation)
 
     async def each(queue: "DeadLetterQueue", topics: Sequence[str]) -> None:
         page: list[tuple[str, ...]] = []
@@ -89,7 +86,8 @@ def show(address: DeadLetterAddress, raw: Raw = False, as_json: Json = False) ->
         if raw:
             typer.echo(found.value or b"", nl=False)
         elif as_json:
-            print_json({**_row(found), **_content(found)})
+            headers = [[name, _text(value)] for name, value in found.headers]
+            print_json({**_row(found), "headers": headers, "value": _text(found.value)})
         else:
             typer.echo(_page(found))
 
@@ -102,7 +100,6 @@ def replay(
     stage: Stage = None,
     error_type: Type = None,
     since: Since = None,
-    until: Until = None,
     conversation: OfConversation = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -112,7 +109,7 @@ def replay(
 
     Fix the cause first: a record that is still rejected becomes a new dead letter.
     """
-    filters = _filters(stage, error_type, since, until, conversation)
+    filters = _filters(stage, error_type, since, conversation)
     _resolve(topic, filters, "replayed", dry_run=dry_run, yes=yes, as_json=as_json)
 
 
@@ -122,7 +119,6 @@ def discard(
     stage: Stage = None,
     error_type: Type = None,
     since: Since = None,
-    until: Until = None,
     conversation: OfConversation = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -132,7 +128,7 @@ def discard(
 
     The records expire with the topic.
     """
-    filters = _filters(stage, error_type, since, until, conversation)
+    filters = _filters(stage, error_type, since, conversation)
     _resolve(topic, filters, "discarded", dry_run=dry_run, yes=yes, as_json=as_json)
 
 
@@ -140,12 +136,11 @@ def _filters(
     stage: str | None,
     error_type: str | None,
     since: datetime | None,
-    until: datetime | None,
     conversation: str | None,
 ) -> "Filters":
     from afterword.operating.dlq import Filters
 
-    return Filters(stage, error_type, since, until, conversation)
+    return Filters(stage, error_type, since, conversation)
 
 
 def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[str]], Awaitable[None]]") -> None:
@@ -169,19 +164,23 @@ def _resolve(
     async def work(queue: "DeadLetterQueue", topics: Sequence[str]) -> None:
         planned = {name: await queue.count(name, filters, action) for name in topics}
         total = sum(counts.resolved for counts in planned.values())
-        if dry_run or not total or not (yes or _confirmed(planned, action)):
+        if not (dry_run or yes) and total:
+            _report(planned, f"would be {action}", as_json=False)
+        if dry_run or not total or not (yes or typer.confirm("Continue?", err=True)):
             _report(planned, f"would be {action}", as_json)
             return
-        with _progress(total, shown=not as_json) as progress:
+        resolved = 0
+        with counting(not as_json) as show_count:
+
+            def progress(number: int) -> None:
+                nonlocal resolved
+                resolved += number
+                show_count("dead letters", resolved, total)
+
             done = {name: await queue.resolve(name, filters, action, progress) for name in topics}
         _report(done, action, as_json)
 
     _with_queue(topic, work)
-
-
-def _confirmed(planned: "dict[str, DeadLetterCounts]", action: "Action") -> bool:
-    _report(planned, f"would be {action}", as_json=False)
-    return typer.confirm("Continue?", err=True)
 
 
 def _report(found: "dict[str, DeadLetterCounts]", done: str, as_json: bool) -> None:
@@ -195,19 +194,6 @@ def _report(found: "dict[str, DeadLetterCounts]", done: str, as_json: bool) -> N
         foreign += f"; {counts.truncated:,} truncated because of their size, skipped" if counts.truncated else ""
         foreign += f"; {counts.archive:,} from the archiver only, skipped" if counts.archive else ""
         typer.echo(f"{name}: {counts.resolved:,} {done}{f' ({types})' if types else ''}{foreign}")
-
-
-@contextmanager
-def _progress(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    if not shown or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("dead letters", total=total)
-        yield lambda resolved: bar.advance(task, resolved)
 
 
 def _cells(found: "DeadLetter") -> tuple[str, ...]:
@@ -230,14 +216,6 @@ def _row(found: "DeadLetter") -> dict[str, Any]:
     }
 
 
-def _content(found: "DeadLetter") -> dict[str, Any]:
-    """Return headers and value. Bytes that are not UTF-8 are replaced; `--raw` prints them."""
-    return {
-        "headers": [[name, _text(value)] for name, value in found.headers],
-        "value": _text(found.value),
-    }
-
-
 def _page(found: "DeadLetter") -> str:
     row = _row(found) | {"origin": "/".join(map(str, found.origin)) if found.origin else None}
     lines = [f"{name:<16} {'–' if value is None else value}" for name, value in row.items()]
@@ -247,4 +225,5 @@ def _page(found: "DeadLetter") -> str:
 
 
 def _text(value: bytes | None) -> str | None:
+    """Decode bytes; those that are not UTF-8 are replaced. `--raw` prints them."""
     return None if value is None else value.decode(errors="replace")

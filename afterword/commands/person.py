@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_command
+from afterword.commands.common import Json, print_json, start_command, tenant_of
 from afterword.commands.reading import not_empty
 from afterword.streams.text.visible import many, shown
 
@@ -120,9 +120,7 @@ def verify(
 def _person(user: str | None, tenant: str | None, no_tenant: bool) -> tuple[str, str | None]:
     if user is None:
         raise typer.BadParameter("name the user with --user")
-    if (tenant is None) != no_tenant:
-        raise typer.BadParameter("give either --tenant or --no-tenant")
-    return user, tenant
+    return user, tenant_of(tenant, no_tenant)
 
 
 async def _plan(user: str, tenant: str | None, conversation: str | None) -> "ErasurePlan":
@@ -182,9 +180,7 @@ def export(user: OfUser, tenant: OfTenant = None, no_tenant: OfNoTenant = False)
 
     --user and either --tenant or --no-tenant are required. The last line has the type `end` and counts the others.
     """
-    if (tenant is None) != no_tenant:
-        raise typer.BadParameter("give either --tenant or --no-tenant")
-    asyncio.run(_print(user, tenant))
+    asyncio.run(_print(user, tenant_of(tenant, no_tenant)))
 
 
 async def _print(user: str, tenant: str | None) -> None:

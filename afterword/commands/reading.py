@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, moment, print_json, print_lines, print_table, start_command, written_by
+from afterword.commands.common import (
+    Json,
+    from_memory,
+    moment,
+    print_json,
+    print_lines,
+    print_table,
+    start_command,
+    tenant_of,
+    written_by,
+)
 from afterword.streams.text.fences import speaker_of
 from afterword.streams.text.visible import printable, shown, shown_json, shown_lines
 
 if TYPE_CHECKING:
     from afterword.reading.context import Owner
-    from afterword.reading.memory import Context, EpisodePage, Profile, StoredEpisode
+    from afterword.reading.memory import Context, StoredEpisode
     from afterword.reading.profile import KnownFact
     from afterword.schemas import SummaryCreated, SummaryDeleted
     from afterword.streams.stores.index import Recalled
@@ -87,7 +97,9 @@ def context(
 ) -> None:
     """Print what an agent loads: title, rolling summary, last messages. Exit 1 if the conversation is unknown."""
     owner = _owner(user, tenant, no_tenant)
-    found = asyncio.run(_read_context(conversation, messages, max_tokens, agent, owner))
+    found = asyncio.run(
+        from_memory(lambda memory: memory.context(conversation, messages, max_tokens, agent, **owner._asdict()))
+    )
     if found is None:
         typer.echo(f"nothing is known about conversation {shown(conversation)}", err=True)
         raise typer.Exit(1)
@@ -95,15 +107,6 @@ def context(
         print_json(found.as_dict())
     else:
         print_lines(context_lines(found))
-
-
-async def _read_context(
-    conversation: str, messages: int | None, max_tokens: int, agent: str | None, owner: "Owner"
-) -> "Context | None":
-    from afterword.reading.memory import Memory
-
-    async with Memory.from_settings(start_command()) as memory:
-        return await memory.context(conversation, messages, max_tokens, agent, **owner._asdict())
 
 
 def _owner(user: str | None, tenant: str | None, no_tenant: bool) -> "Owner":
@@ -135,7 +138,10 @@ def episodes(
     as_json: Json = False,
 ) -> None:
     """Show a conversation's episodes, newest first, page by page."""
-    page = asyncio.run(_read_episodes(conversation, limit, before, agent, _owner(user, tenant, no_tenant)))
+    owner = _owner(user, tenant, no_tenant)
+    page = asyncio.run(
+        from_memory(lambda memory: memory.episodes(conversation, limit, before, agent, **owner._asdict()))
+    )
     if as_json:
         print_json({"episodes": [_document(stored) for stored in page.episodes], "next_before": page.next_before})
         return
@@ -143,15 +149,6 @@ def episodes(
     print_table(EPISODE_COLUMNS, rows, below=2, none="no episodes")
     if page.next_before:
         typer.echo(f"older episodes: --before {page.next_before}", err=True)
-
-
-async def _read_episodes(
-    conversation: str, limit: int, before: int | None, agent: str | None, owner: "Owner"
-) -> "EpisodePage":
-    from afterword.reading.memory import Memory
-
-    async with Memory.from_settings(start_command()) as memory:
-        return await memory.episodes(conversation, limit, before, agent, **owner._asdict())
 
 
 def _document(stored: "StoredEpisode") -> dict[str, Any]:
@@ -187,11 +184,9 @@ def recall(
     as_json: Json = False,
 ) -> None:
     """Search the episodes of one user, best first; --user and either --tenant or --no-tenant are required."""
-    if (tenant is None) != no_tenant:
-        raise typer.BadParameter("give either --tenant or --no-tenant")
     filters = {
         "user_id": user,
-        "tenant_id": tenant,
+        "tenant_id": tenant_of(tenant, no_tenant),
         "k": k,
         "agent_id": agent,
         "conversation_id": conversation,
@@ -237,9 +232,8 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Show what is known about a user, and what was known before. Either --tenant or --no-tenant is required."""
-    if (tenant is None) != no_tenant:
-        raise typer.BadParameter("give either --tenant or --no-tenant")
-    found = asyncio.run(_read_profile(user, tenant, max_tokens))
+    whose = user, tenant_of(tenant, no_tenant)
+    found = asyncio.run(from_memory(lambda memory: memory.profile(*whose, max_tokens)))
     if as_json:
         print_json(found.as_dict())
         return
@@ -247,13 +241,6 @@ def profile(
     print_table(FACT_COLUMNS, rows, below=2, none="nothing is known of this user")
     if found.omitted:
         typer.echo(f"{found.omitted} more: raise --max-tokens", err=True)
-
-
-async def _read_profile(user: str, tenant: str | None, max_tokens: int) -> "Profile":
-    from afterword.reading.memory import Memory
-
-    async with Memory.from_settings(start_command()) as memory:
-        return await memory.profile(user, tenant, max_tokens)
 
 
 def _fact_row(fact: "KnownFact") -> tuple[str, ...]:

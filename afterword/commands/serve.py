@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from afterword.commands.common import Json, find_config, print_json, print_table, start, start_command
+from afterword.commands.common import Json, find_config, print_json, print_table, start, start_command, tenant_of
 from afterword.commands.reading import not_empty
 from afterword.extras import extra_required
 from afterword.streams.errors import ConfigurationError
@@ -80,8 +80,7 @@ def create(
 
     Either --tenant or --no-tenant is required.
     """
-    if (tenant is None) != no_tenant:
-        raise typer.BadParameter("give either --tenant or --no-tenant")
+    tenant = tenant_of(tenant, no_tenant)
     with extra_required("serve", "afterword keys"):
         from afterword.serving.principal import SCOPES, new_key
     if unknown := sorted(set(scope) - SCOPES):
@@ -153,18 +152,13 @@ def mcp(
     if named is ANYONE:
         raise ConfigurationError(setting="AFTERWORD_SERVE__MCP_USER", problem="it names no user; give one with --user")
     if configuration:
-        _print_configurations(settings.serve, _arguments(user, tenant, write))
+        named_by = (("--user", user), ("--tenant", tenant))
+        arguments = ["-m", "afterword", "mcp", *(part for name, value in named_by if value for part in (name, value))]
+        _print_configurations(settings.serve, [*arguments, *(["--write"] if write else [])])
         return
     scopes = frozenset({"read", "write"} if write else {"read"})
     principal = Principal("stdio", scopes, tenant or settings.serve.mcp_tenant or None, named)
     asyncio.run(run_over_stdio(settings, principal))
-
-
-def _arguments(user: str | None, tenant: str | None, write: bool) -> list[str]:
-    given = ("--user", user), ("--tenant", tenant)
-    return ["-m", "afterword", "mcp", *(part for name, value in given if value for part in (name, value))] + (
-        ["--write"] if write else []
-    )
 
 
 def _print_configurations(settings: "Serve", arguments: list[str]) -> None:

@@ -1,9 +1,6 @@
 """Commands about stored summaries: redo them, try another prompt on them, and add up what they used."""
 
 import asyncio
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from afterword.commands.common import Json, moment, print_json, print_table, start_command
+from afterword.commands.common import Json, counting, moment, print_json, print_table, start_command
 
 if TYPE_CHECKING:
     from afterword.operating.redo import RedoCounts, RedoPlan
@@ -75,7 +72,19 @@ def redo(
     if not yes:
         _print_plan(found, as_json=False, err=True)
         typer.confirm(f"Let the LLM redo {found.episodes:,} summaries?", err=True, abort=True)
-    with _progress(found.episodes) as progress:
+    paused = False
+    with counting() as show:
+
+        def progress(so_far: "RedoCounts") -> None:
+            nonlocal paused
+            finished = so_far.redone + so_far.kept + so_far.not_archived + so_far.gone
+            show("summaries", finished, found.episodes)
+            if (so_far.pause_seconds > 0) != paused:
+                paused = not paused
+                if paused:
+                    pause = f"next request in {so_far.pause_seconds:.0f} s"
+                    typer.echo(f"{so_far.redone:,} redone; the last ones could not be made; {pause}", err=True)
+
         done = asyncio.run(run(settings, wanted, in_flight, GIVE_UP_SECONDS, progress))
     if as_json:
         print_json(done.as_dict())
@@ -103,44 +112,6 @@ def _line(done: "RedoCounts") -> str:
         (done.gone, "deleted meanwhile"),
     )
     return ", ".join([f"{done.redone:,} redone", *(f"{number:,} {what}" for number, what in others if number)])
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[["RedoCounts"], None]]:
-    if not sys.stderr.isatty():
-        yield _paused_lines()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-
-        def show(done: "RedoCounts") -> None:
-            completed = done.redone + done.kept + done.not_archived + done.gone
-            bar.update(task, completed=completed, description=_pause(done))
-
-        yield show
-
-
-def _paused_lines() -> Callable[["RedoCounts"], None]:
-    paused = False
-
-    def show(done: "RedoCounts") -> None:
-        nonlocal paused
-        if (done.pause_seconds > 0) != paused:
-            paused = not paused
-            if paused:
-                typer.echo(f"{done.redone:,} redone; {_pause(done)}", err=True)
-
-    return show
-
-
-def _pause(done: "RedoCounts") -> str:
-    if not done.pause_seconds:
-        return ""
-    return f"the summarizers could not make the last ones; next request in {done.pause_seconds:.0f} s"
 
 
 @prompt_app.callback()

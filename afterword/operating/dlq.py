@@ -41,12 +41,11 @@ Action = Literal["replayed", "discarded"]
 
 @dataclass(frozen=True)
 class Filters:
-    """Filters that must all match. Times refer to the failure, from `since` inclusive to `until` exclusive."""
+    """Filters that must all match. `since` refers to the failure, and is inclusive."""
 
     stage: str | None = None
     error_type: str | None = None
     since: datetime | None = None
-    until: datetime | None = None
     conversation_id: str | None = None
 
     def match(self, dead_letter: DeadLetter) -> bool:
@@ -55,7 +54,6 @@ class Filters:
             and self.error_type in (None, dead_letter.error_type)
             and self.conversation_id in (None, dead_letter.conversation_id)
             and (self.since is None or dead_letter.failed_at >= self.since)
-            and (self.until is None or dead_letter.failed_at < self.until)
         )
 
 
