@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import orjson
-from aiokafka import AIOKafkaConsumer
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TransactionalIdAuthorizationFailed, for_code
 from opentelemetry.trace import NoOpTracer
@@ -250,9 +249,13 @@ async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
         try:
             async with asyncio.timeout(seconds):
                 await produce(settings, smoke_lines(conversation_id), flush=True)
-                return await _announced(consumer, conversation_id)
+                async with aclosing(events(consumer)) as found:
+                    async for event in found:
+                        if isinstance(event, SummaryCreated) and event.conversation_id == conversation_id:
+                            return event
         except TimeoutError:
             raise NoSummary(seconds=seconds, conversation_id=conversation_id) from None
+    raise AssertionError("a topic has no end")
 
 
 def smoke_lines(conversation_id: str) -> Iterator[bytes]:
@@ -266,11 +269,3 @@ def smoke_lines(conversation_id: str) -> Iterator[bytes]:
                 "content": content,
             }
         )
-
-
-async def _announced(consumer: AIOKafkaConsumer, conversation_id: str) -> SummaryCreated:
-    async with aclosing(events(consumer)) as found:
-        async for event in found:
-            if isinstance(event, SummaryCreated) and event.conversation_id == conversation_id:
-                return event
-    raise AssertionError("a topic has no end")

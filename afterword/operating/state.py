@@ -229,7 +229,9 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
     async with _log(kafka) as log:
         async with log.reader(kafka.messages_topic, isolation_level="read_committed") as consumer:
             starts = await consumer.beginning_offsets(list(consumer.assignment()))
-        resume_states = _by_partition((await resume_points(log, settings)).resume_states())
+        resume_states: dict[int, list[ResumeState]] = defaultdict(list)
+        for row in (await resume_points(log, settings)).resume_states():
+            resume_states[row.partition].append(row)
         partitions = await _partitions(kafka)
         return [
             await _rebuilt(log, kafka, source, start, partitions, resume_states[source.partition])
@@ -291,13 +293,6 @@ async def _commit(
     rows = {changelogs[CONVERSATIONS]: states, changelogs[MESSAGES]: []}
     bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
     await producer.commit([], rows, bookmark, source, kafka.segmenter_id, partitions=partitions)
-
-
-def _by_partition(resume_states: Iterable[ResumeState]) -> dict[int, list[ResumeState]]:
-    found: dict[int, list[ResumeState]] = defaultdict(list)
-    for state_row in resume_states:
-        found[state_row.partition].append(state_row)
-    return found
 
 
 @asynccontextmanager

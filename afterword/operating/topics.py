@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -27,8 +27,6 @@ from afterword.streams.segmenter.state import TABLES
 from afterword.streams.settings import DAY_MS, Settings
 from faust_eos.protocol import committed_offsets
 from faust_eos.sources import least_partitions
-
-__all__ = ["TopicReport", "await_topics", "check_topics", "ensure_topics", "read_with"]
 
 POLL_SECONDS = 0.05
 CONFIGS_SECONDS = 20.0
@@ -123,12 +121,17 @@ def wanted_topics(
     `sources` are the topics that ingest reads, each of which has a dead-letter queue.
     """
     kafka = settings.kafka
-    log = _configs(settings, "delete")
+    log = {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "min.insync.replicas": str(kafka.min_insync_replicas),
+    }
     large = {**log, MAX_BYTES: str(LARGE_RECORD_BYTES)}
     compacted = {**large, "cleanup.policy": "compact"}
 
     def topic(name: str, configs: Mapping[str, str], days: int) -> Topic:
-        return Topic(name, kafka.partitions, kafka.replication_factor, configs, True, lifetime=_kept(days))
+        kept = {"retention.ms": days * DAY_MS, "segment.ms": ROLL_MS}
+        return Topic(name, kafka.partitions, kafka.replication_factor, configs, True, lifetime=kept)
 
     def of_messages(name: str, configs: Mapping[str, str], count: int) -> Topic:
         return Topic(name, count, kafka.replication_factor, configs)
@@ -159,10 +162,6 @@ def wanted_topics(
             for name in kafka.current_topics
         ),
     ]
-
-
-def _kept(days: int) -> dict[str, int]:
-    return {"retention.ms": days * DAY_MS, "segment.ms": ROLL_MS}
 
 
 def compare_topic(wanted: Topic, found: FoundTopic) -> TopicReport:
@@ -203,14 +202,6 @@ def _lifetime_warning(wanted: Topic, found: FoundTopic) -> str:
     return f"{'; '.join(long)}: until then it keeps what was erased" if long else ""
 
 
-def _configs(settings: Settings, cleanup: str) -> dict[str, str]:
-    return {
-        "cleanup.policy": cleanup,
-        "compression.type": "producer",
-        "min.insync.replicas": str(settings.kafka.min_insync_replicas),
-    }
-
-
 async def ensure_topics(settings: Settings) -> list[TopicReport]:
     """Create missing topics and compare the others. New topics can be used on return.
 
@@ -226,7 +217,14 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
         # a single request, because the next broker may not yet know a new topic
         existing = await _until_visible(admin, {topic.name for topic in wanted} - set(refused), seconds)
         reports = await _with_growth(admin, settings, existing, await _compare_all(admin, wanted, existing))
-    return [_outcome(report, report.name in before, refused.get(report.name)) for report in reports]
+    return [
+        TopicReport(report.name, "failed", refused[report.name])
+        if report.name in refused
+        else replace(report, status="created")
+        if report.status == "ok" and report.name not in before
+        else report
+        for report in reports
+    ]
 
 
 async def create_sources(settings: Settings, sources: Sequence[Source]) -> None:
@@ -290,11 +288,9 @@ async def _with_growth(
         for group in (kafka.segmenter_id, kafka.archiver_id)
         if (before := await read_with(admin, group, kafka.messages_topic)) is not None and before < found.partitions
     ]
-    if not problems:
-        return list(reports)
     return [
         replace(report, status="different", detail="; ".join(filter(None, (report.detail, *problems))))
-        if report.name == kafka.messages_topic
+        if problems and report.name == kafka.messages_topic
         else report
         for report in reports
     ]
@@ -315,14 +311,6 @@ def _wanted(settings: Settings, existing: Mapping[str, FoundTopic]) -> list[Topi
     return wanted_topics(settings, messages.partitions if messages else None, sources)
 
 
-def _outcome(report: TopicReport, existed: bool, refusal: str | None) -> TopicReport:
-    if refusal is not None:
-        return TopicReport(report.name, "failed", refusal)
-    if report.status == "ok" and not existed:
-        return replace(report, status="created")
-    return report
-
-
 @asynccontextmanager
 async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
     try:
@@ -333,33 +321,29 @@ async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
 
 
 async def _existing(admin: AIOKafkaAdminClient) -> dict[str, FoundTopic]:
+    found = {}
     # all topics, because a request for one by name would create it on a broker with auto.create.topics.enable
-    return {topic["topic"]: _found(topic) for topic in await admin.describe_topics()}
-
-
-def _found(metadata: Mapping[str, Any]) -> FoundTopic:
-    partitions = metadata["partitions"]
-    replicas = min((len(partition["replicas"]) for partition in partitions), default=0)
-    return FoundTopic(metadata["topic"], len(partitions), replicas)
+    for topic in await admin.describe_topics():
+        replicas = [len(partition["replicas"]) for partition in topic["partitions"]]
+        found[topic["topic"]] = FoundTopic(topic["topic"], len(replicas), min(replicas, default=0))
+    return found
 
 
 async def _create_missing(admin: AIOKafkaAdminClient, topics: Sequence[Topic], seconds: float) -> dict[str, str]:
+    """Create missing topics and return the reason of each refusal. Topics created by others meanwhile are fine."""
     existing = await _existing(admin)
     missing = [topic for topic in topics if topic.name not in existing]
-    refused = await _create(admin, missing) if missing else {}
-    await _until_visible(admin, {topic.name for topic in missing} - set(refused), seconds)
-    return refused
-
-
-async def _create(admin: AIOKafkaAdminClient, topics: Sequence[Topic]) -> dict[str, str]:
-    """Create topics, and return the reason of each refusal. A topic that somebody else created meanwhile is fine."""
-    new = [NewTopic(t.name, t.partitions, t.replication_factor, topic_configs=t.created_with) for t in topics]
+    if not missing:
+        return {}
+    new = [NewTopic(t.name, t.partitions, t.replication_factor, topic_configs=t.created_with) for t in missing]
     response = await admin.create_topics(new)
-    return {
+    refused = {
         name: message or for_code(code).description
         for name, code, message in response.topic_errors
         if code not in (0, TopicAlreadyExistsError.errno)
     }
+    await _until_visible(admin, {topic.name for topic in missing} - set(refused), seconds)
+    return refused
 
 
 async def _until_visible(admin: AIOKafkaAdminClient, names: set[str], seconds: float) -> dict[str, FoundTopic]:
