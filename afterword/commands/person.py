@@ -1,11 +1,12 @@
 """Commands about one person's data: `erase`, its verification, and `export`."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -14,9 +15,10 @@ from afterword.commands.reading import not_empty
 from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
-    from afterword.operating.erasing.eraser import ErasurePlan, ErasureProgress
+    from afterword.operating.erasing.eraser import Eraser, ErasurePlan, ErasureProgress
     from afterword.operating.erasing.receipt import Receipt
-    from afterword.operating.erasing.verifying import Verification
+
+Result = TypeVar("Result")
 
 DEAD_LETTERS = ("dead letter", "dead letters")
 
@@ -70,7 +72,7 @@ def erase(
     if receipt and receipt.exists() and not dry_run:
         raise typer.BadParameter("the file already exists", param_hint="--receipt")
     if dry_run or not yes:
-        plan = asyncio.run(_plan(whose, of_tenant, conversation))
+        plan = asyncio.run(_with_eraser(lambda eraser: eraser.plan(whose, of_tenant, conversation)))
         if dry_run and as_json:
             print_json(asdict(plan))
         else:
@@ -80,7 +82,14 @@ def erase(
         if not typer.confirm("Erase all of it?", err=True):
             typer.echo("nothing was erased", err=True)
             raise typer.Exit(1)
-    made = asyncio.run(_erase(whose, of_tenant, conversation, by, timeout, receipt))
+    made = asyncio.run(
+        _with_eraser(
+            lambda eraser: eraser.erase(
+                whose, of_tenant, conversation, asked_by=by, timeout_seconds=timeout, progress=_report
+            )
+        )
+    )
+    made.write(receipt or Path(f"erasure-{made.receipt_id}.json"))
     if as_json:
         print_json(made.model_dump(mode="json"))
     else:
@@ -100,8 +109,11 @@ def verify(
 
     The receipt does not name the user, so give --user and either --tenant or --no-tenant again.
     """
+    from afterword.operating.erasing.receipt import Receipt
+    from afterword.operating.erasing.verifying import verify as look_again
+
     whose, of_tenant = _person(user, tenant, no_tenant)
-    found = asyncio.run(_verify(receipt, whose, of_tenant))
+    found = asyncio.run(look_again(start_command(), Receipt.read(receipt), whose, of_tenant))
     if as_json:
         findings = [
             {"place": one.place, "number": one.number, "gone_by": one.gone_by and one.gone_by.isoformat()}
@@ -123,29 +135,11 @@ def _person(user: str | None, tenant: str | None, no_tenant: bool) -> tuple[str,
     return user, tenant_of(tenant, no_tenant)
 
 
-async def _plan(user: str, tenant: str | None, conversation: str | None) -> "ErasurePlan":
+async def _with_eraser(work: "Callable[[Eraser], Awaitable[Result]]") -> Result:
     from afterword.operating.erasing.eraser import Eraser
 
     async with Eraser.from_settings(start_command()) as eraser:
-        return await eraser.plan(user, tenant, conversation)
-
-
-async def _erase(
-    user: str, tenant: str | None, conversation: str | None, by: str | None, timeout: float, file: Path | None
-) -> "Receipt":
-    from afterword.operating.erasing.eraser import Eraser
-
-    async with Eraser.from_settings(start_command()) as eraser:
-        receipt = await eraser.erase(user, tenant, conversation, asked_by=by, timeout_seconds=timeout, progress=_report)
-    receipt.write(file or Path(f"erasure-{receipt.receipt_id}.json"))
-    return receipt
-
-
-async def _verify(file: Path, user: str, tenant: str | None) -> "Verification":
-    from afterword.operating.erasing.receipt import Receipt
-    from afterword.operating.erasing.verifying import verify as look_again
-
-    return await look_again(start_command(), Receipt.read(file), user, tenant)
+        return await work(eraser)
 
 
 async def _report(progress: "ErasureProgress") -> None:

@@ -4,10 +4,10 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -18,7 +18,6 @@ from afterword.streams.errors import ConfigurationError
 from afterword.streams.text.visible import shown_json
 
 if TYPE_CHECKING:
-    from afterword.streams.settings import Serve
     from afterword.streams.stores.bookkeeping import ApiKeys
 
 Result = TypeVar("Result")
@@ -31,9 +30,6 @@ ForNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data withou
 ForUser = Annotated[str | None, typer.Option("--user", callback=not_empty, help="Only data of this user.")]
 Scopes = Annotated[list[str], typer.Option("--scope", help="Permission: read, write, erase or admin. Repeatable.")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="Id of the key, as `afterword keys list` shows it.")]
-NAME = "afterword"
-KEY_VARIABLE = "MEMORY_KEY"
-HEADER_VARIABLE = "MEMORY_AUTHORIZATION"
 OUR_VARIABLES = "AFTERWORD_"
 
 AgentsUser = Annotated[
@@ -45,7 +41,7 @@ AgentsTenant = Annotated[
 ]
 Write = Annotated[bool, typer.Option("--write", help="Also offer the tools that write.")]
 Configuration = Annotated[
-    bool, typer.Option("--json", help="Print what to paste into Claude Desktop, Cursor and VS Code, and exit.")
+    bool, typer.Option("--json", help="Print what to paste into Claude Desktop and Cursor, and exit.")
 ]
 
 
@@ -154,55 +150,19 @@ def mcp(
     if configuration:
         named_by = (("--user", user), ("--tenant", tenant))
         arguments = ["-m", "afterword", "mcp", *(part for name, value in named_by if value for part in (name, value))]
-        _print_configurations(settings.serve, [*arguments, *(["--write"] if write else [])])
+        _print_configuration([*arguments, *(["--write"] if write else [])])
         return
     scopes = frozenset({"read", "write"} if write else {"read"})
     principal = Principal("stdio", scopes, tenant or settings.serve.mcp_tenant or None, named)
     asyncio.run(run_over_stdio(settings, principal))
 
 
-def _print_configurations(settings: "Serve", arguments: list[str]) -> None:
+def _print_configuration(arguments: list[str]) -> None:
     from afterword.streams.settings import CONFIG_FILE_VARIABLE
 
     file = os.environ.get(CONFIG_FILE_VARIABLE)
     environment = {CONFIG_FILE_VARIABLE: str(Path(file).absolute())} if file else {}
-    made = {
-        "stdio": stdio_configurations(sys.executable, arguments, environment),
-        "http": http_configurations(f"http://{settings.host}:{settings.port}/mcp", settings.auth != "none"),
-    }
-    typer.echo(shown_json(json.dumps(made, ensure_ascii=False, indent=2)))
+    server = {"command": sys.executable, "args": arguments, "env": environment}
+    typer.echo(shown_json(json.dumps({"mcpServers": {"afterword": server}}, ensure_ascii=False, indent=2)))
     if others := sorted(name for name in os.environ if name.startswith(OUR_VARIABLES) and name not in environment):
         typer.echo(f"afterword: also add these variables, which are set here, to `env`: {', '.join(others)}", err=True)
-
-
-def stdio_configurations(command: str, arguments: list[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return each client's configuration for starting the server itself."""
-    server = {"command": command, "args": arguments, "env": dict(environment)}
-    return {
-        "claude_desktop": {"mcpServers": {NAME: server}},
-        "cursor": {"mcpServers": {NAME: server}},
-        "vscode": {"servers": {NAME: {"type": "stdio", **server}}},
-    }
-
-
-def http_configurations(address: str, needs_key: bool) -> dict[str, Any]:
-    """Return each client's configuration for a running `afterword serve`.
-
-    If it needs a key, they have a placeholder.
-    """
-    # Claude Desktop's file only supports servers that it starts itself
-    bridge: dict[str, Any] = {"command": "npx", "args": ["-y", "mcp-remote", address]}
-    cursor: dict[str, Any] = {"url": address}
-    vscode: dict[str, Any] = {"type": "http", "url": address}
-    inputs = []
-    if needs_key:
-        bridge["args"] += ["--header", f"Authorization:${{{HEADER_VARIABLE}}}"]
-        bridge["env"] = {HEADER_VARIABLE: "Bearer <key>"}
-        cursor["headers"] = {"Authorization": f"Bearer ${{env:{KEY_VARIABLE}}}"}
-        vscode["headers"] = {"Authorization": "Bearer ${input:afterword_key}"}
-        inputs = [{"type": "promptString", "id": "afterword_key", "description": "Afterword key", "password": True}]
-    return {
-        "claude_desktop": {"mcpServers": {NAME: bridge}},
-        "cursor": {"mcpServers": {NAME: cursor}},
-        "vscode": {"servers": {NAME: vscode}} | ({"inputs": inputs} if inputs else {}),
-    }

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from afterword.commands.serve import http_configurations, stdio_configurations
-
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -50,29 +48,14 @@ def test_a_user_has_to_be_named(tmp_path: Path, options: tuple[str, ...], enviro
 
 def test_what_is_printed_can_be_pasted(tmp_path: Path) -> None:
     file = tmp_path / "afterword.toml"
-    file.write_text('[serve]\nport = 9000\nmcp_user = "u1"\n')
+    file.write_text('[serve]\nmcp_user = "u1"\n')
     file.chmod(0o600)
     done = run(tmp_path, "--tenant", "ü b", "--write", "--json", AFTERWORD_CONFIG="afterword.toml")
     assert done.returncode == 0, done.stderr
-    printed = json.loads(done.stdout)
-    server = printed["stdio"]["claude_desktop"]["mcpServers"]["afterword"]
-    assert server == {
+    assert json.loads(done.stdout)["mcpServers"]["afterword"] == {
         "command": sys.executable,
         "args": ["-m", "afterword", "mcp", "--tenant", "ü b", "--write"],
         "env": {"AFTERWORD_CONFIG": str(file)},
     }
-    assert printed["http"]["cursor"]["mcpServers"]["afterword"] == {"url": "http://127.0.0.1:9000/mcp"}
     assert "AFTERWORD_MONGO__URI" in done.stderr
     assert AWAY["AFTERWORD_MONGO__URI"] not in done.stdout + done.stderr
-
-
-def test_each_client_has_its_own_form() -> None:
-    started = stdio_configurations("python", ["-m", "afterword"], {"A": "b"})
-    server = {"command": "python", "args": ["-m", "afterword"], "env": {"A": "b"}}
-    assert started["claude_desktop"] == started["cursor"] == {"mcpServers": {"afterword": server}}
-    assert started["vscode"] == {"servers": {"afterword": {"type": "stdio", **server}}}
-    reached = http_configurations("https://memory.example/mcp", needs_key=True)
-    assert reached["cursor"]["mcpServers"]["afterword"]["headers"] == {"Authorization": "Bearer ${env:MEMORY_KEY}"}
-    asked = reached["vscode"]["inputs"][0]["id"]
-    assert reached["vscode"]["servers"]["afterword"]["headers"]["Authorization"] == f"Bearer ${{input:{asked}}}"
-    assert "mcp-remote" in reached["claude_desktop"]["mcpServers"]["afterword"]["args"]
