@@ -140,7 +140,10 @@ class DeadLetterQueue:
 
         Raises: TopicStalled.
         """
-        resolved = await self._resolved_offsets(topic)
+        resolved: set[Position] = set()
+        async for record in self._log.records(topic):
+            if (offset := resolved_offset(record)) is not None:
+                resolved.add(Position(record.partition, offset))
         async for record in self._log.records(topic):
             if resolved_offset(record) is None and position_of(record) not in resolved:
                 found = read_dead_letter(record)
@@ -187,14 +190,6 @@ class DeadLetterQueue:
             await self._commit(producer, batch, action)
         return counts
 
-    async def _resolved_offsets(self, topic: str) -> set[Position]:
-        resolved: set[Position] = set()
-        async for record in self._log.records(topic):
-            offset = resolved_offset(record)
-            if offset is not None:
-                resolved.add(Position(record.partition, offset))
-        return resolved
-
     async def _commit(self, producer: AIOKafkaProducer, dead_letters: Sequence[DeadLetter], action: Action) -> None:
         if not dead_letters:
             return
@@ -205,7 +200,8 @@ class DeadLetterQueue:
                     for found in dead_letters:
                         if action == "replayed":
                             sent.append(await self._replay(producer, found))
-                        sent.append(await _send_resolution(producer, found, action))
+                        headers = resolution(found, action, datetime.now(UTC))
+                        sent.append(await producer.send(found.topic, b"", partition=found.partition, headers=headers))
                     raise_first_error(await asyncio.gather(*sent, return_exceptions=True))
             except (KafkaError, IllegalOperation) as error:
                 why = reason_of(error, await asyncio.gather(*sent, return_exceptions=True))
@@ -283,13 +279,3 @@ def raise_first_error(results: Sequence[object]) -> None:
     for result in results:
         if isinstance(result, BaseException):
             raise result
-
-
-async def _send_resolution(producer: AIOKafkaProducer, found: DeadLetter, action: Action) -> Awaitable[object]:
-    headers = resolution(found, action, datetime.now(UTC))
-    return await _sent(producer.send(found.topic, b"", partition=found.partition, headers=headers))
-
-
-async def _sent(sending: Awaitable[Awaitable[object]]) -> Awaitable[object]:
-    """Return the delivery's future. This only adds the type that aiokafka lacks."""
-    return await sending
