@@ -1,6 +1,17 @@
-"""The report of an audit that waited in vain."""
+"""How an audit waits for the workers, and its report if it waited in vain."""
+
+from collections.abc import AsyncGenerator
+from types import SimpleNamespace
+from typing import Any
+
+from aiokafka import TopicPartition
 
 from afterword.operating.audit.report import Finding, Missing, Report
+from afterword.operating.audit.run import until_finished
+from afterword.streams.settings import Kafka
+from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
+
+KAFKA = Kafka()
 
 
 def test_a_report_with_something_missing_is_not_clean_and_says_what() -> None:
@@ -20,3 +31,41 @@ def test_a_report_with_something_missing_is_not_clean_and_says_what() -> None:
 def test_a_finding_outweighs_what_is_missing() -> None:
     report = Report(findings={"lost": Finding(1, ["c1:m1"])}, missing=Missing(60, {"summarizer": 1}, ["c1"]))
     assert list(report.lines())[-1] == "NOT CLEAN"
+
+
+class ScriptedLog:
+    """A log on which each group has fewer and fewer records left, and the segmenter's end on the summarizer's topic."""
+
+    def __init__(self, **left: list[int]) -> None:
+        self.asked: list[str] = []
+        self._left = left
+
+    async def ends(self, topic: str) -> dict[TopicPartition, int]:
+        return {TopicPartition(topic, 0): 7}
+
+    async def left(self, group: str, topic: str, ends: dict[TopicPartition, int]) -> int:
+        assert {where.topic for where in ends} == {topic}
+        role = group.removeprefix("afterword-")
+        self.asked.append(role)
+        numbers = self._left[role]
+        return numbers.pop(0) if len(numbers) > 1 else numbers[0]
+
+    async def unread(self, group: str, topic: str, _: object) -> AsyncGenerator[Any, None]:
+        assert (group, topic) == (KAFKA.summarizer_id, KAFKA.episodes_topic)
+        for conversation in ("c1", "c2", "c1"):
+            yield SimpleNamespace(key=conversation.encode())
+
+
+def test_the_summarizer_is_waited_for_last() -> None:
+    log: Any = ScriptedLog(segmenter=[2, 0], archiver=[1, 1, 0], summarizer=[9, 0])
+    told: list[tuple[str, int, int | None]] = []
+    waiting = until_finished(log, KAFKA, 60, lambda *what: told.append(what))
+    assert run_in_virtual_time(waiting) is None
+    assert log.asked == [*["segmenter"] * 2, *["archiver"] * 3, *["summarizer"] * 2]
+    assert ("waiting for the summarizer", 0, 9) in told
+
+
+def test_when_the_time_is_up_it_says_what_every_worker_has_left() -> None:
+    log: Any = ScriptedLog(segmenter=[0], archiver=[4], summarizer=[3])
+    missing = run_in_virtual_time(until_finished(log, KAFKA, 0, lambda *_: None))
+    assert missing == Missing(0, {"segmenter": 0, "archiver": 4, "summarizer": 3}, ["c1", "c2"])
