@@ -166,7 +166,7 @@ async def test_what_one_participant_of_a_group_said_is_gone_and_the_others_keep_
         async with Eraser.from_settings(settings) as eraser:
             receipt = await eraser.erase("bob", TENANT, timeout_seconds=WAIT_SECONDS)
         assert receipt.shared_conversations == ("group",)
-        assert receipt.counts == {"messages": 1, "conversations": 1, "episodes": 1, "dead_letters": 0}
+        assert receipt.counts == {"messages": 1, "conversations": 1, "episodes": 2, "dead_letters": 0}
 
         context = await memory.context("group", keep_recent=10)
         assert context is not None
