@@ -7,12 +7,12 @@ source has to wait for the segmenter, the agent takes no records, so nothing is 
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from opentelemetry.trace import Tracer
 
@@ -64,20 +64,6 @@ EPISODE_MESSAGES = 10
 """An episode of lag counts for this many messages, the default trigger."""
 
 
-class Lags(Protocol):
-    """The part of `streams.kafka.log_reader.Log` that is asked."""
-
-    async def ends(self, topic: str) -> dict[TopicPartition, int]: ...
-
-    async def lags(
-        self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]: ...
-
-    def unread(
-        self, group_id: str, topic: str, ends: Mapping[TopicPartition, int]
-    ) -> AsyncGenerator[ConsumerRecord, None]: ...
-
-
 class BulkGate:
     """Says how many records of bulk sources may be read now.
 
@@ -85,7 +71,7 @@ class BulkGate:
     one record and grow by a quarter while the groups keep up, and are halved when they do not.
     """
 
-    def __init__(self, log: Lags, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: Log, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         kafka = settings.kafka
         self._log = log
         self._most = settings.ingest.bulk_lag

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiokafka import TopicPartition
@@ -23,7 +23,7 @@ class World:
         self.readable = {MESSAGES: 0, EPISODES: 0}
         self.is_away = False
         self.now = 0.0
-        self.gate = BulkGate(self, SETTINGS, lambda: self.now)
+        self.gate = BulkGate(cast("Any", self), SETTINGS, lambda: self.now)
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
         if self.is_away:
