@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -242,12 +241,7 @@ def _is_conversation(words: tuple[str, ...]) -> bool:
 
 def words_of(name: str) -> tuple[str, ...]:
     """Split `userId`, `user_id`, `USER-ID` and so on."""
-    return _words(name[:NAME_CHARACTERS])
-
-
-@lru_cache(1024)
-def _words(name: str) -> tuple[str, ...]:
-    return tuple(word.lower() for word in WORD.findall(name))
+    return tuple(word.lower() for word in WORD.findall(name[:NAME_CHARACTERS]))
 
 
 def _is_empty(value: object) -> bool:
