@@ -22,6 +22,8 @@ from afterword.version import running_version
 LISTED = 200
 SHOWN_BYTES = 64 * 2**10
 """How much of a value is shown. The command line shows all of it."""
+MOST_ROWS = 1000
+"""Rows of the table of usage, which may have one for each user."""
 WORK_SECONDS = 25.0
 ACTIONS: dict[str, Action] = {"replay": "replayed", "discard": "discarded"}
 
@@ -47,8 +49,8 @@ async def show_usage(request: Request, principal: OperatingVisitor, by: UsageBy 
     """Show what the LLM used for the stored episodes."""
     services = services_of(request)
     found = await services.usage(by)
-    rows = [(one, services.settings.llm.cost(*one[2:5])) for one in found]
-    return html_page(request, "health_usage.html", principal, by=by, rows=rows)
+    rows = [(one, services.settings.llm.cost(*one[2:5])) for one in found[:MOST_ROWS]]
+    return html_page(request, "health_usage.html", principal, by=by, rows=rows, left_out=len(found) - len(rows))
 
 
 @router.post("/health/checks")

@@ -4,6 +4,7 @@ import asyncio
 import random
 import re
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +36,7 @@ from afterword.serving.page.visitor import COOKIE, SESSION_SECONDS, Seal
 from afterword.serving.principal import Principal, is_still_admitted, new_key
 from afterword.serving.problems import Unauthenticated
 from afterword.streams.settings import Llm
+from afterword.streams.stores.episodes import UsageTotals
 from tests.nasty_texts import mixed
 from tests.samples import a_message, a_stored_episode, a_summary
 from tests.unit.afterword.serving.served import Served, serving
@@ -512,6 +514,18 @@ async def served_away() -> Any:
     async with serving() as served:
         served.database.away = True
         yield served
+
+
+async def test_a_table_of_usage_has_a_bounded_number_of_rows() -> None:
+    async with serving() as served:
+
+        async def usage(_: str) -> list[UsageTotals]:
+            return [UsageTotals(f"user{n}", 1, 1, 1, 1, 1.0) for n in range(2500)]
+
+        served.app.state.services = replace(served.services, usage=usage)
+        page = (await served.client.get("/health/usage?by=user")).text
+        assert page.count('<th scope="row">') == 1000
+        assert "1,500 more" in page
 
 
 async def test_operators_see_what_the_llm_has_used_and_what_it_costs() -> None:
