@@ -545,7 +545,8 @@ class Memory:
         require(int, max_tokens=max_tokens)
         require_within(0, max_tokens=max_tokens)
         found = await self._episodes.facts_of(user_id, tenant_id, MOST_PROFILE_EPISODES)
-        return merged_profile(user_id, tenant_id, found, max_tokens)
+        # in a thread, because thousands of facts take long enough to delay other requests
+        return await asyncio.to_thread(merged_profile, user_id, tenant_id, found, max_tokens)
 
     async def users(
         self, *, tenant_id: str | None, limit: int = PAGE_USERS, after: str | None = None, prefix: str = ""

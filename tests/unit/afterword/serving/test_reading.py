@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from afterword.reading.matches import NOTHING_KNOWN
 from afterword.serving.principal import Principal
 from afterword.streams.errors import StoreUnavailable
-from tests.samples import a_fact, a_stored_episode
+from afterword.streams.stores.episodes import EpisodeFacts
+from tests.samples import NOON, a_fact, a_stored_episode, of_user
 from tests.unit.afterword.reading.remembered import NEWCOMERS_QUESTIONS, UNKNOWN_TO_NEWCOMERS, newcomers_conversation
 from tests.unit.afterword.serving.served import Served, serving
 
@@ -376,16 +378,37 @@ async def test_a_read_may_name_its_owner_and_another_ones_is_not_found(path: str
                 assert found.status_code == 404 or not found.json()["episodes"]
 
 
+async def watched(served: Served, path: str, **asked: Any) -> tuple[Any, float]:
+    """Get an answer, and the longest CPU time for which it kept the event loop."""
+    getting = asyncio.create_task(served.client.get(path, params=asked))
+    longest, last = 0.0, time.thread_time()
+    while not getting.done():
+        await asyncio.sleep(0)
+        longest, last = max(longest, time.thread_time() - last), time.thread_time()
+    return (await getting).json(), longest
+
+
 async def test_a_large_context_stops_no_other_request() -> None:
     async with serving() as served:
         await served.remembered.say("Loads what a context needs.", conversation_id="small")
         await served.client.get("/v1/conversations/small/context", params={"form": "text"})
         await served.remembered.say(*(f"{n} is the number of this message. " * 1000 for n in range(150)))
-        asked = {"max_tokens": 1_000_000, "keep_recent": 500}
-        getting = asyncio.create_task(served.client.get("/v1/conversations/c1/context", params=asked))
-        longest, last = 0.0, time.thread_time()
-        while not getting.done():
-            await asyncio.sleep(0)
-            longest, last = max(longest, time.thread_time() - last), time.thread_time()
-        assert (await getting).json()["events"] > 100
+        path = "/v1/conversations/c1/context"
+        answer, longest = await watched(served, path, max_tokens=1_000_000, keep_recent=500)
+        assert answer["events"] > 100
+        assert longest < 0.15, "of which a full garbage collection takes a tenth of a second"
+
+
+async def test_a_large_profile_stops_no_other_request() -> None:
+    facts = [of_user(a_fact(f"statement {n} of this user")) for n in range(15)]
+    episodes = [EpisodeFacts(f"c{n}:1", f"c{n}", 1, NOON - timedelta(hours=n), tuple(facts)) for n in range(2000)]
+
+    async def facts_of(*_: Any) -> list[EpisodeFacts]:
+        return episodes
+
+    async with serving() as served:
+        await served.client.get("/v1/users/u1/profile")
+        served.remembered.episodes.facts_of = facts_of  # type: ignore[method-assign]  # many
+        answer, longest = await watched(served, "/v1/users/u1/profile")
+        assert answer["facts"]
         assert longest < 0.15, "of which a full garbage collection takes a tenth of a second"
