@@ -11,8 +11,9 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from faust_eos import App, EngineMetrics, Options
 from faust_eos.health import HealthServer, Readiness
+from faust_eos.memory import allocate_sparingly
 from faust_eos.options import NO_TRACER
-from faust_eos.worker import PARTITIONS, allocate_sparingly, run
+from faust_eos.worker import PARTITIONS, run
 
 LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 16, 64
 """Bounds of the default for `max_in_flight`, in episodes per partition."""

@@ -29,11 +29,11 @@ from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from faust_eos import App
-from faust_eos.collector import loading
 from faust_eos.failures import Attempts
 from faust_eos.health import HealthServer, Readiness
+from faust_eos.memory import allocate_sparingly, loading
 from faust_eos.options import NO_TRACER
-from faust_eos.worker import PARTITIONS, allocate_sparingly, crash_with, run
+from faust_eos.worker import PARTITIONS, crash_with, run
 
 MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer], Summarizer]
 MOST_ASKED = 3

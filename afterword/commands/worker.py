@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from afterword.commands.common import report, start
-from faust_eos.collector import loading
+from faust_eos.memory import loading
 
 if TYPE_CHECKING:
     from afterword.streams.settings import Settings

@@ -383,18 +383,6 @@ def private_directory(path: Path) -> None:
     path.mkdir(exist_ok=True)  # raises if the path is a file
 
 
-def read_position(path: Path) -> DatabasePosition:
-    """Return the position of a database that is not open, reading it in read-only mode. Raises: StoreFailed."""
-    from rocksdict import AccessType, Rdict
-    from rocksdict import Options as RocksOptions
-
-    with failures_named(path):
-        database = Rdict(str(path), RocksOptions(raw_mode=True), access_type=AccessType.read_only())
-        raw = database.get(META)
-        database.close()
-    return DatabasePosition(**orjson.loads(raw)) if raw else DatabasePosition()
-
-
 def _entry_of(deadline: int) -> bytes:
     """Return the start of an index entry: its kind and moment. Both kinds are equally long."""
     return (EXPIRING if isinstance(deadline, Expiry) else DUE) + max(0, deadline).to_bytes(DEADLINE_BYTES, "big")

@@ -94,7 +94,7 @@ class BatchClosed(EngineError):
 
 
 class NotInAgent(EngineError):
-    """table {table} can only be changed by an agent, while it handles an event"""
+    """table {table} can only be used by an agent, while it handles an event"""
 
 
 class NoAgent(EngineError):

@@ -91,16 +91,16 @@ class Clients:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """`settings` are arguments for every client, such as `bootstrap_servers`."""
-        self._settings = settings
+        self.settings = settings
 
     def producer(self, **settings: Any) -> Any:
-        return AIOKafkaProducer(**self._settings, **settings)
+        return AIOKafkaProducer(**self.settings, **settings)
 
     def consumer(self, **settings: Any) -> Any:
-        return AIOKafkaConsumer(**self._settings, **settings)
+        return AIOKafkaConsumer(**self.settings, **settings)
 
     def admin(self) -> Any:
-        return Admin(**self._settings)
+        return Admin(**self.settings)
 
     async def committed(self, kafka: Any, group: str, source: TopicPartition) -> OffsetAndMetadata | None:
         """Return what the group has committed; see `protocol.committed`."""

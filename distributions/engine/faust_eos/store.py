@@ -1,4 +1,4 @@
-"""Faust's tables on the engine; their storage is the batch's view of the partition's database."""
+"""Faust's tables on the engine; only agents read and write them, while they handle an event."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
@@ -7,24 +7,18 @@ from faust import Table as FaustTable
 from faust.stores.base import Store as FaustStore
 from faust.tables import TableManager as FaustTableManager
 
-from faust_eos.batch import GONE, Batch, Overlay, current_batch
+from faust_eos.batch import GONE, Batch, current_batch
 from faust_eos.database import DeadlineOf
 from faust_eos.errors import NotInAgent
 from faust_eos.options import LIFE_CYCLE
 
-UNREAD, ABSENT = object(), object()
+UNREAD = object()
 STORE_URL = "eos://local"
 """It has a host because `URL("eos://")` is falsy, for which Faust would silently use its memory store."""
 
 
-def _batch() -> Batch | None:
-    """Return the batch that is being handled, unless it is an at-least-once one, which has no tables."""
-    batch = current_batch()
-    return batch if batch is not None and batch.database is not None else None
-
-
 class Store(FaustStore):
-    """Shows the batch's changes on top of RocksDB inside an agent; elsewhere, a read-only view of committed state."""
+    """The agent's view of a table: the changes of its batch on top of the partition's database."""
 
     logger = LIFE_CYCLE
 
@@ -35,115 +29,80 @@ class Store(FaustStore):
         if self.value_type is bytes and self.value_serializer == "raw":
             self._encode_value = self._decode_value = _same
 
-    def get(self, key: Any, default: Any = None) -> Any:
-        """Look up once; `key in store` followed by `store[key]` would look up twice."""
-        value = self._find(key)
-        return default if value is GONE else value
-
     def __getitem__(self, key: Any) -> Any:
-        value = self._find(key)
+        overlay = self._batch().tables[self.table_name]
+        value = overlay.changed.get(key, UNREAD)
+        if value is UNREAD:
+            value = self._stored(key)
         if value is GONE:
             raise KeyError(key)
         return value
 
-    def __contains__(self, key: Any) -> bool:
-        return self._find(key) is not GONE
-
     def __setitem__(self, key: Any, value: Any) -> None:
-        batch = _batch()
-        if batch is not None and batch.open:
+        batch = self._batch()
+        if batch.accepts(f"table {self.table_name}"):
             batch.tables[self.table_name].changed[key] = value
-        else:
-            self._drop_write(batch)
 
     def __delitem__(self, key: Any) -> None:
-        if self._find(key) is GONE:
+        if key not in self:
             raise KeyError(key)
-        batch = _batch()
-        if batch is None or not batch.open:
-            self._drop_write(batch)
-            return
-        overlay = batch.tables[self.table_name]
-        if self._stored(batch, overlay, key) is GONE:
-            overlay.changed.pop(key, None)  # created and deleted in one batch: no change
-        else:
-            overlay.changed[key] = GONE
+        batch = self._batch()
+        if batch.accepts(f"table {self.table_name}"):
+            changed = batch.tables[self.table_name].changed
+            if self._stored(key) is GONE:
+                changed.pop(key, None)  # created and deleted in one batch: no change
+            else:
+                changed[key] = GONE
 
     def __iter__(self) -> Iterator[Any]:
-        batch = _batch()
-        overlay = batch.tables[self.table_name] if batch else Overlay()
+        batch = self._batch()
+        overlay = batch.tables[self.table_name]
         seen = overlay.read | overlay.changed  # a copy, because rows read during the iteration enter the overlay too
         yield from [key for key, value in seen.items() if value is not GONE]
-        for database in self._databases(batch):
-            for raw in database.keys(self.table_name):
-                key = self._decode_key(raw)
-                if key not in seen and overlay.changed.get(key) is not GONE:
-                    yield key
-
-    # Faust's mapping implements these with a dictionary that this kind of store does not have
-    keys, values, items = Mapping.keys, Mapping.values, Mapping.items
-    update, clear = MutableMapping.update, MutableMapping.clear
+        for raw in batch.database.keys(self.table_name):
+            key = self._decode_key(raw)
+            if key not in seen and overlay.changed.get(key) is not GONE:
+                yield key
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    # Faust's mapping implements these with a dictionary that this kind of store does not have
+    __contains__ = Mapping.__contains__
+    keys, values, items = Mapping.keys, Mapping.values, Mapping.items
+    update, clear = MutableMapping.update, MutableMapping.clear
+
     def changes(self, batch: Batch) -> list[tuple[bytes, bytes | None]]:
         """Return the batch's changes to this table, encoded."""
-        overlay = batch.tables.get(self.table_name)
-        if overlay is None:
-            return []
+        changed = batch.tables[self.table_name].changed if self.table_name in batch.tables else {}
         return [
             (self._encode_key(key), None if value is GONE else self._encode_value(value))
-            for key, value in overlay.changed.items()
+            for key, value in changed.items()
         ]
 
-    def _find(self, key: Any) -> Any:
-        batch = _batch()
-        if batch is None:
-            return self._committed(key)
-        overlay = batch.tables[self.table_name]
-        found = overlay.changed.get(key, UNREAD)
-        return self._stored(batch, overlay, key) if found is UNREAD else found
-
-    def _stored(self, batch: Batch, overlay: Overlay, key: Any) -> Any:
+    def _stored(self, key: Any) -> Any:
         """Return the row as it was before the batch; the database is read once per key."""
-        found = overlay.read.get(key, UNREAD)
-        if found is UNREAD:
+        batch = self._batch()
+        read = batch.tables[self.table_name].read
+        if key not in read:
             raw = batch.database.get(self.table_name, self._encode_key(key))
-            found = overlay.read[key] = GONE if raw is None else self._decode_value(raw)
-        return found
+            read[key] = GONE if raw is None else self._decode_value(raw)
+        return read[key]
 
-    def _committed(self, key: Any) -> Any:
-        encoded = self._encode_key(key)
-        for database in self._databases(None):
-            raw = database.get(self.table_name, encoded)
-            if raw is not None:
-                return self._decode_value(raw)
-        return GONE
-
-    def _drop_write(self, batch: Batch | None) -> None:
-        """Ignore the write if the partition is being released. Raises: NotInAgent, BatchClosed."""
-        if batch is None:
+    def _batch(self) -> Batch:
+        batch = current_batch()
+        if batch is None or batch.database is None:  # the batch of an at-least-once record has no tables
             raise NotInAgent(table=self.table_name)
-        batch.accepts(f"table {self.table_name}")
-
-    def _databases(self, batch: Batch | None) -> list[Any]:
-        return [batch.database] if batch else list(self.app.consumer.databases())
+        return batch
 
     def reset_state(self) -> None:
         """Do nothing: the state belongs to the partitions, which reset it themselves."""
 
-    def apply_changelog_batch(self, *_: Any, **__: Any) -> None:
-        """Not supported: partitions recover themselves. Raises: NotImplementedError."""
+    async def _unsupported(self, *_: Any, **__: Any) -> Any:
+        """Raises: NotImplementedError. Partitions recover themselves, and the changelog is the backup."""
         raise NotImplementedError
 
-    async def backup_partition(self, *_: Any, **__: Any) -> None:
-        """Not supported: the changelog is the backup. Raises: NotImplementedError."""
-        raise NotImplementedError
-
-    def restore_backup(self, *_: Any, **__: Any) -> None:
-        """Not supported: the changelog is the backup. Raises: NotImplementedError."""
-        raise NotImplementedError
+    apply_changelog_batch = backup_partition = restore_backup = _unsupported
 
 
 class Table(FaustTable):
@@ -166,19 +125,6 @@ class Table(FaustTable):
         """Return whether records of this topic change the table."""
         return self._source in (None, topic)
 
-    def __getitem__(self, key: Any) -> Any:
-        """Do what Faust's method does, with one look-up instead of two."""
-        self.on_key_get(key)
-        value = self.data.get(key, ABSENT)
-        return self.__missing__(key) if value is ABSENT else value
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        """Do what Faust's method does: the table's own default comes first."""
-        if self.default is not None:
-            return self[key]
-        self.on_key_get(key)
-        return self.data.get(key, default)
-
     def on_key_set(self, key: Any, value: Any) -> None:
         self._sensor_on_set(self, key, value)
 
@@ -198,14 +144,11 @@ class TableManager(FaustTableManager):
     async def on_start(self) -> None:
         for table in self.values():
             await table.maybe_start()
-        self.app.consumer.tables_ready.set()
+        self._tables_registered.set()
 
     async def on_stop(self) -> None:
         for table in self.values():
             await table.stop()
-
-    async def wait_until_tables_registered(self) -> None:
-        await self.wait_for_stopped(self.app.consumer.tables_ready)
 
     async def wait_until_recovery_completed(self) -> bool:
         return False

@@ -5,7 +5,7 @@ Faust handles group membership and the callbacks into the app; fetching and comm
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -15,15 +15,13 @@ from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
-from aiokafka.errors import ProducerClosed
 from faust import current_event
-from faust.exceptions import NotReady
 from faust.transport import base
 from faust.transport.drivers import aiokafka as driver
 from faust.types.tuples import TP, RecordMetadata
 
 from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
-from faust_eos.batch import Batch, Batches, Headers, Output, current_batch
+from faust_eos.batch import Batch, Batches, Output, current_batch
 from faust_eos.database import Database, DeadlineOf, NoDatabase, StateMemory
 from faust_eos.errors import AgentFailed, described
 from faust_eos.exactly_once import ExactlyOncePartition
@@ -52,7 +50,6 @@ class Consumer(base.Consumer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.partitions: dict[TopicPartition, Partition] = {}
-        self.tables_ready = asyncio.Event()
         self.kafka: Any = None
         self._was_assigned = False
         self.assignor = assignor_of_its_own(sticky=bool(self.app.tables))
@@ -67,7 +64,7 @@ class Consumer(base.Consumer):
     async def on_start(self) -> None:
         conf = self.app.conf
         self.kafka = self.app.consumer_class(
-            **self.kafka_settings(),
+            **self.clients().settings,
             group_id=conf.id,
             group_instance_id=conf.consumer_group_instance_id,
             isolation_level="read_committed",
@@ -103,17 +100,15 @@ class Consumer(base.Consumer):
         self._was_assigned = True
         self.in_group.set()
         if not self.app.should_stop:
+            schemas = {name: topic.schema for topic in self.app.topics for name in topic.topics}
             for source in sources:
-                self.partitions[source] = self._new_partition(source)
-
-    def _new_partition(self, source: TopicPartition) -> Partition:
-        schemas = [topic.schema for topic in self.app.topics if source.topic in topic.topics]
-        for schema in schemas:
-            if isinstance(schema, AtLeastOnce):
-                return AtLeastOncePartition(self, source, schema)
-            if isinstance(schema, Batches):
-                return ExactlyOncePartition(self, source, schema)
-        raise TypeError(f"topic {source.topic} needs schema=Batches() or schema=AtLeastOnce()")
+                match schemas[source.topic]:
+                    case AtLeastOnce() as schema:
+                        self.partitions[source] = AtLeastOncePartition(self, source, schema)
+                    case Batches() as schema:
+                        self.partitions[source] = ExactlyOncePartition(self, source, schema)
+                    case _:
+                        raise TypeError(f"topic {source.topic} needs schema=Batches() or schema=AtLeastOnce()")
 
     def on_partition_exit(self, task: "asyncio.Task[None]") -> None:
         """Stop the worker: a partition that ends by itself has met an error that starting over cannot fix."""
@@ -137,18 +132,16 @@ class Consumer(base.Consumer):
 
     # -- for the partitions
 
-    def kafka_settings(self) -> dict[str, Any]:
-        """Return the arguments that every aiokafka client needs."""
-        conf = self.app.conf
-        return {
-            "bootstrap_servers": driver.server_list(self.transport.url, self.transport.default_port),
-            "client_id": conf.broker_client_id,
-            "request_timeout_ms": int(conf.broker_request_timeout * 1000),
-            **self.app.security,
-        }
-
     def clients(self) -> Clients:
-        return Clients(self.kafka_settings())
+        conf = self.app.conf
+        return Clients(
+            {
+                "bootstrap_servers": driver.server_list(self.transport.url, self.transport.default_port),
+                "client_id": conf.broker_client_id,
+                "request_timeout_ms": int(conf.broker_request_timeout * 1000),
+                **self.app.security,
+            }
+        )
 
     @cached_property
     def _state_memory(self) -> StateMemory:
@@ -159,10 +152,6 @@ class Consumer(base.Consumer):
             return NoDatabase()
         path = self.app.conf.tabledir / where
         return Database(path, deadlines, memory=self._state_memory, clock=self.app.engine.clock)
-
-    def databases(self) -> Iterator[Database]:
-        """Yield the databases of the open partitions."""
-        yield from (one.session.database for one in self.partitions.values() if one.session is not None)
 
     @property
     def joined(self) -> bool:
@@ -189,23 +178,6 @@ class Consumer(base.Consumer):
     def topic_partitions(self, topic: str) -> int | None:
         return len(self.kafka.partitions_for_topic(topic) or ()) or None if self.kafka else None
 
-    def highwater(self, tp: TP) -> int:
-        return int(self.kafka.highwater(TopicPartition(*tp)) or 0)
-
-    async def position(self, tp: TP) -> int | None:
-        return int(await self.kafka.position(TopicPartition(*tp)))
-
-    async def earliest_offsets(self, *tps: TP) -> Mapping[TP, int]:
-        found = await self.kafka.beginning_offsets([TopicPartition(*tp) for tp in tps])
-        return {TP(*source): offset for source, offset in found.items()}
-
-    async def highwaters(self, *tps: TP) -> Mapping[TP, int]:
-        found = await self.kafka.end_offsets([TopicPartition(*tp) for tp in tps])
-        return {TP(*source): offset for source, offset in found.items()}
-
-    def key_partition(self, topic: str, key: bytes | None, partition: int | None = None) -> int | None:
-        return partition if partition is not None else self.app.producer.key_partition(topic, key).partition
-
     async def ends(self, sources: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the partitions' end offsets; without any, only check that a broker answers. Raises: KafkaError."""
         if self.kafka is None:
@@ -215,63 +187,26 @@ class Consumer(base.Consumer):
             await self.kafka.topics()
         return dict(await self.kafka.end_offsets(asked)) if asked else {}
 
-    async def create_topic(self, *args: Any, **kwargs: Any) -> None:
-        await self.app.producer.create_topic(*args, **kwargs)
-
-    # -- Faust's own fetching, acknowledging and committing, which are unused
+    # -- Faust's own fetching, acknowledging, committing and recovery, which are unused
 
     def close(self) -> None: ...
 
-    async def commit(self, *_: Any, **__: Any) -> bool:
-        return False
+    async def _unused(self, *_: Any, **__: Any) -> Any:
+        """Do nothing."""
 
-    async def verify_all_partitions_active(self) -> None: ...
+    commit = verify_all_partitions_active = perform_seek = seek_to_committed = seek_wait = create_topic = _unused
+    position = highwaters = earliest_offsets = _commit = _getmany = _seek = _unused
 
-    async def perform_seek(self) -> None: ...
-
-    async def seek_to_committed(self) -> Mapping[TP, int]:
-        return {}
-
-    async def seek_wait(self, partitions: Mapping[TP, int]) -> None: ...
-
-    async def _seek(self, partition: TP, offset: int) -> None: ...
-
-    async def _commit(self, offsets: Mapping[TP, int]) -> bool:  # noqa: ARG002 – the signature is Faust's
-        return False
-
-    async def _getmany(self, active_partitions: set[TP] | None, timeout: float) -> dict[TP, list[Any]]:  # noqa: ARG002 – the signature is Faust's
-        return {}
-
-    def _new_topicpartition(self, topic: str, partition: int) -> TP:
-        return TP(topic, partition)
-
-    def _to_message(self, tp: TP, record: Any) -> Any:
+    def _not_used(self, *_: Any) -> Any:
         raise NotImplementedError
+
+    highwater = key_partition = _new_topicpartition = _to_message = _not_used
 
 
 class EngineProducer(driver.Producer):
-    """Faust's producer. Inside an agent, a send joins the batch of its event; elsewhere it goes out at once.
-
-    After a failed delivery, aiokafka's producer is replaced. It has given the failed records sequence numbers that the
-    broker never saw, so everything that it sends to their partition afterwards would be out of order for ever.
-    """
+    """Faust's producer. Inside an agent, a send joins the batch of its event; elsewhere it goes out at once."""
 
     logger = LIFE_CYCLE
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._broken = False
-        self._replacing = asyncio.Lock()
-        self._retiring: set[asyncio.Task[None]] = set()
-
-    async def on_stop(self) -> None:
-        await super().on_stop()
-        for task in self._retiring:
-            task.cancel()
-        await asyncio.gather(*self._retiring, return_exceptions=True)
-
-    def _settings_extra(self) -> dict[str, Any]:
-        return {"acks": "all", "enable_idempotence": True}
 
     def _settings_auth(self) -> Mapping[str, Any]:
         security: Mapping[str, Any] = self.app.security
@@ -290,46 +225,10 @@ class EngineProducer(driver.Producer):
     ) -> Any:
         batch = current_batch()
         if batch is None:
-            return await self._send_now(topic, key, value, partition, timestamp, headers)
+            return await super().send(topic, key, value, partition, timestamp, headers)
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         future.set_result(_join(batch, topic, key, value, partition, timestamp, headers))
         return future
-
-    async def _send_now(self, *record: Any) -> Any:
-        """Send outside a batch. Raises: ProducerSendError; KafkaError, also while the worker is stopping."""
-        try:
-            producer = await self._working()
-            delivered = await super().send(*record)
-        except NotReady as error:
-            raise ProducerClosed from error
-        delivered.add_done_callback(lambda done: self._note_failure(producer, done))
-        return delivered
-
-    def _note_failure(self, producer: Any, delivered: "asyncio.Future[Any]") -> None:
-        error = None if delivered.cancelled() else delivered.exception()
-        if error is not None and producer is self._producer and not self._broken:
-            self._broken = True
-            log.warning("producer_failed", stage="produce", error_type=type(error).__name__)
-
-    async def _working(self) -> Any:
-        """Return the current producer, or a new one if the last is broken. Raises: NotReady, KafkaError."""
-        async with self._replacing:
-            producer = self._ensure_producer()
-            if not self._broken:
-                return producer
-            fresh = self._new_producer()
-            try:
-                await fresh.start()
-                self._ensure_producer()  # raises if the worker was stopped in the meantime
-                self._producer, self._broken = fresh, False
-            finally:
-                if self._producer is not fresh:
-                    await fresh.stop()
-        # records that the old producer has accepted are still delivered, or fail
-        retiring = asyncio.create_task(_retire(producer))
-        self._retiring.add(retiring)
-        retiring.add_done_callback(self._retiring.discard)
-        return fresh
 
     def send_soon(self, fut: Any) -> None:
         batch = current_batch()
@@ -339,13 +238,6 @@ class EngineProducer(driver.Producer):
         sent = fut.message
         topic = sent.channel.get_topic_name()
         fut.set_result(_join(batch, topic, sent.key, sent.value, sent.partition, sent.timestamp, sent.headers))
-
-
-async def _retire(producer: Any) -> None:
-    try:
-        await producer.stop()
-    finally:
-        await producer.client.close()
 
 
 class Conductor(base.Conductor):
@@ -375,12 +267,9 @@ def _join(
     headers: Any,
 ) -> RecordMetadata:
     timestamp_ms = int(timestamp * 1000) if timestamp else None
-    batch.send(Output(topic, key, value, partition, timestamp_ms, _as_list(headers)))
+    named = list(headers.items()) if hasattr(headers, "items") else list(headers or ())
+    batch.send(Output(topic, key, value, partition, timestamp_ms, named))
     return RecordMetadata(topic, UNKNOWN_OFFSET, TP(topic, UNKNOWN_OFFSET), UNKNOWN_OFFSET)
-
-
-def _as_list(headers: Any) -> Headers:
-    return list(headers.items()) if hasattr(headers, "items") else list(headers or ())
 
 
 def assignor_of_its_own(*, sticky: bool) -> type[AbstractPartitionAssignor]:

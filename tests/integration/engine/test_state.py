@@ -77,7 +77,7 @@ async def test_a_shorter_source_topic_stops_the_worker(lab: Lab) -> None:
 
 
 @pytest.mark.nightly
-async def test_state_of_a_partition_that_has_moved_is_removed_when_its_new_owner_has_committed(lab: Lab) -> None:
+async def test_state_of_a_partition_that_has_moved_is_removed(lab: Lab) -> None:
     """And is rebuilt when the partition comes back."""
     options = {"moved_look_seconds": 0.5, "moved_grace_seconds": 0.0}
     await lab.produce(RECORDS)

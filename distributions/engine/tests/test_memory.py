@@ -1,10 +1,13 @@
 import gc
+import resource
+import sys
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from faust_eos.collector import loading, spare_the_collector, without_collector
+from faust_eos.memory import loading, return_freed_memory, spare_the_collector
 
 
 class Kept:
@@ -54,8 +57,23 @@ def test_what_is_loaded_is_not_looked_at_then_or_later() -> None:
 def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
     try:
-        with without_collector():
+        with loading():
             pass
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_freed_memory_is_returned_though_something_behind_it_is_still_in_use() -> None:
+    blocks = [bytes(100_000) for _ in range(500)]
+    last = blocks.pop()
+    before = resident_bytes()
+    del blocks
+    return_freed_memory()
+    assert before - resident_bytes() > 25_000_000
+    assert len(last) == 100_000
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
