@@ -27,9 +27,9 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, step, trace_in
 from afterword.streams.telemetry.worker import worker_telemetry
 from faust_eos import App, Batches, Output, failing_batch
+from faust_eos.batch import size_of
 from faust_eos.errors import place_of
 from faust_eos.health import HealthServer, Readiness
-from faust_eos.session import size_of
 from faust_eos.worker import PARTITIONS, run
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers do not redact

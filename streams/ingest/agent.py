@@ -33,7 +33,7 @@ from afterword.streams.settings import Kafka, Settings, variable
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from faust_eos import App, Batches, Output, failing_batch
-from faust_eos.batch import Batch
+from faust_eos.batch import Batch, size_of
 from faust_eos.errors import AgentFailed, place_of
 from faust_eos.health import HealthServer, Readiness
 from faust_eos.worker import PARTITIONS, run
@@ -247,7 +247,7 @@ class Ingester:
                 break
             for output in outputs:
                 batch.send(output)
-                written += output.size_bytes
+                written += size_of(output)
             done += 1
             if done % PIECE == 0:
                 await asyncio.sleep(0)

@@ -35,7 +35,7 @@ SEGMENTER, SUMMARIZER, DAMAGED = "segmenter", "summarizer", "damaged"
 AMENDING_TESTS, REDOING_TESTS = "tests/unit/summarizer/test_amending.py", "tests/unit/summarizer/test_redoing.py"
 ENGINE = "distributions/engine/faust_eos"
 CHANGELOG_TESTS = "distributions/engine/tests/test_changelog.py"
-SESSION, TRANSACTION, CHANGELOG = f"{ENGINE}/session.py", f"{ENGINE}/transaction.py", f"{ENGINE}/changelog.py"
+SOURCES, TRANSACTION, CHANGELOG = f"{ENGINE}/sources.py", f"{ENGINE}/transaction.py", f"{ENGINE}/changelog.py"
 EXACTLY_ONCE, AT_LEAST_ONCE, WINDOW = f"{ENGINE}/exactly_once.py", f"{ENGINE}/at_least_once.py", f"{ENGINE}/window.py"
 RECONCILER, CONVERSATIONS = "streams/summarizer/reconciler.py", "streams/summarizer/conversations.py"
 STORES = "streams/stores/sqlite_stores.py"
@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant(
         "the bookmark is of the batch before",
         SEGMENTER,
-        SESSION,
+        EXACTLY_ONCE,
         "Bookmark(next_offset, before.lineage",
         "Bookmark(max(before.source, 0), before.lineage",
     ),
@@ -66,28 +66,28 @@ MUTANTS = (
     Mutant(
         "rows are in RocksDB before they are committed",
         SEGMENTER,
-        SESSION,
-        "        marks = await self.producer.commit(",
-        "        self.database.write(changes, before)\n        marks = await self.producer.commit(",
+        EXACTLY_ONCE,
+        "            marks = await self._producer.commit(",
+        "            self.database.write(changes, before)\n            marks = await self._producer.commit(",
     ),
     Mutant(
         "earlier owners are not fenced",
         SEGMENTER,
         EXACTLY_ONCE,
-        "TransactionalProducer(transactional_id(group, self._source), clients",
+        "TransactionalProducer(transactional_id(group, source), clients",
         "TransactionalProducer(f'{group}-{id(self)}', clients",
     ),
     Mutant(
         "a tick does not wait for the horizon",
         SEGMENTER,
-        SESSION,
-        "        return bool(position >= horizon.end) and not self.delivery.stopping",
-        "        return not self.delivery.stopping",
+        EXACTLY_ONCE,
+        "            if end is not None and await kafka.position(source) >= end and not self.stopping:",
+        "            if end is not None and not self.stopping:",
     ),
     Mutant(
         "a tick moves the source offset",
         SEGMENTER,
-        SESSION,
+        EXACTLY_ONCE,
         "        offset = max(self.database.position.source, 0)\n",
         "        offset = max(self.database.position.source, 0) + 1\n",
     ),
@@ -161,23 +161,23 @@ MUTANTS = (
     Mutant(
         "records that expired are passed over without a word",
         SEGMENTER,
-        SESSION,
+        SOURCES,
         "    metrics.expired(lost)\n",
         "",
     ),
     Mutant(
         "after records have expired reading goes on at the end",
         SEGMENTER,
-        SESSION,
+        SOURCES,
         "    return max(position, first)\n",
         "    return end if first > position >= 0 else max(position, first)\n",
     ),
     Mutant(
         "a fetch that was cut short counts as all that there is",
         SEGMENTER,
-        SESSION,
+        EXACTLY_ONCE,
         "        offset = part[taken - 1].offset + 1 if taken else part[0].offset\n",
-        "        offset = max(part[-1].offset + 1, self.kafka.highwater(self.source) or 0)\n",
+        "        offset = max(part[-1].offset + 1, self._consumer.kafka.highwater(self._source) or 0)\n",
     ),
     Mutant(
         "a record that was refused is left out",

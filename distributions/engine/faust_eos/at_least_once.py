@@ -18,11 +18,11 @@ from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from faust.types.tuples import TP, ConsumerMessage
 
-from faust_eos.batch import NOT_DONE, Batch, RawSchema, bound
+from faust_eos.batch import NOT_DONE, Batch, RawSchema, bound, size_of
 from faust_eos.errors import FATAL, TRANSIENT, Refusals, restart_seconds
 from faust_eos.lag import Work
 from faust_eos.progress import Progress, ProgressDamaged, reach
-from faust_eos.session import check_order, readable, report_expired
+from faust_eos.sources import check_order, readable, report_expired
 from faust_eos.transaction import (
     Slices,
     TransactionalProducer,
@@ -404,7 +404,7 @@ class AtLeastOncePartition:
         """
         before = self._committed
         self._finished = [message for message in self._finished if before is None or not before.covers(message.offset)]
-        sizes = [sum(output.size_bytes for output in message.batch.outputs) for message in self._finished]
+        sizes = [sum(map(size_of, message.batch.outputs)) for message in self._finished]
         number = self._slices.take(sizes)
         rest = {message.offset for message in self._finished[number:]}
         progress = self._window.progress(without=rest)
@@ -412,7 +412,7 @@ class AtLeastOncePartition:
         self._written.update(output.topic for output in outputs)
         written = sum(sizes[:number])
         seconds = self._options.commit_timeout_seconds
-        timing = in_time(self._options, self._slices, self._where, number, lambda: (written, written))
+        timing = in_time(self._options, self._slices, self._where, number, written, written)
         async with timing if number else asyncio.timeout(seconds):
             offset = OffsetAndMetadata(progress.offset, progress.metadata())
             await producer.commit_outputs(outputs, {self._source: offset}, self._app.conf.id)

@@ -85,10 +85,11 @@ class Output:
     partition_key: bytes | None = None
     """Chooses the partition in place of the key, where none is given."""
 
-    @property
-    def size_bytes(self) -> int:
-        named = sum(len(name) + len(value or b"") for name, value in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + named
+
+def size_of(record: Any) -> int:
+    """Return the size of an `Output` or an aiokafka record in bytes."""
+    named = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + named
 
 
 class Overlay:

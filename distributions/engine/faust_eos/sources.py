@@ -1,4 +1,4 @@
-"""Checks that a source topic is still the one that the state was made from, with the same partitions.
+"""Checks that a source topic is still the one that the state was made from, and which of its records are left.
 
 A topic that was deleted and recreated has the same name but a different id. If a topic got more partitions, keys have
 moved away from their state. So each bookmark records the topic's id, and each commit's metadata its partition count.
@@ -6,14 +6,20 @@ moved away from their state. So each bookmark records the topic's id, and each c
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import count
 from typing import Any
 
-from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+import structlog
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 
 from faust_eos.database import DatabasePosition
-from faust_eos.errors import SourceGrown, SourceRecreated
+from faust_eos.errors import SourceGrown, SourceRecreated, SourceReplaced
+from faust_eos.metrics import EngineMetrics
 from faust_eos.options import Clients
+
+log = structlog.get_logger()
 
 METADATA = re.compile(r"partitions=([1-9]\d{0,8})")
 
@@ -93,3 +99,59 @@ async def look_at_sources(app: Any) -> None:
         check_source(topic, database.position, ids.get(topic, ""))
     for topic in topics:
         await check_partitions(clients, consumer.kafka, app.conf.id, topic, may_grow=app.engine.sources_may_grow)
+
+
+def check_order(source: TopicPartition, found: int, expected: int) -> None:
+    """Refuse records from before the expected offset; aiokafka silently starts over if the topic was recreated.
+
+    Raises: OffsetOutOfRangeError.
+    """
+    if found < expected:
+        raise OffsetOutOfRangeError(f"{source.topic}-{source.partition} went back from {expected} to {found}")
+
+
+async def readable(
+    kafka: Any,
+    source: TopicPartition,
+    position: int,
+    metrics: EngineMetrics,
+    counted: int = 0,
+    finished: Collection[int] = frozenset(),
+) -> int:
+    """Return `position`, or the log start if that is later; the offsets between them expired unread.
+
+    Only offsets below the log start are lost; above it, compaction, aborted records and transaction markers leave
+    holes. `kafka` is an aiokafka consumer. `position` is −1 for a group that has none, which then begins at the log
+    start. Losses below `counted` were already reported or concern finished records. `finished` are the finished offsets
+    beyond `counted`.
+
+    Raises: SourceReplaced if the source ends before `position`; KafkaError, TimeoutError.
+    """
+    first = int((await kafka.beginning_offsets([source]))[source])
+    end = int((await kafka.end_offsets([source]))[source])
+    if position > end:
+        raise SourceReplaced(where=f"{source.topic}-{source.partition}", end=end, source=position)
+    unread = max(position, counted)
+    lost = first - unread - sum(unread <= offset < first for offset in finished)
+    if position >= 0 and lost > 0:
+        first_lost = next(offset for offset in count(unread) if offset not in finished)
+        report_expired(source, metrics, first_lost, first, lost)
+    return max(position, first)
+
+
+def report_expired(source: TopicPartition, metrics: EngineMetrics, first: int, next_offset: int, lost: int) -> None:
+    """Count and log records that were deleted before they were read.
+
+    `first` is the offset of the first lost record and `lost` their number; `next_offset` is that of the first one left.
+    """
+    metrics.expired(lost)
+    log.error(
+        "records_expired",
+        topic=source.topic,
+        partition=source.partition,
+        stage="consume",
+        error_type="expired",
+        first_lost=first,
+        next_offset=next_offset,
+        count=lost,
+    )

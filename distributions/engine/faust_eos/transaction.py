@@ -1,7 +1,7 @@
 """One Kafka transaction: outputs, changelog rows and the source offset are committed together or not at all."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -131,13 +131,12 @@ class Slices:
 
 @asynccontextmanager
 async def in_time(
-    options: Options, slices: Slices, where: str, number: int, sizes: Callable[[], tuple[int, int]]
+    options: Options, slices: Slices, where: str, number: int, read: int, written: int
 ) -> AsyncIterator[None]:
     """Limit the time for a commit of `number` records or keys; after a timeout, the next one is half as large.
 
     The coordinator aborts a transaction that takes too long. Its producer is then fenced, and the error does not say
-    why, so every error after that time counts as a timeout. `sizes` returns the bytes read and written, and is called
-    only then.
+    why, so every error after that time counts as a timeout. `read` and `written` are its bytes.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -146,7 +145,6 @@ async def in_time(
             yield
     except TRANSIENT as error:
         if isinstance(error, TIMED_OUT) or loop.time() - began >= options.transaction_timeout_seconds:
-            read, written = sizes()
             slices.timed_out(number, read, written)
             log.warning("commit_timed_out", partition=where, stage="commit", records=number, bytes=written)
         raise

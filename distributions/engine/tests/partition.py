@@ -15,8 +15,8 @@ from faust_eos import Batches, Breaker, Options, Output, Tick
 from faust_eos.batch import Batch, BatchMessage, _current
 from faust_eos.database import DeadlineOf
 from faust_eos.errors import place_of
+from faust_eos.exactly_once import Session, written_bytes
 from faust_eos.failures import Isolation
-from faust_eos.session import Delivery, Session, written_bytes
 
 SOURCE = TopicPartition("in", 0)
 TABLE = "due"
@@ -89,7 +89,8 @@ class Partition:
         self.tables = tables
         self.options = Options(**{"retry_wait_seconds": 0.0, "clock": lambda: 1000, **options})
         self.producer = producer or Producer()
-        self.app = SimpleNamespace(engine=self.options, consumer_generation_id=0)
+        self.app = SimpleNamespace(engine=self.options, conf=SimpleNamespace(id="group"), consumer_generation_id=0)
+        self.kafka = None
         schema = schema or Batches(reject=rejected if reject else None, stops=(NotADirectoryError,))
         self.breaker = breaker or Breaker()
         self.isolation = Isolation("in-0", self.options, self.breaker, schema)
@@ -102,16 +103,13 @@ class Partition:
     def open(self) -> None:
         """Open a new session of the same partition, as after a failure."""
         self.session = Session(
-            source=SOURCE,
-            group="group",
-            kafka=None,
+            self,
+            SOURCE,
             tables={name: table(name, data) for name, data in self.tables.items()},
             producer=self.producer,  # type: ignore[arg-type]  # a model of it
             database=self.database,
-            delivery=Delivery(self, SOURCE, self.database),
-            options=self.options,
-            written=set(),
             isolation=self.isolation,
+            written=set(),
             partitions=1,
         )
 

@@ -4,7 +4,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
 
-from faust_eos.session import check_order
+from faust_eos.sources import check_order
 
 SOURCE = TopicPartition("orders", 3)
 
