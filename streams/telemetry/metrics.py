@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Info, disable_created_metrics, generate_latest
 
-from faust_eos.lag import PartitionStatus
-from faust_eos.metrics import EngineMetrics, Families
+from faust_eos.metrics import EngineMetrics, Families, PartitionStatus
 
 PREFIX = "afterword_"
 OPERATION_SECONDS = tuple(0.01 * 2**n for n in range(14))

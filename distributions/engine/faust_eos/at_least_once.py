@@ -8,7 +8,6 @@ sent without its record being marked as finished, and no record is handled again
 import asyncio
 import contextlib
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -19,8 +18,8 @@ from aiokafka.structs import OffsetAndMetadata
 from faust.types.tuples import TP, ConsumerMessage
 
 from faust_eos.batch import NOT_DONE, Batch, RawSchema, bound, size_of
-from faust_eos.errors import FATAL, TRANSIENT, Refusals, restart_seconds
-from faust_eos.lag import Work
+from faust_eos.errors import FATAL, TRANSIENT, restart_seconds
+from faust_eos.metrics import Work
 from faust_eos.progress import Progress, ProgressDamaged, reach
 from faust_eos.sources import check_order, readable, report_expired
 from faust_eos.transaction import (
@@ -131,7 +130,6 @@ class AtLeastOncePartition:
         """True while the producer is open, so that earlier owners are fenced."""
         self._written: set[str] = set()
         self._last_ms: int | None = None
-        self._refusals = Refusals(self._options.refused_seconds)
         self._known = asyncio.Event()
         """Set once the group's committed offset is known."""
         self._changed = asyncio.Event()
@@ -206,26 +204,24 @@ class AtLeastOncePartition:
         await self._known.wait()
         while True:
             try:
-                await self._read()
+                await self._seek()
+                while True:
+                    missed = self._window.to_read_again() if self._room > 0 else None
+                    if missed is not None:
+                        await self._read_again(missed)
+                    if self._may_read:
+                        await self._read_on()
+                    elif missed is None:
+                        self._changed.clear()
+                        await self._changed.wait()
             except FATAL:
                 raise
             except TRANSIENT as error:
                 self._failed("fetching_restarted", "engine", error)
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _read(self) -> None:
-        await self._seek()
-        while True:
-            if self._may_read_again is not None:
-                await self._read_again(self._may_read_again)
-            if self._may_read:
-                await self._read_on()
-            elif self._may_read_again is None:
-                self._changed.clear()
-                await self._changed.wait()
-
     async def _seek(self) -> None:
-        """Seek to the first record that has not been read. Raises: SourceReplaced, KafkaError, TimeoutError."""
+        """Seek to the first record that was not read."""
         kafka, window, metrics = self._consumer.kafka, self._window, self._app.engine_metrics
         done = window.progress()
         window.advance(await readable(kafka, self._source, window.next, metrics, done.offset, done.beyond))
@@ -275,10 +271,6 @@ class AtLeastOncePartition:
     @property
     def _may_read(self) -> bool:
         return self._room > 0 and not self._window.is_full
-
-    @property
-    def _may_read_again(self) -> int | None:
-        return self._window.to_read_again() if self._room > 0 else None
 
     def _lose(self, offsets: Iterable[int], first: int) -> None:
         """Give up records that expired before they could be read again. `first` is the offset of the first one left."""
@@ -341,23 +333,22 @@ class AtLeastOncePartition:
                         await self._something_to_commit()
                         await self._commit(producer)
                         failures = 0
+            except FATAL:
+                raise
             except TRANSIENT as error:
-                if self._refusals.are_final(error, time.monotonic()):
-                    raise
                 self._failed("commit_failed", "commit", error)
             failures += 1
             await asyncio.sleep(restart_seconds(self._app.conf.broker_heartbeat_interval, failures))
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[TransactionalProducer]:
-        """Fence earlier owners and learn what they committed. Raises: OutputMissing, KafkaError, TimeoutError."""
-        clients = self._clients
+        """Fence earlier owners and learn what they committed."""
         writer = transactional_id(self._app.conf.id, self._source)
-        producer = TransactionalProducer(writer, clients, self._options)
+        producer = TransactionalProducer(writer, self._clients, self._options)
         try:
             await producer.open()
             if self.last_error and self._written:  # a deleted topic may be the cause of the failure
-                await require_outputs(clients, self._written)
+                await require_outputs(self._clients, self._written)
             await self._learn()
             self._writes = True
             yield producer
@@ -366,25 +357,19 @@ class AtLeastOncePartition:
             await producer.close()
 
     async def _learn(self) -> None:
-        """Learn what the group has committed, which may include a transaction of ours that got no answer.
-
-        Raises: KafkaError, TimeoutError.
-        """
+        """Learn what the group has committed, which may include a transaction of ours that got no answer."""
         async with asyncio.timeout(self._options.commit_timeout_seconds):
             found = await self._clients.committed(self._consumer.kafka, self._app.conf.id, self._source)
         if found is not None:
-            self._committed = self._progress(*found)
+            try:
+                self._committed = Progress.read(*found)
+            except ProgressDamaged as error:  # the records in the damaged progress are handled again
+                log.error("progress_refused", partition=self._where, stage="engine", problem=str(error))
+                self._committed = Progress(found.offset)
             self._window.learn(self._committed)
         self._known.set()
         self._something_sent.set()
         self._changed.set()  # there may be room to read
-
-    def _progress(self, offset: int, metadata: str) -> Progress:
-        try:
-            return Progress.read(offset, metadata)
-        except ProgressDamaged as error:  # the records in the damaged progress are handled again
-            log.error("progress_refused", partition=self._where, stage="engine", problem=str(error))
-            return Progress(offset)
 
     async def _something_to_commit(self) -> None:
         """Wait for outputs, or for the interval at which offsets without outputs are committed."""
@@ -399,8 +384,7 @@ class AtLeastOncePartition:
     async def _commit(self, producer: TransactionalProducer) -> None:
         """Commit the records that are finished by now, or as many of them as fit into one transaction.
 
-        Those left over are the ones that finished last; they go into the next transaction. Raises: KafkaError,
-        TimeoutError.
+        Those left over are the ones that finished last; they go into the next transaction.
         """
         before = self._committed
         self._finished = [message for message in self._finished if before is None or not before.covers(message.offset)]
@@ -411,15 +395,13 @@ class AtLeastOncePartition:
         outputs = [output for message in self._finished[:number] for output in message.batch.outputs]
         self._written.update(output.topic for output in outputs)
         written = sum(sizes[:number])
-        seconds = self._options.commit_timeout_seconds
         timing = in_time(self._options, self._slices, self._where, number, written, written)
-        async with timing if number else asyncio.timeout(seconds):
+        async with timing if number else asyncio.timeout(self._options.commit_timeout_seconds):
             offset = OffsetAndMetadata(progress.offset, progress.metadata())
             await producer.commit_outputs(outputs, {self._source: offset}, self._app.conf.id)
         del self._finished[:number]
         self._window.committed(progress)
         self._committed, self.last_error = progress, ""
-        self._refusals = Refusals(self._options.refused_seconds)
         self._changed.set()
         if rest:
             self._something_sent.set()

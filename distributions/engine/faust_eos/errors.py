@@ -19,17 +19,13 @@ FATAL = (
     kafka_errors.TransactionalIdAuthorizationFailed,
     kafka_errors.UnsupportedVersionError,
 )
-"""Errors that no retry can fix. The worker stops with an error that names the cause: at once when it reads exactly
-once, or after commits were refused for `refused_seconds` when it reads at least once."""
+"""Errors that no retry can fix. They stop the worker."""
 TRANSIENT = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, TimeoutError)
 """Errors that are answered by starting over, unless they are also in `FATAL`. A producer that is fenced in the middle
 of a commit raises IllegalOperation, which is not a KafkaError."""
 ENGINE = __name__.partition(".")[0]
 AROUND_AGENTS = sys.stdlib_module_names | {ENGINE, "faust", "mode"}
 """Packages whose frames are around those of an agent."""
-REFUSED_SECONDS = 60.0
-"""Longest time that Kafka may refuse a record that no retry can make acceptable; changed rights take a moment to
-apply."""
 LONGEST_RESTART_SECONDS, MOST_RESTART_DOUBLINGS = 2.0, 10
 """Longest wait before a partition is reopened, and where its doubling stops: when a broker is down, many partitions of
 many workers ask it."""
@@ -159,20 +155,3 @@ class StoreFailed(EngineError):
     """the local state in {path} cannot be used: {cause}"""
 
     cause: object
-
-
-class Refusals:
-    """Decides when Kafka has refused one record for too long. An error that may pass resets the time."""
-
-    def __init__(self, limit_seconds: float) -> None:
-        self._limit = limit_seconds
-        self._since: float | None = None
-
-    def are_final(self, error: Exception, now: float) -> bool:
-        """Record a failure, and return whether the worker should stop. `now` is in seconds of a monotonic clock."""
-        if isinstance(error, FATAL):
-            self._since = now if self._since is None else self._since
-        # this error only follows the refusal of another record
-        elif not isinstance(error, kafka_errors.OutOfOrderSequenceNumber):
-            self._since = None
-        return self._since is not None and now - self._since >= self._limit

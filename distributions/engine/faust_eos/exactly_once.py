@@ -29,7 +29,7 @@ from faust_eos.errors import (
     restart_seconds,
 )
 from faust_eos.failures import FAILURES, Isolation
-from faust_eos.lag import Work
+from faust_eos.metrics import Work
 from faust_eos.options import Clients
 from faust_eos.sources import check_order, check_partitions, readable
 from faust_eos.transaction import Slices, TransactionalProducer, in_time, require_outputs, transactional_id

@@ -1,14 +1,106 @@
-"""Prometheus metrics of the engine."""
+"""Prometheus metrics of the engine, and the measurement of each partition's lag."""
 
+import asyncio
 from collections.abc import Sequence
 from copy import copy
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from aiokafka import TopicPartition
+from aiokafka.errors import IllegalStateError, KafkaError
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from faust_eos.lag import PartitionStatus
-
+LOOK_SECONDS = 2.0
+ANSWER_SECONDS = 10.0
 MOVE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """Lag and state of one source partition at one measurement, which costs nothing per record."""
+
+    topic: str
+    partition: int
+    ready: bool
+    """True while the partition is open and its records are handled."""
+    lag_records: int
+    """Number of records that are unread, in hand or not committed. In a source that is written in transactions, the
+    transaction markers count too."""
+    lag_seconds: float
+    """Age of the oldest of these records; `Backlog` explains how it is computed."""
+    state_bytes: int | None = None
+    """Size of the local state on disk; None if there is no state."""
+    scheduled: int | None = None
+    """Number of rows in the index of deadlines."""
+    next_deadline_ms: int | None = None
+    """Earliest deadline in that index, in milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A partition's progress, as reported by the partition itself."""
+
+    next_offset: int = -1
+    """Offset of the first record that is not done; −1 if it is not known yet."""
+    in_hand_ms: int | None = None
+    """Timestamp of that record while it is being handled."""
+    done_ms: int | None = None
+    """Timestamp of the last record that this worker has finished."""
+
+
+class Backlog:
+    """Computes the lag of one partition from one measurement to the next.
+
+    While the oldest unfinished record is being handled, its timestamp gives the age. The timestamp of an unread record
+    is unknown, so its age is taken as the time since the last record was finished or since nothing was last unread,
+    whichever is later, or since the first measurement. That is an upper bound.
+    """
+
+    def __init__(self) -> None:
+        self._since_ms: int | None = None
+
+    def look(self, work: Work, position: int, end: int, now_ms: int) -> tuple[int, float]:
+        """Return the lag in records and in seconds.
+
+        `position` is the offset of the next record to read, and `end` the partition's end offset.
+        """
+        if work.in_hand_ms is None and position >= end:
+            self._since_ms = now_ms
+            return 0, 0.0
+        self._since_ms = self._since_ms or now_ms
+        oldest_ms = work.in_hand_ms or max(self._since_ms, work.done_ms or 0)
+        first = work.next_offset if work.next_offset >= 0 else position
+        return max(1, end - first), max(0, now_ms - oldest_ms) / 1000
+
+
+async def measure_regularly(app: Any) -> None:
+    """Show the lag and state of a started app's partitions every `LOOK_SECONDS`, except while no broker answers."""
+    consumer = app.consumer
+    backlogs: dict[TopicPartition, Backlog] = {}
+    while True:
+        sources = sorted(consumer.kafka.assignment())
+        backlogs = {source: backlogs.get(source) or Backlog() for source in sources}
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                ends = await consumer.kafka.end_offsets(sources) if sources else {}
+                found = [await _status(app, source, int(ends[source]), backlogs[source]) for source in sources]
+            app.engine_metrics.show(found)
+        except (KafkaError, IllegalStateError, OSError, TimeoutError):  # no broker, or a rebalance is under way
+            pass
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _status(app: Any, source: TopicPartition, end: int, backlog: Backlog) -> PartitionStatus:
+    kafka, partition = app.consumer.kafka, app.consumer.partitions.get(source)
+    work = Work() if partition is None else partition.work()
+    position = await kafka.position(source) if work.next_offset >= 0 else await kafka.committed(source)
+    lag = backlog.look(work, int(position or 0), end, app.engine.clock())
+    ready = partition is not None and partition.ready
+    if partition is None or partition.session is None:
+        return PartitionStatus(source.topic, source.partition, ready, *lag)
+    database = partition.session.database
+    state = database.size_bytes, database.scheduled, database.next_deadline()
+    return PartitionStatus(source.topic, source.partition, ready, *lag, *state)
 
 
 class Family(NamedTuple):

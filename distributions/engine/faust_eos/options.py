@@ -10,7 +10,6 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 from opentelemetry.trace import NoOpTracer, Tracer
 
-from faust_eos.errors import REFUSED_SECONDS
 from faust_eos.protocol import Admin, committed, committed_metadata
 
 LIFE_CYCLE = logging.getLogger("faust.engine")
@@ -62,9 +61,6 @@ class Options:
     offset_metadata_bytes: int = 4096
     """Longest metadata of a commit (at-least-once); at most the broker's `offset.metadata.max.bytes`. It limits how far
     beyond an unfinished record others are handled."""
-    refused_seconds: float = REFUSED_SECONDS
-    """Longest time that Kafka may refuse a record that no retry can make acceptable (at-least-once); changed rights
-    take a moment to apply."""
     max_request_bytes: int = 2 * 1024 * 1024
     """Largest record; topics with records of that size need a `max.message.bytes` to match."""
     state_memory_bytes: int = 64 * 1024 * 1024

@@ -18,8 +18,8 @@ from aiokafka import TopicPartition
 from faust_eos.app import App
 from faust_eos.errors import Stalled
 from faust_eos.health import Readiness
-from faust_eos.lag import partition_statuses
 from faust_eos.memory import return_freed_memory, spare_the_collector
+from faust_eos.metrics import measure_regularly
 from faust_eos.sources import watch_sources
 from faust_eos.watchdog import Watchdog, remember_stall
 
@@ -93,7 +93,7 @@ async def _run_until(
         async with running(app):
             spare_the_collector()
             return_freed_memory()
-            watches = (_show(app, condition, readiness), _guard(app, agents_wait), _measure(app))
+            watches = (_show(app, condition, readiness), _guard(app, agents_wait), measure_regularly(app))
             others = (watch_sources(app), _clean(app))
             watchers = [asyncio.create_task(watch) for watch in (*watches, *others)]
             watchers.append(asyncio.create_task(crash_with(app, tuple(watchers))))
@@ -180,11 +180,6 @@ async def _guard(app: App, agents_wait: Callable[[], bool]) -> None:
             failure = type(unwritten).__name__
             log.warning("stall_not_remembered", app=app.conf.id, stage="watchdog", error_type=failure)
         await app.crash(error)
-
-
-async def _measure(app: Any) -> None:
-    async for found in partition_statuses(app):
-        app.engine_metrics.show(found)
 
 
 async def _clean(app: Any) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from aiokafka.errors import KafkaConnectionError, KafkaError, ProducerFenced
+from aiokafka.errors import KafkaConnectionError, KafkaError, MessageSizeTooLargeError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 from structlog.testing import capture_logs
 
@@ -46,6 +46,18 @@ def test_a_partition_whose_commits_always_fail_is_a_stall_though_it_opens_in_bet
     assert found is not None
     assert found[1] == "nothing is committed of in-0"
     assert found[0] <= LIMIT + 2 * takes_seconds + 3 * LOOK  # a smaller transaction is progress
+
+
+def test_an_output_that_the_broker_will_never_accept_stops_the_worker() -> None:
+    async def story() -> list[BaseException]:
+        broker = Broker(1)
+        broker.before_commit = always(MessageSizeTooLargeError())
+        worker = Worker(broker)
+        await asyncio.sleep(5)
+        await worker.partition.stop(0)
+        return worker.errors
+
+    assert [type(error) for error in run_in_virtual_time(story())] == [MessageSizeTooLargeError]
 
 
 def test_a_broker_that_is_down_is_asked_less_and_less_often_up_to_every_two_seconds() -> None:

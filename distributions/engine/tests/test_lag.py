@@ -1,6 +1,6 @@
 """Lag of a partition, as far as it can be known without reading the unread records."""
 
-from faust_eos.lag import Backlog, Work
+from faust_eos.metrics import Backlog, Work
 
 T = 1_000_000
 """Milliseconds since 1970."""

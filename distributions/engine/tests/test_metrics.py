@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from faust_eos import EngineMetrics
-from faust_eos.lag import PartitionStatus
+from faust_eos.metrics import PartitionStatus
 
 ROLE = {"role": "counter"}
 

@@ -147,9 +147,9 @@ async def test_an_agent_that_fails_stops_the_worker_and_the_record_is_done_by_th
 
 
 @pytest.mark.nightly
-async def test_a_worker_whose_outputs_are_refused_for_too_long_stops_and_says_why(lab: Lab) -> None:
+async def test_a_worker_whose_outputs_are_refused_stops_and_says_why(lab: Lab) -> None:
     await lab.configure(lab.output, **{"max.message.bytes": "500"})
-    worker = lab.worker(at_least_once=True, options={"refused_seconds": 4.0})
+    worker = lab.worker(at_least_once=True)
     await lab.produce([(0, {})])
     await until(lambda: len(lab.counted()) == 1, watching=lab)
     await lab.produce([(0, {"padding": 5000})])

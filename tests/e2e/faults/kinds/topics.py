@@ -14,7 +14,7 @@ from tests.e2e.faults.access import allow_again, forbid_writing
 from tests.e2e.faults.fault import Fault
 from tests.e2e.faults.kinds.records import everything
 from tests.e2e.faults.load import Sent
-from tests.e2e.faults.world import World, until
+from tests.e2e.faults.world import World
 
 CLEANER_SECONDS = 400.0
 GROWN = "partitions, and was read while it had"
@@ -103,36 +103,27 @@ class Unauthorized(Refused):
 
 
 class SummarizerRefused(Fault):
-    """Refusals by size and then by rights, for a shorter time than makes the summarizer stop."""
+    """Refusals by size and then by rights."""
 
     name = "summary.created refuses the summarizer"
-    outcome = "waits, goes on after repair; audit clean"
+    outcome = "stops before committing, names the cause; clean after repair"
     company = "workers"
     share = 30.0
 
     async def inject(self, world: World, chance: random.Random) -> None:
         topic = world.deployment.settings.kafka.summaries_topic
-        await world.configure(topic, max_message_bytes="300")
-        await self._until_refused(world, "MessageSizeTooLarge")
+        async with world.ending(world.running("summarizer")[0], "MessageSizeTooLarge"):
+            await world.configure(topic, max_message_bytes="300")
         await world.configure(topic, max_message_bytes=str(LARGE_RECORD_BYTES))
         await world.progress()
-        async with world.admin() as admin:
+        async with (
+            world.ending(world.running("summarizer")[0], "TopicAuthorizationFailed"),
+            world.admin() as admin,
+        ):
             await forbid_writing(admin, topic)
-        await self._until_refused(world, "TopicAuthorizationFailed")
         async with world.admin() as admin:
             await allow_again(admin, topic)
         await world.progress()
-
-    async def _until_refused(self, world: World, cause: str) -> None:
-        """Wait until a summarizer's log names the error, in words or in one."""
-        logs = [world.worker(name).log for name in world.running("summarizer")]
-        begins = {log: log.stat().st_size for log in logs}
-
-        def told() -> bool:
-            new = b" ".join(log.read_bytes()[begins[log] :] for log in logs).decode()
-            return cause.lower() in new.lower().replace("_", "")
-
-        await until(told, f"no summarizer says {cause}")
 
 
 class OutputDeleted(Fault):
