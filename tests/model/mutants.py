@@ -140,8 +140,8 @@ MUTANTS = (
         "deletions do not get into the changelog",
         SEGMENTER,
         f"{ENGINE}/store.py",
-        "            for key, value in overlay.changed.items()\n",
-        "            for key, value in overlay.changed.items()\n            if value is not GONE\n",
+        "            for key, value in changed.items()\n",
+        "            for key, value in changed.items()\n            if value is not GONE\n",
     ),
     Mutant(
         "a batch of outputs that is full loses a record",
@@ -195,8 +195,8 @@ MUTANTS = (
         "the beginning of a changelog may be gone",
         DAMAGED,
         CHANGELOG,
-        "    if first > max(bookmark, 0):\n",
-        "    if False:\n",
+        "            if first[changelog] > max(bookmark, 0):\n",
+        "            if False:\n",
     ),
     Mutant(
         "a changelog may have been made anew",

@@ -1,9 +1,8 @@
 """Changelogs: the bookmark that ends each transaction, and the replay that recovers local state from them."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import orjson
@@ -12,7 +11,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
-from faust_eos.database import Database, DatabasePosition, RowChange
+from faust_eos.database import Database, RowChange
 from faust_eos.errors import (
     ChangelogDeletes,
     ChangelogLost,
@@ -23,16 +22,10 @@ from faust_eos.errors import (
 from faust_eos.options import Clients
 from faust_eos.sources import check_source
 
-if TYPE_CHECKING:
-    from faust_eos.batch import Headers
-
 log = structlog.get_logger()
 
 BOOKMARK_KEY = b"\0eos.bookmark"
 """A key like any other, so that compaction keeps the last bookmark. `changelog_key` keeps row keys apart from it."""
-LINK_HEADER = "eos.link"
-SOURCE_HEADER = "eos.source"
-"""Header of a bookmark that holds the source topic's id."""
 POLICY, RETENTION = "cleanup.policy", "delete.retention.ms"
 CONFIGS: dict[str, Any] = {POLICY: None, RETENTION: None}
 POLL_MS = 200
@@ -45,7 +38,12 @@ at the same time, and the event loop is blocked while the records are applied.""
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """Value of the last record that a transaction writes to a changelog: how far into the source its rows reach."""
+    """Value of the last record that a transaction writes to a changelog: how far into the source its rows reach.
+
+    It is linked to the previous bookmark in the same log. Offsets within one log only grow, even under compaction. If a
+    log is deleted and recreated while a worker writes to it, they start over. Only the first bookmark in the new log
+    can reveal that, so the worker stops right after writing it.
+    """
 
     source: int
     """Next offset of the source partition."""
@@ -53,27 +51,11 @@ class Bookmark:
     """Random id that the first transaction gave this changelog."""
     tables: list[str]
     """Tables in whose changelogs this transaction left a bookmark. If one of them has none, its rows are lost."""
-
-    def encode(self) -> bytes:
-        return orjson.dumps(self)
-
-
-def decode_bookmark(value: bytes) -> Bookmark:
-    return Bookmark(**orjson.loads(value))
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """Ties a bookmark to the previous one in the same log; sent as the bookmark's header `LINK_HEADER`.
-
-    Offsets within one log only grow, even under compaction. If a log is deleted and recreated while a worker writes to
-    it, they start over. Only the first bookmark in the new log can reveal that, so the worker stops right after writing
-    it.
-    """
-
-    previous: int
+    source_id: str = ""
+    """Id of the source topic; empty if it is not known."""
+    previous: int = -1
     """Offset of the previous bookmark; −1 if there is none."""
-    records: int
+    records: int = 1
     """Number of records that the transaction wrote to this log, including the bookmark."""
 
     def check(self, where: TopicPartition, offset: int) -> None:
@@ -87,19 +69,8 @@ class Link:
         return orjson.dumps(self)
 
 
-def marked(link: Link, source_id: str) -> "Headers":
-    """Return the headers of a bookmark; `source_id` may be empty."""
-    headers = [(LINK_HEADER, link.encode())]
-    return [*headers, (SOURCE_HEADER, source_id.encode())] if source_id else headers
-
-
-def decode_link(headers: Iterable[tuple[str, bytes]]) -> Link:
-    return Link(**orjson.loads(dict(headers)[LINK_HEADER]))
-
-
-def decode_source_id(headers: Iterable[tuple[str, bytes]]) -> str:
-    """Return the source topic's id from a bookmark's headers; empty if it was not known."""
-    return dict(headers).get(SOURCE_HEADER, b"").decode()
+def decode_bookmark(value: bytes) -> Bookmark:
+    return Bookmark(**orjson.loads(value))
 
 
 def changelog_key(row_key: bytes) -> bytes:
@@ -121,57 +92,68 @@ def changelogs_of(tables: Mapping[str, Any], partition: int) -> dict[str, TopicP
     return {name: TopicPartition(table.changelog_topic.get_topic_name(), partition) for name, table in tables.items()}
 
 
+async def recover(
+    database: Database,
+    changelogs: Mapping[str, TopicPartition],
+    clients: Clients,
+    topic: str,
+    stale_seconds: float,
+    replayed: Callable[[int], None],
+) -> tuple[int, bool]:
+    """Replay the changelog records that the local state lacks, up to the present end, or rebuild the state.
+
+    The caller has fenced all earlier writers. `changelogs` has a partition for each table name. `topic` is the source.
+    State older than `stale_seconds` is rebuilt, because compaction may have removed tombstones that it has not seen.
+    `replayed` is called with the number of records so far.
+
+    Returns the number of records, and whether the local state was discarded and rebuilt.
+    Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated,
+    StoreFailed, KafkaError, TimeoutError.
+    """
+    names = [changelog.topic for changelog in changelogs.values()]
+    source_id = await check_changelogs(clients, names, topic, stale_seconds)
+    consumer = clients.consumer(
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+        auto_offset_reset="none",  # records that are deleted during the replay must not be skipped silently
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+        max_partition_fetch_bytes=FETCH_BYTES,
+    )
+    await consumer.start()
+    try:
+        consumer.assign(list(changelogs.values()))
+        found = await Replay(database, changelogs, stale_seconds, replayed, consumer).run()
+    finally:
+        await consumer.stop()
+    known = database.position
+    check_source(topic, known, source_id)
+    if source_id not in ("", known.source_id):
+        database.write({}, replace(known, source_id=source_id), as_of_ms=known.written_ms)
+    return found
+
+
 class OtherChangelog(Exception):
-    """The local state was made from a different changelog than the one on the broker."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """The result of a recovery."""
-
-    records: int
-    seconds: float
-    rebuilt: bool
-    """True if the local state was discarded and rebuilt."""
+    """The local state was made from a different changelog than the one on the broker, or is too old."""
 
 
 @dataclass
 class Replay:
-    """The replay of one source partition's changelogs into its database; all earlier writers are fenced.
-
-    `changelogs` has a partition for each table name. `topic` is the source, and `source_id` its id, which is empty if
-    the broker has no topic ids. State older than `stale_seconds` is rebuilt, because compaction may have removed
-    tombstones that it has not seen. `replayed` is called with the number of records so far.
-    """
+    """The replay of one source partition's changelogs into its database; for the fields see `recover`."""
 
     database: Database
     changelogs: Mapping[str, TopicPartition]
-    topic: str
-    source_id: str
     stale_seconds: float
     replayed: Callable[[int], None]
     consumer: Any
 
-    async def catch_up(self) -> Recovered:
-        """Replay the records that the local state lacks, up to the present end, or rebuild the state if that is
-        impossible.
-
-        Raises: ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated, StoreFailed, KafkaError,
-        TimeoutError.
-        """
-        began = time.monotonic()
+    async def run(self) -> tuple[int, bool]:
         try:
             if self.database.age_seconds > self.stale_seconds:
                 raise OtherChangelog
-            records, rebuilt = await self._catch_up(), False
+            return await self._catch_up(), False
         except OtherChangelog:
             self.database.wipe()
-            records, rebuilt = await self._catch_up(), True
-        known = self.database.position
-        check_source(self.topic, known, self.source_id)
-        if self.source_id not in ("", known.source_id):
-            self.database.write({}, replace(known, source_id=self.source_id), as_of_ms=known.written_ms)
-        return Recovered(records, time.monotonic() - began, rebuilt)
+            return await self._catch_up(), True
 
     async def _catch_up(self) -> int:
         """Replay, and check afterwards that the state did not become too old in the meantime.
@@ -189,77 +171,52 @@ class Replay:
 
     async def _replay(self, as_of_ms: int) -> int:
         tables = {changelog: table for table, changelog in self.changelogs.items()}
-        consumer, database = self.consumer, self.database
+        consumer, known = self.consumer, self.database.position.bookmarks
         first = await consumer.beginning_offsets(list(tables))
         end = await consumer.end_offsets(list(tables))
         for changelog, table in tables.items():
-            bookmark = database.position.bookmarks.get(table, -1)
+            bookmark = known.get(table, -1)
             if bookmark >= end[changelog]:
                 raise OtherChangelog
-            if _is_truncated(changelog, first[changelog], bookmark):
-                where = {"topic": changelog.topic, "partition": changelog.partition, "first": first[changelog]}
-                log.error("changelog_truncated", stage="recover", error_type="changelog_truncated", **where)
+            # Compaction alone leaves the log start at 0. The state is whole if all deleted records precede its bookmark
+            if first[changelog] > max(bookmark, 0):
+                name = f"{changelog.topic}-{changelog.partition}"
+                raise ChangelogTruncated(changelog=name, first=first[changelog])
             consumer.seek(changelog, max(bookmark, first[changelog]))
-        known, marks, records = set(database.position.bookmarks), dict[str, Bookmark](), 0
-        while await self._is_behind(end):
+        marks, records = dict[str, Bookmark](), 0
+        while any([await consumer.position(changelog) < end[changelog] for changelog in tables]):
             fetched = await consumer.getmany(timeout_ms=POLL_MS, max_records=MAX_RECORDS)
             for changelog, found in fetched.items():
-                marks.update(_apply(database, tables[changelog], found, as_of_ms))
+                marks.update(_apply(self.database, tables[changelog], found, as_of_ms))
                 records += len(found)
                 self.replayed(records)
-        if known - set(marks):  # our last bookmark is gone, although compaction always keeps one
+        if set(known) - set(marks):  # our last bookmark is gone, although compaction always keeps one
             raise OtherChangelog
         _check_bookmarks(marks, self.changelogs)
         return records
 
-    async def _is_behind(self, end: Mapping[TopicPartition, int]) -> bool:
-        for changelog in self.changelogs.values():
-            if await self.consumer.position(changelog) < end[changelog]:
-                return True
-        return False
 
-
-async def recover(
-    database: Database,
-    changelogs: Mapping[str, TopicPartition],
-    clients: Clients,
-    topic: str,
-    stale_seconds: float,
-    replayed: Callable[[int], None] = lambda _: None,
-) -> Recovered:
-    """Replay the changelog records that the local state lacks; the caller has fenced all other writers.
-
-    For the other arguments see `Replay`.
-
-    Raises: ChangelogMismatch, ChangelogDeletes, ChangelogTruncated, ChangelogReplaced, ChangelogLost, SourceRecreated,
-    StoreFailed, KafkaError, TimeoutError.
-    """
-    names = [changelog.topic for changelog in changelogs.values()]
-    source_id = await check_changelogs(clients, names, topic, stale_seconds)
-    consumer = clients.consumer(
-        isolation_level="read_committed",
-        enable_auto_commit=False,
-        auto_offset_reset="none",  # records that are deleted during the replay must not be skipped silently
-        fetch_max_wait_ms=FETCH_WAIT_MS,
-        max_partition_fetch_bytes=FETCH_BYTES,
-    )
-    await consumer.start()
-    try:
-        consumer.assign(list(changelogs.values()))
-        return await Replay(database, changelogs, topic, source_id, stale_seconds, replayed, consumer).catch_up()
-    finally:
-        await consumer.stop()
-
-
-def _is_truncated(changelog: TopicPartition, first: int, bookmark: int) -> bool:
-    """Return whether the log's beginning was deleted, since compaction alone leaves the log start at 0.
-
-    `bookmark` is the offset of the local state's bookmark, −1 without one. The state is whole if all deleted records
-    come before it. Raises: ChangelogTruncated.
-    """
-    if first > max(bookmark, 0):
-        raise ChangelogTruncated(changelog=f"{changelog.topic}-{changelog.partition}", first=first)
-    return first > 0
+def _apply(database: Database, table: str, records: Iterable[Any], as_of_ms: int) -> dict[str, Bookmark]:
+    """Write the rows; return the table's last bookmark if there is one among the records. Raises: ChangelogReplaced."""
+    rows: list[RowChange] = []
+    position, marks = database.position, dict[str, Bookmark]()
+    for record in records:
+        if record.key == BOOKMARK_KEY:
+            mark = marks[table] = decode_bookmark(record.value)
+            mark.check(TopicPartition(record.topic, record.partition), record.offset)
+            if position.lineage and mark.lineage != position.lineage:
+                raise OtherChangelog
+            position = replace(
+                position,
+                source=max(position.source, mark.source),
+                lineage=mark.lineage,
+                bookmarks={**position.bookmarks, table: record.offset},
+                source_id=mark.source_id,
+            )
+        else:
+            rows.append((row_key(record.key), record.value))
+    database.write({table: rows}, position, as_of_ms=as_of_ms)
+    return marks
 
 
 def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, TopicPartition]) -> None:
@@ -269,37 +226,7 @@ def _check_bookmarks(marks: Mapping[str, Bookmark], changelogs: Mapping[str, Top
     last = max(marks.values(), key=lambda mark: mark.source)
     for table in set(last.tables) & set(changelogs):
         if table not in marks or marks[table].source != last.source:
-            changelog = changelogs[table].topic
-            raise ChangelogLost(changelog=changelog, source=last.source)
-
-
-def _apply(database: Database, table: str, records: Iterable[Any], as_of_ms: int) -> dict[str, Bookmark]:
-    """Write the rows; return the table's last bookmark if there is one among the records. Raises: ChangelogReplaced."""
-    rows: list[RowChange] = []
-    position, marks = database.position, dict[str, Bookmark]()
-    for record in records:
-        if record.key == BOOKMARK_KEY:
-            marks[table] = decode_bookmark(record.value)
-            decode_link(record.headers).check(TopicPartition(record.topic, record.partition), record.offset)
-            position = _advance(position, table, record.offset, marks[table], decode_source_id(record.headers))
-        else:
-            rows.append((row_key(record.key), record.value))
-    database.write({table: rows}, position, as_of_ms=as_of_ms)
-    return marks
-
-
-def _advance(
-    position: DatabasePosition, table: str, offset: int, bookmark: Bookmark, source_id: str
-) -> DatabasePosition:
-    if position.lineage and bookmark.lineage != position.lineage:
-        raise OtherChangelog
-    return replace(
-        position,
-        source=max(position.source, bookmark.source),
-        lineage=bookmark.lineage,
-        bookmarks={**position.bookmarks, table: offset},
-        source_id=source_id,
-    )
+            raise ChangelogLost(changelog=changelogs[table].topic, source=last.source)
 
 
 async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: str, stale_seconds: float) -> str:
@@ -315,11 +242,14 @@ async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: s
     await admin.start()
     try:
         described = await admin.describe_topics([topic, *changelogs])
-        responses = await admin.describe_configs(resources) if resources else []
+        responses = await admin.describe_configs(resources)
         ids: dict[str, str] = await admin.topic_ids([topic])
     finally:
         await admin.close()
-    check_counts(changelogs, topic, {found["topic"]: len(found["partitions"]) for found in described})
+    counts = {found["topic"]: len(found["partitions"]) for found in described}
+    for changelog in changelogs:  # rows must be in partitions numbered like their records', or state is lost silently
+        if counts[changelog] != counts[topic]:
+            raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
     for code, _, _, changelog, entries in [found for response in responses for found in response.resources]:
         if code == 0:
             check_configs(changelog, {entry[0]: entry[1] for entry in entries}, stale_seconds)
@@ -327,16 +257,6 @@ async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: s
             name = for_code(code).__name__
             log.warning("changelog_not_checked", topic=changelog, stage="recover", error_type=name)
     return ids.get(topic, "")
-
-
-def check_counts(changelogs: Sequence[str], topic: str, counts: Mapping[str, int]) -> None:
-    """Compare partition counts. Rows must be in partitions numbered like their records', or state is lost silently.
-
-    Raises: ChangelogMismatch.
-    """
-    for changelog in changelogs:
-        if counts[changelog] != counts[topic]:
-            raise ChangelogMismatch(changelog=changelog, found=counts[changelog], topic=topic, expected=counts[topic])
 
 
 def check_configs(changelog: str, configs: Mapping[str, str | None], stale_seconds: float) -> None:

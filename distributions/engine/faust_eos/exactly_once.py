@@ -5,6 +5,7 @@ polls, runs the agent and commits, and ticks when nothing is unread.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -176,12 +177,13 @@ class ExactlyOncePartition:
             self._most_replayed = max(self._most_replayed, records)
 
         changelogs = changelogs_of(self._tables, self._source.partition)
-        done = await recover(database, changelogs, clients, self._source.topic, self._options.stale_seconds, note)
+        began, topic, stale_seconds = time.monotonic(), self._source.topic, self._options.stale_seconds
+        records, rebuilt = await recover(database, changelogs, clients, topic, stale_seconds, note)
         for _ in database.reindex():
             await asyncio.sleep(0)
-        self._app.engine_metrics.recovered(done.records, done.seconds)
-        found = {"records": done.records, "seconds": round(done.seconds, 3), "rebuilt": done.rebuilt}
-        log.info("recovered", partition=self._where, **found)
+        seconds = time.monotonic() - began
+        self._app.engine_metrics.recovered(records, seconds)
+        log.info("recovered", partition=self._where, records=records, seconds=round(seconds, 3), rebuilt=rebuilt)
 
     async def _start_offset(self, recovered: int, clients: Clients) -> int:
         """Return the source offset of the changelogs' last transaction; without tables, the group's committed offset.
@@ -436,10 +438,10 @@ class Session:
         # Each commit puts a bookmark into each changelog: otherwise a lost changelog looks like that of an unchanged
         # table
         changelogs, before = self._changelogs, self.database.position
-        bookmark = Bookmark(next_offset, before.lineage or new_lineage(), sorted(changes))
+        bookmark = Bookmark(next_offset, before.lineage or new_lineage(), sorted(changes), before.source_id)
         rows = {changelogs[name]: changed for name, changed in changes.items()}
         previous = {changelogs[name]: offset for name, offset in before.bookmarks.items() if name in changes}
-        context = (self._source, self._app.conf.id, previous, before.source_id, self._partitions)
+        context = (self._source, self._app.conf.id, previous, self._partitions)
         async with in_time(self._options, slices, self._where, number, read, written_bytes(outputs, changes)):
             marks = await self._producer.commit(outputs, rows, bookmark, *context)
         bookmarks = {**before.bookmarks, **{name: marks[changelogs[name]] for name in changes}}

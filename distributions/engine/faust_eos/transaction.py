@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +19,7 @@ from opentelemetry.trace import NoOpTracer, SpanContext, SpanKind, Status, Statu
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from faust_eos.batch import Headers, Output
-from faust_eos.changelog import BOOKMARK_KEY, Bookmark, Link, changelog_key, marked
+from faust_eos.changelog import BOOKMARK_KEY, Bookmark, changelog_key
 from faust_eos.database import RowChange
 from faust_eos.errors import TRANSIENT, OutputMissing
 from faust_eos.options import Clients, Options
@@ -218,28 +218,28 @@ class TransactionalProducer:
         source: TopicPartition,
         group: str,
         previous: Mapping[TopicPartition, int] = MappingProxyType({}),
-        source_id: str = "",
         partitions: int = 0,
     ) -> dict[TopicPartition, int]:
         """Commit everything, and return the offset of the bookmark in each changelog.
 
-        `previous` has the offsets of the previous bookmarks. `source_id` is the source topic's id, if known.
-        `partitions` is the source's partition count; 0 means unknown. Raises: KafkaError, ChangelogReplaced.
+        `previous` has the offsets of the previous bookmarks. `partitions` is the source's partition count; 0 means
+        unknown. Raises: KafkaError, ChangelogReplaced.
         """
         with commit_span(self._tracer, group, outputs):
             sent = await self._begin(outputs)
-            links, last = {}, {}
+            marks, last = {}, {}
             for target, changes in rows.items():
-                links[target] = link = Link(previous.get(target, -1), len(changes) + 1)
-                batches = await self._send(target, _with_bookmark(changes, bookmark, marked(link, source_id)))
-                last[target] = batches[-1]
+                mark = replace(bookmark, previous=previous.get(target, -1), records=len(changes) + 1)
+                written: list[Row] = [(changelog_key(key), value, None, []) for key, value in changes]
+                batches = await self._send(target, [*written, (BOOKMARK_KEY, mark.encode(), None, [])])
+                marks[target], last[target] = mark, batches[-1]
                 sent += batches
             metadata = encode_partitions(partitions) if partitions else ""
             await self._end(sent, {source: OffsetAndMetadata(bookmark.source, metadata)}, group)
-        marks = {target: batch.last_offset() for target, batch in last.items()}
-        for target, link in links.items():
-            link.check(target, marks[target])
-        return marks
+        offsets = {target: batch.last_offset() for target, batch in last.items()}
+        for target, mark in marks.items():
+            mark.check(target, offsets[target])
+        return offsets
 
     async def commit_outputs(
         self, outputs: Collection[Output], offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str
@@ -288,17 +288,12 @@ class TransactionalProducer:
     async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
         grouped: dict[TopicPartition, list[Row]] = {}
         partitions: dict[str, list[int]] = {}  # for this commit only, because a topic may get more
-        chosen: dict[tuple[str, bytes], int] = {}  # hashing a key takes 5 µs, and many keys repeat
         for output in outputs:
             topic, key, partition = output.topic, output.partition_key or output.key, output.partition
-            if partition is None and key is not None:
-                partition = chosen.get((topic, key))
             if partition is None:
                 if topic not in partitions:
                     partitions[topic] = sorted(await self._producer.partitions_for(topic))
                 partition = int(self._partitioner(key, partitions[topic], partitions[topic]))
-                if key is not None:
-                    chosen[topic, key] = partition
             row = (output.key, output.value, output.timestamp_ms, output.headers)
             grouped.setdefault(TopicPartition(topic, partition), []).append(row)
         return grouped
@@ -339,12 +334,6 @@ def _retrieved(done: asyncio.Future[Any]) -> None:
     """Retrieve the result. After a failed commit nobody awaits the rest, and asyncio would log each as an error."""
     if not done.cancelled():
         done.exception()
-
-
-def _with_bookmark(changes: Iterable[RowChange], bookmark: Bookmark, headers: Headers) -> Iterator[Row]:
-    for key, value in changes:
-        yield changelog_key(key), value, None, []
-    yield BOOKMARK_KEY, bookmark.encode(), None, headers
 
 
 @contextmanager
