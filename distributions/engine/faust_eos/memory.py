@@ -1,6 +1,5 @@
 """Less memory and CPU time for a worker: settings of Python's garbage collector and of glibc's allocator."""
 
-import ctypes
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +46,8 @@ def allocate_sparingly() -> None:
     with a million open conversations takes 34 MB less, and recovers them a sixth more slowly. Without glibc this does
     nothing.
     """
+    import ctypes  # here, because every command reads the collector's thresholds
+
     option = getattr(ctypes.CDLL(None), "mallopt", None)
     if option is not None:
         for parameter, value in ((M_ARENA_MAX, 1), (M_MMAP_THRESHOLD, LARGE_BYTES), (M_TRIM_THRESHOLD, LARGE_BYTES)):
@@ -55,6 +56,8 @@ def allocate_sparingly() -> None:
 
 def return_freed_memory() -> None:
     """Return the memory that loading has freed, some 10 MB, to the system; glibc's allocator would keep it."""
+    import ctypes
+
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
