@@ -170,7 +170,6 @@ class RecordHandler:
             where = f"{record.topic}-{record.partition}"
             error = await self._attempts.alone(record.key, where, lambda: self._take(record))
             if error is not None:
-                await self._attempts.judged(where, error)
                 await self._send_to_dlq(record, UNFORESEEN, place_of(error), self._attempts.most)
         event.ack()
 

@@ -137,7 +137,6 @@ class Deliveries:
         where = f"{record.topic}-{record.partition}"
         error = await self._attempts.alone(record.key, where, lambda: self._settle(event, record))
         if error is not None:
-            await self._attempts.judged(where, error)
             await self._undelivered.send(record, UNFORESEEN, place_of(error), self._attempts.most)
         event.ack()
 

@@ -113,7 +113,6 @@ class AtLeastOncePartition:
         self._clients = consumer.clients()
         self._order = schema.order
         self._source = source
-        self._tp = TP(*source)
         self._where = f"{source.topic}-{source.partition}"
         most = int(schema.max_in_flight or self._options.max_in_flight)
         self._window: Window[Any] = Window(most, reach(self._options.offset_metadata_bytes))
@@ -289,29 +288,27 @@ class AtLeastOncePartition:
 
     async def _keep_handing_over(self) -> None:
         while True:
-            await self._deliver(await self._due.get())
-
-    async def _deliver(self, record: Any) -> None:
-        message = ConcurrentMessage(
-            Batch(self._where, None, self._consumer.stop_worker),
-            self._done,
-            record.topic,
-            record.partition,
-            record.offset,
-            record.timestamp / 1000,
-            record.timestamp_type,
-            record.headers,
-            record.key,
-            record,
-            record.checksum,
-            0,
-            0,
-            self._tp,
-            on_rest=self._changed.set,
-            generation_id=self._app.consumer_generation_id,
-        )
-        self._in_hand[record.offset] = message
-        await self._consumer.callback(message)
+            record = await self._due.get()
+            message = ConcurrentMessage(
+                Batch(self._where, None, self._consumer.stop_worker),
+                self._done,
+                record.topic,
+                record.partition,
+                record.offset,
+                record.timestamp / 1000,
+                record.timestamp_type,
+                record.headers,
+                record.key,
+                record,
+                record.checksum,
+                0,
+                0,
+                TP(*self._source),
+                on_rest=self._changed.set,
+                generation_id=self._app.consumer_generation_id,
+            )
+            self._in_hand[record.offset] = message
+            await self._consumer.callback(message)
 
     def _done(self, message: ConcurrentMessage) -> None:
         self._in_hand.pop(message.offset, None)

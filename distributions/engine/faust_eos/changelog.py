@@ -19,7 +19,7 @@ from faust_eos.errors import (
     ChangelogReplaced,
     ChangelogTruncated,
 )
-from faust_eos.options import Clients
+from faust_eos.protocol import Clients
 from faust_eos.sources import check_source
 
 log = structlog.get_logger()

@@ -31,7 +31,7 @@ from faust_eos.errors import (
 )
 from faust_eos.failures import FAILURES, Isolation
 from faust_eos.metrics import Work
-from faust_eos.options import Clients
+from faust_eos.protocol import Clients
 from faust_eos.sources import check_order, check_partitions, readable
 from faust_eos.transaction import Slices, TransactionalProducer, in_time, require_outputs, transactional_id
 from faust_eos.watchdog import Mark
@@ -371,13 +371,13 @@ class Session:
         """
         options, isolation = self._options, self._isolation
         retries = options.agent_retries if number == 1 else 0
-        wait = options.retry_wait_seconds * (SHORTER if number > 1 or isolation.is_counting else 1.0)
+        wait = options.retry_wait_seconds * (SHORTER if number > 1 or isolation.breaker.is_counting else 1.0)
         attempt = 0
         while True:
             attempt += 1
             try:
                 batch = await self._deliver(work, next_offset - 1, slices.most_written)
-                isolation.succeeded()
+                isolation.breaker.succeeded()
                 return batch
             except AgentFailed as failure:
                 if self.stopping:

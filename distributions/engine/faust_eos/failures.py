@@ -36,20 +36,12 @@ class Breaker:
     """Counts the keys whose records failed alone since a record of this worker last succeeded.
 
     All partitions of a worker share one breaker: as long as other records succeed, the failing ones are to blame.
-    `clock` returns seconds of a monotonic clock.
     """
 
-    def __init__(
-        self,
-        failures: int = FAILURES,
-        window_seconds: float = WINDOW_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._failures = failures
-        self._window = window_seconds
-        self._clock = clock
+    def __init__(self, failures: int = FAILURES) -> None:
+        self._most = failures
         self._failed: dict[bytes | None, float] = {}
-        """The time at which a record of each key last failed."""
+        """The time at which a record of each key last failed, in seconds of the monotonic clock."""
         self._decided = asyncio.Event()
 
     @property
@@ -60,35 +52,31 @@ class Breaker:
     @property
     def is_open(self) -> bool:
         """True if records of so many keys failed that no single record is to blame."""
-        return len(self._failed) >= self._failures
-
-    @property
-    def failures(self) -> int:
-        """Number of keys whose records failed."""
-        return len(self._failed)
+        return len(self._failed) >= self._most
 
     def failed(self, key: bytes | None) -> None:
-        now = self._clock()
+        now = time.monotonic()
         self._failed[key] = now
-        self._failed = {key: at for key, at in self._failed.items() if now - at <= self._window}
+        self._failed = {key: at for key, at in self._failed.items() if now - at <= WINDOW_SECONDS}
         if self.is_open:
-            self._decide()
+            self._decided.set()
 
     def succeeded(self) -> None:
         if self._failed:
             self._failed.clear()
-            self._decide()
+            self._decided.set()
+            self._decided = asyncio.Event()
 
-    async def decided(self, within_seconds: float) -> None:
-        """Wait for the next success, or for the breaker to open."""
-        decided = self._decided
+    async def decided(self) -> None:
+        """Wait for the next success, or for the breaker to open, but at most `HOLD_SECONDS`."""
         if self.is_counting and not self.is_open:
             with suppress(TimeoutError):
-                await asyncio.wait_for(decided.wait(), within_seconds)
+                await asyncio.wait_for(self._decided.wait(), HOLD_SECONDS)
 
-    def _decide(self) -> None:
-        self._decided.set()
-        self._decided = asyncio.Event()
+    def check(self, where: str, error: BaseException) -> None:
+        """Raises: EverythingFails if the breaker is open. `error` is the last failure."""
+        if self.is_open:
+            raise EverythingFails(where=where, number=len(self._failed), failure=place_of(error)) from error
 
 
 class Isolation:
@@ -97,24 +85,16 @@ class Isolation:
     def __init__(self, where: str, options: Options, breaker: Breaker, schema: Batches | None) -> None:
         self.slices = Slices(options.max_batch, options.max_batch_bytes, options.max_written_bytes)
         self.ticks = Slices(options.tick_keys, options.max_batch_bytes, options.max_written_bytes)
+        self.breaker = breaker
         self._where = where
-        self._breaker = breaker
         self._reject = schema.reject if schema else None
         self._stops: tuple[type[Exception], ...] = (EngineError, *(schema.stops if schema else ()))
         self._skipped: dict[TableKey, float] = {}
         """Until when each row is skipped, in seconds of the monotonic clock."""
 
-    @property
-    def is_counting(self) -> bool:
-        """True if the previous record failed too, so that a temporary cause has had its time to pass."""
-        return self._breaker.is_counting
-
     def must_stop(self, failure: AgentFailed) -> bool:
         """Return whether the agent failed on purpose, which stops the worker whatever the record."""
         return isinstance(failure.cause, self._stops)
-
-    def succeeded(self) -> None:
-        self._breaker.succeeded()
 
     def dead_letter(self, record: Any, failure: AgentFailed) -> Output:
         """Return the dead letter of a record that failed alone.
@@ -123,7 +103,8 @@ class Isolation:
         """
         if self._reject is None or not isinstance(failure.cause, Exception):
             raise failure
-        self._count(record.key, failure)
+        self.breaker.failed(record.key)
+        self.breaker.check(self._where, failure.cause)
         return self._reject(record, failure.cause)
 
     def skip(self, row: TableKey, failure: AgentFailed) -> None:
@@ -134,7 +115,8 @@ class Isolation:
         """
         if self._reject is None or not isinstance(failure.cause, Exception) or len(self._skipped) >= SKIPPED:
             raise failure
-        self._count(row[1], failure)
+        self.breaker.failed(row[1])
+        self.breaker.check(self._where, failure.cause)
         self._skipped[row] = time.monotonic() + SKIP_SECONDS
         log.error(
             "deadline_passed_over",
@@ -150,12 +132,6 @@ class Isolation:
         now = time.monotonic()
         self._skipped = {row: until for row, until in self._skipped.items() if until > now}
         return set(self._skipped)
-
-    def _count(self, key: bytes | None, failure: AgentFailed) -> None:
-        self._breaker.failed(key)
-        if self._breaker.is_open:
-            number, found = self._breaker.failures, place_of(failure.cause)
-            raise EverythingFails(where=self._where, number=number, failure=found) from failure
 
 
 class Attempts:
@@ -178,8 +154,26 @@ class Attempts:
         """Number of times that a failing record is tried."""
         return self._retries + 1
 
-    async def once(self, handle: Handle) -> Exception | None:
-        """Handle the record; return the unforeseen error that it caused, or None. Raises: the errors in `stops`."""
+    async def alone(self, key: bytes | None, where: str, handle: Handle) -> Exception | None:
+        """Try until the record is done. If it fails every time, return the error of its last retry.
+
+        That is once another record has succeeded, or a while later if none does. Raises: EverythingFails; the errors in
+        `stops`.
+        """
+        error = await self._once(handle)
+        for retry in range(self._retries):
+            if error is None:
+                return None
+            log.error("record_failed", stage="agent", error_type=type(error).__name__, place=place_of(error))
+            await asyncio.sleep(self._wait * 2**retry)
+            error = await self._once(handle)
+        if error is not None:
+            self._breaker.failed(key)
+            await self._breaker.decided()
+            self._breaker.check(where, error)
+        return error
+
+    async def _once(self, handle: Handle) -> Exception | None:
         batch = current_batch()
         sent = len(batch.outputs) if batch else 0
         try:
@@ -192,31 +186,3 @@ class Attempts:
             return error
         self._breaker.succeeded()
         return None
-
-    async def alone(self, key: bytes | None, where: str, handle: Handle) -> Exception | None:
-        """Try until the record is done, or count it as failed after the last retry and return the error.
-
-        Raises: EverythingFails; the errors in `stops`.
-        """
-        error = await self.once(handle)
-        for retry in range(self._retries):
-            if error is None:
-                return None
-            log.error("record_failed", stage="agent", error_type=type(error).__name__, place=place_of(error))
-            await asyncio.sleep(self._wait * 2**retry)
-            error = await self.once(handle)
-        if error is not None:
-            self._breaker.failed(key)
-            self.check(where, error)
-        return error
-
-    async def judged(self, where: str, error: Exception) -> None:
-        """Wait until another record succeeds, or for a while if none does. Raises: EverythingFails."""
-        await self._breaker.decided(HOLD_SECONDS)
-        self.check(where, error)
-
-    def check(self, where: str, error: Exception) -> None:
-        """Raises: EverythingFails if the breaker is open."""
-        if self._breaker.is_open:
-            number = self._breaker.failures
-            raise EverythingFails(where=where, number=number, failure=place_of(error)) from error

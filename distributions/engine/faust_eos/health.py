@@ -6,7 +6,7 @@ its broker is down. `/readyz` answers 200 when every named condition holds, else
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self
 
 import structlog
@@ -65,18 +65,30 @@ class HealthServer:
         connection_seconds: float = CONNECTION_SECONDS,
     ) -> None:
         self.port = port
-        self._connection_seconds = connection_seconds
-        self._listening: asyncio.Server
-        self._readiness = readiness
         self._host = host
+        self._connection_seconds = connection_seconds
+        self._readiness = readiness
+        self._listening: asyncio.Server
+        app = web.Application(middlewares=[without_body])
+        routes = {"/livez": self._livez, "/readyz": self._readyz, **(views or {})}
+        app.add_routes([web.get(path, handler, allow_head=False) for path, handler in routes.items()])
         self._runner: Any = web.AppRunner(
-            application(readiness, views or {}),
+            app,
             access_log=None,
             logger=request_logger(),
             shutdown_timeout=SHUTDOWN_SECONDS,
             max_line_size=MAX_LINE_BYTES,
             max_field_size=MAX_LINE_BYTES,
         )
+
+    async def _livez(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "alive"})
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        reasons = self._readiness.reasons
+        if not reasons:
+            return web.json_response({"status": "ready"})
+        return web.json_response({"status": "not_ready", "reasons": reasons}, status=503)
 
     async def start(self) -> None:
         """Begin to serve. Raises: OSError if the address cannot be bound."""
@@ -94,9 +106,14 @@ class HealthServer:
         await self._runner.cleanup()
 
     def _connected(self) -> asyncio.Protocol:
-        connection: asyncio.Protocol = self._runner.server()
-        asyncio.get_running_loop().call_later(self._connection_seconds, cut, connection)
-        return connection
+        connection: Any = self._runner.server()
+
+        def cut() -> None:
+            if connection.transport is not None:
+                connection.transport.abort()
+
+        asyncio.get_running_loop().call_later(self._connection_seconds, cut)
+        return connection  # type: ignore[no-any-return]  # aiohttp's handler is one
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -104,28 +121,6 @@ class HealthServer:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
-
-
-def application(readiness: Readiness, views: Mapping[str, View]) -> web.Application:
-    """Return the routes as an application, so that another server can serve them."""
-
-    async def livez(_: web.Request) -> web.Response:
-        return web.json_response({"status": "alive"})
-
-    async def readyz(_: web.Request) -> web.Response:
-        reasons = readiness.reasons
-        if not reasons:
-            return web.json_response({"status": "ready"})
-        return web.json_response({"status": "not_ready", "reasons": reasons}, status=503)
-
-    app = web.Application(middlewares=[without_body])
-    app.add_routes(get_only({"/livez": livez, "/readyz": readyz, **views}))
-    return app
-
-
-def cut(connection: Any) -> None:
-    if connection.transport is not None:
-        connection.transport.abort()
 
 
 def request_logger() -> logging.Logger:
@@ -136,12 +131,7 @@ def request_logger() -> logging.Logger:
 
 
 def is_ours(record: logging.LogRecord) -> bool:
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError)
-
-
-def get_only(handlers: dict[str, View]) -> Iterable[web.RouteDef]:
-    return [web.get(path, handler, allow_head=False) for path, handler in handlers.items()]
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 @web.middleware

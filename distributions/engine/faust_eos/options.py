@@ -1,16 +1,11 @@
-"""Options of the engine, and the aiokafka clients that its partitions open."""
+"""Options of the engine."""
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.structs import OffsetAndMetadata
 from opentelemetry.trace import NoOpTracer, Tracer
-
-from faust_eos.protocol import Admin, committed, committed_metadata
 
 LIFE_CYCLE = logging.getLogger("faust.engine")
 """Logger of our Faust classes; it is below `faust`, so that their starts and stops can be silenced together."""
@@ -80,28 +75,3 @@ class Options:
     clock: Callable[[], int] = wall_clock_ms
     tracer: Tracer = NO_TRACER
     """Gets a span for each commit whose outputs carry a trace."""
-
-
-class Clients:
-    """Makes the Kafka clients of one partition. In tests, a model of Kafka can take its place."""
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        """`settings` are arguments for every client, such as `bootstrap_servers`."""
-        self.settings = settings
-
-    def producer(self, **settings: Any) -> Any:
-        return AIOKafkaProducer(**self.settings, **settings)
-
-    def consumer(self, **settings: Any) -> Any:
-        return AIOKafkaConsumer(**self.settings, **settings)
-
-    def admin(self) -> Any:
-        return Admin(**self.settings)
-
-    async def committed(self, kafka: Any, group: str, source: TopicPartition) -> OffsetAndMetadata | None:
-        """Return what the group has committed; see `protocol.committed`."""
-        return await committed(kafka, group, source)
-
-    async def metadata(self, kafka: Any, group: str, topic: str, partitions: int) -> list[str]:
-        """Return the metadata of the group's commits; see `protocol.committed_metadata`."""
-        return await committed_metadata(kafka, group, topic, partitions)

@@ -1,4 +1,4 @@
-"""Requests of Kafka's protocol in versions that aiokafka does not know: committed offsets, and ids of topics.
+"""Kafka's clients, with requests in versions that aiokafka does not know: committed offsets, and ids of topics.
 
 aiokafka knows `OffsetFetch` up to version 3. While the group's coordinator is still applying the offsets of a
 transaction, that version answers with the offsets from before it; version 7 (KIP-447) answers that they are not stable.
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
-from aiokafka import TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import (
     CoordinatorLoadInProgressError,
@@ -38,6 +38,7 @@ from aiokafka.structs import OffsetAndMetadata
 CommittedOffsets = dict[TopicPartition, OffsetAndMetadata]
 
 OFFSET_FETCH, VERSION = 9, 7
+STRING, TAGS = CompactString("utf-8"), ("tags", TaggedFields)
 NO_TAGS: dict[int, bytes] = {}
 UNSTABLE_OFFSET_COMMIT = 88
 MOVED = (CoordinatorNotAvailableError, NotCoordinatorError)
@@ -60,23 +61,23 @@ class _Answer(Response):
         (
             "topics",
             CompactArray(
-                ("name", CompactString("utf-8")),
+                ("name", STRING),
                 (
                     "partitions",
                     CompactArray(
                         ("partition", Int32),
                         ("offset", Int64),
                         ("leader_epoch", Int32),
-                        ("metadata", CompactString("utf-8")),
+                        ("metadata", STRING),
                         ("error_code", Int16),
-                        ("tags", TaggedFields),
+                        TAGS,
                     ),
                 ),
-                ("tags", TaggedFields),
+                TAGS,
             ),
         ),
         ("error_code", Int16),
-        ("tags", TaggedFields),
+        TAGS,
     )
 
 
@@ -86,17 +87,10 @@ class _Question(RequestStruct):
     API_VERSION = VERSION
     RESPONSE_TYPE = _Answer
     SCHEMA = Schema(
-        ("group", CompactString("utf-8")),
-        (
-            "topics",
-            CompactArray(
-                ("name", CompactString("utf-8")),
-                ("partitions", CompactArray(Int32)),
-                ("tags", TaggedFields),
-            ),
-        ),
+        ("group", STRING),
+        ("topics", CompactArray(("name", STRING), ("partitions", CompactArray(Int32)), TAGS)),
         ("require_stable", Boolean),
-        ("tags", TaggedFields),
+        TAGS,
     )
 
 
@@ -116,25 +110,6 @@ class OffsetFetch(Request[_Question]):
         return request_struct_class(*self._asked)
 
 
-async def committed(kafka: Any, group: str, source: TopicPartition) -> OffsetAndMetadata | None:
-    """Return what the group has committed, once no decided transaction is pending; None if there is nothing.
-
-    `kafka` is the group's aiokafka consumer. This waits for transactions that are under way, without a limit of its
-    own. Raises: KafkaError.
-    """
-    found = await _answer(kafka, OffsetFetch(group, {source.topic: [source.partition]}, stable=True))
-    return found.get(source)
-
-
-async def committed_metadata(kafka: Any, group: str, topic: str, partitions: int) -> list[str]:
-    """Return the metadata of the group's commits in a topic, where there is any, without waiting for transactions.
-
-    `kafka` is the group's aiokafka consumer. Raises: KafkaError.
-    """
-    found = await _answer(kafka, OffsetFetch(group, {topic: range(partitions)}, stable=False))
-    return [committed.metadata for committed in found.values() if committed.metadata]
-
-
 async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> CommittedOffsets:
     """Return everything that the group has committed, without waiting for transactions.
 
@@ -152,24 +127,6 @@ async def committed_offsets(admin: AIOKafkaAdminClient, group: str) -> Committed
         if error is not CoordinatorLoadInProgressError or time.monotonic() > deadline:
             raise error(f"group {group}")
         await asyncio.sleep(LOADING_RETRY_SECONDS)
-
-
-async def _answer(kafka: Any, request: OffsetFetch) -> CommittedOffsets:
-    """Ask until there is an answer, or an error that will not pass. Raises: KafkaError."""
-    wait = RETRY_SECONDS
-    coordinator = kafka._coordinator  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
-    while True:
-        await coordinator.ensure_coordinator_known()
-        code, found = _read(await coordinator._send_req(request))  # noqa: SLF001 – see above
-        if not code:
-            return found
-        error = for_code(code)
-        if error in MOVED:
-            coordinator.coordinator_dead()
-        elif code != UNSTABLE_OFFSET_COMMIT and error is not CoordinatorLoadInProgressError:
-            raise error()
-        await asyncio.sleep(wait)
-        wait = min(2 * wait, LONGEST_RETRY_SECONDS)
 
 
 def _read(answer: Any) -> tuple[int, CommittedOffsets]:
@@ -208,19 +165,19 @@ class MetadataResponse_v10(Response):  # noqa: N801 – named like aiokafka's
             "brokers",
             CompactArray(
                 ("node_id", Int32),
-                ("host", CompactString("utf-8")),
+                ("host", STRING),
                 ("port", Int32),
-                ("rack", CompactString("utf-8")),
-                ("tags", TaggedFields),
+                ("rack", STRING),
+                TAGS,
             ),
         ),
-        ("cluster_id", CompactString("utf-8")),
+        ("cluster_id", STRING),
         ("controller_id", Int32),
         (
             "topics",
             CompactArray(
                 ("error_code", Int16),
-                ("topic", CompactString("utf-8")),
+                ("topic", STRING),
                 ("topic_id", Uuid),
                 ("is_internal", Boolean),
                 (
@@ -233,15 +190,15 @@ class MetadataResponse_v10(Response):  # noqa: N801 – named like aiokafka's
                         ("replicas", CompactArray(Int32)),
                         ("isr", CompactArray(Int32)),
                         ("offline_replicas", CompactArray(Int32)),
-                        ("tags", TaggedFields),
+                        TAGS,
                     ),
                 ),
                 ("authorized_operations", Int32),
-                ("tags", TaggedFields),
+                TAGS,
             ),
         ),
         ("authorized_operations", Int32),
-        ("tags", TaggedFields),
+        TAGS,
     )
 
 
@@ -251,11 +208,11 @@ class MetadataRequest_v10(RequestStruct):  # noqa: N801 – named like aiokafka'
     API_VERSION = 10
     RESPONSE_TYPE = MetadataResponse_v10
     SCHEMA = Schema(
-        ("topics", CompactArray(("topic_id", Uuid), ("name", CompactString("utf-8")), ("tags", TaggedFields))),
+        ("topics", CompactArray(("topic_id", Uuid), ("name", STRING), TAGS)),
         ("allow_auto_topic_creation", Boolean),
         ("include_cluster_authorized_operations", Boolean),
         ("include_topic_authorized_operations", Boolean),
-        ("tags", TaggedFields),
+        TAGS,
     )
 
 
@@ -287,3 +244,55 @@ class Admin(AIOKafkaAdminClient):
 def ids_in(topics: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Return the ids, in hex, of the topics that exist and have one."""
     return {t["topic"]: t["topic_id"].hex() for t in topics if not t["error_code"] and t["topic_id"] != NO_ID}
+
+
+class Clients:
+    """Makes the Kafka clients of one partition. In tests, a model of Kafka can take its place."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """`settings` are arguments for every client, such as `bootstrap_servers`."""
+        self.settings = settings
+
+    def producer(self, **settings: Any) -> Any:
+        return AIOKafkaProducer(**self.settings, **settings)
+
+    def consumer(self, **settings: Any) -> Any:
+        return AIOKafkaConsumer(**self.settings, **settings)
+
+    def admin(self) -> Any:
+        return Admin(**self.settings)
+
+    async def committed(self, kafka: Any, group: str, source: TopicPartition) -> OffsetAndMetadata | None:
+        """Return what the group has committed, once no decided transaction is pending; None if there is nothing.
+
+        `kafka` is the group's aiokafka consumer. This waits for transactions that are under way, without a limit of its
+        own. Raises: KafkaError.
+        """
+        found = await _answer(kafka, OffsetFetch(group, {source.topic: [source.partition]}, stable=True))
+        return found.get(source)
+
+    async def metadata(self, kafka: Any, group: str, topic: str, partitions: int) -> list[str]:
+        """Return the metadata of the group's commits in a topic, where there is any, without waiting for transactions.
+
+        `kafka` is the group's aiokafka consumer. Raises: KafkaError.
+        """
+        found = await _answer(kafka, OffsetFetch(group, {topic: range(partitions)}, stable=False))
+        return [committed.metadata for committed in found.values() if committed.metadata]
+
+
+async def _answer(kafka: Any, request: OffsetFetch) -> CommittedOffsets:
+    """Ask until there is an answer, or an error that will not pass. Raises: KafkaError."""
+    wait = RETRY_SECONDS
+    coordinator = kafka._coordinator  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
+    while True:
+        await coordinator.ensure_coordinator_known()
+        code, found = _read(await coordinator._send_req(request))  # noqa: SLF001 – see above
+        if not code:
+            return found
+        error = for_code(code)
+        if error in MOVED:
+            coordinator.coordinator_dead()
+        elif code != UNSTABLE_OFFSET_COMMIT and error is not CoordinatorLoadInProgressError:
+            raise error()
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, LONGEST_RETRY_SECONDS)

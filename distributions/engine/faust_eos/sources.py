@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPar
 from faust_eos.database import DatabasePosition
 from faust_eos.errors import SourceGrown, SourceRecreated, SourceReplaced
 from faust_eos.metrics import EngineMetrics
-from faust_eos.options import Clients
+from faust_eos.protocol import Clients
 
 log = structlog.get_logger()
 

@@ -18,11 +18,12 @@ from opentelemetry.trace import Link as SpanLink
 from opentelemetry.trace import NoOpTracer, SpanContext, SpanKind, Status, StatusCode, Tracer, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from faust_eos.batch import Headers, Output
+from faust_eos.batch import Output
 from faust_eos.changelog import BOOKMARK_KEY, Bookmark, changelog_key
 from faust_eos.database import RowChange
 from faust_eos.errors import TRANSIENT, OutputMissing
-from faust_eos.options import Clients, Options
+from faust_eos.options import Options
+from faust_eos.protocol import Clients
 from faust_eos.sources import encode_partitions
 
 log = structlog.get_logger()
@@ -282,7 +283,8 @@ class TransactionalProducer:
         count = builder.record_count()
         await asyncio.sleep(0)  # building and checksumming half a megabyte takes long on a slow machine
         future = await self._producer.send_batch(builder, target.topic, partition=target.partition)
-        future.add_done_callback(_retrieved)
+        # after a failed commit nobody awaits the rest, and asyncio would log each as an error
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return _Sent(future, count, target.topic)
 
     async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
@@ -330,12 +332,6 @@ async def require_outputs(clients: Clients, topics: Iterable[str]) -> None:
             raise OutputMissing(topic=found["topic"])
 
 
-def _retrieved(done: asyncio.Future[Any]) -> None:
-    """Retrieve the result. After a failed commit nobody awaits the rest, and asyncio would log each as an error."""
-    if not done.cancelled():
-        done.exception()
-
-
 @contextmanager
 def commit_span(tracer: Tracer, group: str, outputs: Iterable[Output]) -> Iterator[None]:
     """Open a span around the transaction if some outputs carry a sampled `traceparent`; the span links to these traces.
@@ -368,11 +364,11 @@ def commit_span(tracer: Tracer, group: str, outputs: Iterable[Output]) -> Iterat
 
 def sampled_traces(outputs: Iterable[Output]) -> list[SpanContext]:
     """Return the outputs' sampled traces, each once."""
-    found = {trace.trace_id: trace for output in outputs if (trace := _trace_of(output.headers)).trace_flags.sampled}
+    found: dict[int, SpanContext] = {}
+    for output in outputs:
+        text = next((value for name, value in output.headers if name == TRACEPARENT), b"")
+        carrier = {TRACEPARENT: text.decode(errors="replace")}
+        trace = get_current_span(W3C.extract(carrier, Context())).get_span_context()
+        if trace.trace_flags.sampled:
+            found[trace.trace_id] = trace
     return list(found.values())
-
-
-def _trace_of(headers: Headers) -> SpanContext:
-    text = next((value for name, value in headers if name == TRACEPARENT), b"")
-    carrier = {TRACEPARENT: text.decode(errors="replace")}
-    return get_current_span(W3C.extract(carrier, Context())).get_span_context()

@@ -25,7 +25,8 @@ from faust_eos.batch import Batch, Batches, Output, current_batch
 from faust_eos.database import Database, DeadlineOf, NoDatabase, StateMemory
 from faust_eos.errors import AgentFailed, described
 from faust_eos.exactly_once import ExactlyOncePartition
-from faust_eos.options import LIFE_CYCLE, Clients
+from faust_eos.options import LIFE_CYCLE
+from faust_eos.protocol import Clients
 
 log = structlog.get_logger()
 

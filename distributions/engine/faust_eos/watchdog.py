@@ -6,7 +6,7 @@ of these duties has a mark that changes with progress. If a mark stays the same 
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,13 +66,12 @@ class Watch:
         """Return a duty that made no progress for too long, if any. `now` is in seconds of a monotonic clock."""
         gap = 0.0 if self._looked is None else min(now - self._looked, self._longest_gap)
         self._looked = now
-        self._unchanged = {what: (mark, self._seconds(what, mark, gap)) for what, mark in to_do.items()}
+        before, self._unchanged = self._unchanged, {}
+        for what, mark in to_do.items():
+            known, seconds = before.get(what, (None, 0.0))
+            self._unchanged[what] = mark, seconds + gap if mark == known else 0.0
         late = (what for what, (mark, seconds) in self._unchanged.items() if seconds >= self._limits[mark.handling])
         return next(late, None)
-
-    def _seconds(self, what: str, mark: Mark, gap: float) -> float:
-        before, seconds = self._unchanged.get(what, (None, 0.0))
-        return seconds + gap if mark == before else 0.0
 
 
 class Watchdog:
@@ -97,38 +96,23 @@ class Watchdog:
             await asyncio.sleep(self._pause)
             stalled = self._watch.look(await self._to_do(), time.monotonic())
             if stalled is not None:
-                raise Stalled(what=stalled + self._errors(), seconds=self._limit)
+                errors = {partition.last_error for partition in self._app.consumer.partitions.values()} - {""}
+                because = f" (last error: {', '.join(sorted(errors))})" if errors else ""
+                raise Stalled(what=stalled + because, seconds=self._limit)
 
     async def _to_do(self) -> dict[str, Mark]:
         consumer = self._app.consumer
         partitions = dict(consumer.partitions)
-        found: dict[str, Mark] = {}
-        if not await self._ask(partitions):
-            found[BROKER] = Mark()
-        if not consumer.joined:
-            found[GROUP] = Mark()
-        for source, partition in partitions.items():
-            found |= await self._of(partition, self._ends.get(source, 0))
-        return found
-
-    async def _ask(self, sources: Iterable[TopicPartition]) -> bool:
-        """Update the partitions' ends; return whether the broker answered."""
+        found: dict[str, Mark] = {} if consumer.joined else {GROUP: Mark()}
         try:
             async with asyncio.timeout(self._answer):
-                self._ends |= await self._app.consumer.ends(sources)
+                self._ends |= await consumer.ends(partitions)
         except (KafkaError, OSError, TimeoutError):
-            return False
-        return True
-
-    async def _of(self, partition: Any, end: int) -> dict[str, Mark]:
-        try:
-            async with asyncio.timeout(self._answer):
-                to_do: dict[str, Mark] = await partition.to_do(end)
-        except (IllegalStateError, TimeoutError):  # the partition is being released at this moment
-            return {}
+            found[BROKER] = Mark()
+        for source, partition in partitions.items():
+            # one that is being released at this moment has nothing to do
+            with suppress(IllegalStateError, TimeoutError):
+                async with asyncio.timeout(self._answer):
+                    found |= await partition.to_do(self._ends.get(source, 0))
         waits = self._waits()
-        return {what: mark for what, mark in to_do.items() if not (mark.handling and waits)}
-
-    def _errors(self) -> str:
-        names = {partition.last_error for partition in self._app.consumer.partitions.values() if partition.last_error}
-        return f" (last error: {', '.join(sorted(names))})" if names else ""
+        return {what: mark for what, mark in found.items() if not (mark.handling and waits)}

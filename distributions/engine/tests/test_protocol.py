@@ -10,7 +10,7 @@ from aiokafka.errors import GroupAuthorizationFailedError
 from aiokafka.structs import OffsetAndMetadata
 
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
-from faust_eos.protocol import UNSTABLE_OFFSET_COMMIT, OffsetFetch, committed, committed_offsets
+from faust_eos.protocol import UNSTABLE_OFFSET_COMMIT, Clients, OffsetFetch, committed_offsets
 
 SOURCE = TopicPartition("in", 0)
 LOADING, REFUSED = 14, 30
@@ -38,7 +38,7 @@ def asked_for(seconds: float) -> tuple[OffsetAndMetadata | None, int, float]:
 
     async def story() -> Any:
         coordinator = Coordinator(seconds)
-        found = await committed(SimpleNamespace(_coordinator=coordinator), "group", SOURCE)
+        found = await Clients({}).committed(SimpleNamespace(_coordinator=coordinator), "group", SOURCE)
         return found, coordinator.asked, asyncio.get_running_loop().time()
 
     result: tuple[OffsetAndMetadata | None, int, float] = run_in_virtual_time(story())
