@@ -73,7 +73,7 @@ class SegmenterMachine(FaultMachine):
 
     def is_quiet(self, owner: Worker) -> bool:
         session = owner.partition.session
-        if session is None or session.delivery.begun:
+        if session is None or session.begun:
             return False
         if any(call.process is None for call in self.world.network.pending):
             return False
