@@ -105,11 +105,6 @@ class Overlay:
 class Batch:
     """Collects an agent's table writes and sends, to be committed together or dropped whole."""
 
-    __slots__ = (
-        *("abandoned", "database", "done", "most_bytes", "on_late_write", "open", "outputs"),
-        *("tables", "taken", "where"),
-    )
-
     def __init__(
         self,
         where: str,

@@ -19,7 +19,7 @@ from faust_eos.errors import (
     ChangelogReplaced,
     ChangelogTruncated,
 )
-from faust_eos.protocol import Clients
+from faust_eos.protocol import Clients, started
 from faust_eos.sources import check_source
 
 log = structlog.get_logger()
@@ -238,14 +238,10 @@ async def check_changelogs(clients: Clients, changelogs: Sequence[str], topic: s
     Raises: ChangelogMismatch, ChangelogDeletes, KafkaError.
     """
     resources = [ConfigResource(ConfigResourceType.TOPIC, changelog, CONFIGS) for changelog in changelogs]
-    admin = clients.admin()
-    await admin.start()
-    try:
+    async with started(clients.admin()) as admin:
         described = await admin.describe_topics([topic, *changelogs])
         responses = await admin.describe_configs(resources)
         ids: dict[str, str] = await admin.topic_ids([topic])
-    finally:
-        await admin.close()
     counts = {found["topic"]: len(found["partitions"]) for found in described}
     for changelog in changelogs:  # rows must be in partitions numbered like their records', or state is lost silently
         if counts[changelog] != counts[topic]:

@@ -38,12 +38,12 @@ COUNTED = b"\0count"
 """The number of scheduled rows."""
 RULES = b"\0rules"
 """The rules by which the rows were indexed, as JSON, by table."""
-DUE = b"\0due\0"
-EXPIRING = b"\0exp\0"
+DUE, EXPIRING = b"\0due\0", b"\0exp\0"
+"""Kinds of entries in the index of deadlines. An entry is its kind, a time of `TIME_BYTES`, and the row."""
 SCHEDULED = b"\0at\0"
-DEADLINE_BYTES = 8
-EXPIRES = b"\1"
-"""Appended to a scheduled row's moment if its index entry is under `EXPIRING`."""
+"""Holds the kind and the time of a row's entry."""
+TIME_BYTES = 8
+ENTRY_BYTES = len(DUE) + TIME_BYTES
 WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 """Bytes of one partition's rows that are collected before they are written to a file; fewer if many partitions share
 `Options.state_memory_bytes`."""
@@ -238,7 +238,7 @@ class Database:
     def keys(self, table: str) -> Iterator[bytes]:
         prefix = self._prefixes[table]
         with failures_named(self.path):
-            for raw, _ in self._scan(prefix):
+            for raw in self._scan(prefix):
                 yield raw[len(prefix) :]
 
     def write(
@@ -252,7 +252,16 @@ class Database:
         batch = _empty_batch()
         with failures_named(self.path):
             for table, rows in changes.items():
-                self._put_rows(batch, table, rows)
+                prefix, with_deadlines = self._prefixes[table], self._deadlines[table] is not None
+                # A replay may have a key several times. Only its last value is written, as the index cannot see the
+                # batch's own entries
+                for key, value in dict(rows).items():
+                    if value is None:
+                        batch.delete(prefix + key)
+                        continue
+                    batch.put(prefix + key, value)
+                    if with_deadlines:
+                        self._schedule(batch, table, key, value)
             batch.put(META, orjson.dumps(position))
             self._write(batch)
         self.position = position
@@ -272,35 +281,31 @@ class Database:
         """
         left = MOST_MOVES
         while left:
-            moves = _empty_batch()
+            found: list[tuple[str, bytes]] = []
+            moves, moved = _empty_batch(), 0
             with failures_named(self.path):
-                found, moved = self._look(now_ms, limit, moves, left)
+                for entry in chain(self._passed(DUE, now_ms), self._passed(EXPIRING, now_ms)):
+                    if len(found) == limit or moved == left:
+                        break
+                    row = entry[ENTRY_BYTES:]
+                    name, _, key = row.partition(b"\0")
+                    table = name.decode()
+                    deadline = self._deadline(table, self.get(table, key))
+                    if deadline is not None and _entry_of(deadline) == entry[:ENTRY_BYTES]:
+                        found.append((table, key))
+                        continue
+                    self._remove_entry(moves, row, entry[:ENTRY_BYTES])
+                    if deadline is not None:
+                        self._put_entry(moves, row, _entry_of(deadline))
+                    moved += 1
                 if not moved:
                     return found
                 self._write(moves)
             left -= moved
         return None
 
-    def _look(
-        self, now_ms: int, limit: int, moves: "WriteBatch", most_moves: int
-    ) -> tuple[list[tuple[str, bytes]], int]:
-        """Return the due keys, and the number of entries that were put into `moves`."""
-        found: list[tuple[str, bytes]] = []
-        moved = 0
-        for entry, _ in chain(self._passed(DUE, now_ms), self._passed(EXPIRING, now_ms)):
-            if len(found) == limit or moved == most_moves:
-                break
-            table, key = self._entry_row(entry)
-            deadline = self._deadline(table, self.get(table, key))
-            if deadline is not None and _entry_of(deadline) == entry[: len(DUE) + DEADLINE_BYTES]:
-                found.append((table, key))
-            else:
-                self._reschedule(moves, entry, table, key, deadline)
-                moved += 1
-        return found, moved
-
-    def _passed(self, prefix: bytes, now_ms: int) -> Iterator[tuple[bytes, bytes]]:
-        return takewhile(lambda entry: _entry_time(entry[0]) <= now_ms, self._scan(prefix))
+    def _passed(self, prefix: bytes, now_ms: int) -> Iterator[bytes]:
+        return takewhile(lambda entry: _entry_time(entry) <= now_ms, self._scan(prefix))
 
     def next_deadline(self) -> int | None:
         """Return the earliest time at which `due` may find something, in milliseconds since 1970.
@@ -316,63 +321,42 @@ class Database:
     def _first_time(self, prefix: bytes) -> int | None:
         with failures_named(self.path):
             entry = next(self._scan(prefix), None)
-        return None if entry is None else _entry_time(entry[0])
-
-    def _put_rows(self, batch: "WriteBatch", table: str, rows: Iterable[RowChange]) -> None:
-        prefix, with_deadlines = self._prefixes[table], self._deadlines[table] is not None
-        # A replay may have a key several times. Only its last value is written, as the index cannot see the batch's own
-        # entries
-        for key, value in dict(rows).items():
-            if value is None:
-                batch.delete(prefix + key)
-            else:
-                batch.put(prefix + key, value)
-                if with_deadlines:
-                    self._schedule(batch, table, key, value)
+        return None if entry is None else _entry_time(entry)
 
     def _schedule(self, batch: "WriteBatch", table: str, key: bytes, value: bytes) -> None:
         # An entry that is too early stays where it is: deadlines move with most messages but are looked at only once
         deadline = self._deadline(table, value)
         if deadline is None:
             return
-        row = self._prefixes[table] + key
+        row, entry = self._prefixes[table] + key, _entry_of(deadline)
         scheduled = self._db.get(SCHEDULED + row)
         if scheduled is not None:
-            if _moment(scheduled) <= deadline and (not _expires(scheduled) or isinstance(deadline, Expiry)):
+            kind = len(DUE)
+            if scheduled[:kind] <= entry[:kind] and scheduled[kind:] <= entry[kind:]:
                 return
-            batch.delete((EXPIRING if _expires(scheduled) else DUE) + scheduled[:DEADLINE_BYTES] + row)
-            self.scheduled -= not _expires(scheduled)
-        self._put_entry(batch, row, deadline)
+            self._remove_entry(batch, row, scheduled)
+        self._put_entry(batch, row, entry)
 
-    def _reschedule(self, batch: "WriteBatch", entry: bytes, table: str, key: bytes, deadline: int | None) -> None:
-        row = self._prefixes[table] + key
-        batch.delete(entry)
-        self.scheduled -= entry.startswith(DUE)
-        if deadline is None:
-            batch.delete(SCHEDULED + row)
-        else:
-            self._put_entry(batch, row, deadline)
-
-    def _put_entry(self, batch: "WriteBatch", row: bytes, deadline: int) -> None:
-        expires = isinstance(deadline, Expiry)
-        entry = _entry_of(deadline)
+    def _put_entry(self, batch: "WriteBatch", row: bytes, entry: bytes) -> None:
         batch.put(entry + row, b"")
-        batch.put(SCHEDULED + row, entry[-DEADLINE_BYTES:] + (EXPIRES if expires else b""))
-        self.scheduled += not expires
+        batch.put(SCHEDULED + row, entry)
+        self.scheduled += entry.startswith(DUE)
 
-    def _entry_row(self, entry: bytes) -> tuple[str, bytes]:
-        table, _, key = entry[len(DUE) + DEADLINE_BYTES :].partition(b"\0")
-        return table.decode(), key
+    def _remove_entry(self, batch: "WriteBatch", row: bytes, entry: bytes) -> None:
+        batch.delete(entry + row)
+        batch.delete(SCHEDULED + row)
+        self.scheduled -= entry.startswith(DUE)
 
     def _deadline(self, table: str, value: bytes | None) -> int | None:
         deadline_of = self._deadlines.get(table)
         return None if value is None or deadline_of is None else deadline_of(value)
 
-    def _scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def _scan(self, prefix: bytes) -> Iterator[bytes]:
+        """Yield the keys that begin with the prefix."""
         iterator = self._db.iter()
         iterator.seek(prefix)
         while iterator.valid() and (key := iterator.key()).startswith(prefix):
-            yield key, iterator.value()
+            yield key
             iterator.next()
 
 
@@ -384,20 +368,12 @@ def private_directory(path: Path) -> None:
 
 
 def _entry_of(deadline: int) -> bytes:
-    """Return the start of an index entry: its kind and moment. Both kinds are equally long."""
-    return (EXPIRING if isinstance(deadline, Expiry) else DUE) + max(0, deadline).to_bytes(DEADLINE_BYTES, "big")
-
-
-def _moment(scheduled: bytes) -> int:
-    return int.from_bytes(scheduled[:DEADLINE_BYTES], "big")
-
-
-def _expires(scheduled: bytes) -> bool:
-    return len(scheduled) > DEADLINE_BYTES
+    """Return the start of an index entry: its kind and time."""
+    return (EXPIRING if isinstance(deadline, Expiry) else DUE) + max(0, deadline).to_bytes(TIME_BYTES, "big")
 
 
 def _entry_time(entry: bytes) -> int:
-    return int.from_bytes(entry[len(DUE) : len(DUE) + DEADLINE_BYTES], "big")
+    return int.from_bytes(entry[len(DUE) : ENTRY_BYTES], "big")
 
 
 def _empty_batch() -> "WriteBatch":

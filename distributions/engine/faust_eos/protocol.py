@@ -8,7 +8,8 @@ aiokafka knows `Metadata` up to version 5. Topic ids came with version 10 (KIP-5
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from io import BytesIO
 from typing import Any
 
@@ -278,6 +279,16 @@ class Clients:
         """
         found = await _answer(kafka, OffsetFetch(group, {topic: range(partitions)}, stable=False))
         return [committed.metadata for committed in found.values() if committed.metadata]
+
+
+@asynccontextmanager
+async def started(admin: Any) -> AsyncIterator[Any]:
+    """Start an admin client, and close it at the end of the block. Raises: KafkaError."""
+    try:
+        await admin.start()
+        yield admin
+    finally:
+        await admin.close()
 
 
 async def _answer(kafka: Any, request: OffsetFetch) -> CommittedOffsets:

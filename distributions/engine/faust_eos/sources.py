@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPar
 from faust_eos.database import DatabasePosition
 from faust_eos.errors import SourceGrown, SourceRecreated, SourceReplaced
 from faust_eos.metrics import EngineMetrics
-from faust_eos.protocol import Clients
+from faust_eos.protocol import Clients, started
 
 log = structlog.get_logger()
 
@@ -45,12 +45,8 @@ async def check_partitions(clients: Clients, kafka: Any, group: str, topic: str,
 
     Raises: SourceGrown if the group has committed while there were fewer partitions; KafkaError, OSError, TimeoutError.
     """
-    admin = clients.admin()
-    await admin.start()
-    try:
+    async with started(clients.admin()) as admin:
         described = await admin.describe_topics([topic])
-    finally:
-        await admin.close()
     partitions = len(described[0]["partitions"])
     if not partitions:
         raise UnknownTopicOrPartitionError(topic)
@@ -67,38 +63,24 @@ async def watch_sources(app: Any) -> None:
 
     In either case aiokafka itself carries on without an error.
     """
+    consumer = app.consumer
     while True:
         await asyncio.sleep(app.engine.source_look_seconds)
+        opened = [(s.topic, p.session.database) for s, p in consumer.partitions.items() if p.session is not None]
         try:
-            await look_at_sources(app)
+            for topic in sorted({topic for topic, _ in opened}):
+                clients = consumer.clients()
+                async with started(clients.admin()) as admin:
+                    found = (await admin.topic_ids([topic])).get(topic, "")
+                for database in [database for name, database in opened if name == topic]:
+                    check_source(topic, database.position, found)
+                may_grow = app.engine.sources_may_grow
+                await check_partitions(clients, consumer.kafka, app.conf.id, topic, may_grow=may_grow)
         except (SourceRecreated, SourceGrown) as error:
-            app.consumer.stop_worker(error)
+            consumer.stop_worker(error)
             return
         except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker answers, or none is known yet
             continue
-
-
-async def look_at_sources(app: Any) -> None:
-    """Compare the sources' ids and partition counts with those of the state.
-
-    Raises: SourceRecreated, SourceGrown, KafkaError, OSError, TimeoutError.
-    """
-    consumer = app.consumer
-    opened = [(s.topic, p.session.database) for s, p in consumer.partitions.items() if p.session is not None]
-    if not opened:
-        return
-    topics = sorted({topic for topic, _ in opened})
-    clients = consumer.clients()
-    admin = clients.admin()
-    try:
-        await admin.start()
-        ids = await admin.topic_ids(topics)
-    finally:
-        await admin.close()
-    for topic, database in opened:
-        check_source(topic, database.position, ids.get(topic, ""))
-    for topic in topics:
-        await check_partitions(clients, consumer.kafka, app.conf.id, topic, may_grow=app.engine.sources_may_grow)
 
 
 def check_order(source: TopicPartition, found: int, expected: int) -> None:

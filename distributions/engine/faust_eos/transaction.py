@@ -23,7 +23,7 @@ from faust_eos.changelog import BOOKMARK_KEY, Bookmark, changelog_key
 from faust_eos.database import RowChange
 from faust_eos.errors import TRANSIENT, OutputMissing
 from faust_eos.options import Options
-from faust_eos.protocol import Clients
+from faust_eos.protocol import Clients, started
 from faust_eos.sources import encode_partitions
 
 log = structlog.get_logger()
@@ -321,12 +321,8 @@ class _Sent:
 
 async def require_outputs(clients: Clients, topics: Iterable[str]) -> None:
     """Check that the topics exist; a producer would wait for the metadata of a missing one. Raises: OutputMissing."""
-    admin = clients.admin()
-    await admin.start()
-    try:
+    async with started(clients.admin()) as admin:
         described = await admin.describe_topics(sorted(topics))
-    finally:
-        await admin.close()
     for found in described:
         if not found["partitions"]:
             raise OutputMissing(topic=found["topic"])
