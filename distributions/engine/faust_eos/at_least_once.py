@@ -84,7 +84,7 @@ class ConcurrentMessage(ConsumerMessage):
         self.on_done = on_done
         self.on_rest = on_rest
         self.rests = False
-        """True while nobody is working on the record: see `rest`."""
+        """True while nobody is working on the record: see `mark_idle`."""
         super().__init__(*args, **kwargs)
 
     def on_final_ack(self, consumer: Any) -> bool:  # noqa: ARG002 – the signature is Faust's

@@ -138,7 +138,6 @@ class ExactlyOncePartition:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator["Session"]:
-        """Raises: StateLost, ChangelogLost, SourceReplaced, KafkaError, TimeoutError and others."""
         options, kafka, source, group = self._options, self._consumer.kafka, self._source, self._app.conf.id
         clients = self._consumer.clients()
         partitions = await check_partitions(clients, kafka, group, source.topic, may_grow=options.sources_may_grow)
@@ -186,10 +185,7 @@ class ExactlyOncePartition:
         log.info("recovered", partition=self._where, records=records, seconds=round(seconds, 3), rebuilt=rebuilt)
 
     async def _start_offset(self, recovered: int, clients: Clients) -> int:
-        """Return the source offset of the changelogs' last transaction; without tables, the group's committed offset.
-
-        Raises: StateLost, SourceReplaced, KafkaError, TimeoutError.
-        """
+        """Return the source offset of the changelogs' last transaction; without tables, the group's committed offset."""
         kafka, source = self._consumer.kafka, self._source
         async with asyncio.timeout(self._options.commit_timeout_seconds):
             found = await clients.committed(kafka, self._app.conf.id, source)
@@ -216,7 +212,7 @@ class Session:
         written: set[str],
         partitions: int,
     ) -> None:
-        """`written` collects the topics that the agent sends to; `partitions` is the source's partition count."""
+        """`written` collects the topics that the agent sends to. Each commit records `partitions`, the topic's count."""
         self._consumer = consumer
         self._app = consumer.app
         self._options = consumer.app.engine
@@ -367,7 +363,7 @@ class Session:
     ) -> Batch | AgentFailed:
         """Return the batch as the agent left it, or its failure if the slice is to be halved or rejected.
 
-        A slice of one record is retried first. Raises: AgentFailed, NoAgent.
+        A slice of one record is retried first.
         """
         options, isolation = self._options, self._isolation
         retries = options.agent_retries if number == 1 else 0
@@ -395,7 +391,7 @@ class Session:
                 await asyncio.sleep(wait * 2 ** (attempt - 1))
 
     async def _deliver(self, work: Sequence[Any] | Tick, offset: int, most_bytes: int) -> Batch:
-        """Hand the work over, and return its batch once the agent is done. Raises: AgentFailed, NoAgent."""
+        """Hand the work over, and return its batch once the agent is done."""
         while True:
             batch = Batch(self._where, self.database, self._consumer.stop_worker, most_bytes)
             message = self._message = BatchMessage(

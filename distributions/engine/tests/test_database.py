@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from distributions.engine.tests.simulation.database import Disk, MemoryDatabase
-from faust_eos.database import MOST_MOVES, RULES, Database, DatabasePosition, Expiry, StateMemory
+from faust_eos.database import MOST_MOVES, Database, DatabasePosition, Expiry, StateMemory
 from faust_eos.errors import StoreFailed
 
 TABLES = ("rows", "row", "plain")
@@ -264,20 +264,18 @@ def test_rows_are_indexed_anew_when_their_deadlines_follow_another_rule(tmp_path
     database.close()
 
 
-def test_rows_of_an_earlier_release_are_indexed_when_it_crashes_the_next_time_too(tmp_path: Path) -> None:
-    """The earlier release wrote no rule, and no index for rows that had no deadline then."""
-    path, rows = tmp_path / "db", [(b"%d" % key, b"-") for key in range(MOST_MOVES + 1)]
-    database = Database(path, {"rows": decode})
+def test_indexing_rows_anew_starts_over_after_a_crash(tmp_path: Path) -> None:
+    path, rows = tmp_path / "db", [(b"%d" % key, b"100") for key in range(MOST_MOVES + 1)]
+    database = Database(path, {"rows": Later(50)})
     database.write({"rows": rows}, DatabasePosition())
-    database._db.delete(RULES)
     database.close()
     for _ in range(2):
-        database = Database(path, {"rows": lambda _: Expiry(1)})
+        database = Database(path, {"rows": Later(0)})
         assert next(database.reindex(), "done") is None, "another part is to come"
         database.close()
-    database = Database(path, {"rows": lambda _: Expiry(1)})
+    database = Database(path, {"rows": Later(0)})
     assert len(list(database.reindex())) == 2
-    assert len(database.due(1, 2 * MOST_MOVES) or ()) == len(rows)
+    assert len(database.due(100, 2 * MOST_MOVES) or ()) == len(rows)
     database.close()
 
 
