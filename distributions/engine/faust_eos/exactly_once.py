@@ -185,7 +185,7 @@ class ExactlyOncePartition:
         log.info("recovered", partition=self._where, records=records, seconds=round(seconds, 3), rebuilt=rebuilt)
 
     async def _start_offset(self, recovered: int, clients: Clients) -> int:
-        """Return the source offset of the changelogs' last transaction; without tables, the group's committed offset."""
+        """Return the source offset of the changelogs' last transaction or, without tables, of the group's."""
         kafka, source = self._consumer.kafka, self._source
         async with asyncio.timeout(self._options.commit_timeout_seconds):
             found = await clients.committed(kafka, self._app.conf.id, source)
@@ -212,7 +212,7 @@ class Session:
         written: set[str],
         partitions: int,
     ) -> None:
-        """`written` collects the topics that the agent sends to. Each commit records `partitions`, the topic's count."""
+        """`written` collects the topics that the agent sends to; `partitions` is the source's partition count."""
         self._consumer = consumer
         self._app = consumer.app
         self._options = consumer.app.engine

@@ -1,6 +1,5 @@
 """The record that ends each transaction in a changelog."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ from faust_eos.changelog import (
     row_key,
 )
 from faust_eos.database import DatabasePosition
-from faust_eos.errors import ChangelogDeletes, ChangelogReplaced, SourceRecreated
+from faust_eos.errors import ChangelogDeletes, ChangelogReplaced
 from faust_eos.options import wall_clock_ms
-from faust_eos.sources import check_source
 
 CHANGELOG = TopicPartition("orders", 3)
 
@@ -51,23 +49,6 @@ def test_links_hold_in_one_log_and_break_where_it_was_made_anew(transactions, da
         else:
             mark.check(CHANGELOG, end - 1)
         previous = end - 1
-
-
-@pytest.mark.parametrize(
-    ("source", "known", "found", "is_refused"),
-    [
-        (5, "a", "b", True),
-        (5, "a", "a", False),
-        (5, "", "b", False),  # written with a broker without ids
-        (5, "a", "", False),  # a broker without ids
-        (-1, "a", "b", False),  # nothing was made from its records
-    ],
-)
-def test_a_source_topic_with_another_id_than_the_states_is_refused(
-    source: int, known: str, found: str, is_refused: bool
-) -> None:
-    with pytest.raises(SourceRecreated, match="orders was deleted") if is_refused else nullcontext():
-        check_source("orders", DatabasePosition(source=source, source_id=known), found)
 
 
 def configs(**different: str) -> dict[str, str | None]:

@@ -1,0 +1,40 @@
+"""A source that goes back to its beginning is another source."""
+
+from contextlib import nullcontext
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import OffsetOutOfRangeError
+
+from faust_eos.database import DatabasePosition
+from faust_eos.errors import SourceRecreated
+from faust_eos.sources import check_order, check_source
+
+SOURCE = TopicPartition("orders", 3)
+
+
+@pytest.mark.parametrize(("found", "expected"), [(0, -1), (0, 0), (7, 7), (9, 7)])
+def test_records_go_on_where_the_last_transaction_ended_or_later(found: int, expected: int) -> None:
+    check_order(SOURCE, found, expected)
+
+
+def test_a_record_from_before_that_is_refused_and_the_partition_is_named() -> None:
+    with pytest.raises(OffsetOutOfRangeError, match="orders-3 went back from 7 to 0"):
+        check_order(SOURCE, 0, 7)
+
+
+@pytest.mark.parametrize(
+    ("source", "known", "found", "is_refused"),
+    [
+        (5, "a", "b", True),
+        (5, "a", "a", False),
+        (5, "", "b", False),  # written with a broker without ids
+        (5, "a", "", False),  # a broker without ids
+        (-1, "a", "b", False),  # nothing was made from its records
+    ],
+)
+def test_a_source_topic_with_another_id_than_the_states_is_refused(
+    source: int, known: str, found: str, is_refused: bool
+) -> None:
+    with pytest.raises(SourceRecreated, match="orders was deleted") if is_refused else nullcontext():
+        check_source("orders", DatabasePosition(source=source, source_id=known), found)
