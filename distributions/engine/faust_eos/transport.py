@@ -38,8 +38,6 @@ Partition = ExactlyOncePartition | AtLeastOncePartition
 HANDOVER_SECONDS = 1.0
 """Time to close a partition that may already have another owner. A begun batch seldom finishes in it, because the new
 owner ends its transaction."""
-
-
 NO_GENERATION = -1
 
 
