@@ -103,12 +103,14 @@ class Watchdog:
     async def _to_do(self) -> dict[str, Mark]:
         consumer = self._app.consumer
         partitions = dict(consumer.partitions)
-        found: dict[str, Mark] = {} if consumer.joined else {GROUP: Mark()}
+        found: dict[str, Mark] = {}
         try:
             async with asyncio.timeout(self._answer):
                 self._ends |= await consumer.ends(partitions)
         except (KafkaError, OSError, TimeoutError):
             found[BROKER] = Mark()
+        if not consumer.joined:
+            found[GROUP] = Mark()
         for source, partition in partitions.items():
             # one that is being released at this moment has nothing to do
             with suppress(IllegalStateError, TimeoutError):
