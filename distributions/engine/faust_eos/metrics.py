@@ -52,8 +52,8 @@ class Backlog:
     """Computes the lag of one partition from one measurement to the next.
 
     While the oldest unfinished record is being handled, its timestamp gives the age. The timestamp of an unread record
-    is unknown, so its age is taken as the time since the last record was finished or since nothing was last unread,
-    whichever is later, or since the first measurement. That is an upper bound.
+    is unknown. Its age is then at most the time since a record was last finished, since the worker last had read
+    everything, or since the first measurement, whichever came last.
     """
 
     def __init__(self) -> None:
