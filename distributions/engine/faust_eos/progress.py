@@ -5,9 +5,7 @@ as a bitmap, as in Confluent's parallel consumer.
 """
 
 import base64
-import binascii
 import zlib
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 PREFIX = "eos1."
@@ -39,7 +37,9 @@ class Progress:
         """
         if not self.beyond:
             return ""
-        bitmap = _bitmap(offset - self.offset - 1 for offset in self.beyond)
+        bitmap = bytearray((max(self.beyond) - self.offset - 1) // 8 + 1)
+        for offset in self.beyond:
+            bitmap[(offset - self.offset - 1) // 8] |= 1 << (offset - self.offset - 1) % 8
         return PREFIX + _checksum(self.offset, bitmap) + base64.urlsafe_b64encode(bitmap).decode().rstrip("=")
 
     @classmethod
@@ -50,8 +50,13 @@ class Progress:
         if not metadata.startswith(PREFIX):
             raise ProgressDamaged(offset, f"it does not begin with {PREFIX}")
         checksum = metadata[len(PREFIX) :][:CHECKSUM_CHARACTERS]
-        bitmap = _decoded(offset, metadata[len(PREFIX) + CHECKSUM_CHARACTERS :])
-        found = cls(offset, frozenset(offset + 1 + bit for bit in _bits(bitmap)))
+        text = metadata[len(PREFIX) + CHECKSUM_CHARACTERS :]
+        try:
+            bitmap = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        except ValueError:
+            raise ProgressDamaged(offset, "it is not base64") from None
+        bits = (8 * at + bit for at, byte in enumerate(bitmap) for bit in range(8) if byte >> bit & 1)
+        found = cls(offset, frozenset(offset + 1 + bit for bit in bits))
         if checksum != _checksum(offset, bitmap) or found.metadata() != metadata:
             raise ProgressDamaged(offset, "checksum mismatch")
         return found
@@ -62,25 +67,6 @@ def reach(characters: int) -> int:
     return (characters - len(PREFIX) - CHECKSUM_CHARACTERS) * 6 // 8 * 8
 
 
-def _bitmap(bits: Iterable[int]) -> bytes:
-    positions = sorted(bits)
-    found = bytearray(positions[-1] // 8 + 1)
-    for position in positions:
-        found[position // 8] |= 1 << position % 8
-    return bytes(found)
-
-
-def _bits(bitmap: bytes) -> Iterator[int]:
-    return (8 * at + bit for at, byte in enumerate(bitmap) for bit in range(8) if byte >> bit & 1)
-
-
-def _checksum(offset: int, bitmap: bytes) -> str:
+def _checksum(offset: int, bitmap: bytes | bytearray) -> str:
     """Return a CRC-32 of offset and bitmap: a tool that resets the group's offset may leave the metadata as it was."""
     return format(zlib.crc32(bitmap, zlib.crc32(str(offset).encode())), "08x")
-
-
-def _decoded(offset: int, text: str) -> bytes:
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (ValueError, binascii.Error):
-        raise ProgressDamaged(offset, "it is not base64") from None
