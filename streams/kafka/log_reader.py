@@ -11,7 +11,7 @@ from collections.abc import (
     Sequence,
     Set,
 )
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -132,17 +132,13 @@ class Log:
     ) -> AsyncGenerator[ConsumerRecord, None]:
         """Yield committed records before these ends that the group has not finished yet. Raises: TopicStalled."""
         found = await self._committed(group_id, topic)
-        done = {tp: _progress(found.get(tp.partition)) for tp in ends}
-        behind = {tp: end for tp, end in ends.items() if done[tp].offset < end}
-        if not behind:
-            return
-        async with self._reader_of(list(behind), "read_committed") as consumer:
-            first = await consumer.beginning_offsets(list(behind))
-            for tp in behind:
-                consumer.seek(tp, max(first[tp], done[tp].offset))
-            async for record in _until(consumer, behind):
-                if not done[TopicPartition(topic, record.partition)].covers(record.offset):
-                    yield record
+        for where, end in ends.items():
+            done = _progress(found.get(where.partition))
+            if done.offset < end:
+                async with aclosing(self.records_of(where, end, done.offset)) as records:
+                    async for record in records:
+                        if not done.covers(record.offset):
+                            yield record
 
     async def unfinished(self, group_id: str, topic: str, records: Set[Position]) -> set[Position]:
         """Select the records that the group has not finished yet."""
@@ -235,29 +231,26 @@ class Log:
         extent = await self.extent([topic])
         for where, end in sorted(extent.ends.items()):
             if extent.first[where] < end:
-                async for record in self.records_of(where, end):
-                    yield record
+                async with aclosing(self.records_of(where, end)) as records:
+                    async for record in records:
+                        yield record
 
-    async def records_of(self, where: TopicPartition, end: int) -> AsyncGenerator[ConsumerRecord, None]:
-        """Yield one partition's committed records before this offset. Raises: TopicStalled."""
+    async def records_of(self, where: TopicPartition, end: int, start: int = 0) -> AsyncGenerator[ConsumerRecord, None]:
+        """Yield one partition's committed records from `start` to before `end`. Raises: TopicStalled."""
         async with self._reader_of([where], "read_committed") as consumer:
-            await consumer.seek_to_beginning()
-            async for record in _until(consumer, {where: end}):
-                yield record
+            first = await consumer.beginning_offsets([where])
+            consumer.seek(where, max(first[where], start))
+            async for records in batches(consumer, {where: end}):
+                for record in records:
+                    yield record
 
     async def record_at(self, topic: str, partition: int, offset: int) -> ConsumerRecord | None:
         """Return the committed record at this offset, or None if there is none (any longer). Raises: TopicStalled."""
-        where = TopicPartition(topic, partition)
-        if where not in await self._partitions((topic,)):
+        where, extent = TopicPartition(topic, partition), await self.extent([topic])
+        if not extent.first.get(where, 0) <= offset < extent.ends.get(where, 0):
             return None
-        async with self._reader_of([where], "read_committed") as consumer:
-            first, end = await consumer.beginning_offsets([where]), await consumer.end_offsets([where])
-            if not first[where] <= offset < end[where]:
-                return None
-            consumer.seek(where, offset)
-            async for record in _until(consumer, {where: offset + 1}):
-                return record if record.offset == offset else None
-        return None
+        async with aclosing(self.records_of(where, offset + 1, offset)) as records:
+            return await anext(records, None)
 
     @asynccontextmanager
     async def reader(self, *topics: str, isolation_level: str) -> AsyncIterator[AIOKafkaConsumer]:
@@ -302,12 +295,6 @@ def _progress(found: OffsetAndMetadata | None) -> Progress:
         return Progress.read(found.offset, found.metadata)
     except ProgressDamaged:
         return Progress(found.offset)
-
-
-async def _until(consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]) -> AsyncIterator[ConsumerRecord]:
-    async for records in batches(consumer, ends):
-        for record in records:
-            yield record
 
 
 async def batches(
