@@ -9,6 +9,7 @@ from afterword.schemas.ids import message_key
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Settings, Sqlite
 from afterword.streams.stores.episodes import StoredEpisode, all_episodes, scope_of
+from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import Stores, open_stores
 
 PAGE_MESSAGES = 200
@@ -54,16 +55,15 @@ async def copy_stores(settings: Settings, file: Path, progress: CopyProgress) ->
 
 
 async def _copy_messages(source: Stores, target: Stores, done: Copied, progress: CopyProgress) -> None:
-    async def put(keys: list[str]) -> None:
-        found = await source.messages.get_many(keys)
-        await target.messages.put_many(list(found.values()))
-        done.messages += len(found)
+    async def put(page: list[ArchivedMessage]) -> None:
+        await target.messages.put_many(page)
+        done.messages += len(page)
         progress(done)
 
-    page: list[str] = []
-    async for ref in source.messages.all_messages():
-        if not ref.deleted:
-            page.append(ref.key)
+    page: list[ArchivedMessage] = []
+    async for one in source.messages.all_messages():
+        if isinstance(one.state, ArchivedMessage):
+            page.append(one.state)
         if len(page) == PAGE_MESSAGES:
             await put(page)
             page = []

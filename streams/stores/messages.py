@@ -55,27 +55,13 @@ class ArchiveChange:
     offset: int
 
 
-@dataclass(frozen=True)
-class MessageRef:
-    """The fields of a message that the audit compares."""
+class StoredMessage(NamedTuple):
+    """A message, or the tombstone of one, as the archive has it."""
 
     key: str
     """`message_key(conversation_id, id, tenant_id)`."""
-    episode_id: str | None
-    skipped: bool = False
-    """The message's `skip_summarization`, which means that it belongs to no episode."""
-    source: tuple[int, int] | None = None
-    """Partition and offset; None if the message is deleted."""
-    content: str | None = None
-    """Its archived text."""
-    deleted: bool = False
-    """True if only the tombstone of a deleted message is there."""
-    changed: int = NEVER
-    """Log offset of its last change."""
-
-    @property
-    def archived(self) -> bool:
-        return self.source is not None
+    state: ArchivedMessage | DeletedMessage
+    episode_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -195,6 +181,6 @@ class MessageArchive(MessageWriter, Protocol):
         """Return the number of messages that `all_messages` yields, which is approximate while others write."""
         ...
 
-    def all_messages(self) -> AsyncIterator[MessageRef]:
-        """Iterate over every message, in no particular order."""
+    def all_messages(self) -> AsyncIterator[StoredMessage]:
+        """Iterate over every message and tombstone, in no particular order."""
         ...

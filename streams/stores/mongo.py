@@ -49,9 +49,9 @@ from afterword.streams.stores.messages import (
     ArchivedMessage,
     Counted,
     DeletedMessage,
-    MessageRef,
     MessageText,
     Selection,
+    StoredMessage,
     agent_scope,
     key_of,
 )
@@ -107,7 +107,6 @@ ARCHIVERS = ("metadata", "is_continuation")
 HOLDING = ("core_ids", "overlap_ids")
 """Fields of an episode with the messages that it has, or had."""
 TEXT_FIELDS = ("source", "role", "author", "sent_at", "user_id", "agent_id")
-MESSAGE_REF_FIELDS = ("source", "episode_id", "deleted", "offset", "skip_summarization", "content")
 FACT_FIELDS = ("conversation_id", "ordinal", "ended_at", "summary.facts")
 
 
@@ -429,8 +428,7 @@ class MongoMessages:
         found: dict[str, ArchivedMessage | DeletedMessage] = {}
         for batch in batches(keys):
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}, **wanted})):
-                deleted = document.get("deleted")
-                found[document["_id"]] = DeletedMessage(document["offset"]) if deleted else message_from(document)
+                found[document["_id"]] = state_from(document)
         return found
 
     async def change(self, change: ArchiveChange) -> None:
@@ -475,18 +473,10 @@ class MongoMessages:
             found: int = await self._messages.estimated_document_count()  # from its metadata, without reading documents
         return found
 
-    async def all_messages(self) -> AsyncIterator[MessageRef]:
-        async for document in _each(self._messages.find({}, MESSAGE_REF_FIELDS), SCAN_SIZE):
-            source = document.get("source")
-            yield MessageRef(
-                changed=document.get("offset", NEVER),
-                key=document["_id"],
-                episode_id=document.get("episode_id"),
-                skipped=document.get("skip_summarization", False),
-                source=(source["partition"], source["offset"]) if source else None,
-                content=document.get("content"),
-                deleted=document.get("deleted", False),
-            )
+    async def all_messages(self) -> AsyncIterator[StoredMessage]:
+        # without a filter: if few documents match, the server would answer only after looking at all of them
+        async for document in _each(self._messages.find({}), SCAN_SIZE):
+            yield StoredMessage(document["_id"], state_from(document), document.get("episode_id"))
 
     async def _put(self, messages: dict[str, ArchivedMessage]) -> None:
         """Create the missing documents in one write, then complete those that the summarizer has written.
@@ -553,6 +543,10 @@ def message_from(document: Mapping[str, Any]) -> ArchivedMessage:
     message = MessageCreated.model_validate(fields, strict=False)
     source = document["source"]
     return ArchivedMessage(message, source["partition"], source["offset"], document.get("offset", NEVER))
+
+
+def state_from(document: Mapping[str, Any]) -> ArchivedMessage | DeletedMessage:
+    return DeletedMessage(document["offset"]) if document.get("deleted") else message_from(document)
 
 
 def _tombstone(key: str, offset: int) -> dict[str, Any]:

@@ -48,9 +48,9 @@ from afterword.streams.stores.messages import (
     ArchivedMessage,
     Counted,
     DeletedMessage,
-    MessageRef,
     MessageText,
     Selection,
+    StoredMessage,
     agent_scope,
     key_of,
 )
@@ -350,15 +350,13 @@ class SqliteMessages:
         [(found,)] = await self._file.select("SELECT count(*) FROM messages")
         return int(found)
 
-    async def all_messages(self) -> AsyncIterator[MessageRef]:
-        select = f"""SELECT rowid, key, episode_id, skipped, partition, offset, content, deleted, changed FROM messages
-            WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"""  # noqa: S608 – only our own names are inserted
+    async def all_messages(self) -> AsyncIterator[StoredMessage]:
+        select = f"SELECT {COLUMNS}, episode_id, rowid FROM messages WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"  # noqa: S608 – only our own names are inserted
         last = 0
         while page := await self._file.select(select, last):
-            for _, key, episode_id, skipped, partition, offset, content, deleted, changed in page:
-                source = None if deleted else (partition, offset)
-                yield MessageRef(key, episode_id, bool(skipped), source, content, bool(deleted), changed)
-            last = page[-1][0]
+            for found in page:
+                yield StoredMessage(found[0], _message(found), found[-2])
+            last = page[-1][-1]
 
     async def _messages(self, selection: Selection, order: str) -> list[ArchivedMessage]:
         wanted, values = _selected(selection)

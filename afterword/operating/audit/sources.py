@@ -47,7 +47,7 @@ from afterword.streams.segmenter.state import (
 )
 from afterword.streams.settings import Kafka, Settings
 from afterword.streams.stores.episodes import DeletedEpisode, Episode, all_episodes
-from afterword.streams.stores.messages import NEVER, MessageRef
+from afterword.streams.stores.messages import NEVER, DeletedMessage, StoredMessage
 from afterword.streams.stores.opening import Stores, open_stores
 from faust_eos.changelog import BOOKMARK_KEY
 
@@ -217,14 +217,13 @@ def _take_stored(evidence: Evidence, episode: Episode) -> None:
             evidence.add("stored_change", summary.episode_id, digest_of(message_id), offset)
 
 
-def _take_document(evidence: Evidence, message: MessageRef) -> None:
-    key, (partition, offset) = digest(message.key), message.source or (None, None)
-    if message.deleted:
-        evidence.add("document", key, None, False, None, None, None, True, message.changed)
-        return
-    content = None if message.content is None else digest(message.content)
-    where = partition, offset
-    evidence.add("document", key, message.episode_id, message.archived, content, *where, False, message.changed)
+def _take_document(evidence: Evidence, message: StoredMessage) -> None:
+    key, state = digest(message.key), message.state
+    if isinstance(state, DeletedMessage):
+        evidence.add("document", key, None, False, None, None, None, True, state.changed)
+    else:
+        where, content = (state.partition, state.offset), digest(state.message.content)
+        evidence.add("document", key, message.episode_id, True, content, *where, False, state.changed)
 
 
 async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:

@@ -14,9 +14,9 @@ from afterword.streams.stores.messages import (
     Counted,
     DeletedMessage,
     MessageArchive,
-    MessageRef,
     MessageText,
     Selection,
+    StoredMessage,
 )
 from afterword.streams.text.tokens import count_tokens
 from tests.samples import NOON, a_message
@@ -39,11 +39,11 @@ async def newest(messages: MessageArchive, selection: Selection) -> list[str]:
     return [found.message.id async for found in messages.newest(selection)]
 
 
-def ref(key: str, episode_id: str | None, of: ArchivedMessage) -> MessageRef:
-    return MessageRef(key, episode_id, of.message.skip_summarization, (of.partition, of.offset), of.message.content)
+def ref(key: str, episode_id: str | None, of: ArchivedMessage) -> StoredMessage:
+    return StoredMessage(key, of, episode_id)
 
 
-async def refs(messages: MessageArchive) -> dict[str, MessageRef]:
+async def refs(messages: MessageArchive) -> dict[str, StoredMessage]:
     found = {ref.key: ref async for ref in messages.all_messages()}
     assert await messages.count_all() == len(found)
     return found
@@ -319,8 +319,7 @@ async def test_a_deleted_message_does_not_come_back(messages: MessageArchive) ->
     assert await messages.states(["c1:m1", "c1:m2"]) == {"c1:m1": DeletedMessage(7), "c1:m2": archived("m2", 1)}
     assert await messages.get_many(["c1:m1"]) == {}
     assert await newest(messages, Selection("c1", None)) == ["m2"]
-    [found] = [one async for one in messages.all_messages() if one.key == "c1:m1"]
-    assert (found.deleted, found.archived, found.content, found.changed) == (True, False, None, 7)
+    assert (await refs(messages))["c1:m1"].state == DeletedMessage(7)
 
 
 async def test_what_only_the_summarizer_wrote_can_be_deleted_too(messages: MessageArchive) -> None:
