@@ -77,9 +77,8 @@ CREATE TABLE stored_episode (
 CREATE TABLE stored_change (episode_id, message, offset);
 -- Tombstones. expired: deleted because it was past its retention
 CREATE TABLE deleted_episode (episode_id PRIMARY KEY, expired) WITHOUT ROWID;
--- The archive's messages, with the position of the record that each was archived from. archived: false while the
--- document only has an episode_id, because the summarizer wrote it before the archiver; changed: offset of the last
--- change
+-- The archive's messages, with the position of the record that each was archived from. archived: false for a
+-- tombstone; changed: offset of the last change
 CREATE TABLE document (message, episode_id, archived, content, partition, offset, deleted, changed);
 
 -- Episodes in the search index, and those that are not there because they were deleted after the stores were read
