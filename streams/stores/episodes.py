@@ -313,7 +313,7 @@ Versions = Callable[[Sequence[str]], Awaitable[Mapping[str, EpisodeVersion]]]
 class EpisodeStore(Protocol):
     """The summarizer's store. A late writer never undoes a newer write.
 
-    All methods raise StoreUnavailable. An argument that is not text, such as an operator, finds nothing.
+    All methods raise StoreUnavailable.
     """
 
     async def lookup(self, episode_ids: Sequence[str]) -> dict[str, Episode]:
