@@ -109,15 +109,6 @@ class Task:
             return self.amended.change
         return REDONE if self.redo is not None else None
 
-    @property
-    def takes_all(self) -> bool:
-        """Return whether it deletes a whole conversation."""
-        return self.amended is not None and self.amended.message_id is None
-
-    @property
-    def deletes(self) -> bool:
-        return self.amended is not None and self.amended.change == "deleted"
-
 
 class Step(Enum):
     """What to do with a stored episode."""
@@ -196,7 +187,7 @@ class Reconciler:
         await self._messages.change(change)
         if amended.message_id is not None:
             whose = Scope(amended.conversation_id, None, amended.tenant_id)
-            state = (await self._states(whose, [amended.message_id])).get(amended.message_id)
+            state = (await self._read(self._messages.states, whose, [amended.message_id])).get(amended.message_id)
             if state is None and not held:
                 raise InvalidRecord("unknown_message", "there is no such message")
             if isinstance(state, ArchivedMessage) and state.offset > amended.offset:
@@ -241,7 +232,8 @@ class Reconciler:
 
         Raises: EpisodeConflict, InvalidRecord.
         """
-        done = await self._take_away(scope, ordinals, task) if task.deletes else {}
+        deletes = task.amended is not None and task.amended.change == "deleted"
+        done = await self._take_away(scope, ordinals, task) if deletes else {}
         for ordinal in ordinals:
             if ordinal not in done and (made := await self._episode(scope, ordinal, task)):
                 done[ordinal] = made
@@ -253,10 +245,8 @@ class Reconciler:
         )
         if task.closed is not None:
             await self._unfollow_expired(scope, task.closed)
-        for one in mine:
-            await self._announce(one.episode.event)
-        if event is not None:
-            await self._announce(event)
+        for changed in [one.episode.event for one in mine] + ([event] if event else []):
+            await self._retry_until_success(PUBLISH, lambda: self._publish(changed))  # noqa: B023 – awaited here
         await self._keep_current(scope, [one.episode for one in mine], task.cause)
 
     async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> dict[int, Reconciled]:
@@ -504,9 +494,6 @@ class Reconciler:
         kept = [archived(one, episode) for one in episode.messages if not before or one.sent_at >= before]
         await self._messages.assign(episode.episode_id, kept)
 
-    async def _announce(self, event: Event) -> None:
-        await self._retry_until_success(PUBLISH, lambda: self._publish(event))
-
     async def _keep_current(self, scope: Scope, episodes: Sequence[Episode], cause: Cause) -> None:
         """Write these episodes and their conversation to the compacted topics."""
         if self._keep is None:
@@ -525,16 +512,13 @@ class Reconciler:
             states = await self._read(self._messages.changed, scope, known)
             return current([one.id for one in core], [one.id for one in overlap], known, states)
         assert stored is not None  # noqa: S101 – only an episode that closes is not
-        if task.amended is not None and task.takes_all:
+        if task.amended is not None and task.amended.message_id is None:  # the whole conversation was deleted
             return nothing_left(stored.core_ids, task.amended.offset)
-        states = await self._states(scope, (*stored.core_ids, *stored.overlap_ids))
+        states = await self._read(self._messages.states, scope, (*stored.core_ids, *stored.overlap_ids))
         read = current(stored.core_ids, stored.overlap_ids, {}, states)
         if task.amended is not None and read.expired:
             return without_expired(stored, read, states, task.amended)
         return read
-
-    async def _states(self, scope: Scope, ids: Iterable[str]) -> dict[str, MessageState]:
-        return await self._read(self._messages.states, scope, ids)
 
     async def _read(self, read: ReadMessages, scope: Scope, ids: Iterable[str]) -> dict[str, MessageState]:
         """Read these messages of the scope's conversation and tenant; return those found, by id."""
