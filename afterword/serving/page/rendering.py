@@ -101,11 +101,6 @@ def address(path: str, **ids: object) -> str:
     return f"{path}?{urlencode(given, errors='replace')}" if given else path
 
 
-def link(path: str, **ids: object) -> Markup:
-    """Build an address for a template."""
-    return Markup.escape(address(path, **ids))
-
-
 def cut_off(text: str, most: int = SHOWN_CHARACTERS) -> str:
     return text if len(text) <= most else text[:most] + "…"
 
@@ -183,7 +178,7 @@ def templates() -> Environment:
     made.filters.update(percent=percent, fewer=fewer, many=many, revised=revised, revisions=revisions_until)
     made.filters.update(closed=CLOSED.__getitem__, words=words)
     made.globals.update(
-        link=link,
+        link=address,
         anchor=anchor,
         static=f"/static/{static_version()}",
         tones=TONES,

@@ -21,10 +21,10 @@ from afterword.serving.feed import Published
 from afterword.serving.page import app as page
 from afterword.serving.page.live import LiveView
 from afterword.serving.page.rendering import (
+    address,
     anchor,
     figures_in,
     fragment,
-    link,
     rendered,
     static_version,
     visible_text,
@@ -439,8 +439,8 @@ async def test_an_erasure_is_asked_for_watched_and_its_receipt_saved() -> None:
 
 
 def test_links_hold_any_id() -> None:
-    assert link("/conversation", id="..", agent_id=None) == "/conversation?id=.."
-    assert link("/c", id="a&b=\"<'/?#", x="ü\ud800") == "/c?id=a%26b%3D%22%3C%27%2F%3F%23&amp;x=%C3%BC%3F"
+    assert address("/conversation", id="..", agent_id=None) == "/conversation?id=.."
+    assert address("/c", id="a&b=\"<'/?#", x="ü\ud800") == "/c?id=a%26b%3D%22%3C%27%2F%3F%23&x=%C3%BC%3F"
 
 
 def test_control_characters_are_made_visible() -> None:
