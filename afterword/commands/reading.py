@@ -20,7 +20,6 @@ from afterword.commands.common import (
     tenant_of,
     written_by,
 )
-from afterword.streams.text.fences import speaker_of
 from afterword.streams.text.visible import printable, shown, shown_json, shown_lines
 
 if TYPE_CHECKING:
@@ -214,6 +213,8 @@ async def _search(query: str, filters: dict[str, Any]) -> "list[Recalled]":
 
 
 def _hit_row(hit: "Recalled") -> tuple[str, ...]:
+    from afterword.streams.text.fences import speaker_of
+
     who = [f"{match.sent_at:%Y-%m-%d}, {speaker_of(match.role, match.name)}" for match in hit.matches]
     said = "\n".join(
         shown_lines(f"{speaker}: {match.content} ({shown(match.message_id)})")
