@@ -17,7 +17,7 @@ from afterword.streams.stores.sqlite import SqliteFile
 from afterword.streams.stores.sqlite_stores import SqliteMessages
 from tests.samples import a_message
 
-HEAVY = ("aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_settings", "rich.progress")
+HEAVY = ("pydantic", "aiokafka", "faust", "motor", "pymongo", "qdrant_client", "pydantic_settings", "rich.progress")
 AWAY = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
 MESSAGE = '{"id":"1","conversation_id":"d","user_id":"u","role":"user","content":"a"}\n'
 ALL_AWAY = AWAY | {
