@@ -21,7 +21,7 @@ from afterword.streams.settings import Kafka, Retry, Settings, variable
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, find_episode, scope_of
 from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.streams.summarizer.current import current
+from afterword.streams.summarizer.current import Current, current
 from afterword.streams.summarizer.fallbacks import UNUSABLE_ANSWERS, delay_seconds, redo_headers, request_for
 from afterword.streams.summarizer.providers import Maker, maker_of
 
@@ -157,6 +157,16 @@ class Request:
     """Number of requests that led to no summary while others did."""
 
 
+async def as_archived(messages: MessageArchive, stored: StoredEpisode) -> Current | None:
+    """Return the episode's messages as they are now, or None if they are no longer in the archive."""
+    about = stored.summary
+    ids = (*stored.core_ids, *stored.overlap_ids)
+    keys = {message_key(about.conversation_id, i, about.tenant_id): i for i in ids}
+    states = {keys[key]: state for key, state in (await messages.states(list(keys))).items()}
+    read = current(stored.core_ids, stored.overlap_ids, {}, states)
+    return read if read.core and not read.expired else None
+
+
 class Redo:
     """Sends at most `in_flight` requests at a time, and watches the stored summaries until all are made."""
 
@@ -226,20 +236,11 @@ class Redo:
             self.counts.gone += 1
         elif made_by(stored.summary) == self._today:
             self._succeeded()
-        elif not await self._is_archived(stored):
+        elif await as_archived(self._messages, stored) is None:
             self.counts.not_archived += 1
         else:
             request.sent = await self._requests.send(request_for(stored, self._today, datetime.now(UTC)))
             self._waiting[request.episode_id] = request
-
-    async def _is_archived(self, stored: StoredEpisode) -> bool:
-        summary = stored.summary
-        ids = (*stored.core_ids, *stored.overlap_ids)
-        keys = {message_key(summary.conversation_id, i, summary.tenant_id): i for i in ids}
-        found = await self._messages.states(list(keys))
-        states = {keys[key]: state for key, state in found.items()}
-        read = current(stored.core_ids, stored.overlap_ids, {}, states)
-        return bool(read.core) and not read.expired
 
     async def _check_finished(self) -> None:
         handled = await self._requests.handled_to()  # read before the stores, because what was handled by now is stored

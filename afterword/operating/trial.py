@@ -12,8 +12,8 @@ from typing import Any
 from opentelemetry.trace import NoOpTracer
 from pydantic import ValidationError
 
+from afterword.operating.redo import as_archived
 from afterword.schemas import Usage
-from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, ConfigurationError, ProviderError
 from afterword.streams.settings import Budget, QualitySettings, Settings, SummarizerSettings, variable
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, all_episodes, living
@@ -21,7 +21,7 @@ from afterword.streams.stores.messages import MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.checking import source_of, texts_of
 from afterword.streams.summarizer.conversations import Scope, read_history
-from afterword.streams.summarizer.current import current, of_stored
+from afterword.streams.summarizer.current import of_stored
 from afterword.streams.summarizer.fallbacks import TRANSIENT
 from afterword.streams.summarizer.providers import Maker, maker_of
 from afterword.streams.summarizer.quality.assess import Assessment, assess
@@ -191,15 +191,10 @@ class TrialRun:
 
     async def _request(self, stored: StoredEpisode) -> SummaryRequest | None:
         """Build the request that a summarizer would make now; None if the messages are not in the archive."""
-        summary = stored.summary
-        ids = (*stored.core_ids, *stored.overlap_ids)
-        keys = {message_key(summary.conversation_id, i, summary.tenant_id): i for i in ids}
-        states = await self._messages.states(list(keys))
-        known = {keys[key]: state for key, state in states.items()}
-        read = current(stored.core_ids, stored.overlap_ids, {}, known)
-        if read.expired or not read.core:
+        read = await as_archived(self._messages, stored)
+        if read is None:
             return None
-        history = await read_history(self._episodes, Scope.of(summary), stored.ordinal, self._rules)
+        history = await read_history(self._episodes, Scope.of(stored.summary), stored.ordinal, self._rules)
         return SummaryRequest(
             in_zone(of_stored(stored, read), self._rules.zone),
             history.text,
