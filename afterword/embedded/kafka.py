@@ -104,7 +104,13 @@ class KafkaServer:
         broker: Callable[[Java, Path, int, Cluster], Broker] = Broker,
     ) -> None:
         """Prepare the brokers without starting them; `broker` makes each. Raises: ClusterSizeDiffers."""
-        cluster = Cluster(_cluster_id(directory), _ports(directory, brokers), pass_fds, record, properties)
+        ports_file, id_file = directory / "ports.json", directory / "cluster.id"
+        if ports_file.exists() and (found := len(json.loads(ports_file.read_text())) // 2) != brokers:
+            raise ClusterSizeDiffers(directory=directory, found=found, wanted=brokers)
+        ports = remembered_ports(ports_file, 2 * brokers)
+        if not id_file.exists():
+            write_private(id_file, new_id().encode())
+        cluster = Cluster(id_file.read_text(), ports, pass_fds, record, properties)
         self.brokers = [broker(java, directory / f"broker-{node}", node, cluster) for node in range(1, brokers + 1)]
 
     @property
@@ -166,20 +172,6 @@ def replication(nodes: int) -> dict[str, str | int]:
 
 def render(properties: dict[str, str | int]) -> str:
     return "".join(f"{name}={value}\n" for name, value in properties.items())
-
-
-def _cluster_id(directory: Path) -> str:
-    file = directory / "cluster.id"
-    if not file.exists():
-        write_private(file, new_id().encode())
-    return file.read_text()
-
-
-def _ports(directory: Path, brokers: int) -> list[int]:
-    file = directory / "ports.json"
-    if file.exists() and (found := len(json.loads(file.read_text())) // 2) != brokers:
-        raise ClusterSizeDiffers(directory=directory, found=found, wanted=brokers)
-    return remembered_ports(file, 2 * brokers)
 
 
 def new_id(random: Callable[[], uuid.UUID] = uuid.uuid4) -> str:

@@ -275,19 +275,19 @@ class SqliteMessages:
         keys = _json(list(given))
 
         def write(connection: apsw.Connection) -> bool:
-            select = f"SELECT key, deleted, changed FROM messages WHERE key IN {LISTED}"  # noqa: S608 – only our own names are inserted
-            known = {key: (deleted, changed) for key, deleted, changed in rows(connection, select, (keys,))}
-            older = [one for one, (deleted, changed) in known.items() if not deleted and changed < given[one].changed]
+            is_newer = False
             for key, archived in given.items():
-                if key not in known:
+                known = _known(connection, key)
+                if known is None:
                     insert(connection, "messages", {"key": key, "is_whole": False, **_message_row(archived)})
-            for key in older:
-                _renew(connection, key, given[key])
+                elif isinstance(known.state, ArchivedMessage) and known.state.changed < archived.changed:
+                    _update(connection, key, _message_row(_with(archived, ARCHIVERS, known.state.message)))
+                    is_newer = True
             rows(connection, f"UPDATE messages SET episode_id = ? WHERE key IN {LISTED}", (episode_id, keys))  # noqa: S608 – only our own names are inserted
             if scope:  # a user's message may be in an episode of each agent
                 held = [(key, scope) for key in given]
                 connection.executemany("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", held)
-            return bool(older)
+            return is_newer
 
         if await self._file.write(write):
             await self._file.empty_log()
@@ -416,14 +416,6 @@ def _archive(connection: apsw.Connection, archived: ArchivedMessage) -> None:
         if known.state.changed != NEVER:
             archived = _with(known.state, ARCHIVERS, archived.message)
         _update(connection, key, {**_message_row(archived), "is_whole": True})
-
-
-def _renew(connection: apsw.Connection, key: str, archived: ArchivedMessage) -> None:
-    """Write a message in place of an older one, except for what only the archiver has."""
-    known = _known(connection, key)
-    assert known is not None  # noqa: S101 – it was found in this transaction
-    assert isinstance(known.state, ArchivedMessage)  # noqa: S101 – as above
-    _update(connection, key, _message_row(_with(archived, ARCHIVERS, known.state.message)))
 
 
 def _change(connection: apsw.Connection, change: ArchiveChange) -> bool:
