@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import pairwise
 from math import ceil
 from unicodedata import numeric
@@ -415,16 +415,18 @@ def share_of_pairs(texts: Iterable[str], messages: Sequence[Said]) -> float:
     pairs = [pair for text in texts for pair in _pairs(text)]
     if not pairs:
         return 1.0
-    spoken = [(role, _spelled(" ".join(sentences_of(content)))) for role, content in messages]
-    asks = [bool(_QUESTION.search(content)) for _, content in messages]
+
+    @cache
+    def spoken(at: int) -> str:
+        return _spelled(" ".join(sentences_of(messages[at][1])))
 
     def was_one(asked: Said, told: Said) -> bool:
-        for at in (at for at, (role, text) in enumerate(spoken) if role == asked[0] and asked[1] in text):
-            for later in range(at + 1, len(spoken)):
-                role, text = spoken[later]
-                if role == told[0] and told[1] in text:
+        for at in (at for at, (role, _) in enumerate(messages) if role == asked[0] and asked[1] in spoken(at)):
+            for later in range(at + 1, len(messages)):
+                role, content = messages[later]
+                if role == told[0] and told[1] in spoken(later):
                     return True
-                if role == asked[0] and asks[later]:
+                if role == asked[0] and _QUESTION.search(content):
                     break
         return False
 
