@@ -22,6 +22,7 @@ from afterword.streams.tasks import TURN_SECONDS
 from afterword.streams.telemetry import Metrics
 from distributions.engine.tests.partition import Partition, Producer
 from faust_eos import Batches, Options
+from faust_eos.batch import size_of
 from tests.unit.segmenter.chat import (
     DEAD_LETTERS,
     EPISODES,
@@ -130,7 +131,7 @@ async def test_one_flush_that_empties_many_agents_is_several_transactions() -> N
         await deployed.hear(*[say(f"{agent}-{n}", "x" * 500_000, agent_id=agent, metadata=quiet) for n in range(3)])
     before = len(deployed.partition.producer.transactions)
     await deployed.hear(flush())
-    sizes = [sum(one.size_bytes for one in outputs) for _, outputs in deployed.partition.producer.transactions[before:]]
+    sizes = [sum(map(size_of, outputs)) for _, outputs in deployed.partition.producer.transactions[before:]]
     assert sum(sizes) > 16 * MEGABYTE
     assert max(sizes) < 3 * MEGABYTE
     assert sorted(deployed.messages) == sorted(("c", f"{agent}-{n}") for agent in agents for n in range(3))
@@ -167,7 +168,7 @@ async def test_deadlines_that_emit_many_megabytes_are_several_transactions_and_s
                 break
         except TimeoutError:
             deployed.partition.open()
-    sizes = [sum(one.size_bytes for one in outputs) for _, outputs in deployed.partition.producer.transactions[before:]]
+    sizes = [sum(map(size_of, outputs)) for _, outputs in deployed.partition.producer.transactions[before:]]
     assert sum(sizes) > 16 * MEGABYTE
     assert max(sizes) < (most or Options().max_written_bytes + MEGABYTE)
     assert sorted(deployed.messages) == sorted((name, "m") for name in conversations)
