@@ -12,7 +12,7 @@ from distributions.engine.tests.partition import TABLE, Partition, echo, record
 from faust_eos import Breaker, Tick
 from faust_eos.batch import Batch
 from faust_eos.database import DatabasePosition
-from faust_eos.errors import AgentFailed, EverythingFails
+from faust_eos.errors import AgentFailed, BatchClosed, EverythingFails
 
 SECRET = "the contents of a message"
 
@@ -103,6 +103,20 @@ async def test_an_error_that_stops_on_purpose_is_neither_retried_nor_a_dead_lett
         await partition.process([record(0), record(1)])
     assert len(partition.events) == 1
     assert not partition.producer.transactions
+
+
+async def test_a_write_after_the_end_of_its_batch_stops_the_worker() -> None:
+    given: list[Batch] = []
+
+    async def agent(_: Any, batch: Batch) -> None:
+        given.append(batch)
+
+    partition = Partition(agent)
+    await partition.process([record(0)])
+    with pytest.raises(BatchClosed):
+        given[0].send(echo(record(0)))
+    assert [type(error) for error in partition.errors] == [BatchClosed]
+    assert not partition.outputs
 
 
 async def test_without_a_dead_letter_queue_the_record_stops_the_worker_and_those_before_it_are_done() -> None:

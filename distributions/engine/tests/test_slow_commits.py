@@ -178,3 +178,14 @@ def test_deadlines_that_are_met_one_transaction_after_the_other_are_progress() -
         world.run(600)
         assert world.stalled is None
         assert world.outputs(b"due") == [b"%04d" % n for n in range(64)]
+
+
+def test_keys_that_are_due_together_do_not_wait_for_a_look_each() -> None:
+    with closing(World(lambda _: 0.0, tick_keys=1, tick_seconds=2.0)) as world:
+        world.produce(20)
+        world.run(5)
+        world.now_ms = DUE_MS
+        began = world.loop.time()
+        world.run(100, due=20)
+        assert len(world.outputs(b"due")) == 20
+        assert world.loop.time() - began < 3 * world.options.tick_seconds
