@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
+from heapq import nlargest
 from typing import Any, NamedTuple
 
 from afterword.reading.matches import READ_CHARACTERS, matches_of, within_budget
@@ -93,7 +94,7 @@ class EpisodeSearch:
         return await asyncio.to_thread(_with_matches, shown, texts, words)
 
     async def _of_time(self, asked: AskedTime, query: Query, ranked: Sequence[Ranked]) -> set[str]:
-        """Return the ids of matching episodes that took place at this time or in which a matching message names it.
+        """Return the ids of matching episodes that took place at this time or whose best message names it.
 
         A message may name another time than its own, because plans for May are made in April.
         """
@@ -102,8 +103,11 @@ class EpisodeSearch:
         found = {
             name for name, one in matching.items() if asked.meets(one.candidate.started_at, one.candidate.ended_at)
         }
-        others = [(one.candidate, _named(one)) for name, one in matching.items() if name not in found]
-        texts = await self._texts(query, others, NAMED_CHARACTERS)
+        others = {name: _named(one) for name, one in matching.items() if name not in found}
+        best = [
+            (matching[name].candidate, nlargest(1, scores, key=scores.__getitem__)) for name, scores in others.items()
+        ]
+        texts = await self._texts(query, best, NAMED_CHARACTERS)
 
         def names_it(name: str) -> bool:
             said_at = matching[name].candidate.ended_at

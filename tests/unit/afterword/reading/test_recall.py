@@ -205,6 +205,8 @@ async def test_an_episode_that_names_the_asked_time_comes_forward_too(world: Rem
     }
     for name, (text, at) in said.items():
         await world.summarise(await world.say(text, "I see.", conversation_id=name, sent_at=at))
+    beside = "My cousin's wedding!", "In September 2025 the office moves."
+    await world.summarise(await world.say(*beside, conversation_id="beside", sent_at=datetime(2025, 6, 14, tzinfo=UTC)))
     memory = _memory(world, now=lambda: datetime(2025, 10, 2, tzinfo=UTC))
     hits = await memory.recall("Where was my cousin's wedding in September 2025?", **OWNER)
     assert hits[0].conversation_id == "planned"
