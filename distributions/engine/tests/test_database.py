@@ -323,6 +323,8 @@ def test_its_age_is_the_time_since_the_last_write_also_after_it_was_opened_again
     assert again.age_seconds == 5
     again.write({}, again.position, as_of_ms=now - 2_000)
     assert again.age_seconds == 7
+    again.write({}, again.position, as_of_ms=now + 24 * 3_600_000)
+    assert again.age_seconds == float("inf"), "a clock that was ahead says nothing about its age"
     again.close()
 
 
