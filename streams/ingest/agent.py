@@ -7,12 +7,11 @@ source has to wait for the segmenter, the agent takes no records, so nothing is 
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 from opentelemetry.trace import Tracer
 
@@ -58,8 +57,8 @@ LOOK_SECONDS = 0.2
 """Interval of looks at the groups' lag: time for the records that were let through to be committed and show as lag."""
 LONGEST_LOOK_SECONDS = 10.0
 """Time for one look; if it takes longer, the groups count as behind."""
-STILL_SECONDS = 5.0
-"""If the lag does not change for this long, the unread records are counted."""
+COUNT_SECONDS = 5.0
+"""While the lag is too large, the unread records are counted this often."""
 EPISODE_MESSAGES = 10
 """An episode of lag counts for this many messages, the default trigger."""
 
@@ -83,8 +82,7 @@ class BulkGate:
         self._burst = 0
         self._looks_at = 0.0
         """Time of the next look, which whoever asks first makes; infinite while one is under way."""
-        self._lags: dict[str, Mapping[TopicPartition, int]] = {}
-        self._still_since: dict[str, float] = {}
+        self._counted_at = -math.inf
 
     async def room(self) -> int:
         """Return how many records may be read; 0 while a group is behind, or Kafka does not answer."""
@@ -93,7 +91,12 @@ class BulkGate:
         self._looks_at = math.inf  # a look takes CPU time that live messages need
         try:
             async with asyncio.timeout(LONGEST_LOOK_SECONDS):
-                behind = sum([await self._left(group, topic) * weight for group, topic, weight in self._watched])
+                behind = await self._behind(self._lag)
+                if behind < self._most:
+                    self._counted_at = self._clock()
+                elif self._clock() - self._counted_at >= COUNT_SECONDS:
+                    self._counted_at = self._clock()
+                    behind = await self._behind(self._unread)
         except (KafkaError, TopicStalled, TimeoutError):
             return 0
         finally:
@@ -104,28 +107,23 @@ class BulkGate:
         self._burst = min(self._most - behind, self._burst + self._burst // 4 + 1)
         return self._burst
 
-    async def _left(self, group: str, topic: str) -> int:
-        """Return how many records a group has left to read, perhaps a few more.
+    async def _behind(self, left: Callable[[str, str], Awaitable[int]]) -> int:
+        return sum([await left(group, topic) * weight for group, topic, weight in self._watched])
 
-        The lag includes transaction markers, of which every partition usually ends with one, and aborted records, which
-        nobody will read. They cannot hold back a source for ever: if nothing changes, the records themselves are
-        counted.
-        """
-        ends = await self._log.ends(topic)
-        lags = await self._log.lags(group, topic, ends)
-        now = self._clock()
-        if lags != self._lags.get(group):
-            self._lags[group], self._still_since[group] = lags, now
-        elif any(lags.values()) and now - self._still_since[group] >= STILL_SECONDS:
-            self._still_since[group] = now
-            count = 0
-            async with aclosing(self._log.unread(group, topic, ends)) as records:
-                async for _ in records:
-                    count += 1
-                    if count == self._most:
-                        break
-            return count
+    async def _lag(self, group: str, topic: str) -> int:
+        """Return the lag without the transaction marker with which a partition usually ends."""
+        lags = await self._log.lags(group, topic, await self._log.ends(topic))
         return sum(max(0, lag - 1) for lag in lags.values())
+
+    async def _unread(self, group: str, topic: str) -> int:
+        """Count up to `_most` records: the lag may be of aborted ones, which would hold back a source for ever."""
+        count = 0
+        async with aclosing(self._log.unread(group, topic, await self._log.ends(topic))) as records:
+            async for _ in records:
+                count += 1
+                if count == self._most:
+                    break
+        return count
 
 
 class MappingFails(AfterwordError):
