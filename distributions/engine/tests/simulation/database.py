@@ -1,10 +1,11 @@
 """A partition's local state in memory, on a disk that survives its processes."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from faust_eos.database import DatabasePosition, DeadlineOf, Expiry, RowChange
+from faust_eos.database import AHEAD_SECONDS, DatabasePosition, DeadlineOf, Expiry, RowChange
 from faust_eos.errors import StoreFailed
 from faust_eos.options import wall_clock_ms
 
@@ -57,9 +58,10 @@ class MemoryDatabase:
 
     @property
     def age_seconds(self) -> float:
-        """Return the time since it was last up to date, or 0 if nothing was ever written."""
+        """Return the time since it was last up to date: 0 if it never was, infinite if the clock was far ahead then."""
         written = self.position.written_ms
-        return (self.clock() - written) / 1000 if written else 0.0
+        age = (self.clock() - written) / 1000 if written else 0.0
+        return age if age >= -AHEAD_SECONDS else math.inf
 
     def wipe(self) -> None:
         """Delete everything, as after the loss of the disk."""
