@@ -14,14 +14,14 @@ from afterword.operating.audit.evidence import Circumstances, Evidence, open_evi
 from afterword.operating.audit.expected import CLOCKS_APART_MS
 from afterword.operating.audit.judge import judge
 from afterword.operating.audit.report import EXAMPLES_NAMED, Missing, Report
-from afterword.operating.audit.sources import ReadIndex, SegmenterState, TopicReader, indexed_episodes, read_stores
+from afterword.operating.audit.sources import SegmenterState, TopicReader, read_stores
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import Log, ReadProgress, SharedProgress, open_log
 from afterword.streams.segmenter.arrival import milliseconds
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from afterword.streams.settings import Kafka, Settings
-from afterword.streams.stores.opening import open_stores
+from afterword.streams.stores.opening import Stores, open_stores
 from afterword.streams.tasks import gather_or_cancel
 
 INDEX_PAGE = 2000
@@ -29,17 +29,12 @@ INDEX_PAGE = 2000
 POLL_SECONDS = 0.2
 
 
-async def run(
-    settings: Settings,
-    wait_seconds: float = 0,
-    index: ReadIndex = indexed_episodes,
-    progress: ReadProgress = lambda *_: None,
-) -> Report:
+async def run(settings: Settings, wait_seconds: float = 0, progress: ReadProgress = lambda *_: None) -> Report:
     """Audit a deployment.
 
     `wait_seconds` limits the wait until the workers have finished what is on their topics; 0 judges at once. The
-    report's `missing` says what was left by then. Pending messages are not waited for. `index` finds out which episodes
-    are indexed. `progress` is called with what is being done, how much of it is done, and the total.
+    report's `missing` says what was left by then. Pending messages are not waited for. `progress` is called with what
+    is being done, how much of it is done, and the total.
 
     Raises: BrokerUnavailable, StoreUnavailable, TopicMissing, TopicStalled, NoRoom.
     """
@@ -49,14 +44,14 @@ async def run(
             if settings.kafka.messages_topic not in topics:
                 raise TopicMissing(topic=settings.kafka.messages_topic)
             missing = await until_finished(log, settings.kafka, wait_seconds, progress) if wait_seconds else None
-            circumstances = await _read(settings, log, topics, evidence, index, progress)
+            circumstances = await _read(settings, log, topics, evidence, progress)
         report = judge(evidence, circumstances)
     report.missing = missing
     return report
 
 
 async def _read(
-    settings: Settings, log: Log, topics: set[str], evidence: Evidence, index: ReadIndex, progress: ReadProgress
+    settings: Settings, log: Log, topics: set[str], evidence: Evidence, progress: ReadProgress
 ) -> Circumstances:
     """Read everything into the tables, and return what else the verdict depends on.
 
@@ -82,10 +77,10 @@ async def _read(
         total = extent.size + await stores.messages.count_all()
         counted = SharedProgress("reading topics and stores", total, progress)
         await gather_or_cancel(log.read_all(extent, takes, counted.add), read_stores(stores, evidence, counted.add))
-    # edits and deletions that the stores may already have
-    await log.read_all(extent.before(await log.extent([kafka.messages_topic])), takes, counted.add)
-    quiet = before == await work_done()
-    await _read_index(settings, evidence, index, progress)
+        # edits and deletions that the stores may already have
+        await log.read_all(extent.before(await log.extent([kafka.messages_topic])), takes, counted.add)
+        quiet = before == await work_done()
+        await _read_index(stores, evidence, progress)
 
     # A worker removes what has expired by its own clock.
     soon = datetime.now(UTC) + timedelta(milliseconds=CLOCKS_APART_MS)
@@ -130,25 +125,24 @@ async def _read_groups_and_state(
         evidence.add("damage", *damaged)
 
 
-async def _read_index(settings: Settings, evidence: Evidence, index: ReadIndex, progress: ReadProgress) -> None:
+async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress) -> None:
     evidence.flush()
     wanted = [name for (name,) in evidence.rows("SELECT DISTINCT episode_id FROM closed ORDER BY 1")]
-    for start in range(0, max(1, len(wanted)), INDEX_PAGE):
+    for start in range(0, len(wanted), INDEX_PAGE):
         progress("reading the index", start, len(wanted))
-        for episode in await index(settings, wanted[start : start + INDEX_PAGE]):
+        for episode in await stores.index.revisions(wanted[start : start + INDEX_PAGE]):
             evidence.add("indexed", episode)
     evidence.flush()
     not_indexed = evidence.rows("""
         SELECT DISTINCT episode_id FROM closed JOIN stored_episode USING (episode_id)
         WHERE episode_id NOT IN (SELECT episode_id FROM indexed)
     """)
-    if missing := [name for (name,) in not_indexed]:
-        async with open_stores(settings) as stores:
-            for start in range(0, len(missing), INDEX_PAGE):
-                versions = await stores.episodes.versions(missing[start : start + INDEX_PAGE])
-                for episode, version in versions.items():
-                    if version.ended:
-                        evidence.add("vanished", episode)
+    missing = [name for (name,) in not_indexed]
+    for start in range(0, len(missing), INDEX_PAGE):
+        versions = await stores.episodes.versions(missing[start : start + INDEX_PAGE])
+        for episode, version in versions.items():
+            if version.ended:
+                evidence.add("vanished", episode)
 
 
 async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadProgress) -> Missing | None:

@@ -1,6 +1,6 @@
 """Reduces what topics, changelogs and stores hold to the rows that an audit keeps."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from aiokafka import ConsumerRecord
@@ -45,17 +45,14 @@ from afterword.streams.segmenter.state import (
     parse_key,
     parse_scope,
 )
-from afterword.streams.settings import Kafka, Settings
+from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import DeletedEpisode, Episode, all_episodes
 from afterword.streams.stores.messages import NEVER, DeletedMessage, StoredMessage
-from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.stores.opening import Stores
 from faust_eos.changelog import BOOKMARK_KEY
 
 if TYPE_CHECKING:
     from afterword.streams.redaction.records import RecordRedaction
-
-ReadIndex = Callable[[Settings, Sequence[str]], Awaitable[set[str]]]
-"""Returns which of these episode ids are indexed. Raises: StoreUnavailable."""
 
 COUNTED_AT_A_TIME = 200
 
@@ -224,12 +221,6 @@ def _take_document(evidence: Evidence, message: StoredMessage) -> None:
     else:
         where, content = (state.partition, state.offset), digest(state.message.content)
         evidence.add("document", key, message.episode_id, True, content, *where, False, state.changed)
-
-
-async def indexed_episodes(settings: Settings, episode_ids: Sequence[str]) -> set[str]:
-    """Return which of the episodes are in the index. Raises: StoreUnavailable."""
-    async with open_stores(settings) as stores:
-        return set(await stores.index.revisions(episode_ids))
 
 
 class Pending(NamedTuple):

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,7 +17,6 @@ from aiokafka.structs import OffsetAndMetadata
 from afterword import samples
 from afterword.operating import audit
 from afterword.operating.audit.report import EXAMPLES_NAMED
-from afterword.operating.audit.sources import indexed_episodes
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import Compression, EpisodeClosed, MessageCreated, Quality, SummaryCreated, Usage, decode_input
 from afterword.schemas.headers import cloud_event
@@ -228,15 +228,19 @@ async def test_an_episode_that_is_deleted_before_the_index_is_read_is_no_finding
     await deployment.everything()
     first = deployment.episodes()[0]
 
-    async def deleted_meanwhile(settings, episode_ids):
-        async with open_stores(settings) as stores:
+    async def delete() -> None:
+        async with open_stores(deployment.settings) as stores:
             stored = await find_episode(stores.episodes, first.episode_id)
             assert stored
             assert await stores.episodes.put(expired(stored, datetime.now(UTC)), stored)
             await stores.index.remove(first.episode_id, stored.summary.revision + 1)
-        return await indexed_episodes(settings, episode_ids)
 
-    report = await audit.run(deployment.settings, index=deleted_meanwhile)
+    def deletes_meanwhile(what: str, *_: object) -> None:
+        if what == "reading the index":
+            with ThreadPoolExecutor(1) as elsewhere:
+                elsewhere.submit(asyncio.run, delete()).result()
+
+    report = await audit.run(deployment.settings, progress=deletes_meanwhile)
     assert report.clean, report.findings
     assert report.summaries["indexed"] == len(deployment.episodes()) - 1
 

@@ -1,12 +1,11 @@
 """The commands that look into the index, on a directory that a worker has open, or nobody."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from afterword.operating.audit.sources import indexed_episodes
 from afterword.streams.settings import EmbedderSettings, Settings, Sqlite
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.opening import open_stores
@@ -34,6 +33,11 @@ async def owner(settings: Settings) -> AsyncIterator[EpisodeIndex]:
     async with open_stores(settings) as stores:
         await put(stores.index, a_summary(), "text", [0.6, 0.8] if settings.embedder.vectors_model else None)
         yield stores.index
+
+
+async def indexed_episodes(settings: Settings, names: Sequence[str]) -> set[str]:
+    async with open_stores(settings) as stores:
+        return set(await stores.index.revisions(names))
 
 
 async def test_the_audit_looks_into_the_collection_that_the_worker_wrote(settings, owner):
