@@ -24,8 +24,7 @@ def afterword(settings: Settings, *arguments: str, answer: str = "") -> tuple[in
     environment = {
         "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
         "AFTERWORD_KAFKA__MESSAGES_TOPIC": kafka.messages_topic,
-        "AFTERWORD_KAFKA__EPISODES_TOPIC": kafka.episodes_topic,
-        "AFTERWORD_KAFKA__SUMMARIES_TOPIC": kafka.summaries_topic,
+        "AFTERWORD_KAFKA__PREFIX": kafka.prefix,
     }
     done = subprocess.run(
         [sys.executable, "-m", "afterword", "dlq", *arguments],
