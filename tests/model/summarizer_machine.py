@@ -17,6 +17,7 @@ from tests.model.machine import WORKERS, FaultMachine, Moment, moments, when_it_
 from tests.model.summarizing import (
     CHANGING,
     CONVERSATIONS,
+    CURRENT,
     SIZE,
     SOURCE,
     SUMMARIES,
@@ -160,7 +161,7 @@ class SummarizerMachine(FaultMachine):
         broker = self.world.broker
         end = broker.log(SOURCE).end
         done = not self.world.unarchived and broker.offsets.get(SOURCE, (0, "")) == (end, "")
-        if not (owner.partition.ready and done and not broker.log(SUMMARIES).open):
+        if not (owner.partition.ready and done) or broker.log(SUMMARIES).open or broker.log(CURRENT).open:
             return False
         self.world.look_for_fallbacks()
         return bool(broker.log(SOURCE).end == end)
