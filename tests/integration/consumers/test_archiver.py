@@ -312,7 +312,7 @@ def environment(settings: Settings, port: int) -> dict[str, str]:
     return os.environ | {
         "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
         "AFTERWORD_KAFKA__MESSAGES_TOPIC": kafka.messages_topic,
-        "AFTERWORD_KAFKA__ARCHIVER_ID": kafka.archiver_id,
+        "AFTERWORD_KAFKA__PREFIX": kafka.prefix,
         "AFTERWORD_KAFKA__REQUEST_TIMEOUT_SECONDS": str(kafka.request_timeout_seconds),
         "AFTERWORD_DRAIN_SECONDS": str(settings.drain_seconds),
         "AFTERWORD_SQLITE__PATH": str(settings.sqlite.path),

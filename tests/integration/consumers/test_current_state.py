@@ -51,7 +51,7 @@ async def test_the_loader_of_the_page_copies_the_table_and_follows_it(
     environment = {
         "PYTHONPATH": str(ROOT),
         "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
-        "AFTERWORD_KAFKA__CURRENT_EPISODES_TOPIC": settings.kafka.current_episodes_topic,
+        "AFTERWORD_KAFKA__PREFIX": settings.kafka.prefix,
     }
     copy = tmp_path / "copy.sqlite"
     loader = Process(

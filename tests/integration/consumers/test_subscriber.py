@@ -328,7 +328,7 @@ async def test_the_base_install_alone_produces_and_subscribes(settings: Settings
     environment = os.environ | {
         "AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
         "AFTERWORD_KAFKA__MESSAGES_TOPIC": kafka.messages_topic,
-        "AFTERWORD_KAFKA__SUMMARIES_TOPIC": kafka.summaries_topic,
+        "AFTERWORD_KAFKA__PREFIX": kafka.prefix,
     }
     done = await asyncio.to_thread(run_with, BASE, SERVICE, unique("group"), env=environment, timeout=60)
     assert (done.returncode, done.stdout) == (0, "title 1\n"), done.stderr
