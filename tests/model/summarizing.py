@@ -353,18 +353,20 @@ class World:
         self._segment(conversation, amended.to_json(), EPISODE_AMENDED)
 
     def redo(self, conversation: str, ordinal: int, revision: int, times: int) -> None:
-        """Ask for another summary; `revision`: as it is stored if 0."""
+        """Ask for another summary of a stored episode, as the command and the timer do; `revision`: as stored if 0."""
         closed = self.talks[conversation].closed
         if ordinal > len(closed):
             return
         stored = self.shared.episodes.episodes.get(closed[ordinal - 1].episode_id)
+        if stored is None:
+            return
         redo = EpisodeRedo(
             conversation_id=conversation,
             tenant_id="t1",
             episode_id=closed[ordinal - 1].episode_id,
-            revision=revision or (stored.summary.revision if stored else 1),
+            revision=revision or stored.summary.revision,
             model=TODAY.model,
-            attempt=stored.attempt if stored else 0,
+            attempt=stored.attempt,
             prompt_version=TODAY.prompt_version or "",
             requested_at=NOON,
         )
