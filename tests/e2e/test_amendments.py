@@ -78,18 +78,15 @@ def latest(events: Events, conversation: str) -> dict[int, SummaryCreated | Summ
 
 
 async def dead_letters(deployment: Deployment, number: int) -> set[tuple[str, str]]:
-    """Error types of this number of dead letters, each with the first word of its topic."""
+    """Error types of this number of dead letters, each with the topic that the record was in."""
     kafka = deployment.settings.kafka
-    topics = [kafka.dead_letters(topic) for topic in (kafka.messages_topic, kafka.episodes_topic)]
+    topics = {kafka.dead_letters(topic): topic for topic in (kafka.messages_topic, kafka.episodes_topic)}
     found: set[tuple[str, str]] = set()
     async with running_consumer(kafka, *topics, auto_offset_reset="earliest") as consumer:
 
         async def are_read() -> bool:
             for records in (await consumer.getmany(timeout_ms=500)).values():
-                found.update(
-                    (record.topic.partition(".")[0].partition("-")[0], read_dead_letter(record).error_type)
-                    for record in records
-                )
+                found.update((topics[record.topic], read_dead_letter(record).error_type) for record in records)
             return len(found) == number
 
         await until(are_read)
@@ -248,8 +245,9 @@ async def test_changes_that_cannot_be_made_are_dead_letters(deployment: Deployme
         await producer.edit("u", "nobody", tenant_id=TENANT, content="x")
         await producer.delete("u", "m0", tenant_id="another")
 
+        kafka = deployment.settings.kafka
         assert await dead_letters(deployment, 2) == {
-            ("messages", "tenant_mismatch"),
-            ("episode", "unknown_message"),
+            (kafka.messages_topic, "tenant_mismatch"),
+            (kafka.episodes_topic, "unknown_message"),
         }
     assert await has(events, "u", {1: 1})

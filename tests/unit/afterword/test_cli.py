@@ -268,4 +268,6 @@ async def test_context_of_the_sqlite_file_imports_only_what_it_needs(tmp_path: P
     assert "Two seats for Tuesday." in done.stdout
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "afterword.reading.context" in imported
-    assert imported.isdisjoint({*HEAVY, "rich.console", "numpy", "httpx", "dateparser"} - {"pydantic_settings"})
+    assert imported.isdisjoint(
+        {*HEAVY, "rich.console", "numpy", "httpx", "dateparser"} - {"pydantic", "pydantic_settings"}
+    )
