@@ -40,7 +40,7 @@ def hostile_lines() -> Iterator[bytes]:
 
 @pytest_asyncio.fixture
 async def deployment(secured: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
-    settings = secured(kafka={"partitions": 2}, engine={"tick_seconds": 0.2}, drain_seconds=10)
+    settings = secured(kafka={"partitions": 2}, drain_seconds=10)
     async with deployed(settings, tmp_path / "deployment") as ready:
         yield ready
 

@@ -144,16 +144,3 @@ async def test_an_archiver_that_was_suspended_takes_no_change_back(mongo_setting
         assert await database["messages"].find_one({}) == {"_id": "c1:m1", "deleted": True, "offset": 7}
     await database.client.drop_database(database.name)
     await mongo.close(database)
-
-
-@pytest.mark.nightly
-async def test_messages_of_the_largest_size_are_read_in_replies_that_the_driver_takes(mongo_settings: Mongo) -> None:
-    database = mongo.connect(mongo_settings)
-    store = MongoMessages(database)
-    ids = [f"m{n}" for n in range(60)]
-    for offset, one in enumerate(ids):
-        await store.put_many([ArchivedMessage(a_message(one, content="x" * 900_000), 0, offset)])
-    found = [message.key async for message in store.all_messages()]
-    assert len(found) == len(await store.states(found)) == len(ids)
-    await database.client.drop_database(database.name)
-    await mongo.close(database)

@@ -23,7 +23,7 @@ from tests.unit.summarizer.conversations import an_episode_of
 
 pytestmark = pytest.mark.nightly
 
-CONTEXT = 6000
+CONTEXT = 8000
 FACTS = [f"Fact number {n} is that code K{n * 37} was agreed." for n in range(24)]
 
 
