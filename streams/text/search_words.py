@@ -75,9 +75,9 @@ def fold(text: str) -> str:
     return text if text.isascii() else text.translate(_FOLDING)
 
 
-def words_of(text: str, language: str) -> list[Word]:
-    """Read the words of a searched text, in order, without stop words. Linear in the text's length."""
-    return list(_words(text, [language], is_query=False))
+def words_of(text: str, language: str) -> Iterator[Word]:
+    """Yield the words of a searched text, in order, without stop words. Linear in what is read."""
+    return _words(text, [language], is_query=False)
 
 
 def query_words(text: str) -> list[Word]:

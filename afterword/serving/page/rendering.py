@@ -308,7 +308,7 @@ def word_finder(query: str) -> FindWords:
 
 def _words_of(text: str, wanted: set[str], languages: Sequence[str]) -> Iterator[tuple[int, int]]:
     for word in WORD.finditer(text[:MARKED_CHARACTERS]):
-        said = [words_of(word[0], language) for language in languages]
+        said = [[*words_of(word[0], language)] for language in languages]
         if len(said[0]) > 1:  # in a script without spaces, words are pairs of characters
             yield from _pairs(word[0].casefold(), word.start(), wanted)
         elif any(not wanted.isdisjoint(one.forms) for found in said for one in found):
