@@ -187,22 +187,20 @@ CURRENT: Mapping[str, tuple[str, str]] = {
 def channels(kafka: Kafka) -> list[Channel]:
     inputs = [event.name for event in EVENTS if event.direction == "input"]
     closed = [EPISODE_CLOSED, EPISODE_AMENDED, EPISODE_REDO]
-    subscribe = "subscribe to them, with read_committed."
-    compacted = "compacted; a record without a value is a tombstone. Use read_committed."
-    rejected = "key, value and headers unchanged, plus headers with"
-    messages = "Chat messages, their edits and deletions, and flushes; you produce them."
-    episodes = "Closed episodes, changes to their messages, and requests to redo their summaries; use read_committed."
-    conversations = f"Conversations: title, rolling summary and counts; {subscribe}"
-    current = f"Each conversation as it is now, {compacted}"
-    undelivered = (
-        f"Summaries and deletions that a webhook endpoint did not accept: {rejected} the endpoint and the error."
-    )
+    committed = "Read committed records only."
+    compacted = f"compacted; a record without a value is a tombstone. {committed}"
+    unchanged = "unchanged, with headers that describe the error."
+    messages = "Chat messages, their edits and deletions, and flushes. You produce them."
+    episodes = f"Closed episodes, changes to their messages, and requests to redo their summaries. {committed}"
+    conversations = f"Titles, rolling summaries and counts of conversations. {committed}"
+    current = f"The current state of each conversation, {compacted}"
+    undelivered = f"Summaries and deletions that a webhook endpoint did not accept, {unchanged}"
     sent = ["send"]
     return [
         Channel("messages", kafka.messages_topic, messages, inputs, ["receive"]),
         Channel("episodes", kafka.episodes_topic, episodes, closed, ["send", "receive"]),
-        Channel("summaries", kafka.summaries_topic, f"Summaries; {subscribe}", [SUMMARY_CREATED], sent),
-        Channel("deletions", kafka.deletions_topic, f"Deleted summaries; {subscribe}", [SUMMARY_DELETED], sent),
+        Channel("summaries", kafka.summaries_topic, f"Summaries. {committed}", [SUMMARY_CREATED], sent),
+        Channel("deletions", kafka.deletions_topic, f"Deleted summaries. {committed}", [SUMMARY_DELETED], sent),
         Channel("conversations", kafka.conversations_topic, conversations, [CONVERSATION_UPDATED], sent),
         Channel(
             "currentEpisodes",
@@ -216,7 +214,7 @@ def channels(kafka: Kafka) -> list[Channel]:
             Channel(
                 f"{name}DeadLetters",
                 kafka.dead_letters(topic),
-                f"Rejected records of {topic}: {rejected} the error.",
+                f"Rejected records of {topic}, {unchanged}",
                 [],
                 sent,
             )

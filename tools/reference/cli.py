@@ -39,30 +39,47 @@ or the nearest one above it, if it belongs to this user. Commands say so on stan
 
 def reference(command: Command, name: str) -> str:
     """Return a section for each command below this one, as Markdown."""
-    return HEADING + "".join(f"\n{section}" for section in _sections(command, name, None))
+    described: dict[tuple[str, str], str] = {}
+    return HEADING + "".join(
+        f"\n## {context.command_path}\n{found.help}\n{_parameters(found, context, described)}"
+        for found, context in _commands(command, name, None)
+    )
 
 
-def _sections(command: Command, name: str, parent: Any) -> Iterator[str]:
+def _commands(command: Command, name: str, parent: Any) -> Iterator[tuple[Command, Any]]:
     context = command.context_class(command, info_name=name, parent=parent)
     commands = getattr(command, "commands", {})
     if not commands or command.invoke_without_command:
-        yield _section(command, context)
+        yield command, context
     for inner, found in commands.items():
-        yield from _sections(found, inner, context)
+        yield from _commands(found, inner, context)
 
 
-def _section(command: Command, context: Any) -> str:
-    parameters = [parameter for parameter in command.get_params(context) if parameter.name not in EVERYWHERE]
-    lines = [_line(parameter, *parameter.get_help_record(context)) for parameter in parameters]
-    shown = "\n" + "".join(lines) if lines else ""
-    return f"## {context.command_path}\n{command.help}\n{shown}"
+def _parameters(command: Command, context: Any, described: dict[tuple[str, str], str]) -> str:
+    """List the parameters. Those that an earlier command has described in the same words are only named."""
+    lines = []
+    repeated: dict[str, list[str]] = {}
+    for parameter in command.get_params(context):
+        if parameter.name in EVERYWHERE:
+            continue
+        option, text = _described(parameter, *parameter.get_help_record(context))
+        earlier = described.setdefault((option, text), context.command_path)
+        if earlier == context.command_path:
+            lines.append(f"- `{option}`: {text}\n")
+        else:
+            repeated.setdefault(earlier, []).append(f"`{option}`")
+    lines += [f"- {', '.join(options)}: as for `{earlier}`.\n" for earlier, options in repeated.items()]
+    return "\n" + "".join(lines) if lines else ""
 
 
-def _line(parameter: Any, name: str, text: str) -> str:
-    """Describe a parameter. Brackets at the end of its help `text` hold the default, the bounds, or `required`."""
+def _described(parameter: Any, name: str, text: str) -> tuple[str, str]:
+    """Return a parameter with its value, and its meaning.
+
+    Brackets at the end of its help `text` hold the default, the bounds, or `required`.
+    """
     meaning, _, extra = text.partition("  [")
     option, _, kind = name.partition(" <")
     value = VALUES.get(kind.removesuffix(">").removesuffix(" range"), kind.removesuffix(">"))
     shown = name.upper().partition(" ")[0] if parameter.param_type_name == "argument" else f"{option} {value}".strip()
     detail = extra.removesuffix("]")
-    return f"- `{shown}`: {meaning}{f' ({detail})' if detail else ''}\n"
+    return shown, f"{meaning} ({detail})" if detail else meaning

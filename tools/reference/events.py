@@ -1,6 +1,7 @@
 """Generate docs/reference/events.md from the contract."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from afterword.operating.topics import wanted_topics
@@ -17,18 +18,19 @@ from afterword.writing.contract import (
     event_schema,
     example,
 )
-from tools.reference.markdown import NOTHING, table
+from tools.reference.markdown import table
 
 HEADING = """\
 # Events
 
 Made by `make docs` from `schemas` and `afterword/writing/contract.py`; do not edit it by hand. Programs can use
-[JSON Schema](../../schemas/generated) of each event, and [AsyncAPI](../../schemas/generated/asyncapi.json) of topics.
+the [JSON Schema](../../schemas/generated) of each event, an [AsyncAPI](../../schemas/generated/asyncapi.json) document,
+and [examples](../../afterword/writing/examples.json).
 
 On every topic the key is the `conversation_id` in UTF-8, and the value is JSON in UTF-8. Times are RFC 3339 with an
-offset. Events that Afterword writes have every field. In events that you write, unknown fields are ignored. An invalid
-record becomes a [dead letter](#dead-letters). An *id* is text of at most 256 characters; only users, agents and tenants
-may be empty. [Segmentation](../segmentation.md) has the limits of
+offset. An *id* is text of at most 256 characters; only users, agents and tenants may be empty. Events that Afterword
+writes have every field. In events that you write, a field that is neither required nor has another default is `null` if
+absent, and unknown fields are ignored. An invalid record becomes a [dead letter](#dead-letters). See also the limits of
 [sizes](../segmentation.md#sizes) and the form of [ids](../segmentation.md#ids).
 
 ## Topics
@@ -40,6 +42,11 @@ HEADERS = """
 Afterword writes CloudEvents 1.0 headers in binary mode. Your messages need no headers: the type is that of
 `ce_type`, else of the field `type`, else `message.created`. Structured mode
 (`content-type: application/cloudevents+json`) is accepted too.
+
+"""
+COMMON = """
+## Common fields
+These mean the same in every event that names them below its heading.
 
 """
 PARTS = """
@@ -54,8 +61,14 @@ A dead letter has the key, value and headers of the original record, and these h
 """
 WRITERS = {"input": "You write it.", "output": "Afterword writes it."}
 ID_CHARACTERS = 256
+SHORT_LINE = 170
 INTERNAL = ("episode.amended", "episode.redo")
 """Events between workers, whose fields are in JSON Schema only."""
+WITHOUT_EXAMPLE = ("episode.closed",)
+"""Events that nobody writes or reads but the workers, and whose example is long."""
+FIELD = ("field", "type", "meaning")
+Row = tuple[str, str, str]
+"""Name, type and meaning of a field."""
 NAMES = {
     "string": "text",
     "integer": "integer",
@@ -75,20 +88,30 @@ BOUNDS = {
 
 def reference(settings: Settings) -> str:
     """Return topics, headers, and every field of every event, with examples, as Markdown."""
+    schemas = {event: event_schema(event) for event in EVENTS if event.name not in INTERNAL}
     parts: dict[str, Schema] = {}
-    for event in EVENTS:
-        parts |= event_schema(event).get("$defs", {})
+    for schema in schemas.values():
+        parts |= schema.get("$defs", {})
+    counts = Counter(row for schema in schemas.values() for row in _rows(schema))
+    common = {row for row, count in counts.items() if count > 1}
+    headers = ((f"`{name}`", _type(found), found["description"]) for name, found in CLOUD_EVENT["properties"].items())
+    errors = ((f"`{name}`", found["description"]) for name, found in DEAD_LETTER["properties"].items())
     return "".join(
         [
             HEADING,
             _topics(settings),
             HEADERS,
-            table(("header", "value", "meaning"), _header_rows(CLOUD_EVENT)),
-            *map(_event, EVENTS),
+            table(("header", "value", "meaning"), headers),
+            COMMON,
+            table(FIELD, (row for row in counts if row in common)),
+            *(_event(event, common) for event in EVENTS),
             PARTS,
-            *(f"\n### {name}\n{_described(parts[name])}{_fields(parts[name])}" for name in sorted(parts)),
+            *(
+                f"\n### {name}\n{parts[name].get('description', '')}\n\n{table(FIELD, _rows(parts[name]))}"
+                for name in sorted(parts)
+            ),
             DEAD_LETTERS,
-            table(("header", "value", "meaning"), _header_rows(DEAD_LETTER)),
+            table(("header", "meaning"), errors),
         ]
     )
 
@@ -112,41 +135,42 @@ def _anchor(heading: str) -> str:
     return heading.lower().replace(".", "").replace(" ", "-")
 
 
-def _event(event: EventType) -> str:
+def _event(event: EventType, common: set[Row]) -> str:
     schema = event_schema(event)
-    heading = f"\n## {event.name}\n{WRITERS[event.direction]} {_described(schema)}"
+    heading = f"\n## {event.name}\n{WRITERS[event.direction]} {schema['description']}\n\n"
     if event.name in INTERNAL:
-        file = f"../../schemas/generated/{event.name}.schema.json"
-        return f"{heading.rstrip()}\n\nIts fields are in [JSON Schema]({file}).\n"
-    return f"{heading}{_fields(schema)}\n```json\n{_shown(example(event))}\n```\n"
+        return f"{heading}Its fields are in [JSON Schema](../../schemas/generated/{event.name}.schema.json).\n"
+    properties, required = schema["properties"], set(schema["required"])
+    optional = properties.keys() - required
+    own, shared = [], []
+    for row, (name, found) in zip(_rows(schema), properties.items(), strict=True):
+        cell, kind, meaning = row
+        presence = ""
+        if optional and name in required:
+            presence = "required"
+        elif found.get("default") is not None:
+            presence = f"default `{json.dumps(found['default'])}`"
+        if row in common:
+            shared.append(f"{cell} ({presence})" if presence else cell)
+        else:
+            own.append((cell, f"{kind}, {presence}" if presence else kind, meaning))
+    return f"{heading}{table(FIELD, own)}\n[Common fields](#common-fields): {', '.join(shared)}.\n{_example(event)}"
 
 
-def _shown(value: Mapping[str, object]) -> str:
-    """Write JSON with one field per line and nested values on one line."""
-    fields = (f"  {json.dumps(name)}: {json.dumps(field, ensure_ascii=False)}" for name, field in value.items())
-    return "{\n" + ",\n".join(fields) + "\n}"
+def _example(event: EventType) -> str:
+    """Show an event on one line if it fits, else with one field per line."""
+    if event.name in WITHOUT_EXAMPLE:
+        return ""
+    value = example(event)
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) > SHORT_LINE:
+        fields = (f"  {json.dumps(name)}: {json.dumps(field, ensure_ascii=False)}" for name, field in value.items())
+        line = "{\n" + ",\n".join(fields) + "\n}"
+    return f"\n```json\n{line}\n```\n"
 
 
-def _described(schema: Schema) -> str:
-    text = schema.get("description", "")
-    return f"{text}\n\n" if text else "\n"
-
-
-def _fields(schema: Schema) -> str:
-    """Return a table of fields, with a column for defaults if a field may be absent."""
-    fields, required = schema["properties"], set(schema.get("required", ()))
-    optional = bool(fields.keys() - required)
-    rows = (
-        (f"`{name}`", _type(found), *([_absent(name, found, required)] if optional else []), found["description"])
-        for name, found in fields.items()
-    )
-    return table(("field", "type", *(("if absent",) if optional else ()), "meaning"), rows)
-
-
-def _absent(name: str, schema: Schema, required: set[str]) -> str:
-    if name in required:
-        return "refused"
-    return f"`{json.dumps(schema['default'])}`" if "default" in schema else NOTHING
+def _rows(schema: Schema) -> list[Row]:
+    return [(f"`{name}`", _type(found), found["description"]) for name, found in schema["properties"].items()]
 
 
 def _type(schema: Schema) -> str:
@@ -173,7 +197,3 @@ def _name(schema: Schema) -> str:
 
 def _bounds(schema: Mapping[str, object]) -> Iterator[str]:
     return (text.format(schema[name]) for name, text in BOUNDS.items() if name in schema)
-
-
-def _header_rows(headers: Schema) -> Iterator[tuple[str, ...]]:
-    return ((f"`{name}`", _type(found), found["description"]) for name, found in headers["properties"].items())
