@@ -82,13 +82,6 @@ def test_commands_that_are_shown_exist(page: Path) -> None:
     assert set(COMMAND.findall("\n".join(code(page.read_text())))) - commands() == set()
 
 
-def test_every_row_of_the_systems_that_are_replaced_is_answered_with_a_test() -> None:
-    text = (ROOT / "docs" / "coming-from.md").read_text()
-    rows = {f"{system}{n}" for system, last in zip("ABCD", (14, 19, 9, 9), strict=True) for n in range(1, last + 1)}
-    answered = {line.split("|")[1].strip() for line in text.splitlines() if TEST.search(line.rpartition("| ")[2])}
-    assert rows - answered == set()
-
-
 def unknown_options(line: str) -> set[str]:
     """Options that the command of a line does not have: of its first word `afterword` to a pipe or its end."""
     words = line.partition("#")[0].split()
