@@ -50,11 +50,6 @@ def needs(name: str) -> str:
     return found
 
 
-def python(directory: Path, servers: str) -> None:
-    (directory / "produce.py").write_text(program("Python"))
-    run(directory, sys.executable, "produce.py", BOOTSTRAP_SERVERS=servers)
-
-
 def afterword(directory: Path, servers: str) -> None:
     (directory / "produce.py").write_text(program("Python with afterword"))
     run(directory, sys.executable, "produce.py", BOOTSTRAP_SERVERS=servers)
@@ -92,7 +87,7 @@ async def test_every_client_sends_a_conversation_to_the_same_partition(stack: St
     await admin.start()
     await admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])
     await admin.close()
-    clients: list[Callable[[Path, str], None]] = [python, afterword, librdkafka, node, go, java]
+    clients: list[Callable[[Path, str], None]] = [afterword, librdkafka, node, go, java]
     for client in clients:
         directory = tmp_path / client.__name__
         directory.mkdir()

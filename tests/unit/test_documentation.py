@@ -12,7 +12,7 @@ import typer.main
 from afterword.cli import app
 from afterword.streams.settings import FILE_SUFFIX, Settings, is_secret, locations, variable
 from tests.blocks import COMMANDS, blocks
-from tools.reference.settings import reference
+from tools.reference.settings import ENDING
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "examples", "distributions", "streams")
@@ -70,9 +70,10 @@ def test_tests_that_are_named_exist(page: Path) -> None:
 
 @pages
 def test_settings_that_are_named_exist(page: Path) -> None:
-    files = {variable(location) + FILE_SUFFIX for location, field in locations(Settings) if is_secret(field)}
-    of_builds = set(VARIABLE.findall((ROOT / "setup.py").read_text()))
-    known = set(VARIABLE.findall(reference(Settings))) | files | of_builds
+    fields = list(locations(Settings))
+    known = {variable(location) for location, _ in fields}
+    known |= {variable(location) + FILE_SUFFIX for location, field in fields if is_secret(field)}
+    known |= set(VARIABLE.findall(ENDING + (ROOT / "setup.py").read_text()))
     named = set(VARIABLE.findall(page.read_text()))
     assert {name for name in named - known if not any(other.startswith(f"{name}__") for other in known)} == set()
 

@@ -62,10 +62,8 @@ A dead letter has the key, value and headers of the original record, and these h
 WRITERS = {"input": "You write it.", "output": "Afterword writes it."}
 ID_CHARACTERS = 256
 SHORT_LINE = 170
-INTERNAL = ("episode.amended", "episode.redo")
+INTERNAL = ("episode.closed", "episode.amended", "episode.redo")
 """Events between workers, whose fields are in JSON Schema only."""
-WITHOUT_EXAMPLE = ("episode.closed",)
-"""Events that nobody writes or reads but the workers, and whose example is long."""
 FIELD = ("field", "type", "meaning")
 Row = tuple[str, str, str]
 """Name, type and meaning of a field."""
@@ -159,8 +157,6 @@ def _event(event: EventType, common: set[Row]) -> str:
 
 def _example(event: EventType) -> str:
     """Show an event on one line if it fits, else with one field per line."""
-    if event.name in WITHOUT_EXAMPLE:
-        return ""
     value = example(event)
     line = json.dumps(value, ensure_ascii=False)
     if len(line) > SHORT_LINE:

@@ -25,9 +25,10 @@ HEADING = """\
 
 Made by `make docs` from `streams/settings.py`; do not edit it by hand.
 
-Settings come from the environment, or from the TOML file that `AFTERWORD_CONFIG` names. The environment wins. In the
-file a section is a table: `AFTERWORD_KAFKA__PARTITIONS` is `partitions` below `[kafka]`. An empty variable counts as
-not set. An invalid value, or an unknown variable with our prefix, stops the start with one line that names it.
+Settings come from the environment, or from the TOML file that `AFTERWORD_CONFIG` names. The environment wins. Each
+table below is a section: `PARTITIONS` of `kafka` is the variable `AFTERWORD_KAFKA__PARTITIONS`, or `partitions` below
+`[kafka]` in the file. An empty variable counts as not set. An invalid value, or an unknown variable with our prefix,
+stops the start with one line that names it.
 
 If the type is *secret*, the value never appears in logs, error messages or `afterword config show`. It may be in a
 file, as secrets of Docker and Kubernetes are: a variable with the suffix `_FILE` (`AFTERWORD_LLM__API_KEY_FILE`) names
@@ -53,17 +54,17 @@ def reference(settings: type[BaseModel]) -> str:
     Works on the class, so it can show a secret's default from the source, but never a value that somebody set.
     """
     sections = [(name, field.annotation) for name, field in settings.model_fields.items() if _is_section(field)]
-    parts = [HEADING, _table(settings, ()), *(f"## {name}\n{_table(model, (name,))}" for name, model in sections)]
-    return "\n".join([*parts, ENDING])
+    tables = (f"## {name}\n{_table(f'`{variable((name,))}__…`', model, '')}" for name, model in sections)
+    return "\n".join([HEADING, _table("variable", settings, variable(())), *tables, ENDING])
 
 
-def _table(model: Any, prefix: tuple[str, ...]) -> str:
-    fields = [(name, field) for name, field in model.model_fields.items() if not _is_section(field)]
+def _table(heading: str, model: Any, prefix: str) -> str:
     rows = (
-        (f"`{variable((*prefix, name))}`", _type(field), _default(field.default), field.description or "")
-        for name, field in fields
+        (f"`{prefix}{name.upper()}`", _type(field), _default(field.default), field.description or "")
+        for name, field in model.model_fields.items()
+        if not _is_section(field)
     )
-    return table(("variable", "type", "default", "meaning"), rows)
+    return table((heading, "type", "default", "meaning"), rows)
 
 
 def _is_section(field: FieldInfo) -> bool:
