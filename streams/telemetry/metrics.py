@@ -43,7 +43,7 @@ class Metrics:
         self.messages = counter(
             "messages_total",
             "Messages read by the segmenter: taken, duplicate, skipped (not to be summarized), amendment (an edit or a "
-            "deletion) or dead_letter. A batch that is run again is counted again.",
+            "deletion) or dead_letter.",
             "outcome",
         )
         self.state_unreadable = counter(
@@ -52,8 +52,8 @@ class Metrics:
         )
         self.forgotten = counter(
             "conversations_forgotten_total",
-            "Conversations (with scope = agent: and agents' parts of them) that were forgotten, except for a stub, "
-            "because they were idle for forget_after_days. A batch that is run again is counted again.",
+            "Conversations, or agents' parts of them, that were idle for forget_after_days and forgotten, except for a "
+            "stub.",
         )
         self.expired = counter(
             "expired_total",
@@ -63,7 +63,7 @@ class Metrics:
         self.elsewhere = counter(
             "conversations_in_another_partition_total",
             "Conversations that began in another partition than the standard partitioner (murmur2) chooses. If "
-            "producers differ, one conversation ends up in two partitions. A batch that is run again is counted again.",
+            "producers differ, one conversation ends up in two partitions.",
         )
         self.archived = counter(
             "archived_records_total",
@@ -73,20 +73,15 @@ class Metrics:
         )
         self.ingested = counter(
             "ingested_records_total",
-            "Records read by ingest: mapped, skipped or rejected (a dead letter), by the number of their source. A "
-            "batch that is run again counts again.",
+            "Records read by ingest: mapped, skipped or rejected (a dead letter), by the number of their source.",
             "source",
             "outcome",
         )
-        self.episodes_closed = counter(
-            "episodes_closed_total",
-            "Episodes closed by the segmenter. A batch that is run again is counted again.",
-            "close_reason",
-        )
+        self.episodes_closed = counter("episodes_closed_total", "Episodes closed by the segmenter.", "close_reason")
         self.pending_conversations = gauge(
             "pending_conversations",
-            "Approximate number of conversations (with scope = agent: of their agents) in the segmenter's index of "
-            "deadlines: those with pending messages, or with none for less than idle_seconds.",
+            "Approximate number of conversations, or of their agents, in the segmenter's index of deadlines: those with "
+            "pending messages, or with none for less than idle_seconds.",
         )
         self.oldest_pending = gauge(
             "oldest_pending_seconds",
