@@ -122,8 +122,8 @@ def register_schemas(url: RegistryUrl) -> None:
 def check(as_json: Json = False) -> None:
     """Verify that Kafka, its topics, the stores and the LLM are reachable and configured. Exit 1 if one is not.
 
-    Also checks the rights on transactional ids, the brokers' offset.metadata.max.bytes and Qdrant's version. Warns
-    about API keys that would be sent unencrypted to another machine, and about topic limits that do not fit.
+    Also checks the permissions for transactional ids, the brokers' offset.metadata.max.bytes and Qdrant's version.
+    Warns about API keys that would be sent unencrypted to another machine, and about topic limits that do not fit.
     """
     from afterword.operating.checks import check_all
 

@@ -129,7 +129,8 @@ def try_prompt(
 ) -> None:
     """Summarize stored episodes with another prompt or model, and compare. Nothing is stored.
 
-    Exit 1 if the candidate is worse: if more summaries fail the quality gate, or if less of them is in the messages.
+    Exit 1 if the candidate is worse: if more of its summaries fail the quality gate, or if less of their content is in
+    the messages.
     """
     from afterword.operating.trial import compare
 

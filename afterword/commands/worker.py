@@ -43,7 +43,7 @@ def summarizer() -> None:
 
 @app.command()
 def archiver() -> None:
-    """Archive every message as it last was: messages → the stores."""
+    """Archive the latest version of every message: messages → the stores."""
     with loading():
         from afterword.consumers.archiver import run_archiver
 

@@ -20,8 +20,8 @@ from afterword.streams.private import private_directory, write_private
 Properties = Mapping[str, str | int]
 
 CLEANER_BYTES = 16 << 20
-"""Memory for log compaction. The default is a third of our heap, and twice that if the broker compacts more often; with
-that the broker ran out of memory and stopped compacting."""
+"""Memory for log compaction. By default Kafka uses a third of our heap, or twice that if it compacts more often, and
+the broker then ran out of memory and stopped compacting."""
 REQUEST_MILLISECONDS = 5_000
 RECORDING_SECONDS = 120.0
 """Time limit for stopping, and for writing an archive of classes, which takes 4 s on an idle machine."""
@@ -66,7 +66,7 @@ class Broker(Server):
         return {**server_properties(self.node_id, self.cluster.ports, self.logs), **self.cluster.properties}
 
     def format(self) -> None:
-        """Format the directory of a new node, as Kafka's own tool would, which is another JVM."""
+        """Format the directory of a new node ourselves, because Kafka's own tool would start another JVM."""
         private_directory(self.logs)
         meta: dict[str, str | int] = {"version": 1, "cluster.id": self.cluster.id, "node.id": self.node_id}
         meta["directory.id"] = new_id()

@@ -109,7 +109,7 @@ async def _by_scope(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> Asy
 
 
 async def _all(episodes: EpisodeStore, conversation_id: str | None) -> AsyncIterator[StoredEpisode]:
-    """Yield stored episodes by id, so that those of a scope are together, of one conversation or of all."""
+    """Yield the stored episodes of one conversation or of all, by id, so that those of a scope are together."""
     async for stored in all_episodes(episodes, conversation_id):
         if isinstance(stored, StoredEpisode):
             yield stored

@@ -124,7 +124,7 @@ class ConversationEntry:
     """User of the conversation's first message."""
     tenant_id: str | None
     title: str
-    """Title of the last episode; empty while that one is being made again after a deletion."""
+    """Title of the last episode; empty while it is being rewritten after a deletion."""
     episode_count: int
     message_count: int
     """Messages in its episodes."""
@@ -165,7 +165,7 @@ class ConversationDetails:
     user_id: str
     tenant_id: str | None
     title: str
-    """Title of the last episode; empty before the first one, and while the last is being made again after a
+    """Title of the last episode; empty before the first one, and while the last one is being rewritten after a
     deletion."""
     episode_count: int
     message_count: int

@@ -67,8 +67,8 @@ class Ranked(NamedTuple):
 def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candidate]) -> list[Ranked]:
     """Rank the candidates, best first, and newer ones first if equal. Linear in their words and vectors.
 
-    What was told again in nearly the same words counts as it was told last: the latest of such episodes takes the place
-    of the best one.
+    If the best message was said again later in nearly the same words, the latest such episode takes the place of the
+    best one.
     """
     if not candidates:
         return []

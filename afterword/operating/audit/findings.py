@@ -1,7 +1,7 @@
 """All findings: each has a name, a sentence, and a query that yields an example for each violation.
 
-`evidence.py` and `judge.py` make the tables, and `evidence.py` the function `named`. The names that begin with a colon
-are fields of `Circumstances`.
+`evidence.py` and `judge.py` create the tables, and `evidence.py` defines the SQL function `named`. Names that begin
+with a colon are fields of `Circumstances`.
 """
 
 import re

@@ -104,7 +104,7 @@ def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> st
 
 
 def is_of_source(letter: DeadLetter, sources: Sequence[Source], person: Person) -> bool:
-    """Return whether a record that ingest rejected holds data of the person, as far as it shows that.
+    """Return whether a record that ingest rejected visibly holds data of the person.
 
     In JSON, the user that the source's mapping finds decides. If it finds none, the record is theirs if their id is a
     word in it. Other records, such as Avro, are theirs if their bytes contain the id.
