@@ -88,8 +88,8 @@ def _parsed_trigger(written: object) -> Any:
 
 
 Trigger = Annotated[Any, BeforeValidator(_parsed_trigger)]
-"""A whole number, a preset's name, a table or a list. It is not typed so that pydantic-settings would decode and merge
-it, because a trigger from the environment replaces the file's as a whole."""
+"""A whole number, a preset's name, a table or a list. Its type keeps pydantic-settings from decoding and merging it,
+because a trigger from the environment replaces the file's as a whole."""
 
 
 class Section(BaseModel):

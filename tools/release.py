@@ -59,7 +59,7 @@ def committed(commit: str) -> Iterator[Path]:
 
 
 def build_sdist(tree: Path, out: Path, environment: Mapping[str, str]) -> Path:
-    """Build the source distribution of a tree. `environment`: SOURCE_DATE_EPOCH and AFTERWORD_REVISION."""
+    """Build the source distribution of a tree. `environment` has SOURCE_DATE_EPOCH and AFTERWORD_REVISION."""
     built = _build("sdist", tree, out, environment)
     normalise(built, int(environment["SOURCE_DATE_EPOCH"]))
     return built

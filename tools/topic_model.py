@@ -154,7 +154,8 @@ def examples(dialogues: Corpus) -> Iterator[Example]:
 
 
 def fitted(found: Sequence[Example], sizes: Mapping[str, int]) -> Fit:
-    """Fit a logistic regression with a quadratic penalty by Newton's method. `sizes`: of the tables, in order."""
+    """Fit a logistic regression with a quadratic penalty by Newton's method. `sizes` has the sizes of the tables, in
+    order."""
     starts = np.cumsum([1, *sizes.values()])
     columns = np.array([example.values for example in found]) + starts[:-1]
     holds = np.zeros((len(found), starts[-1]))

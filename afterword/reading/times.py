@@ -405,7 +405,7 @@ class _Reader:
         return self._words[place] if 0 <= place < len(self._words) else ""
 
     def _is_unclear(self, one: _Date) -> bool:
-        """Return whether other days may be meant: the next Friday or May, that of an unread week, those around it."""
+        """Return whether other days may be meant, as in "next May", "Friday two weeks ago" or "around Friday"."""
         if self._word(one.begin - 1) in _COMPARING or self._words[max(0, one.begin - 2) : one.begin] == ["as", "of"]:
             return True
         if one.kind == "weekday":

@@ -123,7 +123,7 @@ class StreamFilter:
     """Name of the key; a key has one catch-up turn at a time."""
 
     def may_have(self, kind: str, conversation_id: str, owner: EventOwner | None) -> bool:
-        """Return whether an event is for this client. What is None is not known, and fits everybody."""
+        """Return whether an event is for this client. A value of None is unknown and fits every client."""
         if kind not in self.kinds or self.conversation_id not in (None, conversation_id):
             return False
         if owner is None:

@@ -77,9 +77,9 @@ class ChangeBody(Model):
     sentiment: Annotated[float, Field(ge=-1, le=1)] | None = None
     """The new sentiment. An explicit null makes it unknown."""
     flows: TextList | None = None
-    """Replaces the list; null: it stays."""
+    """Replaces the list; null leaves it unchanged."""
     tools: TextList | None = None
-    """Replaces the list; null: it stays."""
+    """Replaces the list; null leaves it unchanged."""
     skip_summarization: bool | None = None
     """`true` removes the message from its episode but keeps it in the archive; `false` does not bring it back."""
 

@@ -1,4 +1,4 @@
-"""Unpacked export of Slack → JSON Lines for `afterword import jsonl -`. Usage: python slack.py EXPORT_FOLDER"""
+"""Convert an unpacked Slack export for `afterword import jsonl -`. Usage: python slack.py EXPORT_FOLDER"""
 
 import json
 import sys

@@ -54,7 +54,8 @@ TOPICS_SECONDS = 60.0
 """Interval at which new topics that match a pattern are looked for."""
 MAPPED, SKIPPED, REJECTED = OUTCOMES = ("mapped", "skipped", "rejected")
 LOOK_SECONDS = 0.2
-"""Interval of looks at the groups' lag: time for the records that were let through to be committed and show as lag."""
+"""Interval at which the groups' lag is read. Records that were let through need this time to be committed and to show
+as lag."""
 LONGEST_LOOK_SECONDS = 10.0
 """Time for one look; if it takes longer, the groups count as behind."""
 COUNT_SECONDS = 5.0
@@ -88,7 +89,7 @@ class BulkGate:
         """Return how many records may be read; 0 while a group is behind, or Kafka does not answer."""
         if self._clock() < self._looks_at:
             return 0
-        self._looks_at = math.inf  # a look takes CPU time that live messages need
+        self._looks_at = math.inf  # reading the lag takes CPU time that live messages need
         try:
             async with asyncio.timeout(LONGEST_LOOK_SECONDS):
                 behind = await self._behind(self._lag)

@@ -1,1 +1,1 @@
-"""Kafka: clients that no refusal and no record can stop, and whole topics from beginning to end."""
+"""Kafka: clients that survive any refusal and any record, and readers of whole topics."""

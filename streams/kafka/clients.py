@@ -394,9 +394,8 @@ Ask = Callable[[], Awaitable[tuple[str, float]]]
 
 
 class RenewedTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
-    """Tokens for all clients given this provider. Each is used for most of its life, or to its end if no other comes.
-
-    `address` names in errors where they are from.
+    """Tokens for all clients given this provider. Each is used for most of its life, or until it expires if no new one
+    can be obtained. Errors name `address` as their origin.
     """
 
     def __init__(self, address: str, ask: Ask, clock: Callable[[], float] = time.monotonic) -> None:
@@ -423,7 +422,7 @@ class RenewedTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is
 
 
 def aws_signer(region: str) -> Ask:
-    """Return what signs tokens for Amazon MSK's IAM access control with the process's credentials.
+    """Return a function that signs tokens for Amazon MSK's IAM access control with the process's credentials.
 
     Raises: ConfigurationError if AWS's package is not installed.
     """
@@ -445,7 +444,7 @@ def aws_signer(region: str) -> Ask:
 
 
 def token_request(kafka: Kafka, tls: ssl.SSLContext) -> Ask:
-    """Return what asks an endpoint for tokens, by the client-credentials grant (RFC 6749, 4.4)."""
+    """Return a function that requests tokens from an endpoint, by the client-credentials grant (RFC 6749, 4.4)."""
 
     async def ask() -> tuple[str, float]:
         import httpx  # imported only for OAUTHBEARER, because it takes 0.1 s

@@ -142,7 +142,7 @@ def cards(text: str) -> Spans:
 
 
 def _card_groups(text: str, groups: list[tuple[int, int]]) -> int:
-    """Return how many of the groups, at most, make a number; 0 if none do."""
+    """Return the largest number of groups that together make a card number; 0 if none do."""
     start, end = groups[0]
     if end - start < 4 or text[start] not in ISSUERS_DIGITS:
         return 0

@@ -104,7 +104,7 @@ class Phones:
             at += taken or 1
 
     def _taken(self, text: str, begin: int, groups: list[tuple[int, int]]) -> int:
-        """Return how many of the groups, at most, make one number; 0 if none do."""
+        """Return the largest number of groups that together make a telephone number; 0 if none do."""
         parts = [text[start:end] for start, end in groups]
         digits, sizes = "".join(parts), list(accumulate(map(len, parts)))
         if len(digits) < LEAST_DIGITS:

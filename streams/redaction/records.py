@@ -27,7 +27,7 @@ IDS = frozenset({"id", "conversation_id", "user_id", "agent_id", "tenant_id"})
 NOT_TEXT = frozenset({"role"})
 """Fields that stay because their values are ours. Every other field of an event, even a new one, is redacted."""
 MAX_DEPTH = METADATA_MAX_DEPTH + 4
-"""Levels of JSON that are read in a dead letter; metadata is below `data` and its own name."""
+"""Maximum nesting of the JSON that is read in a dead letter; metadata lies below `data` and its own name."""
 LEAST_NUMBER = 10**6
 """Integers from here on are read as texts, because they may be card numbers."""
 

@@ -242,7 +242,7 @@ class _Batch:
             return
         is_root = scope_log.scope.agent_id is None
         if not state.silent_ms or (is_root and self._conversation(scope_log).is_pending):
-            # it was rebuilt, so nobody knows since when it is silent; or one of its agents is not silent
+            # it was rebuilt, so nobody knows since when it has been silent; or one of its agents is not silent
             scope_log.state = state._replace(silent_ms=self._now_ms)
         else:
             self._outcome.forgotten += scope_log.forget(FORGOTTEN_AT_ONCE)

@@ -93,10 +93,9 @@ def listens(state: State, limits: Episodes) -> bool:
 
 
 def judged(state: State, message: Arrival, utterance: shifts.Utterance | None, limits: Episodes) -> Arrival:
-    """Return the message with its `is_continuation` as the settings and the model of its text decide.
-
-    The model is the one that opened the episode; `state` has its row. If the message states whether it continues the
-    topic, the model is not asked.
+    """Return the message with `is_continuation` as decided by the settings and the topic model. The model is the one
+    that opened the episode; `state` has its row. If the message states whether it continues the topic, the model is not
+    asked.
     """
     if limits.topic_shift == "off":
         message = message.with_continuation(None, 0)

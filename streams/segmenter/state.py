@@ -25,7 +25,7 @@ STATE_HEADER = struct.Struct(">QBB")
 """Deadline, version, and length of the topic model's row, which comes next, before the JSON."""
 DEADLINE_BYTES = 8
 SILENT = 1 << 63
-"""Flag in the deadline: the field is instead the time since which nothing is pending."""
+"""Flag in the deadline: the field is instead the time since which nothing has been pending."""
 MAX_DEADLINE_MS = 2**53
 """Milliseconds since 1970: later than any calendar, but still an exact float."""
 
@@ -114,7 +114,7 @@ class State(NamedTuple):
     deadline_ms: int = 0
     """Wall-clock deadline in milliseconds since 1970; 0 if nothing is pending."""
     silent_ms: int = 0
-    """Wall-clock time since which nothing is pending, in milliseconds since 1970; 0 if something is, or if it is
+    """Wall-clock time since which nothing has been pending, in milliseconds since 1970; 0 if something is, or if it is
     unknown."""
 
     @property
@@ -212,8 +212,8 @@ def deadline_of(row: bytes, forget_after_ms: int = 0) -> int | None:
     """Return the moment at which a row is due, in milliseconds since 1970; None if never, or if the row is damaged.
 
     This is the idle timeout of what is pending. If nothing is pending, it is an `Expiry`, at which the conversation is
-    forgotten: at once if the row does not say since when it is silent, and never if `forget_after_ms` is 0. A damaged
-    row is never due, since it would stay due for ever.
+    forgotten: at once if the row does not say since when it has been silent, and never if `forget_after_ms` is 0. A
+    damaged row is never due, since it would stay due for ever.
     """
     try:
         state = decode_state(row)

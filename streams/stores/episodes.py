@@ -160,7 +160,7 @@ class RollingRow:
     row: int
     """1, 2 …"""
     revision: int
-    """1, 2 …: every write replaces one revision by the next."""
+    """1, 2 …: every write replaces one revision with the next."""
     cause: Cause
     """Record that made this revision, and announces it."""
     content: str
@@ -180,7 +180,7 @@ class Conversation:
     conversation_id: str
     """Its `scope_id`."""
     revision: int
-    """1, 2 …: every write replaces one revision by the next."""
+    """1, 2 …: every write replaces one revision with the next."""
     cause: Cause
     """Record that made this revision, and announces it."""
     title: str
@@ -403,7 +403,8 @@ class EpisodeQueries(EpisodeStore, Protocol):
         ...
 
     async def users(self, tenant_id: str | None, prefix: str, after: str | None, limit: int) -> list[UserTotals]:
-        """A page of the users of this very tenant whose ids begin with `prefix`, by id, from the first after `after`.
+        """Return a page of the users of exactly this tenant whose ids begin with `prefix`. It begins after the id
+        `after`, in the order of the ids.
 
         Reads all of their episodes.
         """
@@ -424,7 +425,7 @@ async def all_episodes(episodes: EpisodeStore, conversation_id: str | None = Non
 
 
 def revisions_until(episode: StoredEpisode) -> tuple[Revision, ...]:
-    """Return an episode's revisions up to the stored one: those that the next revision has before it."""
+    """Return an episode's revisions up to and including the stored one."""
     return (*episode.earlier, Revision.of(episode.summary))[-MOST_REVISIONS:]
 
 

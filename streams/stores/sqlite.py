@@ -130,7 +130,7 @@ class SqliteFile:
     async def write(self, call: Callable[[apsw.Connection], T]) -> T:
         """Call in a transaction; afterwards what it wrote is on disk. If it raises, it has written nothing.
 
-        It may be called twice, but only once in a transaction that ends. Raises: StoreUnavailable.
+        It may be called twice, but only one of the two transactions is committed. Raises: StoreUnavailable.
         """
         return await self._run(call, WRITE)
 
@@ -177,7 +177,7 @@ class SqliteFile:
         asyncio.get_running_loop().run_in_executor(self._thread, self._take).add_done_callback(self._answer)
 
     def _take(self) -> list[Any]:
-        """In the thread, run the calls that wait there, as far as they can share a transaction."""
+        """In the file's thread, run the waiting calls that can share a transaction."""
         queue = self._failed or self._waiting
         taken = self._taken = [queue.popleft()]
         most = MOST_TOGETHER if queue is self._waiting and taken[0].begin else 1

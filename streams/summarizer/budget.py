@@ -48,7 +48,7 @@ class TokenBudget:
 
     An estimate is taken before the LLM is asked, so that summaries under way count, and is corrected afterwards. A
     cancelled summary leaves its estimate. While the counters cannot be reached nothing is limited: a budget is no
-    reason to stop, and without the database no more is summarized than may be in hand.
+    reason to stop, and without the database only the episodes in hand are summarized.
     """
 
     def __init__(

@@ -80,8 +80,8 @@ class Metrics:
         self.episodes_closed = counter("episodes_closed_total", "Episodes closed by the segmenter.", "close_reason")
         self.pending_conversations = gauge(
             "pending_conversations",
-            "Approximate number of conversations, or of their agents, in the segmenter's index of deadlines: those with "
-            "pending messages, or with none for less than idle_seconds.",
+            "Approximate number of conversations, or of their agents, in the segmenter's index of deadlines: those "
+            "with pending messages, or with none for less than idle_seconds.",
         )
         self.oldest_pending = gauge(
             "oldest_pending_seconds",

@@ -70,7 +70,7 @@ class Kind(StrEnum):
 
     SAID = "said"
     RESULT = "result"
-    """A tool's answer, whoever's message contains it."""
+    """A tool's answer, no matter whose message contains it."""
     REASONING = "reasoning"
 
 

@@ -28,7 +28,8 @@ class Spoken(Protocol):
 
 
 def groups(messages: Sequence[Spoken]) -> list[range]:
-    """Group messages, by index, that are never split: a tool's call with its results. Any other message is alone.
+    """Group messages, by index, that are never split: a tool's call with its results. Any other message is a group of
+    its own.
 
     A message with the role `tool` is a result. It belongs to the latest message that names `tools`, unless the user has
     spoken since; then, or if no message names any, to the message right before it.

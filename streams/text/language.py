@@ -59,7 +59,8 @@ LONGEST_MARKS = 30
 """Maximum number of non-starters in a row, as in the Stream-Safe Text Format (UAX #15, section 13); no writing system
 needs more."""
 _MARKS_IN_A_ROW = regex.compile(rf"(?:\P{{ccc=0}}|[\u0f73\u0f75\u0f81\uff9e\uff9f]){{{LONGEST_MARKS}}}")
-"""That many non-starters: characters with a combining class, and those without one that decompose into such."""
+"""Matches that many non-starters: characters with a combining class, and those without one that decompose into such
+characters."""
 _JOINER = "\u034f"
 """COMBINING GRAPHEME JOINER: an invisible mark that ends such a run."""
 _LOADING = Lock()

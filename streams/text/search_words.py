@@ -52,7 +52,7 @@ class Word(NamedTuple):
 
 
 class _Folding(dict[int, str]):
-    """What `str.translate` replaces each character with: the letter without its accent."""
+    """A table for `str.translate`, which replaces each letter with the letter without its accent."""
 
     def __missing__(self, code: int) -> str:
         parts = unicodedata.normalize("NFKD", chr(code))

@@ -56,7 +56,7 @@ class LiveView:
     waiting: deque[Published] = field(default_factory=lambda: deque(maxlen=SHOWN_AT_ONCE))
     counts: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
-    """By kind, and of summaries that no LLM wrote, by `fallback` and `extractive`."""
+    """Counts by kind. Summaries that no LLM wrote also count as `fallback` or `extractive`."""
     usage: Usage = field(default_factory=Usage)
     """Tokens and seconds that the LLM used for all summaries."""
     asked: int = 0

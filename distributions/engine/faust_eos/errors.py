@@ -25,9 +25,9 @@ TRANSIENT = (kafka_errors.KafkaError, kafka_errors.IllegalOperation, OSError, Ti
 of a commit raises IllegalOperation, which is not a KafkaError."""
 ENGINE = __name__.partition(".")[0]
 AROUND_AGENTS = sys.stdlib_module_names | {ENGINE, "faust", "mode"}
-"""Packages whose frames are around those of an agent."""
+"""Packages whose frames surround an agent's in a traceback."""
 LONGEST_RESTART_SECONDS, MOST_RESTART_DOUBLINGS = 2.0, 10
-"""Longest wait before a partition is reopened, and where its doubling stops: when a broker is down, many partitions of
+"""Longest wait before a partition is reopened; the wait doubles up to this. When a broker is down, many partitions of
 many workers ask it."""
 
 
@@ -43,8 +43,9 @@ def restart_seconds(heartbeat_seconds: float, failures: int) -> float:
 def place_of(error: BaseException) -> str:
     """Return the type and place of an unforeseen error, as in `KeyError at shop.orders:12`.
 
-    The place is the innermost line of the application in the traceback, whose outermost line outside the engine, Faust
-    and the standard library tells its package. The error's own text is left out, because it may quote a message.
+    The place is the innermost line of the application's package in the traceback. That is the package of the outermost
+    line outside the engine, Faust and the standard library. The error's own text is left out, because it may quote a
+    message.
     """
     frames = traceback.walk_tb(error.__traceback__)
     lines = [(frame.f_globals.get("__name__", ""), line) for frame, line in frames]

@@ -43,7 +43,7 @@ NOT_TAKEN_WAIT_SECONDS = 0.1
 WITHDRAWN = -1
 """Generation of a message that Faust is to skip: no assignment has this generation."""
 SHORTER = 0.1
-"""Fraction of the usual wait after a failure that another retry follows anyway."""
+"""Fraction of the usual wait, for a failure after which the batch is retried anyway."""
 MOST_REJECTED = FAILURES
 """Maximum number of dead letters that wait to be committed with the next slice."""
 

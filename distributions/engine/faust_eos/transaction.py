@@ -110,7 +110,7 @@ class Slices:
             self.most, self._most_bytes, self.most_written = (min(limit, 2 * size) for limit, size in sizes)
 
     def agent_failed(self, number: int) -> None:
-        """Note that the agent failed on a slice of `number` records; a single record counts as done with."""
+        """Note that the agent failed on a slice of `number` records; a single record counts as done."""
         if number > 1:
             self._suspects = number
         else:

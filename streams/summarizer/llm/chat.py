@@ -63,7 +63,7 @@ class Reply:
 
     @property
     def outcome(self) -> str:
-        """`refused`, `cut_off` or else `ok`, whose text may still be unusable."""
+        """Return `refused`, `cut_off`, or else `ok`, even though the text may still be unusable."""
         if self.refused:
             return "refused"
         return "cut_off" if self.cut_off else "ok"

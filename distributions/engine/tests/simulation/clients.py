@@ -154,7 +154,7 @@ class Consumer:
         """Nothing to connect to."""
 
     async def stop(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     def assign(self, sources: Iterable[TopicPartition]) -> None:
         self._positions = dict.fromkeys(sources, 0)
@@ -235,7 +235,7 @@ class Admin:
         """Nothing to connect to."""
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
     async def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
         return await self._network.call(
