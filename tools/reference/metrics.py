@@ -11,7 +11,7 @@ by hand.
 
 Each worker serves its metrics at `/metrics` on its health port, in Prometheus' text format; see
 [observe](../how-to/observe.md). A metric that does not apply to a role stays at 0 or has no series. Labels have few
-values and are never ids; an unknown error is `other`. Counters count work that is repeated after a failed commit again.
+values and are never ids. Counters also count work that is repeated after a failed commit.
 
 """
 
