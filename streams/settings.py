@@ -893,7 +893,7 @@ class Ingest(Section):
     bulk_lag: int = Field(
         20,
         ge=1,
-        description="messages that the workers may be behind while records of bulk sources go on; an episode that the "
+        description="messages that the workers may be behind while bulk sources are read; an episode that the "
         "summarizer has not finished counts as ten",
     )
 

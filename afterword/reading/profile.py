@@ -119,7 +119,7 @@ Run = Sequence[Said]
 
 
 class Superseded(NamedTuple):
-    """A fact that does not hold any more."""
+    """A fact that no longer holds."""
 
     run: Run
     end: Said

@@ -217,7 +217,7 @@ def _as_conversation(column: Column) -> float:
 
 
 def _as_party(column: Column, words: Sequence[str], conversation: Column | None) -> float:
-    """Score a column as the user or tenant, of which each conversation has one."""
+    """Score a column as the user or the tenant; each conversation has exactly one of either."""
     named = column.named(words)
     return named + column.named(IDS) if named and _is_one_of_each(column, conversation) else 0
 

@@ -38,7 +38,7 @@ class Current:
     deleted: frozenset[str] = frozenset()
     """Ids of the messages that were deleted."""
     expired: frozenset[str] = frozenset()
-    """Ids of the core messages of which nothing is left."""
+    """Ids of the core messages that the archive no longer has."""
 
     @property
     def contents(self) -> dict[str, str]:

@@ -47,7 +47,7 @@ class Template:
         return MAX_SENTENCES.get(self.preset, MOST_SENTENCES)
 
     def version(self, frame: str) -> str:
-        """Return the preset and a hash of the whole prompt, of which `frame` is everything but the template."""
+        """Return the preset and a hash of the whole prompt; `frame` is everything in it but the template."""
         digest = hashlib.sha256(f"{frame}\0{self.text}".encode()).hexdigest()[:VERSION_CHARACTERS]
         return f"{self.preset}{'_custom' if self.custom else ''}-{digest}"
 

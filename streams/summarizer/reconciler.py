@@ -252,7 +252,7 @@ class Reconciler:
     async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> dict[int, Reconciled]:
         """Remove texts that were made from deleted messages, before anything waits for an LLM.
 
-        Returns the episodes of which nothing is left.
+        Returns the episodes that have no messages left.
         """
         found: list[Reconciled | None] = []
         for start in range(0, len(ordinals), AT_A_TIME):
@@ -415,7 +415,7 @@ class Reconciler:
         return replace(stored, summary=summary, cause=task.cause, earlier=revisions_until(stored), attempt=0)
 
     def _deleted(self, stored: Episode | None, read: Current, task: Task) -> DeletedEpisode:
-        """Return the tombstone of an episode of which nothing is left."""
+        """Return the tombstone of an episode that has no messages left."""
         event = stored.event if stored else task.closed
         assert event is not None  # noqa: S101 – only an episode that closes is not stored
         deletion = SummaryDeleted(

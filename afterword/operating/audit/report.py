@@ -30,7 +30,7 @@ class Missing:
 
     def lines(self) -> Iterator[str]:
         found = ", ".join(f"{count:,} by the {role}" for role, count in self.left.items() if count)
-        yield f"records not finished after {self.after_seconds:g} s: {found or 'none any more'}"
+        yield f"records not finished after {self.after_seconds:g} s: {found or 'none left'}"
         yield from (f"  {conversation}" for conversation in self.conversations)
 
 

@@ -16,7 +16,7 @@ LARGE_BYTES = 256 * 1024
 @contextmanager
 def loading() -> Iterator[None]:
     """Import modules in this block to exempt them from collection, now and later, which saves a tenth of start-up CPU
-    time: they make many objects, hardly any of which is in a cycle.
+    time: they make many objects, and hardly any of them is in a cycle.
     """
     was_enabled = gc.isenabled()
     gc.disable()

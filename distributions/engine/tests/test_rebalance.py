@@ -166,7 +166,7 @@ class Worker:
         self.taken.clear()
 
     async def assigned(self, listener: RebalanceListener, sources: set[TopicPartition], generations: int = 1) -> None:
-        """Advance the group by this many generations, of which the worker sees the last."""
+        """Advance the group by this many generations; the worker only sees the last one."""
         self.coordinator.generation += generations
         await listener.on_partitions_assigned(sources)
 

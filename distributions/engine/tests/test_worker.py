@@ -1,4 +1,4 @@
-"""A worker does not go on when something that watches it has failed."""
+"""A worker stops when something that watches it has failed."""
 
 import asyncio
 from types import SimpleNamespace
