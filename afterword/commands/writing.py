@@ -239,7 +239,7 @@ class Written(StrEnum):
 
 Number = Annotated[int, typer.Option("--source", min=1, help="Number of the source in its file.")]
 Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="How many of the topics' last records to read.")]
-Brokers = Annotated[str | None, typer.Option(help="Brokers as host:port; default: the settings', or ask.")]
+Brokers = Annotated[str | None, typer.Option(help="Brokers as host:port; default: those in the settings, or ask.")]
 Topic = Annotated[str | None, typer.Option(help="Topic with chat messages; default: ask.")]
 HowWritten = Annotated[Written | None, typer.Option("--format", help="Encoding of the values; default: guess.")]
 Out = Annotated[Path | None, typer.Option(help="File to write; default: AFTERWORD_INGEST__FILE.")]
