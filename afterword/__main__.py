@@ -25,7 +25,7 @@ def main() -> None:
     except KeyboardInterrupt:
         os._exit(INTERRUPTED)
     except ExtraMissing as error:
-        if sys.argv[1:] == ["--version"]:  # bug reports quote it, also from the base install
+        if sys.argv[1:] == ["--version"]:  # must also work in the base install, for bug reports
             sys.stdout.write(f"{version_line()}\n")
             return
         sys.exit(f"afterword: {error}")

@@ -88,15 +88,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     `audit` also exits with 2 if its wait ran out and it cannot tell yet.
     """
     try:
-        app(args=arguments, prog_name="afterword")  # also for `python -m afterword`
+        app(args=arguments, prog_name="afterword")  # so that `python -m afterword` shows the same name
     except SystemExit as ended:
-        if isinstance(ended.__context__, BrokenPipeError):  # the reader of the output, such as head, has enough
+        # whatever reads the output, such as head, has closed the pipe
+        if isinstance(ended.__context__, BrokenPipeError):
             sys.exit(0)
         raise
     except AfterwordError as error:
         sys.exit(report(error))
     except OSError as error:
-        if error.errno is None:  # from a library, for example a timeout, which means nothing without its traceback
+        if error.errno is None:  # raised by a library; without its traceback it means nothing
             raise
         where = f"{error.filename}: " if error.filename is not None else ""
         sys.exit(report(SystemRefuses(problem=f"{where}{error.strerror}")))

@@ -40,7 +40,7 @@ def rfc3339(moment: datetime) -> str:
 
 def utc_milliseconds(moment: datetime) -> datetime:
     """Convert to UTC and truncate to milliseconds, which Kafka timestamps and BSON dates hold without loss."""
-    if moment.tzinfo is not UTC:  # most already are, and this runs for every message
+    if moment.tzinfo is not UTC:  # most times are in UTC already, and this runs for every message
         try:
             moment = moment.astimezone(UTC)
         except OverflowError:

@@ -82,7 +82,7 @@ def faust_app(
 
 
 def segmenter_app(settings: Settings, metrics: Metrics, tracer: Tracer) -> App:
-    from afterword.streams.segmenter.agent import attach_segmenter  # the other workers do not need it
+    from afterword.streams.segmenter.agent import attach_segmenter  # imported here because other workers do not need it
 
     app = faust_app(settings, settings.kafka.segmenter_id, metrics.engine, role="segmenter", tracer=tracer)
     attach_segmenter(app, settings, metrics, tracer)

@@ -83,7 +83,7 @@ class HttpClient:
             headers=_authorization(server.api_key, variable((section, "api_key"))),
             verify=verifying_context(),
             timeout=server.timeout_seconds,
-            trust_env=not is_loopback(url.host),  # a proxy can never lead back to this machine
+            trust_env=not is_loopback(url.host),  # no proxy for this machine itself
             limits=httpx.Limits(max_keepalive_connections=calls_at_a_time),
         )
 
@@ -197,7 +197,7 @@ def _meaning(status: int, error: dict[str, Any], request: dict[str, Any], retry_
         return ProviderRateLimited(retry_after=retry_after) if is_quota else ContextExceeded(status=status)
     if code == "model_not_found" or param == "model" or _UNKNOWN_MODEL.search(said):
         return ProviderMisconfigured(problem=f"it knows no such model ({status})", **about)
-    known = f" {code}" if _CODE.fullmatch(code) else ""  # a code is an identifier; anything else might quote the prompt
+    known = f" {code}" if _CODE.fullmatch(code) else ""  # anything but an identifier might quote the prompt
     return ProviderMisconfigured(problem=f"it refused the request ({status}{known})", **about)
 
 

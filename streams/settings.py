@@ -684,7 +684,8 @@ class Redaction(Section):
 
     def of_records(self) -> "RecordRedaction | None":
         """Return the redaction of incoming records; None unless everything is redacted. Raises: ConfigurationError."""
-        from afterword.streams.redaction.records import RecordRedaction  # imported here for the same reason
+        # imported here because producers do not have its libraries
+        from afterword.streams.redaction.records import RecordRedaction
 
         return RecordRedaction(self.redactor()) if self.where == "everywhere" else None
 
@@ -994,7 +995,7 @@ def load_settings(**overrides: Any) -> Settings:
         if file and not Path(file).is_file():
             raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem="no such file")
         return Settings(**overrides)
-    except OSError as error:  # about this file; those of secrets and templates are named where they are read
+    except OSError as error:  # concerns this file; errors about secrets and templates are raised elsewhere
         raise ConfigurationError(setting=CONFIG_FILE_VARIABLE, problem=str(error.strerror)) from None
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]

@@ -78,7 +78,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         stores = await closing.enter_async_context(open_stores(settings))
         if embedder := make_embedder(settings.embedder, settings.redaction.shown()):
             closing.push_async_callback(embedder.close)
-        # first, because their clients are slow to import, and a live worker has to answer
+        # open the stores first: their clients are slow to import, and a live worker has to answer
         with loading():
             index = stores.index
         summaries = make(settings, stores.budgets, metrics, tracer)

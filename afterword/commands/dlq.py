@@ -220,7 +220,7 @@ def _page(found: "DeadLetter") -> str:
     row = _row(found) | {"origin": "/".join(map(str, found.origin)) if found.origin else None}
     lines = [f"{name:<16} {'–' if value is None else value}" for name, value in row.items()]
     lines += [f"{'header':<16} {name}: {_text(value)}" for name, value in found.headers]
-    # the value may have several lines, because nothing follows it
+    # the value comes last, so it may have several lines
     return "\n".join([*map(shown, lines), "", printable(_text(found.value) or "")])
 
 

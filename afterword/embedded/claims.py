@@ -126,7 +126,7 @@ def _claim(port: int) -> bool:
     """Claim the port; False if another process of this user holds it. The kernel releases a claim with its process."""
     try:
         fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-    except (BlockingIOError, PermissionError):  # which of them is raised depends on the system
+    except (BlockingIOError, PermissionError):  # the system decides which error is raised
         return False
     _claimed.add(port)
     return True

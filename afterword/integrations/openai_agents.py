@@ -208,7 +208,7 @@ class AfterwordSession:
     async def _newest(self) -> AsyncGenerator[MessageCreated, None]:
         """Yield messages, newest first: those not yet archived, then the archived ones."""
         page = await self._page(None)
-        # what is archived is seen, and what was sent before that must have been deleted since
+        # once a message is archived, any earlier one that is missing must have been deleted
         archived, sent = {message.id for message in page[0]}, list(self._unseen)
         last = max((n for n, name in enumerate(sent) if name in archived), default=-1)
         for name in sent[: last + 1]:

@@ -198,7 +198,7 @@ async def _tell(
 async def _ask(settings: Settings, user: str, memory: Memory, show: Show) -> None:
     show.step(f"In a new conversation {user} asks a question, and the agent recalls what was said in the old one")
     question = {"id": "1", "conversation_id": LATER, "user_id": user, "role": "user", "content": QUESTION}
-    # before the question itself has a summary, which would be found first
+    # recall now: a summary of the question itself would be found first
     show.recalled(QUESTION, await memory.recall(QUESTION, user_id=user, tenant_id=None, k=HITS))
     await produce(settings, [orjson.dumps(question)], flush=True)
 

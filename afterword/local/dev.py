@@ -104,7 +104,7 @@ async def _end_of(start: Callable[[], Process]) -> str:
         await asyncio.sleep(LOOK_SECONDS)
     process.kill()  # reaps the process
     directory, reason = process.log.parent, f"see {process.log}"
-    if shutil.disk_usage(directory).free < LEAST_DISK_BYTES:  # then the log has no space for the reason either
+    if shutil.disk_usage(directory).free < LEAST_DISK_BYTES:  # a full disk, so the log cannot give the reason
         reason = f"the disk of {directory.parent.absolute()} is full"
     return f"exited with code {process.returncode}; {reason}"
 
@@ -125,7 +125,7 @@ async def deployment(
     doing("starting Kafka")
     async with EmbeddedStack(directory, progress=progress, record=not once) as stack:
         environment = stack.environment() | serving(last_port(directory) or load_settings().serve.port)
-        # inherited by the workers and by everything this process starts or loads
+        # the workers, and everything else that this process starts, inherit these variables
         os.environ.update(environment)
         write_config(directory / CONFIG_FILE, environment)
         settings = load_settings()
@@ -207,5 +207,5 @@ async def dev(
         say("In another terminal: afterword produce FILE, afterword watch, afterword context CONVERSATION")
         say(f"In another directory, first: export {CONFIG_FILE_VARIABLE}={(directory / CONFIG_FILE).absolute()}")
         page = asyncio.create_task(say_page(settings))
-        await until_told_to_stop()  # only from here on, because before this Ctrl-C aborts the start
+        await until_told_to_stop()  # until here, Ctrl-C aborts the start instead
         page.cancel()

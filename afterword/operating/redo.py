@@ -243,7 +243,7 @@ class Redo:
             self._waiting[request.episode_id] = request
 
     async def _check_finished(self) -> None:
-        handled = await self._requests.handled_to()  # read before the stores, because what was handled by now is stored
+        handled = await self._requests.handled_to()  # before the stores are read: whatever is handled by now is stored
         for request in list(self._waiting.values()):
             assert request.sent is not None  # noqa: S101 – it is waiting because it was sent
             stored = await find_episode(self._episodes, request.episode_id)

@@ -121,7 +121,7 @@ class ResumePoints:
         scope = Scope(conversation_id, agent_id or NOBODY if self.agents else None)
         known = self.last.get(scope)
         if known is None or known.ordinal < last.ordinal:
-            # it was deleted, and the messages of earlier episodes must not be accepted again
+            # the last episode was deleted, and messages of earlier ones must not be accepted again
             if known and not last.message:
                 offset = known.offset if last.offset is None else last.offset
                 last = last._replace(message=known.message, position=known.position, offset=offset)
@@ -244,7 +244,7 @@ async def _rebuilt(
     log: Log, kafka: Kafka, source: TopicPartition, start: int, partitions: int, resume_states: Sequence[ResumeState]
 ) -> RebuiltPartition:
     left = RebuiltPartition(source.partition, 0, start, left=True)
-    if await _has_state(log, kafka, source.partition):  # do not fence its segmenter without need
+    if await _has_state(log, kafka, source.partition):  # so its segmenter is not fenced needlessly
         return left
     async with owned(kafka, source.partition) as producer:
         if await _has_state(log, kafka, source.partition):  # another rebuild was faster
@@ -304,7 +304,7 @@ async def owned(kafka: Kafka, partition: int) -> AsyncIterator[TransactionalProd
     try:
         await producer.open()
         yield producer
-    except (ProducerFenced, IllegalOperation):  # which one aiokafka raises depends on where it was fenced
+    except (ProducerFenced, IllegalOperation):  # aiokafka raises one or the other, depending on where it was fenced
         raise SegmenterCameBack(partition=partition) from None
     finally:
         await producer.close()

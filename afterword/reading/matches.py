@@ -52,7 +52,7 @@ def excerpt(text: str, asked: Sequence[Word]) -> str:
     sentences = [piece for sentence in split_sentences(text) for piece in _pieces(sentence)]
     if not sentences:
         return text[:EXCERPT_CHARACTERS]
-    # words that begin with a form of one of the query's words, because stems are nearly always prefixes
+    # find words that begin with a form of a query word, because stems are nearly always prefixes
     forms = {form for word in asked for form in word.forms}
     begins = (rf"\b{re.escape(form)}" if form[0].isascii() else re.escape(form) for form in forms)
     wanted = re.compile("|".join(begins) or "(?!)")

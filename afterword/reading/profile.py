@@ -147,7 +147,7 @@ def profile(
     holding.sort(key=lambda run: ORDER[run[-1].fact.kind])
     kept: list[KnownFact] = []
     tokens = FRAME_TOKENS
-    for fact in map(_known, holding):  # it reads at most one fact beyond those that fit
+    for fact in map(_known, holding):  # reads at most one fact more than fits
         cost = count_tokens(f"{INDENTATION}{fact.as_line()}\n")
         if tokens + cost > max_tokens:
             break
@@ -188,7 +188,7 @@ def merged(in_order: Iterable[Said]) -> tuple[list[Run], list[Superseded]]:
         for run, end in zip(runs, [*ends, last], strict=True):
             if end is None:
                 holding.append(run)
-            elif end.statement != run[-1].statement:  # otherwise the user has confirmed it
+            elif end.statement != run[-1].statement:  # an equal statement only confirms the fact
                 superseded.append(Superseded(run, end))
     return holding, superseded
 

@@ -72,7 +72,7 @@ class EpisodeSearch:
         # in a thread, because it is CPU-bound
         asked = await asyncio.to_thread(asked_time, query.text, self._now(), self._zone)
         vector = await self._embed(query.text)
-        # the words that name the time are not what a passage is about
+        # the words that name a time say nothing about a passage's subject
         words = query_words(asked.rest if asked else query.text)
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
         answers = await gather_or_cancel(*(self._search(each, vector) for each in queries))
@@ -98,7 +98,7 @@ class EpisodeSearch:
 
         A message may name another time than its own, because plans for May are made in April.
         """
-        # vectors alone always match something
+        # a match by vectors alone does not count, because vectors always match something
         matching = {one.candidate.episode_id: one for one in ranked if one.scores.message > 0}
         found = {
             name for name, one in matching.items() if asked.meets(one.candidate.started_at, one.candidate.ended_at)

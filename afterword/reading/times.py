@@ -99,7 +99,7 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     try:
         begin, end = (datetime.combine(day, time(), zone) for day in (days.first, days.last + timedelta(days=1)))
         begin, end = begin.astimezone(UTC), end.astimezone(UTC) + TOLD_LATER
-    except OverflowError:  # at the ends of the calendar
+    except OverflowError:  # the date is at an end of the calendar
         return None
     rest = question
     if days.days <= LONGEST_LEFT_OUT:
@@ -426,7 +426,7 @@ class _Reader:
         if span := self._span(dates):
             return span
         if len(dates) > 1:
-            dates = [one for one in dates if one.days.first <= self._today]  # memory is about the past
+            dates = [one for one in dates if one.days.first <= self._today]  # a memory is only about the past
         return self._open_span(dates[0]) if len(dates) == 1 else None
 
     def _around(self, dates: Sequence[_Date]) -> str:

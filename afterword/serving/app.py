@@ -138,7 +138,7 @@ def routes_only() -> FastAPI:
         title="Afterword",
         description=DESCRIPTION,
         version=running_version(),
-        docs_url=None,  # its page loads scripts from other sites
+        docs_url=None,  # FastAPI's page loads scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
         responses=RESPONSES,

@@ -99,7 +99,7 @@ class Published:
         """Return whether the store still has what the event says and nothing newer. A deletion is always sent."""
         if self.kind == SUMMARY_DELETED or stored is None:
             return True
-        if self.kind == EPISODE_CLOSED:  # it has no texts
+        if self.kind == EPISODE_CLOSED:  # this event has no texts
             return stored.ended is None
         return not stored.outdates(self.event.revision)
 

@@ -132,7 +132,7 @@ async def is_still_admitted(request: Request, principal: Principal) -> bool:
 
     If that is unknown, assume it does.
     """
-    if getattr(request.state, "is_signed_out", bool)():  # the page sets it for its visitors
+    if getattr(request.state, "is_signed_out", bool)():  # only the page sets this
         return False
     try:
         return await services_of(request).authenticator.principal(request.state.token) == principal

@@ -159,7 +159,7 @@ async def run_ingest(settings: Settings) -> None:
         try:
             await run(app, readiness)
         except AgentFailed as failed:
-            if isinstance(failed.cause, AfterwordError):  # its own message says what to do
+            if isinstance(failed.cause, AfterwordError):  # our own errors say what to do
                 raise failed.cause from None
             raise
 

@@ -151,7 +151,7 @@ class IdempotentProducer:
     async def _working(self) -> AIOKafkaProducer:
         async with self._replacing:
             if self._broken:
-                await self._client.stop()  # first, the records that it has accepted are delivered, or fail
+                await self._client.stop()  # delivers, or fails, the records that it has accepted
                 self._client = AIOKafkaProducer(**self._options)
                 await self.start()
                 self._broken = False
@@ -436,7 +436,7 @@ def aws_signer(region: str) -> Ask:
     async def sign() -> tuple[str, float]:
         try:
             token, expires_at_ms = await asyncio.to_thread(MSKAuthTokenProvider.generate_auth_token, region)
-        except (BotoCoreError, ClientError, ValueError, AttributeError) as error:  # the last one without credentials
+        except (BotoCoreError, ClientError, ValueError, AttributeError) as error:  # AttributeError means no credentials
             raise NoToken(type(error).__name__) from None
         return str(token), float(expires_at_ms) / 1000 - time.time()
 

@@ -174,7 +174,7 @@ def _records(batch: bytes) -> Iterator[Any]:
                 yield record
                 taken += 1
             return
-        except UnicodeDecodeError:  # in a header's name
+        except UnicodeDecodeError:  # a header's name is not UTF-8
             pass
     with _opened(batch) as stream:
         yield from islice(_read(batch, _Reader(stream)), taken, None)

@@ -105,7 +105,7 @@ class ScopeLog:
     def has(self, digest: bytes) -> bool:
         """Return whether a message is a duplicate, by the digest of its id."""
         state = self.state
-        if state is None or not state.next_seq:  # saves a look-up that would find nothing
+        if state is None or not state.next_seq:  # a new log has no ids to look up
             return False
         row = self._messages.get(rows.seen_key(self._prefix, digest))
         return is_duplicate(state, None if row is None else rows.decode_seq(row), self._window)
@@ -150,7 +150,7 @@ class ScopeLog:
         state = self.state
         if state is None:
             return []
-        # where no ids are remembered, pending messages are searched too
+        # a log that remembers no ids must search pending messages too
         looked_at = range(state.overlap_first, state.first_pending if self._window else state.next_seq)
         found = [seq for seq in looked_at if digest_of(self._row(seq)) == digest]
         row = self._messages.get(rows.seen_key(self._prefix, digest))
@@ -255,7 +255,7 @@ class ScopeLog:
     def _forget(self, seq: int) -> None:
         key = self._body_key(seq)
         row = self._messages.get(key)
-        if row is None:  # the row is lost, and its id with it; nothing needs it any longer, so the worker continues
+        if row is None:  # the row was lost, but nothing needs it any longer, so the worker continues
             return
         digest = digest_of(row)
         del self._messages[key]

@@ -229,7 +229,7 @@ class _Batch:
             self._drop()
             self._report(error, record_key(scope_log.scope.conversation_id), topic, partition)
             with suppress(RowUnreadable):  # a conversation whose own row is damaged has no deadline
-                if scope_log.state:  # not due until its next message, or for another forgetting period
+                if scope_log.state:  # due again after its next message, or another forgetting period
                     silent_ms = 0 if scope_log.is_pending else self._now_ms
                     scope_log.state = scope_log.state._replace(deadline_ms=0, silent_ms=silent_ms)
         self._keep()
@@ -320,7 +320,7 @@ class _Batch:
             self._read += conversation.pending_bytes
             amended = conversation.amend(id_digest(event.id), change)
         self._send(amended.closed, record.topic, record.partition)
-        is_of_metadata = isinstance(event, MessageEdited) and not shown_changes(event)  # which no episode has
+        is_of_metadata = isinstance(event, MessageEdited) and not shown_changes(event)  # episodes have no metadata
         if amended.is_elsewhere and not is_of_metadata:
             change_event = amended_event(event, record, amended.episode)
             key = record_key(event.conversation_id)

@@ -136,7 +136,7 @@ def utterance_of(is_user: bool, content: str) -> Utterance:
         english=english,
         characters=len(text),
         foreign=len(text) - len(plain),
-        content=sorted(digests)[:MAX_CONTENT],  # sets have no order
+        content=sorted(digests)[:MAX_CONTENT],  # sorted, because sets have no order
     )
 
 

@@ -191,7 +191,7 @@ class MongoEpisodes:
         return await _replaced(self._episodes, episode_document(episode), version)
 
     async def holding(self, conversation_id: str, message_id: str) -> list[Episode]:
-        # each part has all fields, so each can use its index
+        # one complete condition per field, so that each can use its index
         wanted = [{"conversation_id": {"$eq": conversation_id}, field: {"$eq": message_id}} for field in HOLDING]
         return await self._found({"$or": wanted}, sort=[("ordinal", 1)])
 
@@ -315,7 +315,7 @@ class MongoEpisodes:
         with mongo_errors():
             found: int
             if after is None:
-                found = await self._episodes.estimated_document_count()  # from its metadata, without reading documents
+                found = await self._episodes.estimated_document_count()  # read from the collection's metadata
             else:
                 found = await self._episodes.count_documents(_following(after))
         return found
@@ -361,7 +361,7 @@ class MongoMessages:
             keys = [key_of(one) for one in batch]
             with mongo_errors():
                 found = await self._messages.update_many({"_id": {"$in": keys}}, change)
-            if found.matched_count < len(keys):  # the archiver is behind
+            if found.matched_count < len(keys):  # some are missing because the archiver is behind
                 new = {key_of(one): {**change, "$setOnInsert": shown_document(one)} for one in batch}
                 await self._upsert(new)
             newer = [
@@ -402,7 +402,8 @@ class MongoMessages:
         return {key: one for key, one in (await self.states(keys)).items() if isinstance(one, ArchivedMessage)}
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
-        beginning = {"$substrCP": ["$content", 0, characters]}  # cut on the server, so that one reply has room for all
+        # the server cuts the contents, so that one reply has room for all
+        beginning = {"$substrCP": ["$content", 0, characters]}
         fields = {**dict.fromkeys(TEXT_FIELDS, 1), "content": beginning}
         found: dict[str, MessageText] = {}
         for batch in batches(keys):
@@ -435,7 +436,7 @@ class MongoMessages:
         event, offset = change.event, change.offset
         if isinstance(event, ConversationDeleted):
             earlier = _selected(Selection(event.conversation_id, event.tenant_id, before=offset))
-            while True:  # the tombstones that replace a page are no longer selected
+            while True:  # ends, because the tombstones that replace a page are not selected again
                 with mongo_errors():
                     found = await self._messages.find(earlier, {"_id": 1}, limit=BATCH_SIZE).to_list(None)
                 if not found:
@@ -452,7 +453,7 @@ class MongoMessages:
             if fields:
                 if "content" in fields:
                     fields["token_count"] = count_tokens(fields["content"])
-                # a repeated change also counts, because the summarizer may have had a shortened text
+                # a repeated change is written again, because the summarizer may have had a shortened text
                 older = {**there, "offset": {"$not": {"$gt": offset}}}
                 await self._messages.update_one(older, {"$set": {**fields, "offset": offset}})
             if event.metadata is not None:
@@ -470,11 +471,11 @@ class MongoMessages:
 
     async def count_all(self) -> int:
         with mongo_errors():
-            found: int = await self._messages.estimated_document_count()  # from its metadata, without reading documents
+            found: int = await self._messages.estimated_document_count()  # read from the collection's metadata
         return found
 
     async def all_messages(self) -> AsyncIterator[StoredMessage]:
-        # without a filter: if few documents match, the server would answer only after looking at all of them
+        # no filter: if few documents matched, the server would answer only after looking at all of them
         async for document in _each(self._messages.find({}), SCAN_SIZE):
             yield StoredMessage(document["_id"], state_from(document), document.get("episode_id"))
 
@@ -568,7 +569,7 @@ class MongoBudgets:
         below = {"_id": key, "tokens": {"$lt": limit}}
         change = {"$inc": {"tokens": amount}, "$setOnInsert": {"expires_at": expires_at}}
         with mongo_errors():
-            for _ in range(2):  # again, because another worker may just have created the counter
+            for _ in range(2):  # try again if another worker has just created the counter
                 try:
                     await self._counters.update_one(below, change, upsert=True)
                 except DuplicateKeyError:

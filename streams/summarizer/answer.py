@@ -116,7 +116,7 @@ class Limits:
     def cut(self, field: str, text: str) -> str:
         """Cut a field's text to its limit, with `…`, and put all fields but the rolling summary on one line."""
         if field == "rolling_summary":
-            return condense(text, self.rolling_tokens)  # not cut at its end, where the newest facts are
+            return condense(text, self.rolling_tokens)  # the end has the newest facts, so it is not cut there
         single = " ".join(text.split())
         if field == "title":
             return cut_at_word(single.strip("\"'“”*# "), TITLE_CHARACTERS)
@@ -258,7 +258,7 @@ def _object_in(text: str, fields: Sequence[str]) -> dict[str, Any]:
     spoken = without_thinking(text)
     if is_refusal(spoken):
         raise AnswerInvalid(problem="it was a refusal")
-    text = _unwrapped(text, "") if text.lstrip()[:1] == '"' else text  # an object inside a JSON string
+    text = _unwrapped(text, "") if text.lstrip()[:1] == '"' else text  # the object may be inside a JSON string
     texts = _LIST_OF_FACTS.sub("}", text)
     objects = [_with_known_names(one, fields) for one in _objects(text)]
     candidates = [_labelled_texts(texts, fields), _loose_object(texts, fields), *objects]

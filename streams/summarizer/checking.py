@@ -44,7 +44,7 @@ class SummaryCheck:
 
     async def check(self, request: SummaryRequest, source: SourceTexts, made: Summary) -> Checked:
         """Measure a summary. Returns no problems if it must not be refused."""
-        summary = replace(  # because cutting is better than refusing
+        summary = replace(  # a long text is cut instead of refused
             made,
             short_summary=first_sentences(made.short_summary, SHORT_SENTENCES),
             long_summary=first_sentences(made.long_summary, LONG_SENTENCES[1]),

@@ -142,7 +142,7 @@ class PlanBuilder:
 
     def _cut(self) -> Plan:
         messages = self._request.episode.messages
-        # half of what all parts could hold, because some will be half empty
+        # only half of what all parts could hold, because some will be half empty
         shown = fitted(measured(messages), MOST_PARTS * self._for_messages // 2)
         most = max(1, self._for_messages // SMALLEST_TOKENS)
         # a group is only split if it is longer than a part may be

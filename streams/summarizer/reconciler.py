@@ -202,7 +202,7 @@ class Reconciler:
             return
         if found.event.tenant_id != redo.tenant_id:
             raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
-        if isinstance(found, DeletedEpisode):  # only this record says that it has expired
+        if isinstance(found, DeletedEpisode):  # no other record says that the episode has expired
             await self._keep_current(Scope.of(found.event), [found], cause)
             return
         await self.reconcile(Scope.of(found.event), [found.ordinal], Task(cause, redo=redo))
@@ -290,7 +290,7 @@ class Reconciler:
         name = scope.episode_id(ordinal)
         read: Current | None = None
         history: History | None = None
-        if task.closed is not None:  # reads everything at once, because most are new
+        if task.closed is not None:  # most closed episodes are new, so everything is read at once
             stored, read, history = await asyncio.gather(
                 self._lookup(name), self._current(scope, None, task), self._conversations.history(scope, ordinal)
             )
@@ -355,7 +355,7 @@ class Reconciler:
         async def answer() -> Summary | ProviderError:
             try:
                 return await self._summarizer.summarize_without_fallback(request)
-            except ProviderError as error:  # returned, because a later record retries it, not this one
+            except ProviderError as error:  # returned, because this record is not retried; a later one is sent
                 return error
 
         found = await self._retry_until_success("summarize", answer)

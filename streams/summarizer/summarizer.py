@@ -191,7 +191,7 @@ class Summarizer:
         except ProviderError as error:
             error.usage = used
             raise
-        # those of the parts, because the last call read summaries, not messages
+        # the parts' facts, because the last call read summaries, not messages
         facts = tuple(fact for part in summaries for fact in part.facts)
         return replace(summary, usage=used, facts=facts)
 

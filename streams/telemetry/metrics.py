@@ -27,7 +27,7 @@ class Metrics:
         self.engine = EngineMetrics(registry, role, PREFIX)
         self.before_reading: list[Callable[[], None]] = []
         """Called before each scrape to update values that are known elsewhere."""
-        # the start time of each counter, which nobody reads, would double the series
+        # nobody reads the start time of each counter, which would double the series
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not type it
         families = Families(registry, PREFIX)
         counter, gauge, histogram = families.counter, families.gauge, families.histogram

@@ -62,7 +62,7 @@ def attach_endpoint(
         log.error("webhooks_failed", stage=WEBHOOKS, endpoint=handler.name, error_type=type(error).__name__)
         crashes.add(asyncio.ensure_future(app.crash(error)))
 
-    # the same lanes for both topics, so that a deletion waits for the summary that is being tried
+    # both topics share the lanes, so that a deletion waits for a summary that is being delivered
     lanes = Lanes[bytes | None](crash)
     topics = {SUMMARY_CREATED: kafka.summaries_topic, SUMMARY_DELETED: kafka.deletions_topic}
     for kind in dict.fromkeys(settings.types):
@@ -70,7 +70,7 @@ def attach_endpoint(
 
         async def deliver(stream: AsyncIterable[Any]) -> None:
             async for event in stream.noack().events():  # type: ignore[attr-defined]
-                mark_idle(event)  # until its turn comes, and between two tries
+                mark_idle(event)  # idle until its turn comes, and between two tries
                 lanes.submit(event.value.key, partial(run_in_batch, event, handler.deliver))
 
         app.agent(app.topic(topics[kind], schema=schema), name=f"{handler.name} {kind}")(deliver)
@@ -149,7 +149,8 @@ class Deliveries:
         except InvalidRecord as error:
             await self._undelivered.send(record, error.error_type, error.detail)
         except EndpointGone:
-            # wait until the worker stops or loses the partition: the event stays, and nothing after it is committed
+            # wait until the worker stops or loses the partition, so that neither this event nor a later one is
+            # committed
             self._metrics.webhook_gone.labels(self.name).set(1)
             await asyncio.Event().wait()
         except DeliveryFailed as error:

@@ -73,7 +73,7 @@ def mark_repeats(evidence: Evidence, circumstances: Circumstances) -> None:
     repeats = []
     for conversation, events in groupby(map(Event._make, candidates), key=attrgetter("conversation")):
         silence = Silence(circumstances.forget_after_ms)
-        accepted: dict[bytes, tuple[int, int]] = {}  # number and offset of each message
+        accepted: dict[bytes, tuple[int, int]] = {}  # each message's number and offset
         number = forgotten = 0  # messages with a number below `forgotten` may have been forgotten
         for sent in events:
             if silence.ends_with(sent):
@@ -158,7 +158,7 @@ def _agents_of(events: Iterable[Event], max_agents: int, silence: Silence) -> li
     for event in events:
         if event.kind == "flush":
             active = deactivated(active, event.agent or "")
-        elif event.kind == "deletion":  # no later agent gets what waited before it
+        elif event.kind == "deletion":  # messages that waited for an agent are gone
             active = []
             known += [(waited, None, True) for waited in waiting]
             waiting = []

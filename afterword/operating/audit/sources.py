@@ -266,7 +266,7 @@ class SegmenterState:
         """Apply a record of a table's changelog. Raises: StateUnreadable if a later release wrote it."""
         if record.key == BOOKMARK_KEY:
             return
-        if table == CONVERSATIONS:  # it is only decoded if it is the last of its key
+        if table == CONVERSATIONS:  # only the last record of each key is decoded
             self._conversations[record.key] = record
             return
         self._damage.pop(record.key, None)
@@ -297,7 +297,7 @@ class SegmenterState:
         pending = []
         for scope, seq, partition, offset in self._bodies.values():
             waits = scope.conversation_id not in damaged and seq >= first_pending.get(scope, 0)
-            if waits or scope.agent_id == NOBODY:  # it may have moved to an agent's rows since its own row was read
+            if waits or scope.agent_id == NOBODY:  # the message may have moved to an agent's rows meanwhile
                 names = scope_name(scope.conversation_id, scope.named_agent), scope_name(scope.conversation_id)
                 pending.append(Pending(partition, offset, *names, handed_over=not waits))
         return pending, damage

@@ -196,7 +196,8 @@ class Eraser:
             for name in run.found:
                 gone = await deleted_episodes(self._stores, name)
                 await run.until_none("episodes in the index", lambda: indexed(self._stores, gone))  # noqa: B023 – it is awaited before the loop continues
-            await self._until_read(run, "archiver", self._settings.kafka.archiver_id)  # it writes dead letters too
+            # the archiver writes dead letters too
+            await self._until_read(run, "archiver", self._settings.kafka.archiver_id)
             theirs = await self._dead_letters(person, run.found)
             topics = await self._queue.topics()
             discarded = sum([(await self._queue.resolve(topic, theirs, "discarded")).resolved for topic in topics])

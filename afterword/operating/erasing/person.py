@@ -94,7 +94,7 @@ def edited_id(value: bytes | None, headers: RecordHeaders, person: Person) -> st
     try:
         data, event_type = read_event(value, headers)
         event = json_object(data)
-    except InvalidRecord:  # for example because it was truncated
+    except InvalidRecord:  # for example, the value was truncated
         edited = MESSAGE_EDITED.encode()
         return "" if (CE_TYPE, edited) in headers or edited in (value or b"") else None
     if event_type != MESSAGE_EDITED or event.get("tenant_id") != person.tenant_id:
@@ -155,7 +155,7 @@ class TheirDeadLetters(NamedTuple):
             return is_of_source(dead_letter, self.sources, self.person)
         if self.person.conversation_id not in (None, dead_letter.conversation_id):
             return False
-        # a record of another tenant was rejected for that reason alone
+        # `tenant_mismatch` means that the record is another tenant's
         is_of_theirs = dead_letter.conversation_id in self.alone and dead_letter.error_type != "tenant_mismatch"
         is_shared = dead_letter.conversation_id in self.shared
         may_have_their_words = dead_letter.stage == WEBHOOKS or (dead_letter.truncated and not dead_letter.users)

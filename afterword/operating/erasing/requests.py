@@ -81,7 +81,7 @@ class ErasureRunner:
                 try:
                     await asyncio.wait({attempt})
                 finally:
-                    attempt.cancel()  # it has ended already, unless the server is stopping
+                    attempt.cancel()  # only has an effect if the server is stopping
                     await asyncio.gather(attempt, return_exceptions=True)
             error = attempt.exception()
             if error is None:
@@ -106,7 +106,8 @@ class ErasureRunner:
 
     async def _put_off(self, erasure: Erasure, error: BaseException) -> None:
         problem = error.error_type if isinstance(error, AfterwordError) else snake_case(type(error))
-        detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""  # other errors may name servers
+        # the texts of other errors may name servers
+        detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""
         log.warning("erasure_put_off", stage="serve", erasure_id=erasure.erasure_id, error_type=problem)
         try:
             await self._erasures.report(replace(erasure, problem=problem, detail=detail))

@@ -160,7 +160,7 @@ async def thread_of(
     messages = await memory.messages(wanted.id, MESSAGES_ON_PAGE, wanted.before, wanted.agent_id, **owner)
     if messages is None:
         raise NotFound(what="conversation")
-    # each message is in at most one episode, so these are enough
+    # each message is in at most one episode, so this many episodes are enough
     episodes = await memory.episodes(wanted.id, MESSAGES_ON_PAGE + 1, wanted.episodes_before, wanted.agent_id, **owner)
     runs = runs_of(messages.messages[::-1], episodes.episodes)
     request.state.count = len(messages.messages)

@@ -165,7 +165,7 @@ def _role(message: Any) -> str | None:
     """Return a message's role, or None if it is not a message. LangChain calls the role `type`."""
     for known in (mapping(message), _inner(message)):
         if any(words_of(name) in ANSWERED and value for name, value in known.items()):
-            return "tool"  # regardless of its stated role
+            return "tool"  # whatever role it states
         for name in ("role", "type"):
             role = known.get(name)
             if isinstance(role, str) and role.lower() in ROLES:

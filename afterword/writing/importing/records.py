@@ -125,7 +125,7 @@ class _Document:
                 self._dropped += self.at - self._start
                 self._start = self.at
             held = len(self._buffer) - self._start
-            # doubling keeps it linear
+            # doubling the buffer keeps the time linear
             more = self._file.read(max(CHUNK_BYTES, held)) if held <= 2 * MAX_WEIGHT else b""
             if not more:
                 self.ended = self.at == len(self._buffer)

@@ -88,7 +88,7 @@ class ExactlyOncePartition:
         """Return the marks of unfinished work for the watchdog. `end` is the end offset of the source."""
         session = self.session
         if session is not None:
-            if session.declined:  # it waits for something, and reports that itself
+            if session.declined:  # the agent waits for something, and reports that itself
                 return {}
             position = session.database.position
             saved = position.source, position.bookmarks
@@ -278,7 +278,7 @@ class Session:
                 deadlines = self.database.next_deadline(), self.database.next_expiry()
                 if any(deadline is not None and deadline <= moment_ms for deadline in deadlines):
                     end = (await kafka.end_offsets([source]))[source]
-            # a stop may leave some of the records that were fetched
+            # when the partition is stopping, some fetched records may be unhandled
             if end is not None and await kafka.position(source) >= end and not self.stopping:
                 more = await self.tick(moment_ms)
                 end = end if more else None  # keys that are due at the same time share one moment
@@ -378,7 +378,7 @@ class Session:
             except AgentFailed as failure:
                 if self.stopping:
                     raise
-                self._message = None  # between two runs nothing has begun, so a stop need not wait
+                self._message = None  # nothing is running between two tries, so a stop need not wait
                 what = {"error_type": type(failure.cause).__name__, "place": place_of(failure.cause)}
                 log.error("agent_failed", partition=self._where, stage="agent", **what, attempt=attempt)
                 if isolation.must_stop(failure):

@@ -79,7 +79,7 @@ async def watch_sources(app: Any) -> None:
         except (SourceRecreated, SourceGrown) as error:
             consumer.stop_worker(error)
             return
-        except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker answers, or none is known yet
+        except (KafkaError, OSError, TimeoutError, AssertionError):  # no broker answers or is known yet
             continue
 
 

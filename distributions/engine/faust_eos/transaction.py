@@ -176,7 +176,7 @@ class TransactionalProducer:
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._producer.start()
-        except AssertionError as error:  # from aiokafka, if a broker that is starting names no broker at all
+        except AssertionError as error:  # aiokafka's, if a starting broker names no broker at all
             raise KafkaConnectionError("no broker is known") from error
 
     async def close(self) -> None:
@@ -289,7 +289,7 @@ class TransactionalProducer:
 
     async def _by_partition(self, outputs: Iterable[Output]) -> dict[TopicPartition, list[Row]]:
         grouped: dict[TopicPartition, list[Row]] = {}
-        partitions: dict[str, list[int]] = {}  # for this commit only, because a topic may get more
+        partitions: dict[str, list[int]] = {}  # read anew for each commit, because a topic may grow
         for output in outputs:
             topic, key, partition = output.topic, output.partition_key or output.key, output.partition
             if partition is None:

@@ -124,7 +124,7 @@ class Consumer(base.Consumer):
         """Fail the agent's batch, or stop the worker; Faust calls this in the task of an agent that raised."""
         batch, event = current_batch(), current_event()
         if event is not None and isinstance(event.message, ConcurrentMessage):
-            # nothing else would finish the agent's record, and the offset would stand still unnoticed
+            # otherwise the record would never finish, and the offset would stand still unnoticed
             self.stop_worker(AgentFailed(where=str(event.message), cause=exc))
         elif batch is not None:
             batch.fail(exc)
@@ -356,5 +356,5 @@ class RebalanceListener(ConsumerRebalanceListener):
         consumer, before = self._consumer, self._generation
         self._generation = int(consumer.kafka._coordinator.generation)  # noqa: SLF001 – aiokafka has no seam: it is pinned exactly
         if issubclass(consumer.assignor, StickyPartitionAssignor):
-            consumer.assignor.on_generation_assignment(self._generation)  # aiokafka itself never calls it
+            consumer.assignor.on_generation_assignment(self._generation)  # aiokafka itself never calls this
         return before != NO_GENERATION and self._generation == before + 1

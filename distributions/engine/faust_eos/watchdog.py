@@ -112,7 +112,7 @@ class Watchdog:
         if not consumer.joined:
             found[GROUP] = Mark()
         for source, partition in partitions.items():
-            # one that is being released at this moment has nothing to do
+            # a partition that is being released has nothing to do
             with suppress(IllegalStateError, TimeoutError):
                 async with asyncio.timeout(self._answer):
                     found |= await partition.to_do(self._ends.get(source, 0))

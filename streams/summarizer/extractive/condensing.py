@@ -54,7 +54,7 @@ def whole_sentences(text: str, max_tokens: int) -> str:
     left = max_tokens + 1
     ends = {0, len(lines) - 1}
     for key in sorted(values, key=lambda key: (key[1] != best[key[0]], key[0] not in ends, -values[key], -key[0])):
-        cost = count_tokens(lines[key[0]][key[1]]) + 1  # plus the space or line break after it
+        cost = count_tokens(lines[key[0]][key[1]]) + 1  # 1 for the space or line break after it
         if cost <= left:
             kept.append(key)
             left -= cost

@@ -101,7 +101,7 @@ def _one_of(rows: Iterable[Iterable[str]]) -> str:
 
 GREETING = re.compile(
     rf"\W*(?:(?:{_one_of(_GREETINGS)})\b|{'|'.join(_GREETINGS_UNSPACED)})", re.IGNORECASE
-)  # used with `match`, because only the beginning of a sentence greets
+)  # for use with `match`, because a greeting begins a sentence
 OFFER_OF_HELP = re.compile(rf"\b(?:{_one_of(_OFFERS)})|{'|'.join(_OFFERS_UNSPACED)}", re.IGNORECASE)
 ABOUT_ONESELF = re.compile(rf"\b(?:{_one_of(_SELF)})(?!\w)|{'|'.join(_SELF_UNSPACED)}", re.IGNORECASE)
 DECISION = re.compile(rf"\b(?:{_one_of(_DECISIONS)})\b|{'|'.join(_DECISIONS_UNSPACED)}", re.IGNORECASE)

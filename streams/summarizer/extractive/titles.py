@@ -200,7 +200,7 @@ def _runs(words: Sequence[re.Match[str]], language: str) -> Iterator[Run]:
             if not run.words
             else _is_verb_after(word[0], following, language)
         ):
-            if small in _VAGUE:  # a time: the words before it belong to it, as in "for two years"
+            if small in _VAGUE:  # a time, to which the words before it belong, as in "for two years"
                 linked = [number for number, other in enumerate(run.words) if _links(other[0], language)]
                 run = run._replace(words=run.words[: linked[-1]] if linked else [])
             yield run
@@ -234,7 +234,7 @@ def _breaks(word: str, before: str, is_definite: bool, language: str) -> bool:
     is_linked = before in _LINKS["en"] and before not in ("and", "or")  # "between mean and median": no verb follows
     is_form = small in _IRREGULAR or (not is_linked and (small in _VERB_FORMS or small.endswith("ed")))
     is_verb = is_form or before in _BEFORE_VERBS
-    is_plain = word.islower() or not before  # not a name; the first word of a sentence has a capital too
+    is_plain = word.islower() or not before  # not a name, unless it begins a sentence
     return (is_verb and not is_definite and is_plain) or bool(_ADVERB.fullmatch(small))
 
 
@@ -255,7 +255,7 @@ def _trimmed(run: Run, clause: str, language: str) -> Phrase | None:
     words = run.words[:MAX_PHRASE_WORDS]
     while words and words[-1].end() - words[0].start() > TITLE_CHARACTERS:
         words.pop()
-    if len(words) < len(run.words):  # cut before a preposition, so that the rest is complete
+    if len(words) < len(run.words):  # after a cut, end before a preposition, so that the title is complete
         links = [at for at, word in enumerate(words) if _links(word[0], language)]
         words = words[: links[-1]] if links else words
     if language == "de" and (nouns := [at for at, word in enumerate(words) if word[0][0].isupper()]):

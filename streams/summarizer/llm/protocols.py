@@ -70,7 +70,8 @@ def read_openai_reply(data: dict[str, Any], body: dict[str, Any]) -> Reply:
     prompt_tokens = token_count(usage.get("prompt_tokens"))
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    cached_tokens = token_count(cached) or token_count(usage.get("cache_read_input_tokens"))  # the latter of Anthropic
+    # the second name is Anthropic's
+    cached_tokens = token_count(cached) or token_count(usage.get("cache_read_input_tokens"))
     refused = bool(refusal) or finished == "content_filter"
     return Reply(
         text="" if refused else said_in(message, is_complete=is_complete(finished)),

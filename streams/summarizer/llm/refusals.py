@@ -44,7 +44,7 @@ class PromptRefusals:
 
     async def concern_one_request(self, asked_at: float) -> bool:
         """Return whether the server has answered another request since `asked_at` (loop time), or answers one now."""
-        async with self._probing:  # of many refused requests, only the first asks the question
+        async with self._probing:  # if many requests are refused, only the first asks the question
             if self._answered_at > asked_at:
                 return True
             if self._failed_at > asked_at:

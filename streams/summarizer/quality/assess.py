@@ -355,7 +355,7 @@ def _echoes(texts: Texts, source: SourceTexts) -> bool:
     return False
 
 
-@lru_cache(maxsize=4)  # the same for all summaries
+@lru_cache(maxsize=4)  # all summaries have the same instructions
 def _runs_of_instructions(instructions: str) -> frozenset[tuple[str, ...]]:
     return frozenset(runs(words(instructions), ECHOED_WORDS))
 

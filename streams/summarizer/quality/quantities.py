@@ -155,7 +155,7 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
             continue
         before = _BEFORE.search(text, max(0, found.start() - LOOKED_BACK), found.start())
         after = _AFTER.match(text, found.end())
-        if before is None or after is None:  # both match the empty text
+        if before is None or after is None:  # never None, because both patterns match the empty text
             continue
         mark = (before["currency"] or "").strip().rstrip(".").casefold()
         unit = (CURRENCIES.get(mark, mark), Decimal(1)) if mark else _unit(after, language)
@@ -185,7 +185,7 @@ def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
         between = text[one.end : other.start]
         if not _BETWEEN_PARTS.fullmatch(between):
             continue
-        is_number = not between.strip() and not text[one.end - 1].isdigit()  # it ends with a magnitude
+        is_number = not between.strip() and not text[one.end - 1].isdigit()  # the first number ends with a magnitude
         for kind, value in one.in_source:
             for part in (part for same, part in other.in_source if same == kind and 0 < part < value):
                 if kind == NUMBER and is_number and value % 10 ** len(str(int(part))) == 0:
@@ -202,7 +202,7 @@ def _signs(text: str, before: re.Match[str]) -> tuple[int, ...]:
     if not (before["minus"] or before["inner"]):
         return (1,)
     left = text[max(0, before.start() - 2) : before.start()].rstrip(" ")
-    may_be_dash = not left or left[-1] == "\n" or left[-1].isdigit()  # in a list or a range
+    may_be_dash = not left or left[-1] == "\n" or left[-1].isdigit()  # a list or a range may have a dash
     return (1, -1) if may_be_dash and before["minus"] in ("-", "–") else (-1,)
 
 
