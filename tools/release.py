@@ -88,7 +88,7 @@ def _build(kind: str, tree: Path, out: Path, environment: Mapping[str, str]) -> 
 
 
 def normalise(archive: Path, epoch: int) -> None:
-    """Repack a tar.gz with sorted names, a single time, no user, and no name or time in gzip's header."""
+    """Repack a tar.gz with sorted names and one timestamp, without users, and with no name or time in gzip's header."""
     packed = io.BytesIO()
     with tarfile.open(archive) as old, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new:
         for member in sorted(old.getmembers(), key=lambda found: found.name):

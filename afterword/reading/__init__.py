@@ -1,1 +1,1 @@
-"""Reading: what an agent loads of its conversations and finds in them."""
+"""Reading: loads an agent's conversations and searches them."""

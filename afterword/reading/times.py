@@ -68,7 +68,7 @@ class AskedTime(NamedTuple):
         return started_at < self.end and ended_at >= self.begin
 
     def is_named(self, text: str, said_at: datetime) -> bool:
-        """Return whether a text names the month of this time: plans for May are made before it.
+        """Return whether a text names the month of this time, because plans for May are made earlier.
 
         A month without a year counts if the text was sent within a year of it. Linear in the text.
         """

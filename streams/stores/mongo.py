@@ -789,8 +789,8 @@ async def _conversations(
 def _usable() -> Iterator[None]:
     """Turn the driver's errors about a connection string into ConfigurationError.
 
-    Their text is left out, because it may quote the string. Warnings are turned too: the driver ignores an option that
-    it does not understand, and would connect without TLS where somebody wrote `tls=yes`.
+    Their text is left out, because it may quote the string. Warnings become errors too: the driver ignores an option
+    that it does not understand, and would connect without TLS where somebody wrote `tls=yes`.
     """
     try:
         with warnings.catch_warnings():

@@ -257,7 +257,8 @@ class ExtractiveProvider:
 def extracted(request: SummaryRequest) -> Summary:
     """Make a summary of the conversation's own sentences.
 
-    Its figures and names are the conversation's, so only a question beside another one's answer is not grounded.
+    Its figures and names come from the conversation, so only a question next to the answer to another one is
+    ungrounded.
     """
     messages = request.episode.messages
     texts = summarize(request.episode, request.previous_rolling, request.rolling_tokens, request.max_summary_length)

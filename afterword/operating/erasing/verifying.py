@@ -104,7 +104,7 @@ async def verify(
 
 
 async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messages_topic: str) -> list[Remains]:
-    """Count what is from before the receipt. What the person wrote later is theirs to keep."""
+    """Count the data that predates the receipt. What the person wrote later may stay."""
     [ends] = [date.ends for date in receipt.topics if date.topic == messages_topic]
     messages = episodes = points = 0
     async for page in conversation_pages(stores, person):

@@ -87,7 +87,7 @@ class Facts:
             return True
         was_sent_then = any((sent.month, sent.day) == (month, number) for sent in self.sent_on)
         if number and not was_sent_then and any(number == named for _, _, named in self.days):
-            return False  # the source has this day of another month or year: the writer changed it
+            return False  # the source has this day in another month or year, so the writer changed the date
         if month in self.months and all(self._has_number(part) for part in (year, number) if part):
             return True
         return self._is_near(day)
