@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from afterword.operating.topics import wanted_topics
 from afterword.streams.settings import Settings
 from afterword.writing.contract import (
     CLOUD_EVENT,
@@ -115,17 +114,13 @@ def reference(settings: Settings) -> str:
 
 
 def _topics(settings: Settings) -> str:
-    policies = {topic.name: topic.configs["cleanup.policy"] for topic in wanted_topics(settings)}
-    rows = (
-        (f"`{found.topic}`", _types(found), policies[found.topic], found.description)
-        for found in channels(settings.kafka)
-    )
-    return table(("topic", "events", "cleanup policy", "purpose"), rows)
+    rows = ((f"`{found.topic}`", _types(found), found.description) for found in channels(settings.kafka))
+    return table(("topic", "events", "purpose"), rows)
 
 
 def _types(channel: Channel) -> str:
     names = [CURRENT[name][0] if name in CURRENT else name for name in channel.events]
-    return ", ".join(f"[`{name}`](#{_anchor(name)})" for name in names) or "[dead letters](#dead-letters)"
+    return ", ".join(f"`{name}`" for name in names) or "[dead letters](#dead-letters)"
 
 
 def _anchor(heading: str) -> str:
