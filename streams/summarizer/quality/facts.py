@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache, partial
+from itertools import pairwise
 
 from afterword.streams.summarizer.quality.quantities import (
     CLOCK,
@@ -121,6 +122,7 @@ def facts(text: str, language: str) -> list[Claim]:
         text = _taken(text, pattern, claims, found)
     written = frozenset(re.findall(r"\d+", text))
     text = readable(text, language)
+    found += [Claim(time.text, time.in_summary) for time in named_times(text)]
     if not re.search(r"\d", text):  # every other figure has a digit
         return found + [Claim(number.text, number.in_summary) for number in chinese_figures(text)]
     text = _taken(text, dates_in(language), partial(_date, language=language), found)
@@ -128,12 +130,15 @@ def facts(text: str, language: str) -> list[Claim]:
     found += [Claim(time.text, time.in_summary) for time in times]
     text = _without(text, [(time.start, time.end) for time in times])
     found += [Claim(number.text, number.in_summary) for number in chinese_figures(text)]
-    for number in quantities(text, language):
+    figures = list(quantities(text, language))
+    none = frozenset[Key]()
+    wholes = [none, *(frozenset(compound_keys(text, pair)) for pair in pairwise(figures)), none]  # "1 hour 30 minutes"
+    for at, number in enumerate(figures):
         counted, digits = "", text[number.start : number.end].strip()
-        has_unit = any(kind not in (NUMBER, CLOCK) for kind, _ in number.in_summary)
+        has_unit = any(kind.partition(" ")[0] not in (NUMBER, CLOCK) for kind, _ in number.in_summary)
         if digits.isdecimal() and len(digits) <= 2 and int(digits) <= COUNTED and not has_unit:
             counted = _counted(text, number.end, language) or ("" if digits in written else NOTHING)
-        found.append(Claim(number.text, number.in_summary, counted=counted))
+        found.append(Claim(number.text, number.in_summary | wholes[at] | wholes[at + 1], counted=counted))
     return found
 
 
@@ -153,7 +158,7 @@ def source_facts(text: str, said: Set[str], language: str, sent_at: Sequence[dat
             keys.update(key for claim in made for key in claim.keys)
             # a summary may name a part of a code or of a telephone number
             keys.update((NUMBER, Decimal(part)) for part in re.findall(r"\d+", match[0] if made else ""))
-    keys.update(named_times(text))
+    keys.update(key for time in named_times(text) for key in time.in_source)
     # people mix languages, and the language of a short text is uncertain
     languages = {language, "en"} if len(text) <= SHORT else {language}
     text = "\n".join(readable(text, code) for code in sorted(languages))

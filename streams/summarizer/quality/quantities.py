@@ -25,6 +25,8 @@ BARE = "bare"
 """A number without a known unit; a summary may name the unit."""
 CLOCK = "clock"
 """The hour of a time of day: "at 5" for 17:00."""
+ANY = "any"
+"""What a number of a source may be per if the source does not say it."""
 TIME = "time"
 """Minutes since midnight."""
 NEAR_HOUR = "near hour"
@@ -59,7 +61,7 @@ _BILLIONS = {"en": (10**9,), "pt": (10**9,), UNDETERMINED: (10**9, 10**12)}
 _CURRENCIES = {
     "usd": "$ usd dollar dollars buck bucks dólar dólares dollari",
     "eur": "€ eur euro euros",
-    "gbp": "£ gbp pound pounds quid pfund livres libras",
+    "gbp": "£ gbp pound pounds quid pfund livres libras lb lbs",
     "jpy": "¥ jpy yen cny rmb yuan 元 円",
     "inr": "₹ inr rs rupee rupees rupien roupies rupias",
     "chf": "chf franken francs",
@@ -72,8 +74,8 @@ _PREFIX_WORDS = {"nano": -9, "micro": -6, "mikro": -6, "milli": -3, "mili": -3, 
                  "kilo": 3, "quilo": 3, "mega": 6, "giga": 9, "tera": 12}  # fmt: skip
 _SYMBOL = re.compile(
     rf"(?P<prefix>{'|'.join(sorted(_PREFIXES, key=len, reverse=True))})"
-    r"(?P<base>Wh|Ah|Hz|Pa|mol|cal|eq|bar|[glLmsWVABJN])"
-    r"|(?P<alone>[glLmsWV]|[WA]h|Hz|cal|bar)"
+    r"(?P<base>Wh|Ah|Hz|Pa|mol|cal|eq|bar|bps|[glLmsWVABJN])"
+    r"|(?P<alone>[glLmsWV]|[WA]h|Hz|mol|cal|bar)"
 )
 _NAME_OF_UNIT = re.compile(
     rf"(?P<prefix>{'|'.join(_PREFIX_WORDS)})?"
@@ -89,9 +91,11 @@ _OTHER_UNITS = (
     "ft foot feet",
     "yd yard yards",
     "mile miles mi",
-    "lb lbs",
     "oz ounce ounces",
     "gallon gallons gal",
+    "cup cups",
+    "tbsp tablespoon tablespoons",
+    "tsp teaspoon teaspoons",
     "ton tons tonne tonnes",
     "knot knots",
     "mph",
@@ -99,6 +103,7 @@ _OTHER_UNITS = (
 )
 _UNITS = {word: (listed.split()[0], Decimal(1)) for listed in _OTHER_UNITS for word in listed.split()}
 _UNITS |= {word: (code, Decimal(1)) for word, code in CURRENCIES.items()}
+_UNITS |= dict.fromkeys(("kilo", "kilos"), ("g", Decimal(1000)))
 _TIMES = {"second": ("second", 1), "minute": ("second", 60), "hour": ("second", 3600), "day": ("second", 86_400),
           "week": ("second", 604_800), "month": ("month", 1), "year": ("month", 12)}  # fmt: skip
 LONGEST_UNIT = 20
@@ -125,6 +130,14 @@ _BEFORE = re.compile(
     rf"(?:(?P<currency>\b(?:usd|eur|gbp|chf|inr|rs|jpy)\.?|(?<!\d)(?<!\d\s)[{_SIGNS}])\s?(?P<inner>[-−])?)?$",
     re.IGNORECASE,
 )
+_RATE = re.compile(
+    rf"(?i)(?:[\s-]?[{LATIN}]{{1,{LONGEST_UNIT}}})??"
+    r"(?:\s?/\s?|\s(?:an?|per|each|every|pro|im|je|par|por|a la|al|alla|om)\s)"
+    rf"([{LATIN}]{{1,{LONGEST_UNIT}}})"
+)
+"""What a number is per: "$15 an hour", "80.000 € im Jahr"."""
+_PART_OF_HOUR = re.compile(r"\s(?:et|moins)\b")
+"""Follows an hour of the day in French: "cinq heures moins le quart"."""
 LOOKED_BACK = 16
 _SMALL_FRACTION = 3
 _LATEST_SHORT_YEAR = 40
@@ -167,10 +180,19 @@ def quantities(text: str, language: str) -> Iterator[Figure]:
             in_source = _keys(values, NUMBER) | {(unit[0], value * unit[1]) for value in values}
             in_summary = _keys(claimed, BARE) | {(unit[0], value * unit[1]) for value in claimed}
         else:
+            in_source, in_summary = _keys(values, NUMBER, BARE), _keys(claimed, NUMBER, CLOCK)
+            in_source |= _keys({100 * value for value in values if 0 < value < 1}, "%") | _four_digits(found[0])
+        if not unit or _PART_OF_HOUR.match(text, after.end()):
             hours = {Decimal(int(hour) - step) % 12 for hour in values if 1 <= hour < 25 for step in (0, 1)}
-            in_source, in_summary = _keys(values, NUMBER, BARE) | _keys(hours, NEAR_HOUR), _keys(claimed, NUMBER, CLOCK)
-            in_source |= _keys({100 * value for value in values if 0 < value < 1}, "%")
+            in_source |= _keys(hours, NEAR_HOUR)
         magnitude_end = max(found.end(), after.end("letter"), after.end("magnitude"))
+        rate = _RATE.match(text, magnitude_end)
+        if rate and (period := _units_of_time(language).get(rate[1].casefold())):
+            per = f"{period[1]} {period[0]}"
+            in_source |= {(f"{kind} per {per}", value) for kind, value in in_source}
+            in_summary = frozenset((f"{kind} per {each}", value) for kind, value in in_summary for each in (per, ANY))
+        else:
+            in_source |= {(f"{kind} per {ANY}", value) for kind, value in in_source}
         end = after.end() if unit and not mark else magnitude_end
         shown = text[before.start() : end].strip()
         yield Figure(before.start(), magnitude_end, shown, in_source, in_summary)
@@ -185,7 +207,8 @@ def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
         between = text[one.end : other.start]
         if not _BETWEEN_PARTS.fullmatch(between):
             continue
-        is_number = not between.strip() and not text[one.end - 1].isdigit()  # the first number ends with a magnitude
+        # it ends with a magnitude, which may be written in digits
+        is_number = not between.strip() and not text[one.start : one.end].isdigit()
         for kind, value in one.in_source:
             for part in (part for same, part in other.in_source if same == kind and 0 < part < value):
                 if kind == NUMBER and is_number and value % 10 ** len(str(int(part))) == 0:
@@ -196,6 +219,12 @@ def compound_keys(text: str, figures: Iterable[Figure]) -> Iterator[Key]:
 
 def _keys(values: Iterable[Decimal], *kinds: str) -> frozenset[Key]:
     return frozenset((kind, value) for kind in kinds for value in values)
+
+
+def _four_digits(digits: str) -> frozenset[Key]:
+    """Read "1845" as a time of day."""
+    is_time = re.fullmatch(r"(?:1\d|2[0-3])[0-5]\d", digits)
+    return _keys({Decimal(int(digits[:2]) * 60 + int(digits[2:]))} if is_time else (), TIME)
 
 
 def _signs(text: str, before: re.Match[str]) -> tuple[int, ...]:
@@ -268,32 +297,36 @@ def _short_years(text: str, found: re.Match[str]) -> Iterator[Decimal]:
     """Yield the years that "'88" and "the 90s" may mean."""
     if len(found[0]) != 2:
         return
-    before, after = text[max(0, found.start() - 2) : found.start()], text[found.end() : found.end() + 4]
-    if (before[-1:] in ("'", "’") and not before[:-1].isalnum()) or re.match(r"(?:s|er|ern)\b", after):
+    before, after = text[max(0, found.start() - 8) : found.start()], text[found.end() : found.end() + 4]
+    is_decade = re.match(r"(?:s|er|ern)\b", after) or re.search(r"(?i)\b(?:années|años|anni|anos|jaren)\s\Z", before)
+    if (before[-1:] in ("'", "’") and not before[-2:-1].isalnum()) or is_decade:
         yield Decimal(1900 + int(found[0]))
         if int(found[0]) <= _LATEST_SHORT_YEAR:
             yield Decimal(2000 + int(found[0]))
 
 
 _AM = (
-    r"a\.?m\b\.?|in the morning|vormittags|morgens|du matin|de la mañana|del? mattin[ao]|di mattina|da manhã|утра|rano"
-    r"|på morgonen|[’']s (?:och|mor)\w+s"
+    r"a\.?m\b\.?|midnight|in the morning|vormittags|morgens|du matin|de la mañana|del? mattin[ao]|di mattina|da manhã"
+    r"|утра|rano|på morgonen|[’']s (?:och|mor)\w+s"
 )
 _PM = (
-    r"p\.?m\b\.?|in the (?:afternoon|evening)|nachmittags|abends|de l[’']après-midi|du soir|de la tarde"
+    r"p\.?m\b\.?|noon|in the (?:afternoon|evening)|nachmittags|abends|de l[’']après-midi|du soir|de la tarde"
     r"|del pomeriggio|di sera|da tarde|вечера|wieczorem"
     r"|po południu|på (?:eftermiddag|kväll)en|[’']s (?:na)?middags|[’']s avonds"
 )
 _NIGHT = r"at night|nachts|de la (?:noche|nuit)|da noite|di notte|[’']s nachts"
 _TIME_OF_DAY = re.compile(
     rf"(?<![{LATIN}\d.,:])(?:(?P<four>(?:[01]\d|2[0-3])[0-5]\d)(?:(?P<hours>\s?(?:h|hrs?|hours|uhr)\b)|(?!\d|[.,:]\d))"
-    r"|(?P<hour>[01]?\d|2[0-3])(?:(?P<separator>[:.h])(?P<minute>[0-5]\d)(?::[0-5]\d)?)?(?![\d:])"
-    rf"(?P<clock>\s?(?:o['’]clock|uhr|uur)\b)?(?:\s?(?:h(?:eures?)?\s)?(?:(?P<am>{_AM})|(?P<pm>{_PM})|(?P<night>{_NIGHT})))?)",
+    r"|(?:(?P<before_noon>上午|早上|凌晨|午前|오전|아침)|(?P<after_noon>下午|晚上|午後|오후|저녁))?\s?"
+    r"(?P<hour>[01]?\d|2[0-3])(?:(?P<separator>[:.]|\s?h\s?)(?P<minute>[0-5]\d)(?::[0-5]\d)?)?(?![\d:])"
+    rf"(?P<clock>\s?(?:(?:o['’]clock|uhr|uur)\b|[点點時时시](?P<half_past>半|\s?반)?))?(?:\s?(?:h(?:eures?)?\s)?(?:(?P<am>{_AM})|(?P<pm>{_PM})|(?P<night>{_NIGHT})))?)",
     re.IGNORECASE,
 )
 """It also reads "0715" and "1830 hrs"."""
 _POINTED = re.compile(r"(?i)\b(?:kl\.?|klokken|alle|dalle|ore)\s$")
 """Words before a time in Danish and Italian, in which a point separates the minutes."""
+_IN_WORDS = re.compile(r"(?i)\b(?:half|halb|quarter|viertel|kwart|past|to|nach|vor|over|voor)\s\Z")
+"""Words before the hour of a time: "half past two in the afternoon"."""
 HALF_DAY = 720
 """Minutes."""
 EVENING = 6
@@ -304,39 +337,43 @@ def times_of_day(text: str) -> Iterator[Figure]:
     """Find the times of day in a text. Linear in its length. "5:30" may be in either half of the day."""
     for found in _TIME_OF_DAY.finditer(text):
         four = found["four"] or ""
-        half = found["am"] or found["pm"] or found["night"]
+        half = found["am"] or found["pm"] or found["night"] or found["before_noon"] or found["after_noon"]
         pointed = found["separator"] == "." and bool(
             found["clock"] or _POINTED.search(text, max(0, found.start() - LOOKED_BACK), found.start())
         )
         is_four = four.startswith("0") or found["hours"]
         if not (is_four or half or pointed or found["clock"] or (found["minute"] and found["separator"] != ".")):
             continue
-        hour, minute = int(four[:2] or found["hour"]), int(four[2:] or found["minute"] or 0)
+        hour, minute = int(four[:2] or found["hour"]), int(four[2:] or found["minute"] or 30 * bool(found["half_past"]))
         minutes = hour * 60 + minute
         is_exact = is_four or hour > 12 or (found["hour"] or "").startswith("0")
         readings = {minutes} if is_exact else {minutes, minutes + HALF_DAY}
         if half and 1 <= hour <= 12:
-            is_pm = bool(found["pm"]) or (bool(found["night"]) and EVENING <= hour < 12)
+            is_pm = bool(found["pm"] or found["after_noon"]) or (bool(found["night"]) and EVENING <= hour < 12)
             readings = {minutes % HALF_DAY + HALF_DAY * is_pm}
         hours = [Decimal(f"{each}.{minute:02}") for each in _hours(readings)]
         exact = _keys({Decimal(each % (2 * HALF_DAY)) for each in readings}, TIME)
-        if found["separator"] == "h":  # "1h30" is a duration as well
+        if "h" in (found["separator"] or ""):  # "1h30" is a duration as well
             exact |= {("second", Decimal(60 * minutes))}
         in_source = exact | _keys(hours, *((CLOCK, NUMBER) if pointed else (CLOCK,)))
-        near = {Decimal(hour % 12)} if minute else {}
+        near = {Decimal(hour % 12)} if minute else set()
+        if _IN_WORDS.search(text, max(0, found.start() - LOOKED_BACK), found.start()):
+            in_source |= _keys({Decimal(hour % 12), Decimal((hour - 1) % 12)}, NEAR_HOUR)
         yield Figure(*found.span(), found[0].strip(), in_source, exact | _keys(hours, NUMBER) | _keys(near, NEAR_HOUR))
 
 
 _NAMED_TIME = re.compile(
-    r"(?i)\b(?:(?P<noon>noon|midday|mittags?|midi|mediodía|mezzogiorno|meio-dia)|(?P<midnight>midnight|mitternachts?|minuit"
-    r"|medianoche|mezzanotte|meia-noite|middernacht|midnat))\b"
+    r"(?i)\b(?:(?P<noon>noon|midday|mittags?|(?<!-)midi|mediodía|mezzogiorno|meio-dia)"
+    r"|(?P<midnight>midnight|mitternachts?|minuit|medianoche|mezzanotte|meia-noite|middernacht|midnat))\b"
 )
 
 
-def named_times(text: str) -> Iterator[Key]:
-    """Yield noon and midnight, if a source names them."""
+def named_times(text: str) -> Iterator[Figure]:
+    """Find noon and midnight in a text."""
     for found in _NAMED_TIME.finditer(text):
-        yield TIME, Decimal(HALF_DAY if found["noon"] else 0)
+        exact = _keys({Decimal(HALF_DAY if found["noon"] else 0)}, TIME)
+        near = _keys({Decimal(0), Decimal(11)}, NEAR_HOUR)
+        yield Figure(*found.span(), found[0], exact | near, exact | {(NUMBER, Decimal(12))})
 
 
 def _hours(readings: Iterable[int]) -> set[int]:
@@ -345,41 +382,64 @@ def _hours(readings: Iterable[int]) -> set[int]:
 
 
 _HALF = re.compile(
-    r"(?i)(?<=\d)\s?(?:and a half|et demie?|y medi[oa]|e mezz[oa]|e mei[oa]|(?:en )?een half|einhalb|og en halv)\b"
+    r"(?i)(?<=\d)(\s?heures?)?\s?(?:and a half|et demie?|y medi[oa]|e mezz[oa]|e mei[oa]|(?:en )?een half|einhalb"
+    r"|og en halv)\b"
 )
-
-_HALF_AN_HOUR = re.compile(
-    r"(?i)\b(?:half an |(?:eine |ne )?halbe |une demi[- ]|media |mezz[’']|meia |een half |en halv )"
-    r"(?=(?:hour|stunde|heure|hora|ora|uur|time)\b)"
+_FRACTIONS = {
+    "1.5 ": r"anderthalb\w{0,2}|anderhalve?",
+    "0.75 ": r"three[- ]quarters of an?|drei ?viertel|trois quarts d[e’']|tres cuartos de|tre quarti d[i’']",
+    "0.5 ": r"half (?:of )?an?|(?<!and )a half|(?:eine? |ne )?halbe|(?:une? )?demi[- ]|(?<!\by )medi[ao]"
+    r"|(?<!\be )(?:mezz(?:[’']|[ao])|mei[ao])|(?<!en )een half|(?<!og )en halv",
+    "0.25 ": r"(?:a )?quarter of an?|(?:eine |ne )?viertel|un quart d[e’']|un cuarto de|un quarto d[i’']",
+}
+_FRACTION = re.compile(
+    rf"(?i)\b(?:{'|'.join(f'({words})' for words in _FRACTIONS.values())})\s?"
+    rf"(?=(?:hour|day|year|mile|cup|stunde|tag|jahr|heure|hora|año|ora|anno|uur|jaar|time|år|lit[er]+|litro|kilo|{_LONG}|billions?)"
+    rf"[{LATIN}]{{0,2}}\b)"
 )
+"""Parts of a unit or of a large number: "half a million", "three quarters of an hour"."""
+_DECADE = re.compile(r"(?i)\b(twen|thir|for|fif|six|seven|eigh|nine)ties\b")
+_TENS = ("twen", "thir", "for", "fif", "six", "seven", "eigh", "nine")
 
 
 def readable(text: str, language: str) -> str:
-    """Write number words as digits: "twenty-three" as "23", "two and a half" as "2.5".
+    """Write number words as digits: "twenty-three" as "23", "half a million" as "0.5 1000000".
 
     The text is read in pieces, because text2num's time grows with the square of the length.
     """
     if language not in WORDS_KNOWN:
         return text
-    text = _HALF_AN_HOUR.sub("0.5 ", text)
-    return _HALF.sub(".5", "".join(str(alpha2digit(piece, language, threshold=0)) for piece in PIECE.findall(text)))
+    text = _FRACTION.sub(lambda found: [*_FRACTIONS][(found.lastindex or 1) - 1], text)
+    if language == "en":
+        text = _DECADE.sub(lambda found: f"{_TENS.index(found[1].lower()) + 2}0s", text)
+    return _HALF.sub(r".5\1", "".join(str(alpha2digit(piece, language, threshold=0)) for piece in PIECE.findall(text)))
 
 
 _NUMERALS = "〇零一二两三四五六七八九十百千万萬億亿"
 _CHINESE = re.compile(rf"[{_NUMERALS}]{{1,12}}")
 _CHINESE_NUMBER = re.compile(rf"(?<![{_NUMERALS}])[一二两三四五六七八九][十百千万萬億亿][{_NUMERALS}]{{0,10}}")
-_YEAR_IN_TWO = re.compile(r"(?<![\d.,])(1\d|20)\s(\d\d)(?!\d|[.,]\d)")
+_PARTS = re.compile(r"(?i)\b(an?|\d)[ -](?:([3-9])(?:rd|th)s?|(quarter)s?|half)\b")
+_YEAR_IN_TWO = re.compile(r"(?<![\d.,])(1\d|20)\s(?:(\d\d)|oh?\s(\d))(?!\d|[.,]\d)")
 
 
 def spoken_keys(text: str) -> Iterator[Key]:
-    """Yield the keys of years in two numbers, as in "nineteen eighty-four", and of Chinese numerals.
+    """Yield the keys of years in two numbers ("nineteen eighty-four"), of fractions, and of Roman and
+    Chinese numerals.
 
     `text` is the source as `readable` returns it.
     """
     for pair in _YEAR_IN_TWO.finditer(text):
-        yield NUMBER, Decimal(pair[1] + pair[2])
+        yield NUMBER, Decimal(pair[1] + (pair[2] or f"0{pair[3]}"))
+    for part in _PARTS.finditer(text):
+        over, under = int(part[1]) if part[1].isdigit() else 1, int(part[2] or (4 if part[3] else 2))
+        yield from _keys({Decimal(f"{over / under:g}")}, NUMBER, BARE)
+        yield "%", Decimal(f"{100 * over / under:g}")
+    for number, roman in enumerate(("II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"), 2):
+        if re.search(rf"\b{roman}\b", text):
+            yield from _keys({Decimal(number)}, NUMBER, BARE)
     for run in _CHINESE.finditer(text):
-        yield from ((kind, Decimal(chinese(run[0]))) for kind in (NUMBER, BARE))
+        number = Decimal(chinese(run[0]))
+        yield from ((NUMBER, number), (BARE, number), (NEAR_HOUR, number % 12))
 
 
 def chinese_figures(text: str) -> Iterator[Figure]:
