@@ -138,12 +138,12 @@ _ELIDED = re.compile(r"^(?:qu|d|l|dell|nell|all|dall)'|'s$")
 _ONES = "a an ein eine einem einen einer un une una um uma een en et"
 _ONE = frozenset(_ONES.split())
 _AROUND = """
-en| since starting   | before prior | until till through       | after  | between from       | and to through till until
+en| since starting   | before prior | until till through by up | after  | between from       | and to through till until
 de| seit ab          | vor      | bis                      | nach   | zwischen von vom   | und bis
-fr| depuis dès       | avant    | jusqu'à jusqu'au jusqu'en| après  | entre du de        | et au à
-es| desde            | antes    | hasta                    | después| entre del de desde | y al a hasta
-pt| desde            | antes    | até                      | depois | entre de desde     | e a ao até
-it| da dal dall dalla| prima    | fino                     | dopo   | tra fra da dal dall| e al all a
+fr| depuis dès partir| avant    | jusqu'à jusqu'au jusqu'en| après  | entre du de        | et au à
+es| desde partir     | antes    | hasta                    | después| entre del de desde | y al a hasta
+pt| desde partir     | antes    | até                      | depois | entre de desde     | e a ao até
+it| da dal dall dalla partire| prima    | fino                     | dopo   | tra fra da dal dall| e al all a
 nl| sinds vanaf      | voor     | tot                      | na     | tussen van         | en tot
 da| siden            | før inden| indtil                   | efter  | mellem fra         | og til
 """
@@ -192,10 +192,10 @@ _EVENINGS = {"last night": "yesterday"} | dict.fromkeys(
 )
 _AND = frozenset(["and", "und", "et", "y", "e", "en", "og"])
 """Words that join two dates to a span only after a word such as "between"."""
-_COMPARING = frozenset(["than", "except", "excluding", "including"])
+_OTHERWISE = frozenset(["than", "except", "excluding", "including", "half"])
 """Before a date, these words mean other days than the date."""
-_NEAR_WEEKDAY = 3
-"""Number of words beside a weekday that may say which week is meant."""
+_NEAR = 3
+"""Number of words beside a day that may say which days or which week is meant."""
 _DASHES = frozenset("–—-")
 _WEEKENDS = frozenset(["weekend", "wochenende", "week-end"])
 _JANUARY_TO_DECEMBER = "january february march april may june july august september october november december"
@@ -251,6 +251,7 @@ class _Vocabulary:
         self.joins = _DASHES.union(_WORDS[language]["joins"])
         self.begins_span = self.within.union(_WORDS[language]["opens"])
         self.weeks = frozenset(name.casefold() for name in info["week"])
+        self.units = _WEEKENDS.union(*(map(str.casefold, info[unit]) for unit in ("week", "month", "year")))
         self._begin_or_end = frozenset(_WORD.findall(" ".join((*said, *_EVENINGS, *counted)))) | _ONE | _WEEKENDS
 
     def key_of(self, said: Sequence[str]) -> tuple[str, ...]:
@@ -373,7 +374,10 @@ class _Reader:
             word if word in _ONE else re.sub(r"(?<=\d)[^\W\d_]+$", "", number)  # "1st" and "1er" are 1
             for word, number in self._both(begin, end)
         ]
-        if not any(word.isdigit() for word in date_words):
+        if (
+            not any(word.isdigit() for word in date_words)
+            or sum(len(word) < 3 and word.isdigit() for word in date_words) > 1
+        ):
             return None
         return self._parse(begin, end, " ".join(date_words))
 
@@ -405,11 +409,13 @@ class _Reader:
         return self._words[place] if 0 <= place < len(self._words) else ""
 
     def _is_unclear(self, one: _Date) -> bool:
-        """Return whether other days may be meant, as in "next May", "Friday two weeks ago" or "around Friday"."""
-        if self._word(one.begin - 1) in _COMPARING or self._words[max(0, one.begin - 2) : one.begin] == ["as", "of"]:
+        """Return whether other days may be meant, as in "next May", "Friday of another week" or "around Friday"."""
+        if self._word(one.begin - 1) in _OTHERWISE or self._words[max(0, one.begin - 2) : one.begin] == ["as", "of"]:
             return True
+        if one.kind == "day" and not self._known.units.isdisjoint(self._words[max(0, one.begin - _NEAR) : one.begin]):
+            return True  # "the week of March 9"
         if one.kind == "weekday":
-            beside = (*range(one.begin - _NEAR_WEEKDAY, one.begin), *range(one.end, one.end + _NEAR_WEEKDAY))
+            beside = (*range(one.begin - _NEAR, one.begin), *range(one.end, one.end + _NEAR))
             is_before_last = self._word(one.end) in self._known.opening and self._known.is_last(self._word(one.end + 1))
             if is_before_last or any(self._word(place) in self._known.weeks for place in beside):
                 return True
@@ -419,8 +425,7 @@ class _Reader:
 
     def together(self, dates: Sequence[_Date]) -> Period | None:
         """Read what the dates and the words around them mean together; None if that is unclear."""
-        # "on Tuesday last week" is in the week, and "Tuesday, March 3" on the day
-        dates = [one for one in dates if one.kind != "weekday"] or dates
+        dates = self._in_week(dates)
         if not dates or any(map(self._is_unclear, dates)):
             return None
         if span := self._span(dates):
@@ -428,6 +433,15 @@ class _Reader:
         if len(dates) > 1:
             dates = [one for one in dates if one.days.first <= self._today]  # a memory is only about the past
         return self._open_span(dates[0]) if len(dates) == 1 else None
+
+    def _in_week(self, dates: Sequence[_Date]) -> Sequence[_Date]:
+        """Read weekdays beside a week as its days: "on Tuesday last week". Beside another date, they do not count."""
+        weekdays, others = ([one for one in dates if (one.kind == "weekday") == is_one] for is_one in (True, False))
+        if not (weekdays and len(others) == 1 and others[0].kind == "week"):
+            return others or weekdays
+        monday = others[0].days.first
+        days = [monday + timedelta(days=one.days.first.weekday()) for one in weekdays]
+        return [one._replace(kind="week", days=Period(day, day)) for one, day in zip(weekdays, days, strict=True)]
 
     def _around(self, dates: Sequence[_Date]) -> str:
         said = list(self._said)
