@@ -22,20 +22,22 @@ LIKELY_LANGUAGES = 8
 """Maximum number of languages in which a query's words are stemmed. A single word is plausible in dozens, each of which
 has a list of stop words to load."""
 MOST_PARTS = 4
-"""Maximum number of parts of a hyphenated word."""
+"""Maximum number of parts of a word that are joined by hyphens, points or underscores."""
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Myanmar}\p{Khmer}\p{Hangul}"
 _LETTERS = rf"(?:(?![{_UNSPACED}])[\p{{L}}\p{{N}}\p{{M}}])+"
 _TOKEN = regex.compile(
-    rf"(?P<number>\p{{Nd}}+(?:[ .,'’·٫٬\u00a0\u202f_/-]\p{{Nd}}+){{0,{MOST_GROUPS - 1}}})(?!\p{{Nd}})"
+    rf"(?P<number>\p{{Nd}}+(?:\)?[ .,'’·٫٬\u00a0\u202f_/-]\(?\p{{Nd}}+){{0,{MOST_GROUPS - 1}}})(?!\p{{Nd}})"
     rf"|(?P<unspaced>[{_UNSPACED}][{_UNSPACED}\p{{M}}]*)"
-    rf"|(?P<word>{_LETTERS}(?:[-‐‑]{_LETTERS}){{0,{MOST_PARTS - 1}}})"
+    rf"|(?P<word>(?:(?![{_UNSPACED}])[\p{{L}}\p{{M}}])+(?=\p{{Nd}}+(?![\p{{L}}\p{{N}}]))"
+    rf"|{_LETTERS}(?:[-‐‑._]{_LETTERS}){{0,{MOST_PARTS - 1}}})"
     r"|(?P<symbol>\p{Extended_Pictographic}|\p{Regional_Indicator}{2}|\p{So}|\p{Sc})"
 )
 _GROUPED = regex.compile(r"\d{1,3}(?:(?P<mark>[ .,'’٬\u00a0\u202f_])\d{2,3})(?:(?P=mark)\d{2,3})*(?:[.,٫]\d{1,2})?")
 """A number with digits in groups of three, or of two as in India."""
 _DIGITS = regex.compile(r"\d+")
-_HYPHENS = regex.compile("[-‐‑]")
+_JOINTS = regex.compile(r"[-‐‑._]|(?<=\p{L})(?=\p{Nd}+(?![\p{L}\p{N}]))")
+"""Where words are split: "covid-19", "node.js", "BA2490"."""
 _NAMED_OTHERWISE = {"ð": "d", "þ": "th"}
 _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 """How names with these letters are written on keyboards that lack them."""
@@ -105,11 +107,11 @@ def _words(text: str, languages: Sequence[str], is_query: bool) -> Iterator[Word
 
 
 def _word_forms(said: str, languages: Sequence[str], is_query: bool) -> Iterator[Word]:
-    """Read a word, or the parts of a hyphenated one.
+    """Read a word, or the parts of one that is joined.
 
     In a query each part also stands for the whole word, in a text only the first.
     """
-    parts = _HYPHENS.split(said)
+    parts = _JOINTS.split(said)
     whole = [form for one in languages for form in _forms("".join(parts), one)] if len(parts) > 1 else []
     for part in parts:
         stems = [_forms(part, one) for one in languages]
@@ -134,20 +136,26 @@ def _stems(word: str, language: str) -> tuple[str, ...]:
     if word.isascii():
         return (stemmed,)
     plain = dict.fromkeys((fold(word), fold(word.translate(_SPELLED_OUT))))
-    return (fold(stemmed), *(stem(written, language) or written for written in plain))
+    return (fold(stemmed), *(stem(written, one) or written for written in plain for one in (language, "en")))
 
 
 def _number_forms(said: str, is_query: bool) -> Iterator[tuple[str, ...]]:
-    """Read "12,500" as 12500, "1.250,00" as 1250 or 125000, and other groups of digits both separately and joined."""
+    """Read "12,500" as 12500, "1.250,00" as 1250 or 125000, and other groups of digits both separately and joined.
+
+    They may be joined from the first group on or up to the last: a telephone number may lack its country code.
+    """
     groups = ["".join(str(unicodedata.digit(one)) for one in group) for group in _DIGITS.findall(said)]
-    joined = tuple(accumulate(groups))[1:]
+    joined = tuple(map(_plain, accumulate(groups)))[1:]
     if is_query and joined and _GROUPED.fullmatch(said):
         yield joined[-1:] if len(groups[-1]) == 3 else joined[::-1][:2]
-    elif is_query:
-        yield from ((group, *joined) for group in groups)
-    else:
-        yield (groups[0], *joined)
-        yield from ((group,) for group in groups[1:])
+        return
+    for at, group in enumerate(groups):
+        before = joined if is_query or at == 0 else ()
+        yield tuple(dict.fromkeys((_plain(group), *before, _plain("".join(groups[at:])))))
+
+
+def _plain(digits: str) -> str:
+    return digits.lstrip("0") or "0"
 
 
 def _character_forms(said: str, is_query: bool) -> Iterator[tuple[str, ...]]:

@@ -43,6 +43,11 @@ def is_found(query: str, text: str) -> bool:
         ("Call 5550134.", "555-0134"),
         ("The PIN is ١٢٣٤.", "1234"),
         ("Is there wi-fi?", "wifi"),
+        ("We use node.js.", "nodejs"),
+        ("Flight BA 2490 is late.", "BA2490"),
+        ("Flight BA2490 is late.", "BA 2490"),
+        ("Call +49 170 1234567.", "0170 1234567"),
+        ("Call +1 (212) 555-0142.", "2125550142"),
     ],
 )
 def test_words_are_found_as_people_write_them(text: str, query: str) -> None:
