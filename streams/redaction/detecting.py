@@ -89,7 +89,8 @@ _KNOWN_KEY = re.compile(
     r"|eyJ[\w-]{8,300}+\.[\w-]{8,8000}+(?:\.[\w-]{8,}+)?)"
 )
 _TOKEN = re.compile(
-    r"(?<![\w/.=&?%@#+~:-])(?=[A-Za-z0-9_.:/-]*?[A-Za-z0-9]{20})[A-Za-z0-9][A-Za-z0-9_./+=~:-]{19,}+(?![\w@])", re.ASCII
+    r"(?<![\w/.=&?%@#+~:-])(?=[A-Za-z0-9_.:/~-]*?[A-Za-z0-9_-]{20})[A-Za-z0-9][A-Za-z0-9_./+=~:-]{19,}+(?![\w@])",
+    re.ASCII,
 )
 _RUN = re.compile("[A-Za-z0-9]+")
 _CHANGE = re.compile("(?<=[a-z])[A-Z0-9]|(?<=[A-Z])[a-z0-9]|(?<=[0-9])[A-Za-z]")
@@ -99,6 +100,9 @@ LEAST_RANDOM, LEAST_BARE = 20, 24
 """Fewest characters of a random run in a token, after a prefix such as `figd_` and without one."""
 CHANGES_SHARE, CHANGES_SHARE_WITHOUT_DIGITS = 0.25, 0.4
 """Changes between capitals, small letters and digits per character. Random runs have about 0.5, names fewer."""
+CHANGES_SHARE_OF_PARTS = 0.42
+"""The same for a word of several parts, as in base64url. Names of models have up to 0.38."""
+_HEX_AFTER_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9]*_(?:[0-9a-f]{32,}|[0-9A-F]{32,})")
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BEGIN, _PEM_END = "-----BEGIN", "-----END"
 _LABELLED_KEY = re.compile(
@@ -107,7 +111,7 @@ _LABELLED_KEY = re.compile(
     r"|client[ _-]?secret|refresh[ _-]?token|bot[ _-]?token|token|secret|api[ _-]?schlüssel|zugangsschlüssel"
     r"|cl[ée] (?:d['’ ])?api|clave (?:de )?api|chiave api|chave (?:de )?api|apikey|密钥|令牌)"
     r"[\"'`]?(?:\s{0,2}(?:is|ist|lautet|est|es|è|é|=|:|：|=>|:=|是|為|为)\s{0,2}|\s)[\"'`]?"
-    r"(?:Bearer )?([A-Za-z0-9_\-./+=~]{8,}+)",
+    r"(?:Bearer )?([A-Za-z0-9_\-./+=~!#$%&*?@^]{8,}+)",
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"\b(?:bearer|basic|apikey)[ :]{1,2}([A-Za-z0-9_\-./+=~]{16,}+)", re.IGNORECASE)
@@ -277,7 +281,13 @@ def is_token(word: str) -> bool:
     if "//" in word or _HASH.match(word) or _FILE.search(word) or _PATHS.search(word):
         return False
     runs = _RUN.findall(word)
-    run = max(runs, key=len)
+    run, joined = max(runs, key=len), "".join(runs)
+    changes = len(_CHANGE.findall(joined))
+    is_mixed = all(re.search(kind, joined) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
+    if _HEX_AFTER_PREFIX.fullmatch(word) or (
+        is_mixed and len(joined) >= LEAST_BARE and changes >= CHANGES_SHARE_OF_PARTS * len(joined)
+    ):
+        return True
     is_bare = len(runs) == 1
     if len(run) < (LEAST_BARE if is_bare else LEAST_RANDOM) or (is_bare and _HEX.fullmatch(run)):
         return False

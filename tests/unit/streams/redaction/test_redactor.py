@@ -56,6 +56,9 @@ FOUND = [
     ("dp.pt." + RANDOM, "[API_KEY]"),
     ("a_service_of_2031-" + RANDOM.lower() + ".", "[API_KEY]."),
     ("AKID" + RANDOM, "[API_KEY]"),
+    ("dckr_pat_" + "9raIsyf-YwJEL_d10kW-" * 2 + "gSrz", "[API_KEY]"),
+    ("sbp_" + "9524998a" * 5, "[API_KEY]"),
+    ("Password: hunter2!x", "Password: [API_KEY]"),
     ("joe%2540mail%2Eexample, joe&#64;mail.example", "[EMAIL], [EMAIL]"),
     ("j\u200bo\u034fe\U000e0041@ma\u00adil.ex\u3164ample", "[EMAIL]"),
     ("dapi" + "5e8a" * 8, "[API_KEY]"),
@@ -81,6 +84,7 @@ NOT_FOUND = [
     "look at it dot by dot",
     "sha256:" + "e3b0c442" * 8,
     "https://docs.example/document/d/1B" + "xiMVs0XRA5nFMd" * 3,
+    "Qwen2.5-Coder-32B-Instruct-GGUF-Q4_K_M and Nous-Hermes-2-Mixtral-8x7B-DPO",
     "getUserAccountNameFromDatabaseTable2, my_very_long_name_number_12, app-release-v2.10.3-build20240501.apk",
     "/usr/local/lib/python3.11/site-packages, order-2024-05-01-0001234567890, pod-7d4b9c6f5d-x2k9q",
 ]
