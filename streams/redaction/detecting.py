@@ -74,8 +74,14 @@ _PATH = re.compile(
 LEAST_SECRET = 8
 
 _LONG_WORD = re.compile(r"[A-Za-z0-9_\-./+=~]{14}")
-"""No key is shorter than this, but a password may be."""
-_PASSWORD = re.compile("passw|mot de passe|contraseña|senha", re.IGNORECASE)
+"""No key without a label is shorter than this."""
+_PASSWORDS = (
+    r"passw(?:or)?[dt]|mot de passe|contraseña|senha|kennwort|wachtwoord|lösenord|adgangskode|hasło|heslo|parola"
+    r"|şifre|пароль|密码|密碼|パスワード|비밀번호|암호"
+)
+_LABELS = re.compile(
+    rf"key|token|secret|api|pass\b|pwd?\b|cl[ée]|clave|chiave|chave|密钥|令牌|{_PASSWORDS}", re.IGNORECASE
+)
 _KNOWN_KEY = re.compile(
     r"(?<![A-Za-z0-9])(?:sk-[A-Za-z0-9_-]{20,}+|[spr]k_(?:live|test)_[A-Za-z0-9]{10,}+|gh[pousr]_[A-Za-z0-9]{30,}+"
     r"|github_pat_\w{22,}+|gl(?:pat|dt|rt|cbt)-[\w-]{20,}+|xox[abeoprs]-[\w-]{10,}+|xapp-[\w-]{20,}+"
@@ -106,11 +112,10 @@ _HEX_AFTER_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9]*_(?:[0-9a-f]{32,}|[0-9A-F]{
 _PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _PEM_BEGIN, _PEM_END = "-----BEGIN", "-----END"
 _LABELLED_KEY = re.compile(
-    r"(?:(?:api|access|secret|private|signing|encryption|auth|account|subscription|consumer)[ _-]?(?:key|token|secret)"
-    r"|passw(?:or)?d|passwort|mot de passe|contraseña|senha"
-    r"|client[ _-]?secret|refresh[ _-]?token|bot[ _-]?token|token|secret|api[ _-]?schlüssel|zugangsschlüssel"
-    r"|cl[ée] (?:d['’ ])?api|clave (?:de )?api|chiave api|chave (?:de )?api|apikey|密钥|令牌)"
-    r"[\"'`]?(?:\s{0,2}(?:is|ist|lautet|est|es|è|é|=|:|：|=>|:=|是|為|为)\s{0,2}|\s)[\"'`]?"
+    r"(?:(?:api|access|secret|private|signing|encryption|auth|account|subscription|consumer)[ _-]?key|token|secret"
+    rf"|{_PASSWORDS}|\bp(?:ass|wd?)(?=\s?[:=])|api[ _-]?schlüssel|zugangsschlüssel"
+    r"|cl[ée] (?:d['’ ])?api|clave (?:de )?api|chiave api|chave (?:de )?api|密钥|令牌)"
+    r"[\"'`]?(?:\s{0,2}(?:is|ist|lautet|est|es|è|é|=|:|：|=>|:=|是|為|为|は|는|은)\s{0,2}|\s)[\"'`]?"
     r"(?:Bearer )?([A-Za-z0-9_\-./+=~!#$%&*?@^]{8,}+)",
     re.IGNORECASE,
 )
@@ -246,7 +251,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 def api_keys(text: str) -> Spans:
     """Find keys of known services, tokens of any others, private keys, and whatever is called a key or a token."""
-    if _PEM_BEGIN not in text and not _LONG_WORD.search(text) and not _PASSWORD.search(text):
+    if _PEM_BEGIN not in text and not _LONG_WORD.search(text) and not _LABELS.search(text):
         return
     yield from (found.span() for found in _KNOWN_KEY.finditer(text))
     for found in _TOKEN.finditer(text):

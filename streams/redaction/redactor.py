@@ -54,6 +54,8 @@ def _character(character: str) -> str:
         return str(digit)
     if "\ud800" <= character <= "\udfff":
         return "\ufffd"  # a lone surrogate is not text and cannot be encoded
+    if unicodedata.category(character) == "Pd":
+        return "-"
     compatible = unicodedata.normalize("NFKC", character)
     return compatible if len(compatible) == 1 else character
 
