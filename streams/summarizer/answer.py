@@ -63,22 +63,30 @@ _REFUSAL = re.compile(
 )
 
 _OPENED_TURN = re.compile(
-    r"\s*<[|｜](?:im_start|start_header_id)[|｜]>\s*(?:assistant\b)?(?:<[|｜]end_header_id[|｜]>)?\s*"
+    r"\s*(?:<[|｜](?:im_start|start_header_id)[|｜]>\s*(?:assistant\b)?(?:<[|｜]end_header_id[|｜]>)?|assistant\s*(?:\n|:))\s*",
+    re.IGNORECASE,
 )
 _NEXT_TURN = re.compile(
     r"<[|｜](?:im_end|endoftext|eot_id|end_of_text|end)[|｜]>|</s>|<end_of_turn>|<eos>"
-    r"|<[|｜]im_start[|｜]>\s*(?:system|user|assistant|tool)\s*\n"
+    r"|<[|｜]im_start[|｜]>\s*(?:system|user|assistant|tool)\s*\n|\[/?INST\]"
+    r"|(?<=[.!?。！？])\s*\n[\s#*]*(?:User|Human|Instruction)[*\s]*:"
 )
 _LABEL = re.compile(
     r"\A[\s*_#>]*+(?:(?:updated |rolling |short )?summary|title|zusammenfassung|résumé|resumen|resumo|riassunto"
     r"|samenvatting|摘要|总结|要約|요약)[*_]*\s*?(?:[:：]|(?<=[*_])\n|\n\n?(?=\S))[*_\s]*",
     re.IGNORECASE,
 )
-_RULE = re.compile(r"\n[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*\n")
+_RULE = re.compile(r"^[ \t]*(?:-{3,}|\*{3,}|_{3,})[ \t]*$", re.MULTILINE)
 _QUOTED_LINE = re.compile(r"^>+ ?", re.MULTILINE)
 _PREFACE = re.compile(
-    r"\A\s*+(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is)\b[^\n:]{0,120}:\s*\n", re.IGNORECASE
+    r"\A\s*+(?:sure|certainly|of course|okay|ok|here(?:'|’)?s|here is|below is)\b[^\n:]{0,120}"
+    r"(?::\s*\n|[.!]\s*\n\s*\n)",
+    re.IGNORECASE,
 )
+_ASIDE = re.compile(r"(?s)(?=.{1,200}\Z)(?:[^\"“”]|\"[^\"]*\"|“[^”]*”)*\b(?:I|(?i:you|your|let me)\b)")
+"""A paragraph in which a model speaks of its answer: "(Note: I kept it short.)", "Let me know if you need more."."""
+_EMPHASIZED = re.compile(r"([*_]{1,3})(?![\s*_])([^*_]*[^*_\s])\1")
+_BULLET = re.compile(r"^[ \t]*[-*•+][ \t]+", re.MULTILINE)
 
 
 class StatedFact(NamedTuple):
@@ -172,7 +180,7 @@ def read_plain(text: str, field: str, limits: Limits, max_sentences: int | None 
         before, said = said, _unwrapped(said, field)
         if said == before:
             break
-    said = checked(strip_control_tokens(said).strip(), "it")
+    said = checked(strip_control_tokens(_BULLET.sub("", said)).strip(), "it")
     if field == "title":
         said = checked(next(line for line in said.splitlines() if line.strip()), "it").rstrip(" .。")
     return limits.cut(field, first_sentences(said, max_sentences) if max_sentences else said)
@@ -188,6 +196,9 @@ def _unwrapped(text: str, field: str) -> str:
     longest = max(_RULE.split(text), key=len)
     if 2 * len(longest) > len(text):
         text = longest.strip()
+    text = _without_asides(text)
+    if emphasized := _EMPHASIZED.fullmatch(text):
+        text = emphasized[2]
     if fence := _FENCE.match(text):
         return fence["inside"]
     if text[:1] + text[-1:] in ('""', "{}"):
@@ -198,6 +209,16 @@ def _unwrapped(text: str, field: str) -> str:
         values = [found] if isinstance(found, str) else [found.get(field), *found.values()]
         return next((value for value in values if isinstance(value, str)), text)
     return without_thinking(text)
+
+
+def _without_asides(text: str) -> str:
+    """Remove a first and a last paragraph in which the model speaks to its reader, if any other one is left."""
+    parts = re.split(r"\n\s*\n", text)
+    if len(parts) > 1 and _ASIDE.match(parts[0]):
+        parts.pop(0)
+    if len(parts) > 1 and _ASIDE.match(parts[-1]):
+        parts.pop()
+    return "\n\n".join(parts)
 
 
 def own_turn(text: str) -> str:
@@ -301,6 +322,8 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
             value = waiting.pop(0)
             if isinstance(value, dict):
                 yield value
+            if isinstance(value, str) and value.lstrip()[:1] == "{":  # an object as a text, as arguments of a call are
+                yield from _objects(value)
             waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
@@ -310,7 +333,8 @@ def _labelled_texts(text: str, fields: Sequence[str]) -> dict[str, Any]:
     Linear in the text.
     """
     label = re.compile(
-        rf"""^[ \t>*_#"'“|<-]{{0,12}}({_spellings(fields)})["'”*_]{{0,6}}[ \t]*+(?:[:>]|$)[*_"'“ \t]*+""", re.I | re.M
+        rf"""(?:^[ \t>*_#"'“|<-]{{0,12}}|<)({_spellings(fields)})["'”*_]{{0,6}}[ \t]*+(?:[:>]|$)[*_"'“ \t]*+""",
+        re.I | re.M,
     )
     found = list(label.finditer(text))
     texts = {}

@@ -1,5 +1,6 @@
 """Questions to an LLM, its replies, and the interface that chat protocols implement."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Any, Protocol
 from afterword.schemas import Usage
 from afterword.streams.errors import AnswerInvalid
 from afterword.streams.http import no_answer
-from afterword.streams.text.content import ContentUnreadable, Kind, flatten_message
+from afterword.streams.text.content import TEXTS, ContentUnreadable, Kind, flatten, flatten_message
 from afterword.streams.text.fences import Messages
 from afterword.streams.text.tokens import TOKENIZER_MARGIN, count_tokens
 
@@ -112,11 +113,15 @@ def said_in(message: Mapping[str, Any], *, is_complete: bool) -> str:
     content = message.get("content")
     if isinstance(content, str) and content.strip():
         return content
-    try:
-        pieces = flatten_message(message)
+    if isinstance(content, dict) and content.keys().isdisjoint(TEXTS):
+        return json.dumps(content)  # the object that was asked for, already read
+    try:  # parts of one answer may be cut anywhere
+        pieces = [piece for part in content for piece in flatten(part)] if isinstance(content, list) else []
+        said = "".join(piece.text for piece in pieces if piece.kind is Kind.SAID)
+        pieces = [] if said.strip() else flatten_message(message)
     except ContentUnreadable:
-        pieces = []
-    text = "\n".join(piece.text for piece in pieces if piece.kind is not Kind.RESULT)
+        said, pieces = "", []
+    text = said or "\n".join(piece.text for piece in pieces if piece.kind is not Kind.RESULT)
     if is_complete and not text.strip():
         raise no_answer("its response has no text")
     return text

@@ -181,6 +181,7 @@ async def test_an_answer_that_ended_for_a_known_reason_is_complete(reason: objec
         ([{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"type": "text", "text": TEXT}], {}),
         ([{"type": "output_text", "text": {"value": TEXT}}], {}),
         ([TEXT], {}),
+        ([{"type": "text", "text": TEXT[:9]}, {"type": "text", "text": TEXT[9:]}], {}),
         (TEXT, {"reasoning_content": "Hm."}),
         ("", {"reasoning_content": TEXT}),
         (None, {"reasoning": TEXT}),
