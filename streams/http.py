@@ -42,9 +42,9 @@ MESSAGE_CHARACTERS = 2000
 """Maximum number of characters of a server's error message that are read."""
 _CODE = re.compile(r"[a-z][a-z0-9_.]{0,63}")
 _CONTEXT = re.compile(r"context (?:length|size|window)", re.I)
-_SIZED = r"\b(?:prompts?|inputs?|context|tokens|messages|sequence)\b(?! deadline)"
+_SIZED = r"\b(?:prompts?|inputs?|context|conversation|tokens?|messages|sequence)\b(?! deadline)"
 _LIMIT = (
-    r"(?:too (?:long|large|big|many)|(?:long|great|larg|few|less|more)(?:er)? than|exceed|\bmax\b|maximum"
+    r"(?:too (?:long|large|big|many)|(?:long|great|larg|few|less|more)(?:er)? than|exceed|overflow|\bmax\b|maximum"
     r"|at most|must be <|\brange\b|\breduce|\bshorten)"
 )
 _TOO_LONG = re.compile(

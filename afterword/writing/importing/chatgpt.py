@@ -25,6 +25,7 @@ MARK = re.compile(" ?\ue200([^\ue201]*)\ue201")
 """A mark that ChatGPT shows as a link or a chip: its kind and its arguments, separated by U+E202."""
 OTHER_MARKS = re.compile(
     " ?\ue200?(?:file)?cite(?:\ue202?turn[0-9]+[a-z]+[0-9]+)+\ue201?|[\ue200-\ue206]| ?【[^【】]*†[^【】]*】"
+    r"| ?(?::\w+)?\[oai_?cit[^\]]*\](?:\{[^}]*\}|\([^)]*\))?"
 )
 """Citations that lost their delimiters on the way, ends of cited passages, and citations of earlier years."""
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -27,8 +28,9 @@ ITEMS = {"call": "assistant", "reasoning": "assistant", "output": "tool"}
 """Roles of items in OpenAI's Responses API, by the last word of their type."""
 ANSWERED = {("tool", "call", "id"), ("tool", "use", "id")}
 """Names of the fields that hold the id of the tool call a message answers, split into words."""
-TIMES = (("sent", "at"), ("created", "at"), ("create", "time"), ("timestamp",), ("created",), ("time",), ("date",))
-"""Names of the fields that hold a time, split into words, in order of preference."""
+_TIMES = "sent created create timestamp ts time datetime date at on"
+TIMES = {word: place for place, word in enumerate(_TIMES.split())}
+"""Fields whose names consist of these words hold a message's time. Names with the first words come first."""
 SAID = frozenset(
     {"content", "parts", "tool_calls", "function_call", "additional_kwargs", "response_metadata", "artifact"}
 )
@@ -175,8 +177,9 @@ def _role(message: Any) -> str | None:
 
 
 def _time(fields: Mapping[str, Any]) -> str | None:
-    times = {words_of(name): value for name, value in _inner(fields).items()}
-    return next((time for words in TIMES if (time := rfc3339_of(times.get(words)))), None)
+    named = [(words_of(name), value) for name, value in _inner(fields).items()]
+    times = [(min(map(TIMES.__getitem__, words)), value) for words, value in named if words and TIMES.keys() >= set(words)]
+    return next((time for _, value in sorted(times, key=itemgetter(0)) if (time := rfc3339_of(value))), None)
 
 
 def _digest(value: Any) -> str:

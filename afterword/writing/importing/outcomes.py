@@ -32,8 +32,8 @@ OWN_IDS = (("id",), ("uuid",))
 """Names of an object's own id: the conversation's in a record of a conversation, the message's in a message."""
 
 _PEOPLE = """
-account actor author by client contact creator customer email employee guest human identity login member owner
-participant patient person principal profile sender speaker sub subject subscriber uid visitor
+account actor author by client contact creator customer email employee from guest human identity login member owner
+participant patient person phone principal profile sender speaker sub subject subscriber uid visitor
 """
 PEOPLE = frozenset(_PEOPLE.split())
 CONVERSATIONS = frozenset(["chat", "conversation", "dialog", "dialogue", "session", "thread"])

@@ -148,6 +148,7 @@ def test_what_nobody_said_is_archived_and_not_summarized(unsaid, role, content):
         ("\ue203It rains\ue204\ue206 \ue200filecite\ue202turn0file0\ue202L1-L9\ue201.", "It rains."),
         ("It rains【12†source】.", "It rains."),
         ("It rains citeturn0search3turn1news2.", "It rains."),
+        ("It rains:contentReference[oaicite:0]{index=0} [oai_citation:1‡a.pdf](sandbox:/a.pdf).", "It rains."),
         ("It rains \ue200cite\ue202turn0search3 and snows.", "It rains and snows."),
         ("He can cite turn 0 by heart.", "He can cite turn 0 by heart."),
     ],

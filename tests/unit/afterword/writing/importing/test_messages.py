@@ -211,7 +211,7 @@ def test_anything_is_taken_left_out_or_rejected(value, as_lines):
         ("2024-05-01", "2024-05-01T00:00:00.000Z"),
     ],
 )
-@pytest.mark.parametrize("name", ["created_at", "createdAt", "timestamp"])
+@pytest.mark.parametrize("name", ["createdAt", "timestamp", "date_sent", "ts"])
 def test_a_time_is_read_as_a_number_in_digits_or_as_iso_8601(time, moment, name):
     [message] = messages_of(read([{"messages": [{"role": "user", "content": "The orchid needs water.", name: time}]}]))
     assert message.sent_at == datetime.fromisoformat(moment)
