@@ -177,8 +177,8 @@ def _role(message: Any) -> str | None:
 
 
 def _time(fields: Mapping[str, Any]) -> str | None:
-    named = [(words_of(name), value) for name, value in _inner(fields).items()]
-    times = [(min(map(TIMES.__getitem__, words)), value) for words, value in named if words and TIMES.keys() >= set(words)]
+    named = [(words, value) for name, value in _inner(fields).items() if (words := words_of(name))]
+    times = [(min(map(TIMES.__getitem__, words)), value) for words, value in named if {*words} <= TIMES.keys()]
     return next((time for _, value in sorted(times, key=itemgetter(0)) if (time := rfc3339_of(value))), None)
 
 
