@@ -438,8 +438,8 @@ def spoken_keys(text: str) -> Iterator[Key]:
         if re.search(rf"\b{roman}\b", text):
             yield from _keys({Decimal(number)}, NUMBER, BARE)
     for run in _CHINESE.finditer(text):
-        number = Decimal(chinese(run[0]))
-        yield from ((NUMBER, number), (BARE, number), (NEAR_HOUR, number % 12))
+        value = Decimal(chinese(run[0]))
+        yield from ((NUMBER, value), (BARE, value), (NEAR_HOUR, value % 12))
 
 
 def chinese_figures(text: str) -> Iterator[Figure]:
