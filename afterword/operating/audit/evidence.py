@@ -1,13 +1,13 @@
 """What topics and stores say, in a temporary SQLite database.
 
-Message contents are not kept. Messages are identified by the digest of their `message_key`, and contents and lists of
-ids by their digests. Times are milliseconds since 1970, 0 if unknown. A scope is the prefix that the ids of all
-episodes of a conversation, or of one agent's part of it, have in common (`scope_name`).
+Message contents are not kept. Messages are identified by the digest of their `message_key`; contents, events and lists
+of ids, which are only compared in pairs, by Python's hash. Times are milliseconds since 1970, 0 if unknown. A scope is
+the prefix that the ids of all episodes of a conversation, or of one agent's part of it, have in common (`scope_name`).
 """
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -15,6 +15,9 @@ from typing import Any, Final
 
 from afterword.schemas.ids import episode_id, message_key
 from afterword.streams.errors import AfterwordError
+
+Row = tuple[Any, ...]
+"""The values of a table's columns."""
 
 DIGEST_BYTES: Final = 16
 """128 bits, so that no two of a billion messages share a digest by chance."""
@@ -36,11 +39,12 @@ CREATE TABLE flush (partition, offset, conversation, agent);
 -- it; excludes: the message must not be in an episode any longer
 CREATE TABLE change (partition, offset, conversation, tenant, message, content, deletes, excludes);
 
--- Original positions of dead letters of messages and of episodes. Those of the archiver are not here, because their
--- messages are in episodes anyway. quarantined: rejected because its conversation's state was damaged, so that
--- rebuilding the state reads it again
-CREATE TABLE dead_message (partition, offset, quarantined);
-CREATE TABLE dead_episode (partition, offset);
+-- Original positions of dead letters of messages (kind: message) and of episode.closed (episode). Those of the archiver
+-- are not here, because their messages are in episodes anyway. quarantined: rejected because its conversation's state
+-- was damaged, so that rebuilding the state reads it again
+CREATE TABLE dead_letter (kind, partition, offset, quarantined);
+CREATE VIEW dead_message AS SELECT partition, offset FROM dead_letter WHERE kind = 'message';
+CREATE VIEW dead_episode AS SELECT partition, offset FROM dead_letter WHERE kind = 'episode';
 
 -- In the segmenter's state: messages that wait for their episode to close. handed_over: it was waiting for an agent
 -- when the state was first read, but not a moment later
@@ -48,19 +52,24 @@ CREATE TABLE pending (partition, offset, scope, conversation_scope, handed_over)
 -- Rows that cannot be read. conversation: null if the key names none
 CREATE TABLE damage (conversation, partition, problem);
 
--- On episode.closed. recomputed: the fingerprint of the messages that it carries; message_ids: the digest of their
--- ids; number: that of its position; first_offset and last_offset: of its core messages on messages; truncated: edits
--- made it too large and its contents were cut, so that they cannot be compared
+-- Derived: messages that repeat an earlier one, and the scopes that each of the others belongs to (see expected.py).
+-- message: its rowid
+CREATE TABLE repeat (message PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE expected (message, scope);
+
+-- On episode.closed. recomputed: the fingerprint of the messages that it carries; message_ids: the hash of their ids;
+-- number: that of its position; first_offset and last_offset: of its core messages on messages; truncated: edits made
+-- it too large and its contents were cut, so that they cannot be compared
 CREATE TABLE closed (
     partition, offset, episode_id, revision, conversation, ordinal, fingerprint, recomputed, message_ids, scope,
     number, first_offset, last_offset, truncated, ended_ms
 );
 -- Its core messages. episode: its number
-CREATE TABLE core (episode, place, message, content, sent_ms);
+CREATE TABLE core (episode, place, message, content, sent_ms, PRIMARY KEY (episode, place)) WITHOUT ROWID;
 -- episode.amended, with the position of the change on messages
 CREATE TABLE amended (partition, offset, conversation, message, change_partition, change_offset);
 
--- summary.created, with the digest of the whole event, and summary.deleted
+-- summary.created, with the hash of the whole event, and summary.deleted
 CREATE TABLE announced (event_id, episode_id, revision, event, message_ids);
 CREATE TABLE announced_deletion (event_id, episode_id);
 -- Records of the compacted topics. name: an episode's id, or the scope of a conversation, which has no revision
@@ -87,15 +96,11 @@ CREATE TABLE vanished (episode_id PRIMARY KEY) WITHOUT ROWID;
 """
 INDEXES: Final = """
 CREATE INDEX message_id ON message (message, partition, offset);
-CREATE INDEX change_message ON change (message);
-CREATE INDEX change_conversation ON change (conversation);
-CREATE INDEX dead_message_position ON dead_message (partition, offset);
-CREATE INDEX dead_episode_position ON dead_episode (partition, offset);
+CREATE INDEX dead_letter_position ON dead_letter (kind, partition, offset);
 CREATE INDEX pending_position ON pending (partition, offset);
 CREATE INDEX closed_number ON closed (number);
 CREATE INDEX closed_id ON closed (episode_id, revision);
 CREATE INDEX core_message ON core (message);
-CREATE INDEX core_episode ON core (episode);
 CREATE INDEX amended_change ON amended (change_partition, change_offset);
 CREATE INDEX announced_episode ON announced (episode_id);
 CREATE INDEX announced_event ON announced (event_id);
@@ -138,7 +143,7 @@ class Evidence:
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        self._waiting: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        self._waiting: defaultdict[str, list[Row]] = defaultdict(list)
         for pragma in (f"cache_size = -{CACHE_KIB}", "journal_mode = off", "synchronous = off"):
             database.execute(f"PRAGMA {pragma}")
         database.execute("PRAGMA locking_mode = exclusive")
@@ -160,9 +165,6 @@ class Evidence:
         """Run statements, each of which ends with `;` at the end of a line."""
         for statement in script.split(";\n"):
             self._database.execute(statement, values or {})
-
-    def run_many(self, sql: str, rows: Iterable[tuple[object, ...]]) -> None:
-        self._database.executemany(sql, rows)
 
     def rows(self, sql: str, values: Mapping[str, object] | None = None) -> Iterator[Any]:
         yield from self._database.execute(sql, values or {})
@@ -204,18 +206,13 @@ def number_of(partition: int, offset: int) -> int:
     return offset << 16 | partition
 
 
-def digest(text: str | bytes) -> bytes:
-    data = text if isinstance(text, bytes) else text.encode(errors="surrogatepass")
-    return blake2b(data, digest_size=DIGEST_BYTES).digest()
+def digest(key: str) -> bytes:
+    """Return the digest of a `message_key`."""
+    return blake2b(key.encode(), digest_size=DIGEST_BYTES).digest()
 
 
 def digest_of_message(conversation_id: str, message_id: str, tenant_id: str | None = None) -> bytes:
     return digest(message_key(conversation_id, message_id, tenant_id))
-
-
-def digest_of_all(ids: Iterable[str]) -> bytes:
-    """Return a digest of ids in order. Different lists have different digests."""
-    return digest("".join(f"{len(i)}:{i}" for i in ids))
 
 
 def _named(conversation: str, partition: int, offset: int) -> str:

@@ -70,7 +70,6 @@ def mark_repeats(evidence: Evidence, circumstances: Circumstances) -> None:
             WHERE message = :message AND first_offset > :after AND :offset BETWEEN first_offset AND last_offset
         )
     """
-    repeats = []
     for conversation, events in groupby(map(Event._make, candidates), key=attrgetter("conversation")):
         silence = Silence(circumstances.forget_after_ms)
         accepted: dict[bytes, tuple[int, int]] = {}  # each message's number and offset
@@ -82,39 +81,35 @@ def mark_repeats(evidence: Evidence, circumstances: Circumstances) -> None:
             if earlier >= max(0, number - circumstances.dedupe_window):
                 values = {**sent._asdict(), "after": after, "scope": scope_name(conversation)}
                 if earlier >= forgotten or not evidence.value(found_again, values):
-                    repeats.append((sent.id,))
+                    evidence.add("repeat", sent.id)
                     continue
             silence.note(sent)
             accepted[sent.message] = number, sent.offset
             number += 1
-    evidence.run_many("UPDATE standing SET is_repeat = 1 WHERE id = ?", repeats)
+    evidence.flush()
 
 
 def derive_expected(evidence: Evidence, circumstances: Circumstances) -> None:
-    """Build the table of the scopes that each message belongs to: its conversation, or each of its agents.
+    """Find the scopes that each message belongs to: its conversation, or each of its agents.
 
     Agents that were active before the oldest record or before a long silence are unknown. In that case a message
     belongs to the scopes in which it is found.
     """
-    evidence.run_all("""
-        CREATE VIEW accepted AS SELECT * FROM standing WHERE NOT is_dead AND NOT skipped AND NOT is_repeat;
-        CREATE TABLE expected (id, scope);
-    """)
     if circumstances.max_agents is not None:
         if not circumstances.messages_truncated:
             _expect_agents(evidence, circumstances.max_agents, circumstances.forget_after_ms)
         evidence.run_all("""
             INSERT INTO expected
             SELECT a.id, found.scope FROM accepted AS a JOIN appearance AS found ON found.message = a.message
-            WHERE a.id NOT IN (SELECT id FROM expected)
+            WHERE a.id NOT IN (SELECT message FROM expected)
             UNION
             SELECT a.id, p.scope FROM accepted AS a
             JOIN pending AS p ON p.partition = a.partition AND p.offset = a.offset AND p.conversation_scope = a.scope
-            WHERE a.id NOT IN (SELECT id FROM expected) AND NOT p.handed_over;
+            WHERE a.id NOT IN (SELECT message FROM expected) AND NOT p.handed_over;
         """)
-    evidence.run_all("""
-        INSERT INTO expected SELECT id, scope FROM accepted WHERE id NOT IN (SELECT id FROM expected);
-    """)
+    evidence.run_all(
+        "INSERT INTO expected SELECT id, scope FROM accepted WHERE id NOT IN (SELECT message FROM expected)"
+    )
 
 
 def _expect_agents(evidence: Evidence, max_agents: int, forget_after_ms: int) -> None:
@@ -122,10 +117,10 @@ def _expect_agents(evidence: Evidence, max_agents: int, forget_after_ms: int) ->
         SELECT 'message', id, conversation, message, partition, offset, record_ms, agent FROM accepted
         UNION ALL
         SELECT 'flush', 0, conversation, x'', partition, offset, 0, agent FROM flush
-        WHERE agent IS NOT NULL AND (partition, offset) NOT IN (SELECT partition, offset FROM dead_message)
+        WHERE agent IS NOT NULL AND (partition, offset) NOT IN dead_message
         UNION ALL
         SELECT 'deletion', 0, conversation, x'', partition, offset, 0, NULL FROM change
-        WHERE message IS NULL AND (partition, offset) NOT IN (SELECT partition, offset FROM dead_message)
+        WHERE message IS NULL AND (partition, offset) NOT IN dead_message
         ORDER BY 3, 5, 6
     """)
     stays_nobodys = """
@@ -142,8 +137,8 @@ def _expect_agents(evidence: Evidence, max_agents: int, forget_after_ms: int) ->
         for sent, agent, waited in _agents_of(events, max_agents, Silence(forget_after_ms)):
             values = {**sent._asdict(), "scope": everyones}
             nobodys = waited and evidence.value(stays_nobodys, values)
-            scope = everyones if nobodys else scope_name(conversation, agent)
-            evidence.run_many("INSERT INTO expected VALUES (?, ?)", [(sent.id, scope)])
+            evidence.add("expected", sent.id, everyones if nobodys else scope_name(conversation, agent))
+    evidence.flush()
 
 
 def _agents_of(events: Iterable[Event], max_agents: int, silence: Silence) -> list[tuple[Event, str | None, bool]]:

@@ -38,7 +38,10 @@ SELECT
         SELECT 1 FROM message AS o
         WHERE o.message = m.message AND (o.partition, o.offset) < (m.partition, m.offset)
     ) AS is_first,
-    CASE (SELECT MAX(quarantined) FROM dead_message WHERE partition = m.partition AND offset = m.offset)
+    CASE (
+        SELECT MAX(quarantined) FROM dead_letter AS d
+        WHERE d.kind = 'message' AND d.partition = m.partition AND d.offset = m.offset
+    )
         WHEN 0 THEN 1
         WHEN 1 THEN NOT EXISTS (
             SELECT 1 FROM pending
@@ -48,9 +51,11 @@ SELECT
             WHERE a.message = m.message AND m.offset BETWEEN a.first_offset AND a.last_offset
         )
         ELSE 0
-    END AS is_dead,
-    0 AS is_repeat
+    END AS is_dead
 FROM message AS m;
+
+CREATE VIEW accepted AS
+SELECT * FROM standing WHERE NOT is_dead AND NOT skipped AND id NOT IN (SELECT message FROM repeat);
 
 CREATE INDEX standing_message ON standing (message);
 CREATE INDEX standing_conversation ON standing (conversation);
@@ -67,7 +72,7 @@ SELECT * FROM (
     FROM change AS c CROSS JOIN standing AS s
     ON s.message = c.message OR c.message IS NULL AND s.conversation = c.conversation AND s.tenant IS c.tenant
     WHERE (c.partition, c.offset) > (s.partition, s.offset)
-    AND (c.partition, c.offset) NOT IN (SELECT partition, offset FROM dead_message)
+    AND (c.partition, c.offset) NOT IN dead_message
 )
 WHERE deletions_before = 0;
 
@@ -79,7 +84,7 @@ SELECT message FROM changed WHERE excludes
 UNION
 SELECT message FROM change
 WHERE excludes AND message NOT IN (SELECT message FROM standing)
-AND (partition, offset) NOT IN (SELECT partition, offset FROM dead_message);
+AND (partition, offset) NOT IN dead_message;
 
 CREATE INDEX excluded_message ON excluded (message);
 
@@ -125,13 +130,11 @@ FROM (
     SELECT
         s.id, s.message, s.conversation, s.scope, s.partition, s.offset, s.content, s.consumed_to, s.may_have_expired,
         e.scope AS copy_scope, ROW_NUMBER() OVER (PARTITION BY s.message, e.scope ORDER BY s.partition, s.offset) AS n
-    FROM expected AS e JOIN standing AS s ON s.id = e.id
+    FROM expected AS e JOIN standing AS s ON s.id = e.message
 ) AS wanted
 LEFT JOIN placed ON placed.message = wanted.message AND placed.scope = wanted.copy_scope AND placed.n = wanted.n;
 
 CREATE INDEX copy_message ON copy (message, copy_scope);
-
-CREATE TABLE fate_order (place, fate);
 
 CREATE TABLE fate AS
 SELECT id, conversation, partition, offset, CASE
@@ -168,7 +171,7 @@ HAVING COUNT(*) > (SELECT COUNT(*) FROM copy WHERE copy.message = p.message AND 
 PROGRESS = """
 CREATE VIEW invalid_fate AS
 SELECT partition, offset, CASE
-    WHEN (partition, offset) IN (SELECT partition, offset FROM dead_message) THEN 'dead_lettered'
+    WHEN (partition, offset) IN dead_message THEN 'dead_lettered'
     WHEN offset >= COALESCE((SELECT offset FROM consumed WHERE role = 'segmenter' AND partition = i.partition), 0)
     THEN 'not_consumed'
     ELSE 'lost'
@@ -272,9 +275,9 @@ SELECT fate, COUNT(*) FROM (
         WHEN skipped THEN 'skipped'
         ELSE 'duplicates'
     END AS fate
-    FROM standing WHERE is_dead OR skipped OR is_repeat
+    FROM standing WHERE is_dead OR skipped OR id IN (SELECT message FROM repeat)
     UNION ALL SELECT fate FROM invalid_fate
-    UNION ALL SELECT fate FROM (SELECT fate, MAX(place) FROM fate JOIN fate_order USING (fate) GROUP BY id)
+    UNION ALL SELECT fate FROM (SELECT fate, MAX(INSTR(:fates, fate)) FROM fate GROUP BY id)
 )
 GROUP BY fate
 """
@@ -289,8 +292,7 @@ def judge(evidence: Evidence, circumstances: Circumstances) -> Report:
     derive_expected(evidence, circumstances)
     evidence.run_all(COPIES + PROGRESS, values)
     counts = {kind: {name: evidence.value(sql) for name, sql in named.items()} for kind, named in COUNTS.items()}
-    evidence.run_many("INSERT INTO fate_order VALUES (?, ?)", enumerate(FATES))
-    fates = Counter(dict(evidence.rows(FATE_COUNTS)))
+    fates = Counter(dict(evidence.rows(FATE_COUNTS, {"fates": " ".join(FATES)})))
     counts["messages"] = {"total": fates.total(), **{fate: fates[fate] for fate in FATES}, **counts["messages"]}
     report = Report(counts["messages"], counts["episodes"], counts["summaries"], notes=list(circumstances.notes))
     for name, kind in FINDINGS.items():

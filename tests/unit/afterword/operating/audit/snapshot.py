@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from afterword.operating.audit import Report, judge
-from afterword.operating.audit.evidence import Circumstances, number_of, open_evidence, scope_in, scope_name
-from afterword.operating.audit.sources import Damage
+from afterword.operating.audit.evidence import Circumstances, Row, number_of, open_evidence, scope_in, scope_name
 from afterword.streams.kafka.log_reader import Position
 
-Row = tuple[Any, ...]
+TableRow = tuple[Any, ...]
 """The name of a table, and the values of its columns."""
 
 
@@ -70,7 +69,7 @@ class Closed(NamedTuple):
     fingerprint: str
     recomputed: str
     core: tuple[Core, ...]
-    message_ids: bytes
+    message_ids: int
     first_offset: int = -1
     last_offset: int = -1
     truncated: bool = False
@@ -79,7 +78,7 @@ class Closed(NamedTuple):
     def scope(self) -> str:
         return scope_in(self.episode_id)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[TableRow]:
         number = number_of(*self.position)
         yield from (("core", number, place, *core) for place, core in enumerate(self.core))
         yield (
@@ -106,9 +105,9 @@ class Announced(NamedTuple):
     episode_id: str
     revision: int
     event: bytes
-    message_ids: bytes
+    message_ids: int
 
-    def row(self) -> Row:
+    def row(self) -> TableRow:
         return "announced", *self
 
 
@@ -119,7 +118,7 @@ class Stored(NamedTuple):
     sources: frozenset[bytes] = frozenset()
     """Messages that its facts name."""
 
-    def rows(self, name: str) -> Iterator[Row]:
+    def rows(self, name: str) -> Iterator[TableRow]:
         sourceless = not self.sources <= self.messages
         yield "stored_episode", name, self.fingerprint, b"".join(self.messages), bool(self.sources), sourceless
         yield from (("stored_change", name, *change) for change in self.changes)
@@ -133,7 +132,7 @@ class Archived(NamedTuple):
     deleted: bool = False
     changed: int = -1
 
-    def row(self, message: bytes) -> Row:
+    def row(self, message: bytes) -> TableRow:
         where = self.position or (None, None)
         return "document", message, self.episode_id, self.archived, self.content, *where, self.deleted, self.changed
 
@@ -162,7 +161,7 @@ class Snapshot(Circumstances):
     dead_episodes: set[Position] = field(default_factory=set)
     pending: set[Pending] = field(default_factory=set)
     handed_over: set[Pending] = field(default_factory=set)
-    damaged: list[Damage] = field(default_factory=list)
+    damaged: list[Row] = field(default_factory=list)
     closed: list[Closed] = field(default_factory=list)
     amended: list[AmendmentRecord] = field(default_factory=list)
     announced: list[Announced] = field(default_factory=list)
@@ -176,7 +175,7 @@ class Snapshot(Circumstances):
     """None: all that are closed."""
     removed: set[str] = field(default_factory=set)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[TableRow]:
         roles = {"segmenter": self.consumed, "archiver": self.archived_to, "summarizer": self.summarized_to}
         for role, offsets in roles.items():
             yield from (("consumed", role, *offset) for offset in offsets.items())
@@ -185,8 +184,8 @@ class Snapshot(Circumstances):
         yield from (("flush", *flush.position, *flush[1:]) for flush in self.flushed_agents)
         yield from (("change", *change.position, *change[1:]) for change in self.changes)
         yield from (("invalid", "message", *where) for where in self.refused)
-        yield from (("dead_message", *where, where in self.quarantined_records) for where in self.dead)
-        yield from (("dead_episode", *where) for where in self.dead_episodes)
+        yield from (("dead_letter", "message", *where, where in self.quarantined_records) for where in self.dead)
+        yield from (("dead_letter", "episode", *where, False) for where in self.dead_episodes)
         for pending in (*self.pending, *self.handed_over):
             conversation = pending.scope.partition("/")[0]
             yield "pending", *pending.position, pending.scope, conversation, pending not in self.pending

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.operating.audit.evidence import digest, digest_of_all, digest_of_message
+from afterword.operating.audit.evidence import digest, digest_of_message
 from afterword.operating.audit.judge import FATES
 from afterword.operating.audit.report import EXAMPLES_NAMED
 from afterword.operating.audit.sources import original_of
@@ -23,7 +23,6 @@ from tests.unit.afterword.operating.audit.snapshot import (
     Closed,
     Core,
     Current,
-    Damage,
     MessageChange,
     Pending,
     ProducedMessage,
@@ -59,7 +58,7 @@ def closed(ordinal: int, numbers: Sequence[int], offset: int, revision: int = 1,
         fingerprint,
         fingerprint,
         core,
-        digest_of_all(map(str, numbers)),
+        hash(tuple(map(str, numbers))),
     )
 
 
@@ -172,7 +171,7 @@ def summarise_a_dead_letter(snapshot: Snapshot) -> None:
 
 
 def damage_a_row(snapshot: Snapshot) -> None:
-    snapshot.damaged.append(Damage(CONVERSATION, 0, "it is not JSON"))
+    snapshot.damaged.append((CONVERSATION, 0, "it is not JSON"))
 
 
 def forget_to_archive(snapshot: Snapshot) -> None:
@@ -245,7 +244,7 @@ def announce_under_a_wrong_id(snapshot: Snapshot) -> None:
 
 
 def announce_other_messages(snapshot: Snapshot) -> None:
-    snapshot.announced[0] = snapshot.announced[0]._replace(message_ids=digest_of_all(["9"]))
+    snapshot.announced[0] = snapshot.announced[0]._replace(message_ids=hash(("9",)))
 
 
 def announce_what_was_never_closed(snapshot: Snapshot) -> None:

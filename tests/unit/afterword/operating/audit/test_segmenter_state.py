@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from afterword.operating.audit.sources import Damage, Pending, SegmenterState
+from afterword.operating.audit import evidence
+from afterword.operating.audit.sources import SegmenterState
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES
 from tests.unit.segmenter.chat import Chat, limits, say, says
@@ -19,7 +20,7 @@ class Row(NamedTuple):
     offset: int = 0
 
 
-def read(chat: Chat, *later: Row) -> tuple[list[Pending], list[Damage]]:
+def read(chat: Chat, *later: Row) -> tuple[list[evidence.Row], list[evidence.Row]]:
     state = SegmenterState()
     for key, value in chat.messages.items():
         state.take(MESSAGES, Row(key, value))  # type: ignore[arg-type]  # it has all that is read of a record
@@ -35,23 +36,23 @@ def chat() -> Chat:
     return chat
 
 
-def pending(offset: int, scope: str) -> Pending:
-    return Pending(3, offset, scope, scope)
+def pending(offset: int, scope: str) -> evidence.Row:
+    return 3, offset, scope, scope, False
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", b"\0" * 8 + b"\1\0not JSON", b"\0" * 8 + b"\1\0[]"])
 def test_a_damaged_row_is_named_and_the_other_conversations_are_read(chat: Chat, damage: bytes) -> None:
     chat.conversations[b"c"] = damage
     rows, damaged = read(chat)
-    assert [(found.conversation, found.partition) for found in damaged] == [("c", 3)]
-    assert {row for row in rows if not row.handed_over} == {pending(2, "d")}
+    assert [found[:2] for found in damaged] == [("c", 3)]
+    assert {row for row in rows if not row[-1]} == {pending(2, "d")}
 
 
 def test_a_damaged_message_is_named_too(chat: Chat) -> None:
     chat.messages = {key: value + b"" if value[:16] else value for key, value in chat.messages.items()}
     [first, *_] = [key for key, value in chat.messages.items() if len(value) > 16]
     chat.messages[first] = chat.messages[first][:20]
-    assert read(chat)[1] == [Damage("c", 3, "a message's row is cut off")]
+    assert read(chat)[1] == [("c", 3, "a message's row is cut off")]
 
 
 def test_a_row_that_was_written_anew_is_damaged_no_more(chat: Chat) -> None:
@@ -65,7 +66,7 @@ def test_a_row_that_was_written_anew_is_damaged_no_more(chat: Chat) -> None:
 def test_a_key_that_names_no_conversation_is_damage_of_none(chat: Chat, table: str) -> None:
     rows: dict[str, Any] = {"conversations": chat.conversations, "messages": chat.messages}
     rows[table][FOREIGN] = next(iter(chat.conversations.values()))
-    assert [found.conversation for found in read(chat)[1]] == [None]
+    assert [found[0] for found in read(chat)[1]] == [None]
 
 
 def test_a_row_of_a_later_release_is_no_damage(chat: Chat) -> None:
