@@ -6,9 +6,9 @@ nothing is repeated.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
@@ -82,48 +82,26 @@ class RedoCounts:
         return {name: value for name, value in asdict(self).items() if name not in ("waiting", "pause_seconds")}
 
 
-async def summaries_to_redo(
-    episodes: EpisodeStore, wanted: Wanted, today: Maker
-) -> AsyncGenerator[SummaryCreated, None]:
-    """Yield the wanted summaries, grouped by conversation (or by agent in a conversation) and in order.
-
-    Only the ids of one conversation are in memory. Raises: StoreUnavailable.
-    """
-    async for scope in _by_scope(episodes, wanted, today):
-        for _, episode_id in sorted(scope):
-            if (stored := await find_episode(episodes, episode_id)) is not None:
-                yield stored.summary
-
-
-async def _by_scope(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> AsyncIterator[list[tuple[int, str]]]:
-    """Yield the ordinals and ids of the wanted episodes of one scope after another."""
-    scope: str | None = None
-    found: list[tuple[int, str]] = []
-    async for stored in _all(episodes, wanted.conversation_id):
-        if scope_of(stored.summary) != scope:
-            yield found
-            scope, found = scope_of(stored.summary), []
-        if wanted.matches(stored.summary, today):
-            found.append((stored.ordinal, stored.summary.episode_id))
-    yield found
-
-
-async def _all(episodes: EpisodeStore, conversation_id: str | None) -> AsyncIterator[StoredEpisode]:
-    """Yield the stored episodes of one conversation or of all, by id, so that those of a scope are together."""
-    async for stored in all_episodes(episodes, conversation_id):
-        if isinstance(stored, StoredEpisode):
+async def _matching(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> AsyncIterator[StoredEpisode]:
+    async for stored in all_episodes(episodes, wanted.conversation_id):
+        if isinstance(stored, StoredEpisode) and wanted.matches(stored.summary, today):
             yield stored
+
+
+async def episodes_to_redo(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> list[str]:
+    """Return the ids of the wanted episodes, in the order of each conversation. Raises: StoreUnavailable."""
+    found = _matching(episodes, wanted, today)
+    return [name for *_, name in sorted([(scope_of(s.summary), s.ordinal, s.summary.episode_id) async for s in found])]
 
 
 async def planned(episodes: EpisodeStore, wanted: Wanted, today: Maker) -> RedoPlan:
     """Count the summaries to redo. Raises: StoreUnavailable."""
     plan = RedoPlan()
-    async for stored in _all(episodes, wanted.conversation_id):
+    async for stored in _matching(episodes, wanted, today):
         summary = stored.summary
-        if wanted.matches(summary, today):
-            plan.episodes += 1
-            plan.tokens += summary.compression.tokens_before
-            plan.by_maker[made_by(summary)] = plan.by_maker.get(made_by(summary), 0) + 1
+        plan.episodes += 1
+        plan.tokens += summary.compression.tokens_before
+        plan.by_maker[made_by(summary)] = plan.by_maker.get(made_by(summary), 0) + 1
     return plan
 
 
@@ -145,16 +123,6 @@ class Requests:
     async def handled_to(self) -> Mapping[int, int]:
         """Return the offset in each partition before which the summarizers have handled everything."""
         return await self._log.committed(self._kafka.summarizer_id, self._kafka.episodes_topic)
-
-
-@dataclass
-class Request:
-    """An episode to redo."""
-
-    episode_id: str
-    sent: Position | None = None
-    failures: int = 0
-    """Number of requests that led to no summary while others did."""
 
 
 async def as_archived(messages: MessageArchive, stored: StoredEpisode) -> Current | None:
@@ -192,46 +160,39 @@ class Redo:
         self._in_flight = in_flight
         self._give_up_seconds = give_up_seconds
         self._progress = progress
-        self._waiting: dict[str, Request] = {}
-        self._again: deque[Request] = deque()
-        """Requests to repeat before any other, because their failure had nothing to do with their episodes."""
-        self._difficult: deque[Request] = deque()
+        self._queue: deque[str] = deque()
+        self._waiting: dict[str, Position] = {}
+        """Episodes whose requests are not handled yet, with the positions of the requests."""
+        self._failures = Counter[str]()
+        """Number of requests of an episode that led to no summary while others did."""
         self._pauses = 0
         self._not_before = 0.0
         self._last_success = 0.0
         self._others_succeed = False
 
-    async def run(self, wanted: AsyncIterator[SummaryCreated]) -> RedoCounts:
+    async def run(self, episode_ids: Iterable[str]) -> RedoCounts:
         """Return once every episode is redone or cannot be.
 
         Raises: RedoStalled, StoreUnavailable, BrokerUnavailable.
         """
+        self._queue.extend(episode_ids)
         self._last_success = self._now()
         while True:
-            while len(self._waiting) < self._in_flight and self._now() >= self._not_before:
-                request = await self._next(wanted)
-                if request is None:
-                    break
-                await self._send(request)
-            if not (self._waiting or self._again or self._difficult):
+            while self._queue and len(self._waiting) < self._in_flight and self._now() >= self._not_before:
+                await self._send(self._queue.popleft())
+            if not (self._queue or self._waiting):
                 return self.counts
             await self._check_finished()
-            self._show()
+            self.counts.waiting = len(self._waiting)
+            self.counts.pause_seconds = max(0.0, self._not_before - self._now())
+            self._progress(self.counts)
             if self._now() - self._last_success > self._give_up_seconds:
                 raise RedoStalled(waiting=len(self._waiting), minutes=self._give_up_seconds / 60)
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _next(self, wanted: AsyncIterator[SummaryCreated]) -> Request | None:
-        if self._again:
-            return self._again.popleft()
-        summary = await anext(wanted, None)
-        if summary is not None:
-            return Request(summary.episode_id)
-        return self._difficult.popleft() if self._difficult else None
-
-    async def _send(self, request: Request) -> None:
+    async def _send(self, episode_id: str) -> None:
         """Request the episode as it is stored now, unless there is nothing left to do."""
-        stored = await find_episode(self._episodes, request.episode_id)
+        stored = await find_episode(self._episodes, episode_id)
         if stored is None:
             self.counts.gone += 1
         elif made_by(stored.summary) == self._today:
@@ -239,47 +200,41 @@ class Redo:
         elif await as_archived(self._messages, stored) is None:
             self.counts.not_archived += 1
         else:
-            request.sent = await self._requests.send(request_for(stored, self._today, datetime.now(UTC)))
-            self._waiting[request.episode_id] = request
+            request = request_for(stored, self._today, datetime.now(UTC))
+            self._waiting[episode_id] = await self._requests.send(request)
 
     async def _check_finished(self) -> None:
-        handled = await self._requests.handled_to()  # before the stores are read: whatever is handled by now is stored
-        for request in list(self._waiting.values()):
-            assert request.sent is not None  # noqa: S101 – it is waiting because it was sent
-            stored = await find_episode(self._episodes, request.episode_id)
-            if stored is not None and made_by(stored.summary) != self._today:
-                if request.sent.offset >= handled.get(request.sent.partition, 0):
-                    continue
-                self._failed(request)
-            elif stored is None:
+        handled = await self._requests.handled_to()  # read before the stores, because what was handled by now is stored
+        for episode_id, sent in list(self._waiting.items()):
+            stored = await find_episode(self._episodes, episode_id)
+            if stored is None:
                 self.counts.gone += 1
-            else:
+            elif made_by(stored.summary) == self._today:
                 self._succeeded()
-            del self._waiting[request.episode_id]
+            elif sent.offset < handled.get(sent.partition, 0):
+                self._failed(episode_id)
+            else:
+                continue
+            del self._waiting[episode_id]
 
     def _succeeded(self) -> None:
         self.counts.redone += 1
         self._pauses, self._not_before = 0, 0.0
         self._last_success, self._others_succeed = self._now(), True
 
-    def _failed(self, request: Request) -> None:
-        if not (self._others_succeed or request.failures):  # the cause is the LLM, the budget or the summarizers
-            self._again.append(request)
+    def _failed(self, episode_id: str) -> None:
+        if not (self._others_succeed or self._failures[episode_id]):
+            self._queue.appendleft(episode_id)  # the cause is the LLM, the budget or the summarizers
             if self._now() >= self._not_before:
                 self._pauses += 1
                 self._not_before = self._now() + delay_seconds(self._pauses, self._retry)
             return
         self._others_succeed = False
-        request.failures += 1
-        if request.failures < UNUSABLE_ANSWERS:
-            self._difficult.append(request)
+        self._failures[episode_id] += 1
+        if self._failures[episode_id] < UNUSABLE_ANSWERS:
+            self._queue.append(episode_id)
         else:
             self.counts.kept += 1
-
-    def _show(self) -> None:
-        self.counts.waiting = len(self._waiting)
-        self.counts.pause_seconds = max(0.0, self._not_before - self._now())
-        self._progress(self.counts)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -312,7 +267,6 @@ async def redo(
         closing.enter_context(broker_errors(kafka.bootstrap_servers))
         producer = await closing.enter_async_context(running_producer(kafka))
         log = await closing.enter_async_context(open_log(kafka))
-        found = await closing.enter_async_context(aclosing(summaries_to_redo(stores.episodes, wanted, today)))
         work = Redo(
             stores.episodes,
             stores.messages,
@@ -323,4 +277,4 @@ async def redo(
             give_up_seconds=give_up_seconds,
             progress=progress,
         )
-        return await work.run(found)
+        return await work.run(await episodes_to_redo(stores.episodes, wanted, today))

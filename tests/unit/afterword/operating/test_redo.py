@@ -1,14 +1,14 @@
 """Asking for summaries to be made anew: which, in which order, how many at a time, and until when."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from afterword.operating.redo import Redo, RedoCounts, RedoStalled, Requests, Wanted, planned, summaries_to_redo
-from afterword.schemas import EpisodeRedo, MessageCreated, Quality, SummaryCreated
+from afterword.operating.redo import Redo, RedoCounts, RedoStalled, Requests, Wanted, episodes_to_redo, planned
+from afterword.schemas import EpisodeRedo, MessageCreated, Quality
 from afterword.streams.kafka.log_reader import Position
 from afterword.streams.settings import Retry
 from afterword.streams.stores.episodes import StoredEpisode
@@ -76,17 +76,13 @@ class World(Requests):
         async def run() -> RedoCounts:
             given = {"in_flight": 2, "give_up_seconds": 7200.0, "progress": progress}
             work = Redo(self.episodes, self.messages, self, TODAY, RETRY, **given)
-            return await work.run(summaries_to_redo(self.episodes, Wanted(), TODAY))
+            return await work.run(await episodes_to_redo(self.episodes, Wanted(), TODAY))
 
         return run_in_virtual_time(run())
 
     @property
     def asked(self) -> list[str]:
         return [redo.episode_id for redo in self.sent]
-
-
-async def listed(found: AsyncIterator[SummaryCreated]) -> list[str]:
-    return [summary.episode_id async for summary in found]
 
 
 async def a_world(*episodes: StoredEpisode, makes: Outcome = lambda _: True) -> World:
@@ -132,7 +128,7 @@ async def test_filters_must_all_match() -> None:
     world = World(*episodes, later)
 
     async def found(**fields: Any) -> list[str]:
-        return await listed(summaries_to_redo(world.episodes, Wanted(**fields), TODAY))
+        return await episodes_to_redo(world.episodes, Wanted(**fields), TODAY)
 
     assert await found(conversation_id="b") == ["b:1", "b:2"]
     assert await found(since=NOON + timedelta(hours=12)) == ["b:2"]
