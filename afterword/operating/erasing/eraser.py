@@ -7,10 +7,11 @@ else names them once they are deleted.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
 from uuid import uuid4
@@ -27,7 +28,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.kafka.clients import broker_errors
 from afterword.streams.kafka.log_reader import Log, open_log, position_of
 from afterword.streams.segmenter.state import TABLES
-from afterword.streams.settings import Kafka, Settings, load_settings
+from afterword.streams.settings import Settings, load_settings
 from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure
 from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode, all_episodes
 from afterword.streams.stores.messages import Selection
@@ -194,10 +195,8 @@ class Eraser:
             while await self._delete_what_there_is(run):
                 pass
             for name in run.found:
-                gone = await deleted_episodes(self._stores, name)
-                await run.until_none("episodes in the index", lambda: indexed(self._stores, gone))  # noqa: B023 – it is awaited before the loop continues
-            # the archiver writes dead letters too
-            await self._until_read(run, "archiver", self._settings.kafka.archiver_id)
+                await run.until_none("episodes in the index", partial(deleted_but_indexed, self._stores, name))
+            await self._until_read(run, "archiver", self._settings.kafka.archiver_id)  # it writes dead letters too
             theirs = await self._dead_letters(person, run.found)
             topics = await self._queue.topics()
             discarded = sum([(await self._queue.resolve(topic, theirs, "discarded")).resolved for topic in topics])
@@ -207,10 +206,10 @@ class Eraser:
 
     async def _pages(self, person: Person) -> AsyncIterator[list[ErasedConversation]]:
         async for names in conversation_pages(self._stores, person):
-            found = [await self._footprint_in(name, person) for name in names]
+            found = [await self._found_in(name, person) for name in names]
             yield [one for one in found if one.messages or one.episodes]
 
-    async def _footprint_in(self, name: str, person: Person) -> ErasedConversation:
+    async def _found_in(self, name: str, person: Person) -> ErasedConversation:
         every = Selection(name, person.tenant_id)
         said = (await self._stores.messages.count(every)).messages
         own = (await self._stores.messages.count(replace(every, user_id=person.user_id))).messages
@@ -323,15 +322,15 @@ class Eraser:
         )
 
     async def _topic_dates(self, now: datetime) -> tuple[TopicDate, ...]:
-        messages_topic = self._settings.kafka.messages_topic
-        configs = await read_configs(
-            self._settings, [messages_topic, *own_topics(self._settings.kafka), *await self._queue.topics()]
-        )
+        kafka = self._settings.kafka
+        ours = (kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic)
+        kept = (*map(kafka.changelog, TABLES), kafka.current_episodes_topic, kafka.current_conversations_topic)
+        names = [kafka.messages_topic, *ours, *kept, *await self._queue.topics()]
         dates = []
-        for topic, config in configs.items():
+        for topic, config in (await read_configs(self._settings, names)).items():
             ends = {where.partition: end for where, end in (await self._log.ends(topic)).items()}
-            ours = topic != messages_topic
-            dates.append(TopicDate(topic=topic, gone_by=gone_by(config, now), ends=ends, ours=ours))
+            is_ours = topic != kafka.messages_topic
+            dates.append(TopicDate(topic=topic, gone_by=gone_by(config, now), ends=ends, ours=is_ours))
         return tuple(dates)
 
 
@@ -345,27 +344,13 @@ async def conversation_pages(stores: Stores, person: Person) -> AsyncIterator[li
         yield page
 
 
-async def deleted_episodes(stores: Stores, conversation_id: str) -> list[str]:
-    """Return the ids of a conversation's deleted episodes. Raises: StoreUnavailable."""
+async def deleted_but_indexed(stores: Stores, conversation_id: str) -> int:
+    """Count a conversation's deleted episodes that are still in the index. Raises: StoreUnavailable."""
     every = all_episodes(stores.episodes, conversation_id)
-    return [one.event.episode_id async for one in every if isinstance(one, DeletedEpisode)]
-
-
-async def indexed(stores: Stores, episode_ids: Sequence[str]) -> int:
-    """Count these episodes in the index. Raises: StoreUnavailable."""
-    return len(await stores.index.revisions(episode_ids)) if episode_ids else 0
+    deleted = [one.event.episode_id async for one in every if isinstance(one, DeletedEpisode)]
+    return len(await stores.index.revisions(deleted)) if deleted else 0
 
 
 def new_erasure(person: Person, asked_by: str | None) -> Erasure:
     """Build the record of a request."""
     return Erasure(str(uuid4()), *person, asked_at=utc_milliseconds(datetime.now(UTC)), asked_by=asked_by)
-
-
-def own_topics(kafka: Kafka) -> list[str]:
-    """Return the topics and changelogs that Afterword writes, without dead letters."""
-    return [
-        *(kafka.episodes_topic, kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic),
-        *(kafka.changelog(table) for table in TABLES),
-        kafka.current_episodes_topic,
-        kafka.current_conversations_topic,
-    ]

@@ -74,20 +74,21 @@ class ErasureRunner:
                 return
 
     async def _carry_out(self, erasure: Erasure) -> None:
+        about = {"stage": "serve", "erasure_id": erasure.erasure_id}
         while True:
             async with self._turns:
-                log.info("erasure_taken", stage="serve", erasure_id=erasure.erasure_id)
-                attempt = asyncio.create_task(self._attempt(erasure))
-                try:
-                    await asyncio.wait({attempt})
-                finally:
-                    attempt.cancel()  # only has an effect if the server is stopping
-                    await asyncio.gather(attempt, return_exceptions=True)
-            error = attempt.exception()
+                log.info("erasure_taken", **about)
+                [error] = await asyncio.gather(self._attempt(erasure), return_exceptions=True)
             if error is None:
-                log.info("erasure_ended", stage="serve", erasure_id=erasure.erasure_id)
+                log.info("erasure_ended", **about)
                 return
-            await self._put_off(erasure, error)
+            problem = error.error_type if isinstance(error, AfterwordError) else snake_case(type(error))
+            detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""  # others may name servers
+            log.warning("erasure_put_off", error_type=problem, **about)
+            try:
+                await self._erasures.report(replace(erasure, problem=problem, detail=detail))
+            except StoreUnavailable as unavailable:
+                log.warning("erasure_not_reported", stage="serve", error_type=unavailable.error_type)
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _attempt(self, erasure: Erasure) -> None:
@@ -103,13 +104,3 @@ class ErasureRunner:
         await self._erasures.report(replace(erasure, is_running=True, stage=None))
         async with self._open_eraser() as eraser:
             await eraser.erase(*person, asked_by=erasure.asked_by, timeout_seconds=ATTEMPT_SECONDS, progress=report)
-
-    async def _put_off(self, erasure: Erasure, error: BaseException) -> None:
-        problem = error.error_type if isinstance(error, AfterwordError) else snake_case(type(error))
-        # the texts of other errors may name servers
-        detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""
-        log.warning("erasure_put_off", stage="serve", erasure_id=erasure.erasure_id, error_type=problem)
-        try:
-            await self._erasures.report(replace(erasure, problem=problem, detail=detail))
-        except StoreUnavailable as unavailable:
-            log.warning("erasure_not_reported", stage="serve", error_type=unavailable.error_type)

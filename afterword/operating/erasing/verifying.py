@@ -13,7 +13,7 @@ import orjson
 from aiokafka import ConsumerRecord
 
 from afterword.operating.dlq import resolved_offset
-from afterword.operating.erasing.eraser import conversation_pages, deleted_episodes, indexed
+from afterword.operating.erasing.eraser import conversation_pages, deleted_but_indexed
 from afterword.operating.erasing.person import Person, edited_id, holds, is_of_source, person_of
 from afterword.operating.erasing.receipt import NotTheirs, Receipt
 from afterword.operating.export import took_part
@@ -106,7 +106,7 @@ async def verify(
 async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messages_topic: str) -> list[Remains]:
     """Count the data that predates the receipt. What the person wrote later may stay."""
     [ends] = [date.ends for date in receipt.topics if date.topic == messages_topic]
-    messages = episodes = points = 0
+    messages = episodes = 0
     async for page in conversation_pages(stores, person):
         for name in page:
             newest = stores.messages.newest(Selection(name, person.tenant_id, user_id=person.user_id))
@@ -114,8 +114,7 @@ async def left_in_stores(stores: Stores, receipt: Receipt, person: Person, messa
             async for one in all_episodes(stores.episodes, name):
                 if isinstance(one, StoredEpisode) and took_part(one, person.user_id, person.tenant_id):
                     episodes += one.summary.closed_at < receipt.finished_at
-    for name in receipt.conversations:
-        points += await indexed(stores, await deleted_episodes(stores, name))
+    points = sum([await deleted_but_indexed(stores, name) for name in receipt.conversations])
     counts = {"messages in the archive": messages, "episodes": episodes, "deleted episodes in the index": points}
     return [Remains(place, number, None) for place, number in counts.items()]
 
@@ -132,11 +131,14 @@ class Records(NamedTuple):
     def _current(self) -> tuple[str, str]:
         return self.kafka.current_episodes_topic, self.kafka.current_conversations_topic
 
+    @property
+    def _summaries(self) -> tuple[str, ...]:
+        return self.kafka.summaries_topic, self.kafka.conversations_topic, *self._current
+
     def may_be_on(self, topic: str) -> bool:
         """Return False for topics that only hold episode ids or counters."""
-        kafka = self.kafka
-        episodes = (kafka.episodes_topic, kafka.summaries_topic, kafka.conversations_topic)
-        return topic in (*episodes, *self._current, kafka.changelog(MESSAGES)) or topic.endswith(DEAD_LETTERS)
+        named = (self.kafka.episodes_topic, *self._summaries, self.kafka.changelog(MESSAGES))
+        return topic in named or topic.endswith(DEAD_LETTERS)
 
     def are_theirs(self, record: ConsumerRecord) -> bool:
         if resolved_offset(record) is not None:
@@ -145,18 +147,16 @@ class Records(NamedTuple):
             return is_of_source(letter, self.sources, self.person)
         if record.topic == self.kafka.changelog(MESSAGES):
             return self._is_pending_message(record)
-        if not record.value or _has_only_ids(record):
+        event_type = header(record.headers, CE_TYPE)
+        is_deletion = event_type == EPISODE_AMENDED and b'"fields":{}' in (record.value or b"")
+        if not record.value or is_deletion or event_type == EPISODE_REDO:  # it has only ids
             return False
-        conversation = (record.key or b"").decode(errors="replace")
-        if record.topic in self._current:
-            conversation = self._conversation_of(record.topic, conversation)
+        conversation = self._conversation_of(record)
         if self.person.conversation_id not in (None, conversation):
             return False
         if conversation in self.receipt.shared_conversations:
             # every summary of a shared conversation counts, because it may contain their words
-            kafka = self.kafka
-            summaries = (kafka.summaries_topic, kafka.conversations_topic, kafka.undelivered_topic, *self._current)
-            is_summary = record.topic in summaries
+            is_summary = record.topic in (*self._summaries, self.kafka.undelivered_topic)
             is_edit = edited_id(record.value, record.headers, self.person) is not None
             return is_summary or is_edit or holds(record.value, self.person)
         return conversation in self.receipt.deleted_conversations or holds(record.value, self.person)
@@ -166,14 +166,13 @@ class Records(NamedTuple):
 
         The last record of such a key was made without the person's words, so it stays.
         """
-        if record.topic not in self._current:
-            return False
-        key = (record.key or b"").decode(errors="replace")
-        return self._conversation_of(record.topic, key) in self.receipt.shared_conversations
+        return record.topic in self._current and self._conversation_of(record) in self.receipt.shared_conversations
 
-    def _conversation_of(self, topic: str, key: str) -> str:
-        is_episode = topic == self.kafka.current_episodes_topic
-        return conversation_of_episode(key) if is_episode else conversation_of_scope(key)[0]
+    def _conversation_of(self, record: ConsumerRecord) -> str:
+        key = (record.key or b"").decode(errors="replace")
+        if record.topic == self.kafka.current_episodes_topic:
+            return conversation_of_episode(key)
+        return conversation_of_scope(key)[0] if record.topic == self.kafka.current_conversations_topic else key
 
     def _is_pending_message(self, record: ConsumerRecord) -> bool:
         if not record.value:
@@ -186,9 +185,3 @@ class Records(NamedTuple):
         if body is None or body.is_gone or key.scope.conversation_id not in self.receipt.conversations:
             return False
         return bool(orjson.loads(body.json).get("user_id") == self.person.user_id)
-
-
-def _has_only_ids(record: ConsumerRecord) -> bool:
-    event_type = header(record.headers, CE_TYPE)
-    is_deletion = event_type == EPISODE_AMENDED and b'"fields":{}' in record.value
-    return event_type == EPISODE_REDO or is_deletion
