@@ -6,13 +6,13 @@ producer fences its segmenter, which then reads the state again.
 """
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
-from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
+from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.partitioner import DefaultPartitioner
 
 from afterword.operating.audit.evidence import digest
@@ -20,7 +20,7 @@ from afterword.operating.topics import read_with
 from afterword.schemas import InvalidRecord, MessageCreated, decode_episode, decode_input
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import AfterwordError, BrokerUnavailable
-from afterword.streams.kafka.clients import admin_client, client_options, require_topics
+from afterword.streams.kafka.clients import admin_client, broker_errors, client_options, require_topics
 from afterword.streams.kafka.log_reader import Log, Position, open_log, position_of
 from afterword.streams.segmenter.state import (
     CONVERSATIONS,
@@ -151,14 +151,6 @@ class ResumePoints:
             if last.position == position_of(record):
                 self._confirmed.add(last.position)
 
-    def homeless(self) -> Mapping[str, Last]:
-        """Return conversations that have no record left on `messages`, each with its last episode."""
-        return {
-            scope.conversation_id: last
-            for scope, last in self.last.items()
-            if not self.partitions.get(scope.conversation_id)
-        }
-
     def resume_states(self) -> Iterable[ResumeState]:
         """Yield each scope's initial state in each partition that has its conversation."""
         roots = set()
@@ -170,15 +162,12 @@ class ResumePoints:
                     yield ResumeState(partition, Scope(scope.conversation_id), State(last.tenant_id, agents=[]))
 
     def _state(self, scope: Scope, last: Last, partition: int) -> State:
-        found = self._end(last)
+        # where its last message is: as in its record if confirmed, else at its first record
+        found = last.position if last.position in self._confirmed else self._first.get(digest(last.message))
         taken_to = found.offset + 1 if found and found.partition == partition else 0
         if last.offset is not None and (scope.conversation_id, Position(partition, last.offset)) in self._ended:
             taken_to = max(taken_to, last.offset + 1)
         return State(last.tenant_id, last_ordinal=last.ordinal, taken_to=taken_to)
-
-    def _end(self, last: Last) -> Position | None:
-        """Return where an episode's last message is: as in its record if confirmed, else at its first record."""
-        return last.position if last.position in self._confirmed else self._first.get(digest(last.message))
 
 
 async def resume_points(log: Log, settings: Settings) -> ResumePoints:
@@ -199,25 +188,26 @@ async def resume_points(log: Log, settings: Settings) -> ResumePoints:
                 found.add(one.summary.conversation_id, one.summary.agent_id, last)
         found.expect()
         await log.read(kafka.messages_topic, found.take_message)
-        await _place(found, stores.messages, partitioner(len(await log.ends(kafka.messages_topic))))
+        await _place(found, stores.messages, list(range(len(await log.ends(kafka.messages_topic)))))
     return found
 
 
-def partitioner(partitions: int) -> Callable[[str], int]:
-    """Return Kafka's own partitioner, for a conversation that is in no topic and no archive."""
-    every, choose = list(range(partitions)), DefaultPartitioner()
-    return lambda conversation_id: int(choose(record_key(conversation_id), every, every))
+async def _place(found: ResumePoints, archive: MessageArchive, partitions: Sequence[int]) -> None:
+    """Find the partitions of conversations that have no record left on `messages`.
 
-
-async def _place(found: ResumePoints, archive: MessageArchive, partition_of: Callable[[str], int]) -> None:
-    homeless = list(found.homeless().items())
-    for start in range(0, len(homeless), ASKED_AT_ONCE):
-        page = homeless[start : start + ASKED_AT_ONCE]
-        archived = await archive.get_many([last.message for _, last in page if last.message])
-        for conversation_id, last in page:
-            known = archived.get(last.message)
-            where = last.position.partition if last.position else known.partition if known else None
-            found.partitions[conversation_id].add(partition_of(conversation_id) if where is None else where)
+    That is the partition of their last message, or, if that is unknown, the one that Kafka's partitioner chooses.
+    """
+    choose = DefaultPartitioner()
+    placeless = {s.conversation_id: last for s, last in found.last.items() if not found.partitions[s.conversation_id]}
+    names = list(placeless)
+    for start in range(0, len(names), ASKED_AT_ONCE):
+        page = names[start : start + ASKED_AT_ONCE]
+        archived = await archive.get_many([placeless[name].message for name in page if placeless[name].message])
+        for name in page:
+            last = placeless[name]
+            known = last.position or archived.get(last.message)
+            where = int(choose(record_key(name), partitions, partitions)) if known is None else known.partition
+            found.partitions[name].add(where)
 
 
 async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
@@ -227,32 +217,38 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
     SegmenterCameBack, BrokerUnavailable, StoreUnavailable, TopicMissing, MessagesGrown.
     """
     kafka = settings.kafka
-    async with _log(kafka) as log:
-        async with log.reader(kafka.messages_topic, isolation_level="read_committed") as consumer:
-            starts = await consumer.beginning_offsets(list(consumer.assignment()))
-        resume_states: dict[int, list[ResumeState]] = defaultdict(list)
-        for row in (await resume_points(log, settings)).resume_states():
-            resume_states[row.partition].append(row)
-        partitions = await _partitions(kafka)
-        return [
-            await _rebuilt(log, kafka, source, start, partitions, resume_states[source.partition])
-            for source, start in sorted(starts.items())
-        ]
+    changelogs = map(kafka.changelog, TABLES)
+    await require_topics(kafka, kafka.messages_topic, kafka.dead_letters(kafka.messages_topic), *changelogs)
+    with broker_errors(kafka.bootstrap_servers):
+        async with open_log(kafka) as log:
+            async with log.reader(kafka.messages_topic, isolation_level="read_committed") as consumer:
+                starts = await consumer.beginning_offsets(list(consumer.assignment()))
+            resume_states: dict[int, list[ResumeState]] = defaultdict(list)
+            for row in (await resume_points(log, settings)).resume_states():
+                resume_states[row.partition].append(row)
+            partitions = await _partitions(kafka)
+            return [
+                await _rebuilt(log, kafka, source, start, partitions, resume_states[source.partition])
+                for source, start in sorted(starts.items())
+            ]
 
 
 async def _rebuilt(
     log: Log, kafka: Kafka, source: TopicPartition, start: int, partitions: int, resume_states: Sequence[ResumeState]
 ) -> RebuiltPartition:
+    """Write a partition's rows in one transaction, as the segmenter does, to continue with the record at `start`."""
     left = RebuiltPartition(source.partition, 0, start, left=True)
     if await _has_state(log, kafka, source.partition):  # so its segmenter is not fenced needlessly
         return left
+    changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
+    states: list[RowChange] = [(scope_key(row.scope), encode_state(row.state)) for row in resume_states]
+    rows = {changelogs[CONVERSATIONS]: states, changelogs[MESSAGES]: []}
+    bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
     async with owned(kafka, source.partition) as producer:
         if await _has_state(log, kafka, source.partition):  # another rebuild was faster
             return left
-        await _commit(producer, kafka, source, partitions, start, resume_states)
-    return RebuiltPartition(
-        source.partition, len({state_row.scope.conversation_id for state_row in resume_states}), start
-    )
+        await producer.commit([], rows, bookmark, source, kafka.segmenter_id, partitions=partitions)
+    return RebuiltPartition(source.partition, len({row.scope.conversation_id for row in resume_states}), start)
 
 
 async def _has_state(log: Log, kafka: Kafka, partition: int) -> bool:
@@ -278,24 +274,6 @@ async def _partitions(kafka: Kafka) -> int:
     return found
 
 
-async def _commit(
-    producer: TransactionalProducer,
-    kafka: Kafka,
-    source: TopicPartition,
-    partitions: int,
-    start: int,
-    resume_states: Sequence[ResumeState],
-) -> None:
-    """Write the rows in one transaction, as the segmenter does, to continue with the record at offset `start`."""
-    changelogs = {table: TopicPartition(kafka.changelog(table), source.partition) for table in TABLES}
-    states: list[RowChange] = [
-        (scope_key(state_row.scope), encode_state(state_row.state)) for state_row in resume_states
-    ]
-    rows = {changelogs[CONVERSATIONS]: states, changelogs[MESSAGES]: []}
-    bookmark = Bookmark(start, new_lineage(), sorted(TABLES))
-    await producer.commit([], rows, bookmark, source, kafka.segmenter_id, partitions=partitions)
-
-
 @asynccontextmanager
 async def owned(kafka: Kafka, partition: int) -> AsyncIterator[TransactionalProducer]:
     """Take ownership of a partition, as its segmenter would. Raises: SegmenterCameBack, BrokerUnavailable."""
@@ -306,16 +284,7 @@ async def owned(kafka: Kafka, partition: int) -> AsyncIterator[TransactionalProd
         yield producer
     except (ProducerFenced, IllegalOperation):  # aiokafka raises one or the other, depending on where it was fenced
         raise SegmenterCameBack(partition=partition) from None
+    except TimeoutError:
+        raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem="no answer in time") from None
     finally:
         await producer.close()
-
-
-@asynccontextmanager
-async def _log(kafka: Kafka) -> AsyncIterator[Log]:
-    changelogs = [kafka.changelog(table) for table in TABLES]
-    await require_topics(kafka, kafka.messages_topic, kafka.dead_letters(kafka.messages_topic), *changelogs)
-    try:
-        async with open_log(kafka) as log:
-            yield log
-    except (KafkaError, TimeoutError) as error:
-        raise BrokerUnavailable(servers=kafka.bootstrap_servers, problem=str(error) or type(error).__name__) from error
