@@ -133,34 +133,22 @@ def wanted_topics(
         kept = {"retention.ms": days * DAY_MS, "segment.ms": ROLL_MS}
         return Topic(name, kafka.partitions, kafka.replication_factor, configs, True, lifetime=kept)
 
-    def of_messages(name: str, configs: Mapping[str, str], count: int) -> Topic:
-        return Topic(name, count, kafka.replication_factor, configs)
+    def compacted_topic(name: str, tombstone_ms: int, count: int | None) -> Topic:
+        kept = {"max.compaction.lag.ms": COMPACTION_LAG_MS, "delete.retention.ms": tombstone_ms}
+        partitions, any_count = count or kafka.partitions, count is None
+        return Topic(name, partitions, kafka.replication_factor, compacted, any_count, lifetime=kept)
 
     taken = (SMALLEST_MESSAGES_BYTES, LARGEST_MESSAGES_BYTES)
+    announced = (kafka.summaries_topic, kafka.deletions_topic, kafka.conversations_topic)
+    rejected = [*map(kafka.dead_letters, (kafka.messages_topic, kafka.episodes_topic)), kafka.undelivered_topic]
+    count = message_partitions or kafka.partitions
     return [
-        replace(of_messages(kafka.messages_topic, log, kafka.partitions), record_bytes=taken),
+        Topic(kafka.messages_topic, kafka.partitions, kafka.replication_factor, log, record_bytes=taken),
         topic(kafka.episodes_topic, large, HANDED_ON_DAYS),
-        topic(kafka.summaries_topic, log, ANNOUNCED_DAYS),
-        topic(kafka.deletions_topic, log, ANNOUNCED_DAYS),
-        topic(kafka.conversations_topic, log, ANNOUNCED_DAYS),
-        topic(kafka.dead_letters(kafka.messages_topic), large, ANNOUNCED_DAYS),
-        topic(kafka.dead_letters(kafka.episodes_topic), large, ANNOUNCED_DAYS),
-        topic(kafka.undelivered_topic, large, ANNOUNCED_DAYS),
-        *(topic(kafka.dead_letters(source), large, ANNOUNCED_DAYS) for source in sources),
-        *(
-            replace(
-                of_messages(kafka.changelog(table), compacted, message_partitions or kafka.partitions),
-                lifetime={"max.compaction.lag.ms": COMPACTION_LAG_MS, "delete.retention.ms": TOMBSTONE_MS},
-            )
-            for table in TABLES
-        ),
-        *(
-            replace(
-                topic(name, compacted, ANNOUNCED_DAYS),
-                lifetime={"max.compaction.lag.ms": COMPACTION_LAG_MS, "delete.retention.ms": CURRENT_TOMBSTONE_MS},
-            )
-            for name in kafka.current_topics
-        ),
+        *(topic(name, log, ANNOUNCED_DAYS) for name in announced),
+        *(topic(name, large, ANNOUNCED_DAYS) for name in (*rejected, *map(kafka.dead_letters, sources))),
+        *(compacted_topic(kafka.changelog(table), TOMBSTONE_MS, count) for table in TABLES),
+        *(compacted_topic(name, CURRENT_TOMBSTONE_MS, None) for name in kafka.current_topics),
     ]
 
 
@@ -172,8 +160,13 @@ def compare_topic(wanted: Topic, found: FoundTopic) -> TopicReport:
         pairs["partitions"] = (str(wanted.partitions), str(found.partitions))
     differing = [f"{name} is {is_}, should be {should}" for name, (should, is_) in pairs.items() if is_ != should]
     status: Status = "different" if differing else "ok"
-    warnings = [_size_warning(wanted, found), _lifetime_warning(wanted, found)]
-    return TopicReport(wanted.name, status, "; ".join(differing), "; ".join(filter(None, warnings)))
+    long = [
+        f"{name} is {value}, should be at most {most}"
+        for name, most in wanted.lifetime.items()
+        if (value := found.configs.get(name)) is not None and (int(value) in UNBOUNDED or int(value) > most)
+    ]
+    warning = f"{'; '.join(long)}: until then it keeps what was erased" if long else _size_warning(wanted, found)
+    return TopicReport(wanted.name, status, "; ".join(differing), warning)
 
 
 def _size_warning(wanted: Topic, found: FoundTopic) -> str:
@@ -192,16 +185,6 @@ def _size_warning(wanted: Topic, found: FoundTopic) -> str:
     return ""
 
 
-def _lifetime_warning(wanted: Topic, found: FoundTopic) -> str:
-    """Name the configurations that keep erased records too long or forever; "" if none does."""
-    long = [
-        f"{name} is {value}, should be at most {most}"
-        for name, most in wanted.lifetime.items()
-        if (value := found.configs.get(name)) is not None and (int(value) in UNBOUNDED or int(value) > most)
-    ]
-    return f"{'; '.join(long)}: until then it keeps what was erased" if long else ""
-
-
 async def ensure_topics(settings: Settings) -> list[TopicReport]:
     """Create missing topics and compare the others. New topics can be used on return.
 
@@ -216,9 +199,9 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
         refused = await _create_missing(admin, wanted, seconds)
         # a single request, because the next broker may not yet know a new topic
         existing = await _until_visible(admin, {topic.name for topic in wanted} - set(refused), seconds)
-        reports = await _with_growth(admin, settings, existing, await _compare_all(admin, wanted, existing))
+        reports = await _compare_all(admin, settings, existing)
     return [
-        TopicReport(report.name, "failed", refused[report.name])
+        replace(report, status="failed", detail=refused[report.name])
         if report.name in refused
         else replace(report, status="created")
         if report.status == "ok" and report.name not in before
@@ -243,9 +226,7 @@ async def create_sources(settings: Settings, sources: Sequence[Source]) -> None:
 async def check_topics(settings: Settings) -> list[TopicReport]:
     """Compare the topics without creating any. Raises: BrokerUnavailable, StoreUnavailable."""
     async with _admin(settings) as admin:
-        existing = await _existing(admin)
-        reports = await _compare_all(admin, _wanted(settings, existing), existing)
-        return await _with_growth(admin, settings, existing, reports)
+        return await _compare_all(admin, settings, await _existing(admin))
 
 
 async def await_topics(settings: Settings, seconds: float, tell: Callable[[str], None]) -> int:
@@ -270,30 +251,6 @@ async def await_topics(settings: Settings, seconds: float, tell: Callable[[str],
         else:
             return len(names)
         await asyncio.sleep(AWAIT_SECONDS)
-
-
-async def _with_growth(
-    admin: AIOKafkaAdminClient,
-    settings: Settings,
-    existing: Mapping[str, FoundTopic],
-    reports: Sequence[TopicReport],
-) -> list[TopicReport]:
-    """Report the messages topic as different if it has more partitions than its readers have read it with."""
-    kafka = settings.kafka
-    if (found := existing.get(kafka.messages_topic)) is None:
-        return list(reports)
-    problems = [
-        f"it has {found.partitions} partitions, but {group} has read it with {before} and reads no further; see "
-        "docs/how-to/scale.md"
-        for group in (kafka.segmenter_id, kafka.archiver_id)
-        if (before := await read_with(admin, group, kafka.messages_topic)) is not None and before < found.partitions
-    ]
-    return [
-        replace(report, status="different", detail="; ".join(filter(None, (report.detail, *problems))))
-        if problems and report.name == kafka.messages_topic
-        else report
-        for report in reports
-    ]
 
 
 async def read_with(admin: AIOKafkaAdminClient, group: str, topic: str) -> int | None:
@@ -358,15 +315,29 @@ async def _until_visible(admin: AIOKafkaAdminClient, names: set[str], seconds: f
 
 
 async def _compare_all(
-    admin: AIOKafkaAdminClient, wanted: Sequence[Topic], existing: Mapping[str, FoundTopic]
+    admin: AIOKafkaAdminClient, settings: Settings, existing: Mapping[str, FoundTopic]
 ) -> list[TopicReport]:
+    """Compare all topics, and the partitions of the messages topic with those that its readers have read."""
+    wanted, kafka = _wanted(settings, existing), settings.kafka
     configs = await _topic_configs(admin, [topic.name for topic in wanted if topic.name in existing])
-    return [
-        compare_topic(topic, FoundTopic(found.name, found.partitions, found.replication_factor, configs[topic.name]))
-        if (found := existing.get(topic.name))
+    reports = {
+        topic.name: compare_topic(topic, replace(existing[topic.name], configs=configs[topic.name]))
+        if topic.name in existing
         else TopicReport(topic.name, "missing")
         for topic in wanted
-    ]
+    }
+    if messages := existing.get(kafka.messages_topic):
+        for group in (kafka.segmenter_id, kafka.archiver_id):
+            before = await read_with(admin, group, messages.name)
+            if before is not None and before < messages.partitions:
+                report = reports[messages.name]
+                detail = (
+                    f"it has {messages.partitions} partitions, but {group} has read it with {before} and reads no "
+                    "further; see docs/how-to/scale.md"
+                )
+                detail = "; ".join(filter(None, (report.detail, detail)))
+                reports[messages.name] = replace(report, status="different", detail=detail)
+    return list(reports.values())
 
 
 async def read_configs(settings: Settings, names: Sequence[str]) -> dict[str, dict[str, str]]:
