@@ -1,7 +1,7 @@
 """Checks everything that Afterword needs: servers, topics, the LLM, and with `smoke` the whole path."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from afterword.streams.errors import AfterwordError
 from afterword.streams.ingest.sources import load_sources, match_topics, our_topics
 from afterword.streams.kafka.clients import admin_client, client_options, running_consumer
 from afterword.streams.settings import Settings, keys_in_clear
-from afterword.streams.stores.opening import Stores, open_stores
+from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.providers import LlmProvider, make_provider
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.addresses import unreachable
@@ -67,24 +67,20 @@ class CheckFailed(AfterwordError):
 
 
 async def check_all(settings: Settings) -> list[Result]:
-    """Run all checks concurrently. Each ends within the timeouts in the settings."""
+    """Run all checks, including the stores' own, concurrently. Each ends within the timeouts in the settings."""
     async with open_stores(settings) as stores:
-        found = await asyncio.gather(*[_result(name, check) for name, check in checks(settings, stores).items()])
+        checks: dict[str, Check] = {
+            "kafka": partial(check_kafka, settings),
+            "topics": partial(check_wanted_topics, settings),
+            "commits": partial(check_commits, settings),
+            **stores.checks,
+            "llm": partial(check_llm, settings),
+            "reranker": partial(check_reranker, settings),
+            "webhooks": partial(check_webhooks, settings),
+            "sources": partial(check_sources, settings),
+        }
+        found = await asyncio.gather(*[_result(name, check) for name, check in checks.items()])
     return [*found, keys(settings)]
-
-
-def checks(settings: Settings, stores: Stores) -> dict[str, Check]:
-    """Return the checks by name, including the stores' own."""
-    return {
-        "kafka": partial(check_kafka, settings),
-        "topics": partial(check_wanted_topics, settings),
-        "commits": partial(check_commits, settings),
-        **stores.checks,
-        "llm": partial(check_llm, settings),
-        "reranker": partial(check_reranker, settings),
-        "webhooks": partial(check_webhooks, settings),
-        "sources": partial(check_sources, settings),
-    }
 
 
 def keys(settings: Settings) -> Result:
@@ -242,13 +238,15 @@ async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
     Raises: NoSummary, BrokerUnavailable, TopicMissing.
     """
     conversation_id = f"afterword-smoke-{uuid4()}"
+    who = {"conversation_id": conversation_id, "user_id": "afterword-smoke"}
+    lines = [orjson.dumps({"id": str(n), **who, "role": role, "content": said}) for n, (role, said) in enumerate(TURNS)]
     async with running_consumer(
         settings.kafka, settings.kafka.summaries_topic, auto_offset_reset="earliest"
     ) as consumer:
         await seek_to_now(consumer)  # before anything is sent, so that no summary is missed
         try:
             async with asyncio.timeout(seconds):
-                await produce(settings, smoke_lines(conversation_id), flush=True)
+                await produce(settings, lines, flush=True)
                 async with aclosing(events(consumer)) as found:
                     async for event in found:
                         if isinstance(event, SummaryCreated) and event.conversation_id == conversation_id:
@@ -256,16 +254,3 @@ async def smoke(settings: Settings, seconds: float) -> SummaryCreated:
         except TimeoutError:
             raise NoSummary(seconds=seconds, conversation_id=conversation_id) from None
     raise AssertionError("a topic has no end")
-
-
-def smoke_lines(conversation_id: str) -> Iterator[bytes]:
-    for number, (role, content) in enumerate(TURNS):
-        yield orjson.dumps(
-            {
-                "id": str(number),
-                "conversation_id": conversation_id,
-                "user_id": "afterword-smoke",
-                "role": role,
-                "content": content,
-            }
-        )
