@@ -103,17 +103,6 @@ class Comparison:
         return more_refused > TOLERANCE or self.stored.grounding - self.candidate.grounding > TOLERANCE
 
 
-def compared(trials: Sequence[Trial], candidate: Maker, not_archived: int = 0) -> Comparison:
-    """Compare both sides. Raises: NothingToCompare."""
-    if not trials:
-        raise NothingToCompare
-    ordered = sorted(trials, key=lambda t: (t.candidate.refused is None, t.candidate.grounding - t.stored.grounding))
-    makers = {trial.stored.maker for trial in trials}
-    stored = makers.pop() if len(makers) == 1 else Maker("several", None)
-    before, after = [trial.stored for trial in trials], [trial.candidate for trial in trials]
-    return Comparison(ordered, measures(before, stored), measures(after, candidate), not_archived)
-
-
 def measures(summaries: Sequence[TrialSummary], maker: Maker) -> Measures:
     """Compute the means over the summaries. Failed ones have no text or grounding to include."""
     there = [made for made in summaries if made.long_summary]
@@ -149,29 +138,20 @@ async def sample(episodes: EpisodeStore, size: int) -> list[StoredEpisode]:
     return [found[name] for name in chosen if name in found]
 
 
+@dataclass(frozen=True)
 class TrialRun:
     """Summarizes stored episodes with a candidate, as the summarizer would, and judges both texts by the same gate."""
 
-    def __init__(
-        self,
-        episodes: EpisodeStore,
-        messages: MessageArchive,
-        summarizer: Summarizer,
-        maker: Maker,
-        rules: SummaryRules,
-        quality: QualitySettings,
-        instructions: str,
-        at_a_time: int,
-    ) -> None:
-        """`maker` is the candidate. `instructions` are everything that its prompts contain."""
-        self._episodes = episodes
-        self._messages = messages
-        self._summarizer = summarizer
-        self._maker = maker
-        self._rules = rules
-        self._quality = quality
-        self._instructions = instructions
-        self._slots = asyncio.Semaphore(at_a_time)
+    episodes: EpisodeStore
+    messages: MessageArchive
+    summarizer: Summarizer
+    maker: Maker
+    """The candidate."""
+    rules: SummaryRules
+    quality: QualitySettings
+    instructions: str
+    """Everything that the candidate's prompts contain."""
+    at_a_time: int
 
     async def run(self, chosen: Sequence[StoredEpisode], progress: Callable[[int], None]) -> Comparison:
         """Run the trials.
@@ -179,53 +159,52 @@ class TrialRun:
         Raises: NothingToCompare, StoreUnavailable; ProviderError if the LLM does not answer at all.
         """
         trials: list[Trial] = []
+        slots = asyncio.Semaphore(self.at_a_time)
 
         async def add(stored: StoredEpisode) -> None:
-            async with self._slots:
+            async with slots:
                 if (request := await self._request(stored)) is not None:
                     trials.append(await self._try(stored, request))
                     progress(len(trials))
 
         await gather_or_cancel(*(add(stored) for stored in chosen))
-        return compared(trials, self._maker, len(chosen) - len(trials))
+        if not trials:
+            raise NothingToCompare
+        trials.sort(key=lambda t: (t.candidate.refused is None, t.candidate.grounding - t.stored.grounding))
+        before, after = [trial.stored for trial in trials], [trial.candidate for trial in trials]
+        makers = {made.maker for made in before}
+        stored = measures(before, makers.pop() if len(makers) == 1 else Maker("several", None))
+        return Comparison(trials, stored, measures(after, self.maker), len(chosen) - len(trials))
 
     async def _request(self, stored: StoredEpisode) -> SummaryRequest | None:
         """Build the request that a summarizer would make now; None if the messages are not in the archive."""
-        read = await as_archived(self._messages, stored)
+        read = await as_archived(self.messages, stored)
         if read is None:
             return None
-        history = await read_history(self._episodes, Scope.of(stored.summary), stored.ordinal, self._rules)
+        history = await read_history(self.episodes, Scope.of(stored.summary), stored.ordinal, self.rules)
         return SummaryRequest(
-            in_zone(of_stored(stored, read), self._rules.zone),
+            in_zone(of_stored(stored, read), self.rules.zone),
             history.text,
-            self._rules.row_tokens,
-            max_summary_length=self._rules.max_summary_length,
+            self.rules.row_tokens,
+            max_summary_length=self.rules.max_summary_length,
             wants_rolling=False,
         )
 
     async def _try(self, stored: StoredEpisode, request: SummaryRequest) -> Trial:
-        summary = stored.summary
-        before = Summary(
-            title=summary.title,
-            short_summary=summary.short_summary,
-            long_summary=summary.long_summary,
-            rolling_summary=request.previous_rolling,
-            quality=summary.quality,
-            model=summary.model,
-            usage=summary.usage,
-            prompt_version=summary.prompt_version,
-        )
+        names = ("title", "short_summary", "long_summary", "quality", "model", "usage", "prompt_version")
+        same = {name: getattr(stored.summary, name) for name in names}
+        before = Summary(**same, rolling_summary=request.previous_rolling)
         try:
-            made = await self._judged(request, await self._summarizer.summarize_without_fallback(request))
+            made = await self._judged(request, await self.summarizer.summarize_without_fallback(request))
         except TRANSIENT:
             raise
         except ProviderError as error:
-            made = TrialSummary(self._maker, "", "", "", usage_of(error), 0.0, (), error.error_type)
-        return Trial(summary.episode_id, await self._judged(request, before), made)
+            made = TrialSummary(self.maker, "", "", "", usage_of(error), 0.0, (), error.error_type)
+        return Trial(stored.summary.episode_id, await self._judged(request, before), made)
 
     async def _judged(self, request: SummaryRequest, made: Summary) -> TrialSummary:
-        source, texts = source_of(request, self._instructions), texts_of(request, made)
-        found: Assessment = await asyncio.to_thread(assess, source, texts, self._quality)
+        source, texts = source_of(request, self.instructions), texts_of(request, made)
+        found: Assessment = await asyncio.to_thread(assess, source, texts, self.quality)
         return TrialSummary(
             Maker(made.model, made.prompt_version),
             made.title,
