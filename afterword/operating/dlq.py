@@ -199,10 +199,14 @@ class DeadLetterQueue:
                 async with producer.transaction():
                     for found in dead_letters:
                         if action == "replayed":
-                            sent.append(await self._replay(producer, found))
+                            assert found.origin is not None  # noqa: S101 – otherwise it was not counted as resolved
+                            topic, partition, _ = found.origin
+                            # the original partition, because the original producer may have used another partitioner
+                            target = partition if partition in await producer.partitions_for(topic) else None
+                            sent.append(await send_copy(producer, topic, found, target))
                         headers = resolution(found, action, datetime.now(UTC))
                         sent.append(await producer.send(found.topic, b"", partition=found.partition, headers=headers))
-                    raise_first_error(await asyncio.gather(*sent, return_exceptions=True))
+                    await asyncio.gather(*sent)
             except (KafkaError, IllegalOperation) as error:
                 why = reason_of(error, await asyncio.gather(*sent, return_exceptions=True))
                 if is_overtaken(why):
@@ -212,13 +216,6 @@ class DeadLetterQueue:
                 raise why from None
             finally:
                 await asyncio.gather(*sent, return_exceptions=True)
-
-    async def _replay(self, producer: AIOKafkaProducer, found: DeadLetter) -> Awaitable[object]:
-        """Send to the original partition, because the original producer may have used another partitioner."""
-        assert found.origin is not None  # noqa: S101 – `_count` rejects dead letters without an origin
-        topic, partition, _ = found.origin
-        target = partition if partition in await producer.partitions_for(topic) else None
-        return await send_copy(producer, topic, found, target)
 
     @asynccontextmanager
     async def _producer(self, topic: str) -> AsyncIterator[AIOKafkaProducer]:
@@ -237,19 +234,19 @@ class DeadLetterQueue:
 
 
 def _count(counts: DeadLetterCounts, found: DeadLetter, action: Action) -> bool:
+    """Count a dead letter, and return whether it can be resolved."""
     counts.found += 1
     counts.by_type[found.error_type] += 1
     if action == "replayed" and found.origin is None:
         counts.not_ours += 1
-        return False
-    if action == "replayed" and found.stage == ARCHIVE:
+    elif action == "replayed" and found.stage == ARCHIVE:
         counts.archive += 1
-        return False
-    if action == "replayed" and found.truncated:
+    elif action == "replayed" and found.truncated:
         counts.truncated += 1
-        return False
-    counts.resolved += 1
-    return True
+    else:
+        counts.resolved += 1
+        return True
+    return False
 
 
 def reason_of(error: Exception, sent: Sequence[object]) -> Exception:
@@ -273,9 +270,3 @@ def is_overtaken(error: Exception) -> bool:
     return isinstance(error, ProducerFenced | IllegalOperation) or isinstance(
         error.__cause__, InvalidTxnState | UnknownError
     )
-
-
-def raise_first_error(results: Sequence[object]) -> None:
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
