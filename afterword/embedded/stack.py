@@ -1,7 +1,7 @@
 """The embedded stack: Kafka and the path of the SQLite file, both in one directory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from afterword.embedded.errors import StartCancelled
 from afterword.embedded.java import DownloadProgress, Jar, Java, ignore_progress
 from afterword.embedded.kafka import Broker, Cluster, KafkaServer, Properties, has_brokers
 from afterword.embedded.process import until_ready
+from afterword.streams.tasks import gather_or_cancel
 
 
 class EmbeddedStack:
@@ -85,8 +86,9 @@ class EmbeddedStack:
     async def start_kafka(self) -> None:
         """Start the brokers that are not running, and wait until each of them sees all the others."""
         await asyncio.to_thread(self.kafka.start)
-        await _all(
-            *(until_ready(b.process, partial(has_brokers, b.address, self._brokers)) for b in self.kafka.brokers)
+        brokers = self.kafka.brokers
+        await gather_or_cancel(
+            *(until_ready(b.process, partial(has_brokers, b.address, self._brokers)) for b in brokers)
         )
 
     async def __aenter__(self) -> Self:
@@ -125,9 +127,3 @@ class EmbeddedStack:
         if self._stopping.is_set():  # threads cannot be cancelled, so Ctrl-C would otherwise wait for the last jar
             raise StartCancelled
         self._progress(name, done, total)
-
-
-async def _all(*steps: Awaitable[None]) -> None:
-    for result in await asyncio.gather(*steps, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result

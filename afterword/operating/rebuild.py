@@ -60,7 +60,11 @@ class IndexRebuild:
         while page := await self._episodes.page(done.last, PAGE_EPISODES):
             wanted = await self._wanted([*living(page).values()])
             whole = [await self._write(stored) for stored in wanted]
-            await self._remove_deleted(wanted)
+            # those deleted since they were read, which a new index could not know
+            now = await self._episodes.lookup([stored.summary.episode_id for stored in wanted])
+            for name, episode in now.items():
+                if isinstance(episode, DeletedEpisode):
+                    await self._index.remove(name, episode.deletion.revision)
             last = page[-1].event.episode_id
             done = IndexCounts(
                 done.seen + len(page), done.written + len(whole), done.incomplete + whole.count(False), total, last
@@ -73,13 +77,6 @@ class IndexRebuild:
             return page
         indexed = await self._index.revisions([stored.summary.episode_id for stored in page])
         return [s for s in page if indexed.get(s.summary.episode_id, 0) < s.summary.revision]
-
-    async def _remove_deleted(self, written: Sequence[StoredEpisode]) -> None:
-        """Remove episodes that were deleted since they were read, which a new index could not know."""
-        found = await self._episodes.lookup([stored.summary.episode_id for stored in written])
-        for name, episode in found.items():
-            if isinstance(episode, DeletedEpisode):
-                await self._index.remove(name, episode.deletion.revision)
 
     async def _write(self, stored: StoredEpisode) -> bool:
         summary = stored.summary
