@@ -84,15 +84,14 @@ CREATE TABLE stored_episode (
 ) WITHOUT ROWID;
 -- Messages that a summary was made from after they had changed, with the offset of the change
 CREATE TABLE stored_change (episode_id, message, offset);
--- Tombstones. expired: deleted because it was past its retention
+-- Tombstones, of which some may be newer than stored_episode. expired: deleted because it was past its retention
 CREATE TABLE deleted_episode (episode_id PRIMARY KEY, expired) WITHOUT ROWID;
 -- The archive's messages, with the position of the record that each was archived from. archived: false for a
 -- tombstone; changed: offset of the last change
 CREATE TABLE document (message, episode_id, archived, content, partition, offset, deleted, changed);
 
--- Episodes in the search index, and those that are not there because they were deleted after the stores were read
+-- Episodes in the search index
 CREATE TABLE indexed (episode_id PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE vanished (episode_id PRIMARY KEY) WITHOUT ROWID;
 """
 INDEXES: Final = """
 CREATE INDEX message_id ON message (message, partition, offset);

@@ -123,7 +123,7 @@ GROUP BY e.number
 
 -- not_indexed: summarized, but not in the search index
 SELECT name FROM summarized
-WHERE episode_id NOT IN (SELECT episode_id FROM indexed UNION ALL SELECT episode_id FROM vanished)
+WHERE episode_id NOT IN (SELECT episode_id FROM indexed)
 AND NOT (0 < ended_ms AND ended_ms < :episodes_before_ms)
 
 -- not_announced: before the summarizer's offset, but without a summary.created

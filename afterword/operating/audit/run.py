@@ -118,11 +118,7 @@ async def _read_groups_and_state(
     state = SegmenterState()
     for table in tables:
         await log.read(kafka.changelog(table), partial(state.take, table), progress)
-    pending, damage = state.found()
-    for row in pending:
-        evidence.add("pending", *row)
-    for damaged in damage:
-        evidence.add("damage", *damaged)
+    state.add_to(evidence)
 
 
 async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress) -> None:
@@ -138,11 +134,11 @@ async def _read_index(stores: Stores, evidence: Evidence, progress: ReadProgress
         WHERE episode_id NOT IN (SELECT episode_id FROM indexed)
     """)
     missing = [name for (name,) in not_indexed]
-    for start in range(0, len(missing), INDEX_PAGE):
+    for start in range(0, len(missing), INDEX_PAGE):  # they may have been deleted since the stores were read
         versions = await stores.episodes.versions(missing[start : start + INDEX_PAGE])
         for episode, version in versions.items():
             if version.ended:
-                evidence.add("vanished", episode)
+                evidence.add("deleted_episode", episode, version.ended == "expired")
 
 
 async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadProgress) -> Missing | None:

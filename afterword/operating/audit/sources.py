@@ -241,8 +241,8 @@ class SegmenterState:
         except RowUnreadable as error:
             self._damage[record.key] = _damage(MESSAGES, record, error)
 
-    def found(self) -> tuple[list[Row], list[Row]]:
-        """Return rows of `pending` and of `damage`. The overlap is not pending: it is in an episode already.
+    def add_to(self, evidence: Evidence) -> None:
+        """Add what is pending and what is damaged. The overlap is not pending: it is in an episode already.
 
         Raises: StateUnreadable if a later release wrote a conversation.
         """
@@ -254,14 +254,14 @@ class SegmenterState:
                     first_pending[parse_scope(record.key)] = decode_state(record.value).first_pending
             except RowUnreadable as error:
                 damage.append(_damage(CONVERSATIONS, record, error))
+        for row in damage:
+            evidence.add("damage", *row)
         damaged = {conversation for conversation, *_ in damage}
-        pending: list[Row] = []
         for scope, seq, partition, offset in self._bodies.values():
             waits = scope.conversation_id not in damaged and seq >= first_pending.get(scope, 0)
             if waits or scope.agent_id == NOBODY:  # the message may have moved to an agent's rows meanwhile
                 names = scope_name(scope.conversation_id, scope.named_agent), scope_name(scope.conversation_id)
-                pending.append((partition, offset, *names, not waits))
-        return pending, damage
+                evidence.add("pending", partition, offset, *names, not waits)
 
 
 def _damage(table: str, record: ConsumerRecord, error: RowUnreadable) -> Row:

@@ -173,7 +173,6 @@ class Snapshot(Circumstances):
     messages: dict[bytes, Archived] = field(default_factory=dict)
     indexed: set[str] | None = None
     """None: all that are closed."""
-    removed: set[str] = field(default_factory=set)
 
     def rows(self) -> Iterator[TableRow]:
         roles = {"segmenter": self.consumed, "archiver": self.archived_to, "summarizer": self.summarized_to}
@@ -202,7 +201,6 @@ class Snapshot(Circumstances):
         yield from (document.row(message) for message, document in self.messages.items())
         indexed = {closed.episode_id for closed in self.closed} if self.indexed is None else self.indexed
         yield from (("indexed", episode) for episode in indexed)
-        yield from (("vanished", episode) for episode in self.removed)
 
 
 def judged(snapshot: Snapshot) -> Report:

@@ -26,10 +26,10 @@ def test_rows_can_be_asked_for_once_they_are_flushed_and_more_may_come() -> None
         evidence.add("indexed", "c:1")
         evidence.flush()
         evidence.add("indexed", "c:2")
-        evidence.add("vanished", "c:3")
+        evidence.add("repeat", 3)
         evidence.flush()
         assert list(evidence.rows("SELECT episode_id FROM indexed ORDER BY 1")) == [("c:1",), ("c:2",)]
-        assert evidence.value("SELECT COUNT(*) FROM vanished") == 1
+        assert evidence.value("SELECT COUNT(*) FROM repeat") == 1
 
 
 def test_the_file_is_private_and_has_no_name() -> None:

@@ -26,7 +26,10 @@ def read(chat: Chat, *later: Row) -> tuple[list[evidence.Row], list[evidence.Row
         state.take(MESSAGES, Row(key, value))  # type: ignore[arg-type]  # it has all that is read of a record
     for row in [*(Row(key, value) for key, value in chat.conversations.items()), *later]:
         state.take(CONVERSATIONS, row)  # type: ignore[arg-type]  # it has all that is read of a record
-    return state.found()
+    with evidence.open_evidence() as tables:
+        state.add_to(tables)
+        tables.flush()
+        return list(tables.rows("SELECT * FROM pending")), list(tables.rows("SELECT * FROM damage"))
 
 
 @pytest.fixture
