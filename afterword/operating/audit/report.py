@@ -25,13 +25,10 @@ class Missing:
     after_seconds: float
     left: dict[str, int]
     """Number of records that each worker had not finished."""
-    conversations: list[str]
-    """The first conversations whose episodes the summarizer had not finished."""
 
-    def lines(self) -> Iterator[str]:
+    def line(self) -> str:
         found = ", ".join(f"{count:,} by the {role}" for role, count in self.left.items() if count)
-        yield f"records not finished after {self.after_seconds:g} s: {found or 'none left'}"
-        yield from (f"  {conversation}" for conversation in self.conversations)
+        return f"records not finished after {self.after_seconds:g} s: {found or 'none any more'}"
 
 
 @dataclass
@@ -74,7 +71,7 @@ class Report:
             yield f"{kind}: {finding.count:,}: {FINDINGS[kind].meaning}"
             yield from (shown(f"  {example}") for example in finding.examples)
         if self.missing:
-            yield from map(shown, self.missing.lines())
+            yield self.missing.line()
         if self.findings:
             yield "NOT CLEAN"
         elif self.missing:

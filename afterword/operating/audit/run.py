@@ -6,14 +6,13 @@ Before that it can wait until the workers have finished what is on their topics.
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from afterword.operating.audit.evidence import Circumstances, Evidence, open_evidence
 from afterword.operating.audit.expected import CLOCKS_APART_MS
 from afterword.operating.audit.judge import judge
-from afterword.operating.audit.report import EXAMPLES_NAMED, Missing, Report
+from afterword.operating.audit.report import Missing, Report
 from afterword.operating.audit.sources import SegmenterState, TopicReader, read_stores
 from afterword.streams.errors import TopicMissing
 from afterword.streams.kafka.clients import broker_errors
@@ -146,30 +145,18 @@ async def until_finished(log: Log, kafka: Kafka, seconds: float, progress: ReadP
 
     Returns what is left after `seconds`, or None if nothing is. Raises: TopicStalled.
     """
-    deadline = time.monotonic() + seconds
-    for role, (group, topic) in inputs_of(kafka).items():
+    deadline, inputs = time.monotonic() + seconds, inputs_of(kafka)
+    for role, (group, topic) in inputs.items():
         ends, most = await log.ends(topic), 0
         while left := await log.left(group, topic, ends):
             most = max(most, left)
             progress(f"waiting for the {role}", most - left, most)
             if time.monotonic() > deadline:
-                return await _missing(log, kafka, seconds)
+                return Missing(
+                    seconds, {role: await log.left(*one, await log.ends(one[1])) for role, one in inputs.items()}
+                )
             await asyncio.sleep(POLL_SECONDS)
     return None
-
-
-async def _missing(log: Log, kafka: Kafka, seconds: float) -> Missing:
-    counts = {
-        role: await log.left(group, topic, await log.ends(topic)) for role, (group, topic) in inputs_of(kafka).items()
-    }
-    names: dict[str, None] = {}
-    group, topic = kafka.summarizer_id, kafka.episodes_topic
-    async with aclosing(log.unread(group, topic, await log.ends(topic))) as unread:
-        async for record in unread:
-            names[(record.key or b"").decode(errors="replace")] = None
-            if len(names) == EXAMPLES_NAMED:
-                break
-    return Missing(seconds, counts, list(names))
 
 
 def inputs_of(kafka: Kafka) -> dict[str, tuple[str, str]]:

@@ -27,7 +27,7 @@ from afterword.schemas import (
     decode_closed,
     decode_input,
 )
-from afterword.schemas.dead_letters import ARCHIVE, DEAD_LETTER_PREFIX, is_offset
+from afterword.schemas.dead_letters import ARCHIVE, is_offset, read_dead_letter
 from afterword.schemas.decoding import validate
 from afterword.schemas.episodes import fingerprint
 from afterword.schemas.headers import CE_ID, header
@@ -95,9 +95,11 @@ class TopicReader:
 
     def _dead_letter(self, kind: str, topic: str) -> Take:
         def taken(record: ConsumerRecord) -> None:
-            if found := original_of(record, topic):
-                partition, offset, error = found
-                self._add("dead_letter", kind, partition, offset, error == "state_unreadable")
+            found = read_dead_letter(record)
+            # A message that only the archiver rejected is in an episode anyway.
+            if found.origin and found.origin.topic == topic and found.stage != ARCHIVE:
+                _, partition, offset = found.origin
+                self._add("dead_letter", kind, partition, offset, found.error_type == "state_unreadable")
 
         return taken
 
@@ -161,18 +163,6 @@ class TopicReader:
     def _current_conversation(self, record: ConsumerRecord) -> None:
         scope = scope_name(*conversation_of_scope((record.key or b"").decode(errors="replace")))
         self._add("current", scope, record.partition, record.offset, record.value is None, None)
-
-
-def original_of(record: ConsumerRecord, topic: str) -> tuple[int, int, str] | None:
-    """Return the original position of a dead letter and its error, or None if it is not in `topic`.
-
-    It is also None if only the archiver rejected the message, which is in an episode anyway.
-    """
-    names = ("stage", "topic", "partition", "offset", "type")
-    stage, origin, partition, offset, error = (header(record.headers, DEAD_LETTER_PREFIX + one) or "" for one in names)
-    if stage == ARCHIVE or origin != topic or not (is_offset(partition) and is_offset(offset)):
-        return None
-    return int(partition), int(offset), error
 
 
 async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], None]) -> None:

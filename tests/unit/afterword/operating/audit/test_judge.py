@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,8 +10,6 @@ from hypothesis import strategies as st
 from afterword.operating.audit.evidence import digest, digest_of_message
 from afterword.operating.audit.judge import FATES
 from afterword.operating.audit.report import EXAMPLES_NAMED
-from afterword.operating.audit.sources import original_of
-from afterword.schemas.dead_letters import dead_letter
 from afterword.streams.kafka.log_reader import Position
 from tests.unit.afterword.operating.audit.snapshot import (
     AgentFlush,
@@ -1008,15 +1004,3 @@ def test_the_report_reads_as_json_and_as_lines(snapshot):
     assert "partition 0, offset 4" in text
     assert text.endswith("NOT CLEAN")
     assert list(judged(clean_facts()).lines())[-1].startswith("clean")
-
-
-def test_a_message_that_only_the_archiver_could_not_take_belongs_to_its_episode() -> None:
-    dead = []
-    for offset, stage in enumerate(["segmenter", "archive"]):
-        record: Any = SimpleNamespace(
-            topic="messages", partition=2, offset=offset, key=b"c", value=b"{}", headers=[], timestamp=1
-        )
-        _, _, headers = dead_letter(record, stage=stage, error_type="unforeseen", message="", now_ms=1)
-        written: Any = SimpleNamespace(headers=headers)
-        dead.append(original_of(written, "messages"))
-    assert dead == [(2, 0, "unforeseen"), None]

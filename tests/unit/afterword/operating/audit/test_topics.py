@@ -5,6 +5,7 @@ from aiokafka import ConsumerRecord
 from afterword.operating.audit.evidence import open_evidence
 from afterword.operating.audit.sources import TopicReader
 from afterword.schemas import EpisodeRedo
+from afterword.schemas.dead_letters import ARCHIVE, dead_letter
 from afterword.schemas.episodes import EPISODE_REDO
 from afterword.schemas.headers import Headers, cloud_event
 from afterword.streams.settings import load_settings
@@ -30,3 +31,15 @@ def test_a_request_to_redo_a_summary_is_neither_an_episode_nor_a_change_nor_unre
         take(record(b"{}", headers))
         evidence.flush()
         assert evidence.value("SELECT COUNT(*) FROM invalid WHERE kind = 'episode'") == 1
+
+
+def test_a_message_that_only_the_archiver_could_not_take_belongs_to_its_episode() -> None:
+    kafka = load_settings().kafka
+    original = ConsumerRecord("messages", 2, 0, 1, 0, b"c", b"{}", None, 1, 2, ())
+    with open_evidence() as evidence:
+        take = TopicReader(evidence, kafka).takes()[kafka.dead_letters(kafka.messages_topic)]
+        for stage in ("segmenter", ARCHIVE):
+            _, value, headers = dead_letter(original, stage=stage, error_type="unforeseen", message="", now_ms=1)
+            take(record(value or b"", headers))
+        evidence.flush()
+        assert list(evidence.rows("SELECT * FROM dead_letter")) == [("message", 2, 0, False)]
