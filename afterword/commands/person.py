@@ -15,7 +15,7 @@ from afterword.commands.reading import not_empty
 from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
-    from afterword.operating.erasing.eraser import Eraser, ErasurePlan, ErasureProgress
+    from afterword.operating.erasing.eraser import Eraser, ErasurePlan
     from afterword.operating.erasing.receipt import Receipt
 
 Result = TypeVar("Result")
@@ -142,8 +142,9 @@ async def _with_eraser(work: "Callable[[Eraser], Awaitable[Result]]") -> Result:
         return await work(eraser)
 
 
-async def _report(progress: "ErasureProgress") -> None:
-    typer.echo(shown(progress.line()), err=True)
+async def _report(stage: str, left: int) -> None:
+    noun, _, rest = stage.partition(" ")
+    typer.echo(shown(f"{many(left, noun.removesuffix('s'), noun)} {rest}"), err=True)
 
 
 def _plan_line(plan: "ErasurePlan") -> str:

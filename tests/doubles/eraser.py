@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from afterword.operating.erasing.eraser import ErasureProgress, Report, new_erasure
+from afterword.operating.erasing.eraser import Report, new_erasure
 from afterword.operating.erasing.person import person_of
 from afterword.operating.erasing.receipt import Receipt
 from afterword.schemas.base import utc_milliseconds
@@ -52,7 +52,7 @@ class ScriptedEraser:
         self.calls.append(ErasedCall(user_id, tenant_id, conversation_id))
         person = person_of(user_id, tenant_id, conversation_id)
         erasure = await self.erasures.begin(new_erasure(person, asked_by))
-        await progress(ErasureProgress("records that the archiver has not processed", 7))
+        await progress("records that the archiver has not processed", 7)
         if self.errors:
             raise self.errors.pop(0)
         await self.go.wait()

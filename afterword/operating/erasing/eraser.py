@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 from uuid import uuid4
 
 from afterword.operating.dlq import DeadLetterQueue, Filters, open_queue
@@ -33,7 +33,6 @@ from afterword.streams.stores.bookkeeping import ErasedConversation, Erasure
 from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode, all_episodes
 from afterword.streams.stores.messages import Selection
 from afterword.streams.stores.opening import Stores, open_stores
-from afterword.streams.text.visible import many
 from afterword.writing.producer import Producer
 
 WAIT_SECONDS = 600.0
@@ -65,18 +64,8 @@ class ErasurePlan:
     dead_letters: int = 0
 
 
-class ErasureProgress(NamedTuple):
-    """What an erasure is waiting for: a name that begins with a plural noun, and how many are left."""
-
-    stage: str
-    left: int
-
-    def line(self) -> str:
-        first, _, rest = self.stage.partition(" ")
-        return f"{many(self.left, first.removesuffix('s'), first)} {rest}"
-
-
-Report = Callable[[ErasureProgress], Awaitable[None]]
+Report = Callable[[str, int], Awaitable[None]]
+"""Called with what an erasure is waiting for, which begins with a plural noun, and how many of them are left."""
 
 
 @dataclass
@@ -101,7 +90,7 @@ class Run:
     async def check(self, what: str, left: int) -> None:
         """Report what is left. Raises: NotErased if the time is up."""
         if self.report:
-            await self.report(ErasureProgress(what, left))
+            await self.report(what, left)
         if time.monotonic() > self.began + self.seconds:
             raise NotErased(seconds=self.seconds, left=left, what=what)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import structlog
 
-from afterword.operating.erasing.eraser import Eraser, ErasureProgress, NotErased, UserNotArchived, new_erasure
+from afterword.operating.erasing.eraser import Eraser, NotErased, UserNotArchived, new_erasure
 from afterword.operating.erasing.person import Person
 from afterword.streams.errors import AfterwordError, StoreUnavailable, snake_case
 from afterword.streams.stores.bookkeeping import Erasure, Erasures
@@ -98,8 +98,8 @@ class ErasureRunner:
         assert erasure.user_id is not None  # noqa: S101 – it is in progress
         person = Person(erasure.user_id, erasure.tenant_id, erasure.conversation_id)
 
-        async def report(progress: ErasureProgress) -> None:
-            await self._erasures.report(replace(erasure, is_running=True, stage=progress.stage, left=progress.left))
+        async def report(stage: str, left: int) -> None:
+            await self._erasures.report(replace(erasure, is_running=True, stage=stage, left=left))
 
         await self._erasures.report(replace(erasure, is_running=True, stage=None))
         async with self._open_eraser() as eraser:
