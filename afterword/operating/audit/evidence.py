@@ -86,9 +86,9 @@ CREATE TABLE stored_episode (
 CREATE TABLE stored_change (episode_id, message, offset);
 -- Tombstones, of which some may be newer than stored_episode. expired: deleted because it was past its retention
 CREATE TABLE deleted_episode (episode_id PRIMARY KEY, expired) WITHOUT ROWID;
--- The archive's messages, with the position of the record that each was archived from. archived: false for a
--- tombstone; changed: offset of the last change
-CREATE TABLE document (message, episode_id, archived, content, partition, offset, deleted, changed);
+-- The archive's messages, with the position of the record that each was archived from. content: null for a tombstone;
+-- changed: offset of the last change
+CREATE TABLE document (message, episode_id, content, partition, offset, changed);
 
 -- Episodes in the search index
 CREATE TABLE indexed (episode_id PRIMARY KEY) WITHOUT ROWID;

@@ -65,12 +65,8 @@ SELECT conversation || ', partitions ' || GROUP_CONCAT(partition, ', ') FROM (
 GROUP BY conversation HAVING COUNT(*) > 1
 
 -- not_archived: before the archiver's offset, but not archived
-SELECT named(s.conversation, s.partition, s.offset) FROM standing AS s
-LEFT JOIN document AS d ON d.message = s.message
-WHERE s.offset < s.archived_to AND CASE
-    WHEN d.message IS NULL THEN NOT s.may_have_expired
-    ELSE NOT d.archived AND NOT d.deleted
-END
+SELECT named(conversation, partition, offset) FROM standing
+WHERE offset < archived_to AND NOT may_have_expired AND message NOT IN (SELECT message FROM document)
 
 -- archived_differently: archived content differs from what was produced
 -- The content must be that of the record it was archived from, or of any record of the message if that record is gone.

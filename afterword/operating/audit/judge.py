@@ -214,7 +214,7 @@ SELECT
     d.content AS archived_content, EXISTS (
         SELECT 1 FROM changed WHERE changed.id = s.id AND deletes AND changed.offset < s.archived_to
     ) AS is_deleted
-FROM standing AS s JOIN document AS d ON d.message = s.message AND d.archived
+FROM standing AS s JOIN document AS d ON d.message = s.message AND d.content IS NOT NULL
 WHERE s.is_first AND s.id IN (SELECT id FROM changed);
 
 -- Changes that the summarizer has handled, with the episodes that have their messages.
@@ -246,7 +246,7 @@ COUNTS: Final = {
             SELECT COUNT(*) FROM standing
             WHERE offset < archived_to AND may_have_expired AND message NOT IN (SELECT message FROM document)
         """,
-        "archived": "SELECT COUNT(*) FROM document WHERE archived",
+        "archived": "SELECT COUNT(content) FROM document",
     },
     "episodes": {
         "total": "SELECT COUNT(*) FROM latest",

@@ -176,10 +176,10 @@ async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], 
     done = 0
     async for key, state, episode_id in stores.messages.all_messages():
         if isinstance(state, DeletedMessage):
-            evidence.add("document", digest(key), None, False, None, None, None, True, state.changed)
+            evidence.add("document", digest(key), None, None, None, None, state.changed)
         else:
             where, content = (state.partition, state.offset), hash(state.message.content)
-            evidence.add("document", digest(key), episode_id, True, content, *where, False, state.changed)
+            evidence.add("document", digest(key), episode_id, content, *where, state.changed)
         done += 1
         if done % COUNTED_AT_A_TIME == 0:
             read(COUNTED_AT_A_TIME)

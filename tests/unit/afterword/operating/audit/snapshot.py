@@ -127,14 +127,15 @@ class Stored(NamedTuple):
 class Archived(NamedTuple):
     episode_id: str | None
     archived: bool
+    """False for a tombstone."""
     content: bytes | None = None
+    """None: as it was produced."""
     position: Position | None = None
-    deleted: bool = False
     changed: int = -1
 
-    def row(self, message: bytes) -> TableRow:
-        where = self.position or (None, None)
-        return "document", message, self.episode_id, self.archived, self.content, *where, self.deleted, self.changed
+    def row(self, message: bytes, produced: bytes | None) -> TableRow:
+        content = self.content or produced if self.archived else None
+        return "document", message, self.episode_id, content, *(self.position or (None, None)), self.changed
 
 
 class Current(NamedTuple):
@@ -198,7 +199,8 @@ class Snapshot(Circumstances):
         for name, stored in self.stored.items():
             yield from stored.rows(name)
         yield from (("deleted_episode", gone, gone in self.expired) for gone in self.gone)
-        yield from (document.row(message) for message, document in self.messages.items())
+        contents = {one.message: one.content for one in reversed(self.produced)}
+        yield from (document.row(message, contents.get(message)) for message, document in self.messages.items())
         indexed = {closed.episode_id for closed in self.closed} if self.indexed is None else self.indexed
         yield from (("indexed", episode) for episode in indexed)
 

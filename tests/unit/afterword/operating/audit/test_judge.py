@@ -174,10 +174,6 @@ def forget_to_archive(snapshot: Snapshot) -> None:
     del snapshot.messages[message(6)]
 
 
-def label_without_archiving(snapshot: Snapshot) -> None:
-    snapshot.messages[message(1)] = Archived("c:1", archived=False)
-
-
 def archive_another_content(snapshot: Snapshot) -> None:
     snapshot.messages[message(6)] = Archived(None, True, digest("what nobody said"), Position(0, 5))
 
@@ -281,7 +277,7 @@ def amend(snapshot: Snapshot, *changes: MessageChange) -> None:
         snapshot.stored[f"{CONVERSATION}:{ordinal}"] = known._replace(messages=living, changes=made_with)
     for made in changes:
         known = snapshot.messages[made.message or b""]
-        stub = Archived(None, False, deleted=True, changed=made.position.offset)
+        stub = Archived(None, False, changed=made.position.offset)
         edited = known._replace(content=made.content, changed=made.position.offset)
         snapshot.messages[made.message or b""] = stub if made.is_deletion else edited
 
@@ -388,7 +384,6 @@ BREAKAGES: list[tuple[Callable[[Snapshot], None], str]] = [
     (damage_a_row, "state_unreadable"),
     (produce_to_another_partition, "two_partitions"),
     (forget_to_archive, "not_archived"),
-    (label_without_archiving, "not_archived"),
     (archive_another_content, "archived_differently"),
     (archive_a_content_that_was_sent_later, "archived_differently"),
     (skip_an_ordinal, "ordinal_gap"),
