@@ -194,11 +194,8 @@ async def ensure_topics(settings: Settings) -> list[TopicReport]:
         before = await _existing(admin)
         seconds = settings.kafka.request_timeout_seconds
         # the input topic first, because its changelogs need as many partitions as it has
-        await _create_missing(admin, wanted_topics(settings)[:1], seconds)
-        wanted = _wanted(settings, await _existing(admin))
-        refused = await _create_missing(admin, wanted, seconds)
-        # a single request, because the next broker may not yet know a new topic
-        existing = await _until_visible(admin, {topic.name for topic in wanted} - set(refused), seconds)
+        existing, _ = await _create_missing(admin, wanted_topics(settings)[:1], seconds)
+        existing, refused = await _create_missing(admin, _wanted(settings, existing), seconds)
         reports = await _compare_all(admin, settings, existing)
     return [
         replace(report, status="failed", detail=refused[report.name])
@@ -286,12 +283,18 @@ async def _existing(admin: AIOKafkaAdminClient) -> dict[str, FoundTopic]:
     return found
 
 
-async def _create_missing(admin: AIOKafkaAdminClient, topics: Sequence[Topic], seconds: float) -> dict[str, str]:
-    """Create missing topics and return the reason of each refusal. Topics created by others meanwhile are fine."""
+async def _create_missing(
+    admin: AIOKafkaAdminClient, topics: Sequence[Topic], seconds: float
+) -> tuple[dict[str, FoundTopic], dict[str, str]]:
+    """Create missing topics. Topics created by others meanwhile are fine.
+
+    Returns the topics that exist when all of these do, except those that were refused, and the reason of each refusal.
+    All are in one answer, because the next broker may not yet know a new topic.
+    """
     existing = await _existing(admin)
     missing = [topic for topic in topics if topic.name not in existing]
     if not missing:
-        return {}
+        return existing, {}
     new = [NewTopic(t.name, t.partitions, t.replication_factor, topic_configs=t.created_with) for t in missing]
     response = await admin.create_topics(new)
     refused = {
@@ -299,19 +302,13 @@ async def _create_missing(admin: AIOKafkaAdminClient, topics: Sequence[Topic], s
         for name, code, message in response.topic_errors
         if code not in (0, TopicAlreadyExistsError.errno)
     }
-    await _until_visible(admin, {topic.name for topic in missing} - set(refused), seconds)
-    return refused
-
-
-async def _until_visible(admin: AIOKafkaAdminClient, names: set[str], seconds: float) -> dict[str, FoundTopic]:
-    deadline = time.monotonic() + seconds
-    while missing := names - set(existing := await _existing(admin)):
+    deadline, names = time.monotonic() + seconds, {topic.name for topic in topics} - set(refused)
+    while unseen := names - set(existing := await _existing(admin)):
         if time.monotonic() > deadline:
-            raise StoreUnavailable(
-                store="Kafka", problem=f"new topics are still not visible: {', '.join(sorted(missing))}"
-            )
+            problem = f"new topics are still not visible: {', '.join(sorted(unseen))}"
+            raise StoreUnavailable(store="Kafka", problem=problem)
         await asyncio.sleep(POLL_SECONDS)
-    return existing
+    return existing, refused
 
 
 async def _compare_all(
