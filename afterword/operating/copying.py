@@ -9,7 +9,6 @@ from afterword.schemas.ids import message_key
 from afterword.streams.errors import ConfigurationError
 from afterword.streams.settings import Settings, Sqlite
 from afterword.streams.stores.episodes import StoredEpisode, all_episodes, scope_of
-from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import Stores, open_stores
 
 PAGE_MESSAGES = 200
@@ -55,19 +54,12 @@ async def copy_stores(settings: Settings, file: Path, progress: CopyProgress) ->
 
 
 async def _copy_messages(source: Stores, target: Stores, done: Copied, progress: CopyProgress) -> None:
-    async def put(page: list[ArchivedMessage]) -> None:
-        await target.messages.put_many(page)
+    keys = [one.key async for one in source.messages.all_messages() if one.content is not None]
+    for start in range(0, len(keys), PAGE_MESSAGES):
+        page = await source.messages.get_many(keys[start : start + PAGE_MESSAGES])
+        await target.messages.put_many(list(page.values()))
         done.messages += len(page)
         progress(done)
-
-    page: list[ArchivedMessage] = []
-    async for one in source.messages.all_messages():
-        if isinstance(one.state, ArchivedMessage):
-            page.append(one.state)
-        if len(page) == PAGE_MESSAGES:
-            await put(page)
-            page = []
-    await put(page)
 
 
 async def _copy_episodes(source: Stores, target: Stores, done: Copied, progress: CopyProgress) -> None:

@@ -56,12 +56,17 @@ class ArchiveChange:
 
 
 class StoredMessage(NamedTuple):
-    """A message, or the tombstone of one, as the archive has it."""
+    """What is compared of a message, or of the tombstone of one, when all are read."""
 
     key: str
     """`message_key(conversation_id, id, tenant_id)`."""
-    state: ArchivedMessage | DeletedMessage
-    episode_id: str | None = None
+    episode_id: str | None
+    content: str | None
+    """None for a tombstone, which also has no position."""
+    partition: int | None
+    offset: int | None
+    changed: int
+    """Offset of its last edit or its deletion."""
 
 
 @dataclass(frozen=True)

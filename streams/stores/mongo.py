@@ -475,9 +475,12 @@ class MongoMessages:
         return found
 
     async def all_messages(self) -> AsyncIterator[StoredMessage]:
-        # no filter: if few documents matched, the server would answer only after looking at all of them
-        async for document in _each(self._messages.find({}), SCAN_SIZE):
-            yield StoredMessage(document["_id"], state_from(document), document.get("episode_id"))
+        # without a filter: if few documents match, the server would answer only after looking at all of them
+        found = self._messages.find({}, ("episode_id", "content", "source", "offset"))
+        async for document in _each(found, SCAN_SIZE):
+            source, changed = document.get("source", {}), document.get("offset", NEVER)
+            said = document.get("episode_id"), document.get("content")
+            yield StoredMessage(document["_id"], *said, source.get("partition"), source.get("offset"), changed)
 
     async def _put(self, messages: dict[str, ArchivedMessage]) -> None:
         """Create the missing documents in one write, then complete those that the summarizer has written.

@@ -351,12 +351,13 @@ class SqliteMessages:
         return int(found)
 
     async def all_messages(self) -> AsyncIterator[StoredMessage]:
-        select = f"SELECT {COLUMNS}, episode_id, rowid FROM messages WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"  # noqa: S608 – only our own names are inserted
+        select = f"""SELECT rowid, {", ".join(StoredMessage._fields)} FROM messages
+            WHERE rowid > ? ORDER BY rowid LIMIT {SCAN_SIZE}"""  # noqa: S608 – only our own names are inserted
         last = 0
         while page := await self._file.select(select, last):
-            for found in page:
-                yield StoredMessage(found[0], _message(found), found[-2])
-            last = page[-1][-1]
+            for _, *found in page:
+                yield StoredMessage._make(found)
+            last = page[-1][0]
 
     async def _messages(self, selection: Selection, order: str) -> list[ArchivedMessage]:
         wanted, values = _selected(selection)

@@ -48,7 +48,7 @@ from afterword.streams.segmenter.state import (
 )
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import DeletedEpisode, StoredEpisode, all_episodes
-from afterword.streams.stores.messages import NEVER, DeletedMessage
+from afterword.streams.stores.messages import NEVER
 from afterword.streams.stores.opening import Stores
 from faust_eos.changelog import BOOKMARK_KEY
 
@@ -174,12 +174,9 @@ async def read_stores(stores: Stores, evidence: Evidence, read: Callable[[int], 
         else:
             _add_stored(evidence, episode)
     done = 0
-    async for key, state, episode_id in stores.messages.all_messages():
-        if isinstance(state, DeletedMessage):
-            evidence.add("document", digest(key), None, None, None, None, state.changed)
-        else:
-            where, content = (state.partition, state.offset), hash(state.message.content)
-            evidence.add("document", digest(key), episode_id, content, *where, state.changed)
+    async for key, episode_id, content, *where in stores.messages.all_messages():
+        said = (None, None) if content is None else (episode_id, hash(content))
+        evidence.add("document", digest(key), *said, *where)
         done += 1
         if done % COUNTED_AT_A_TIME == 0:
             read(COUNTED_AT_A_TIME)

@@ -53,7 +53,7 @@ async def fill(stores: Stores) -> None:
 
 async def contents(stores: Stores) -> dict[str, Any]:
     """Everything that is copied."""
-    refs = [ref async for ref in stores.messages.all_messages() if isinstance(ref.state, ArchivedMessage)]
+    refs = [ref async for ref in stores.messages.all_messages() if ref.content is not None]
     episodes = stores.episodes
     return {
         "messages": sorted(refs, key=lambda ref: ref.key),
