@@ -55,7 +55,7 @@ CREATE TABLE damage (conversation, partition, problem);
 -- Derived: messages that repeat an earlier one, and the scopes that each of the others belongs to (see expected.py).
 -- message: its rowid
 CREATE TABLE repeat (message PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE expected (message, scope);
+CREATE TABLE expected (message, scope, PRIMARY KEY (message, scope)) WITHOUT ROWID;
 
 -- On episode.closed. recomputed: the fingerprint of the messages that it carries; message_ids: the hash of their ids;
 -- number: that of its position; first_offset and last_offset: of its core messages on messages; truncated: edits made

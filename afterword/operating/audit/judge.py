@@ -108,10 +108,12 @@ CREATE TABLE placed AS
 SELECT
     core.message, core.content, core.place, latest.scope, latest.episode_id, latest.ordinal,
     latest.first_offset, latest.last_offset, latest.truncated,
-    ROW_NUMBER() OVER (
-        PARTITION BY core.message, latest.scope ORDER BY latest.ordinal, latest.rowid, core.place
+    1 + (
+        SELECT COUNT(*) FROM core AS c CROSS JOIN latest AS l ON l.number = c.episode
+        WHERE c.message = core.message AND l.scope = latest.scope
+        AND (l.ordinal, l.rowid, c.place) < (latest.ordinal, latest.rowid, core.place)
     ) AS n
-FROM core CROSS JOIN latest ON latest.number = core.episode;
+FROM latest CROSS JOIN core ON core.episode = latest.number;
 
 CREATE INDEX placed_message ON placed (message, scope, n);
 """
@@ -129,7 +131,10 @@ SELECT
 FROM (
     SELECT
         s.id, s.message, s.conversation, s.scope, s.partition, s.offset, s.content, s.consumed_to, s.may_have_expired,
-        e.scope AS copy_scope, ROW_NUMBER() OVER (PARTITION BY s.message, e.scope ORDER BY s.partition, s.offset) AS n
+        e.scope AS copy_scope, 1 + (
+            SELECT COUNT(*) FROM standing AS o CROSS JOIN expected AS f ON f.message = o.id AND f.scope = e.scope
+            WHERE o.message = s.message AND (o.partition, o.offset) < (s.partition, s.offset)
+        ) AS n
     FROM expected AS e JOIN standing AS s ON s.id = e.message
 ) AS wanted
 LEFT JOIN placed ON placed.message = wanted.message AND placed.scope = wanted.copy_scope AND placed.n = wanted.n;
