@@ -67,13 +67,14 @@ Status = Literal["created", "ok", "different", "missing", "failed"]
 
 @dataclass(frozen=True)
 class Topic:
-    """A wanted topic. With `any_count`, an existing one may have any number of partitions."""
+    """A topic that exists, with its effective configuration, or one that is wanted."""
 
     name: str
     partitions: int
     replication_factor: int
-    configs: Mapping[str, str]
+    configs: Mapping[str, str] = field(default_factory=dict)
     any_count: bool = False
+    """Whether it may have any number of partitions if it exists."""
     record_bytes: tuple[int, int] | None = None
     """Lowest and highest `max.message.bytes` without a warning."""
     lifetime: Mapping[str, int] = field(default_factory=dict)
@@ -83,16 +84,6 @@ class Topic:
     def created_with(self) -> dict[str, str]:
         """Return the configuration of a new topic."""
         return {**self.configs, **{name: str(value) for name, value in self.lifetime.items()}}
-
-
-@dataclass(frozen=True)
-class FoundTopic:
-    """An existing topic with its effective configuration."""
-
-    name: str
-    partitions: int
-    replication_factor: int
-    configs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,7 +143,7 @@ def wanted_topics(
     ]
 
 
-def compare_topic(wanted: Topic, found: FoundTopic) -> TopicReport:
+def compare_topic(wanted: Topic, found: Topic) -> TopicReport:
     """Compare a topic with the wanted one. The status is `ok` or `different`."""
     pairs = {name: (value, found.configs.get(name, "none")) for name, value in wanted.configs.items()}
     pairs["replication factor"] = (str(wanted.replication_factor), str(found.replication_factor))
@@ -169,7 +160,7 @@ def compare_topic(wanted: Topic, found: FoundTopic) -> TopicReport:
     return TopicReport(wanted.name, status, "; ".join(differing), warning)
 
 
-def _size_warning(wanted: Topic, found: FoundTopic) -> str:
+def _size_warning(wanted: Topic, found: Topic) -> str:
     """Explain the effect of a size limit that is too small or too large; "" if it is fine or unknown."""
     limit = found.configs.get(MAX_BYTES)
     if wanted.record_bytes is None or limit is None:
@@ -259,7 +250,7 @@ async def read_with(admin: AIOKafkaAdminClient, group: str, topic: str) -> int |
     return least_partitions(found.metadata for source, found in offsets.items() if source.topic == topic)
 
 
-def _wanted(settings: Settings, existing: Mapping[str, FoundTopic]) -> list[Topic]:
+def _wanted(settings: Settings, existing: Mapping[str, Topic]) -> list[Topic]:
     messages = existing.get(settings.kafka.messages_topic)
     sources = source_topics(load_sources(settings), existing, our_topics(settings.kafka))
     return wanted_topics(settings, messages.partitions if messages else None, sources)
@@ -274,18 +265,18 @@ async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
         raise StoreUnavailable(store="Kafka", problem=str(error) or type(error).__name__) from error
 
 
-async def _existing(admin: AIOKafkaAdminClient) -> dict[str, FoundTopic]:
+async def _existing(admin: AIOKafkaAdminClient) -> dict[str, Topic]:
     found = {}
     # all topics, because a request for one by name would create it on a broker with auto.create.topics.enable
     for topic in await admin.describe_topics():
         replicas = [len(partition["replicas"]) for partition in topic["partitions"]]
-        found[topic["topic"]] = FoundTopic(topic["topic"], len(replicas), min(replicas, default=0))
+        found[topic["topic"]] = Topic(topic["topic"], len(replicas), min(replicas, default=0))
     return found
 
 
 async def _create_missing(
     admin: AIOKafkaAdminClient, topics: Sequence[Topic], seconds: float
-) -> tuple[dict[str, FoundTopic], dict[str, str]]:
+) -> tuple[dict[str, Topic], dict[str, str]]:
     """Create missing topics. Topics created by others meanwhile are fine.
 
     Returns the topics that exist when all of these do, except those that were refused, and the reason of each refusal.
@@ -312,7 +303,7 @@ async def _create_missing(
 
 
 async def _compare_all(
-    admin: AIOKafkaAdminClient, settings: Settings, existing: Mapping[str, FoundTopic]
+    admin: AIOKafkaAdminClient, settings: Settings, existing: Mapping[str, Topic]
 ) -> list[TopicReport]:
     """Compare all topics, and the partitions of the messages topic with those that its readers have read."""
     wanted, kafka = _wanted(settings, existing), settings.kafka

@@ -7,7 +7,6 @@ import pytest
 from afterword.operating.topics import (
     LARGEST_MESSAGES_BYTES,
     SMALLEST_MESSAGES_BYTES,
-    FoundTopic,
     Topic,
     compare_topic,
     wanted_topics,
@@ -39,9 +38,9 @@ def messages(wanted: dict[str, Topic]) -> Topic:
     return wanted["messages"]
 
 
-def as_wanted(topic: Topic) -> FoundTopic:
+def as_wanted(topic: Topic) -> Topic:
     in_effect = {"retention.ms": "604800000", **topic.created_with}
-    return FoundTopic(topic.name, topic.partitions, topic.replication_factor, in_effect)
+    return Topic(topic.name, topic.partitions, topic.replication_factor, in_effect)
 
 
 def test_there_are_events_dead_letters_and_changelogs(wanted: dict[str, Topic]) -> None:
