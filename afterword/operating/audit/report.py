@@ -1,7 +1,7 @@
 """An audit's findings, for people and for programs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from afterword.operating.audit.findings import FINDINGS
@@ -48,15 +48,7 @@ class Report:
         return not self.findings and self.missing is None
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "clean": self.clean,
-            "messages": self.messages,
-            "episodes": self.episodes,
-            "summaries": self.summaries,
-            "findings": {kind: vars(finding) for kind, finding in self.findings.items()},
-            "notes": self.notes,
-            "missing": self.missing and vars(self.missing),
-        }
+        return {"clean": self.clean, **asdict(self)}
 
     def lines(self) -> Iterator[str]:
         """Format the report for people.
