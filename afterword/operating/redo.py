@@ -204,7 +204,7 @@ class Redo:
             self._waiting[episode_id] = await self._requests.send(request)
 
     async def _check_finished(self) -> None:
-        handled = await self._requests.handled_to()  # read before the stores, because what was handled by now is stored
+        handled = await self._requests.handled_to()  # before the stores are read: whatever is handled by now is stored
         for episode_id, sent in list(self._waiting.items()):
             stored = await find_episode(self._episodes, episode_id)
             if stored is None:

@@ -28,7 +28,7 @@ class Missing:
 
     def line(self) -> str:
         found = ", ".join(f"{count:,} by the {role}" for role, count in self.left.items() if count)
-        return f"records not finished after {self.after_seconds:g} s: {found or 'none any more'}"
+        return f"records not finished after {self.after_seconds:g} s: {found or 'none left'}"
 
 
 @dataclass

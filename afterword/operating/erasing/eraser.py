@@ -185,7 +185,8 @@ class Eraser:
                 pass
             for name in run.found:
                 await run.until_none("episodes in the index", partial(deleted_but_indexed, self._stores, name))
-            await self._until_read(run, "archiver", self._settings.kafka.archiver_id)  # it writes dead letters too
+            # the archiver writes dead letters too
+            await self._until_read(run, "archiver", self._settings.kafka.archiver_id)
             theirs = await self._dead_letters(person, run.found)
             topics = await self._queue.topics()
             discarded = sum([(await self._queue.resolve(topic, theirs, "discarded")).resolved for topic in topics])

@@ -83,7 +83,8 @@ class ErasureRunner:
                 log.info("erasure_ended", **about)
                 return
             problem = error.error_type if isinstance(error, AfterwordError) else snake_case(type(error))
-            detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""  # others may name servers
+            # the texts of other errors may name servers
+            detail = str(error) if isinstance(error, NotErased | UserNotArchived) else ""
             log.warning("erasure_put_off", error_type=problem, **about)
             try:
                 await self._erasures.report(replace(erasure, problem=problem, detail=detail))
