@@ -159,7 +159,7 @@ class SummaryDeleted(Model):
     """Higher than the revision of every summary of the episode."""
     reason: Change | Literal["expired"]
     """What ended the episode. `edited`: its last remaining message is no longer to be summarized. `expired`: the
-    episode is past its retention; this is only announced if its `episode.closed` is read again."""
+    episode is past its retention."""
     conversation_id: Id
     """Equal to the record's key."""
     agent_id: PartyId | None = None

@@ -66,8 +66,6 @@ KUBERNETES = re.compile(
 """Variables that Kubernetes gives every pod in the namespace of a Service named afterword or afterword-*."""
 
 LOCAL_EMBEDDER = "wordllama-l2-supercat-256"
-MOST_PENDING_EPISODES = 20
-"""Maximum number of episodes that the rolling summary may be behind, since one update includes all of them."""
 
 Location = tuple[int | str, ...]
 """A setting's section, if it is in one, and its name."""
@@ -580,10 +578,6 @@ class Rolling(Section):
     max_tokens: int = Field(
         800, ge=50, description="length at which a rolling-summary row is complete and a new one begins"
     )
-    min_new_episodes: int = Field(
-        1, ge=1, le=MOST_PENDING_EPISODES, description="new episodes before the rolling summary is updated"
-    )
-    min_tokens: int = Field(0, ge=0, description="tokens that these episodes must also have in total")
 
 
 class QualitySettings(Section):

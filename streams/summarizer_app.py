@@ -17,7 +17,6 @@ from afterword.streams.settings import Settings
 from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer import agent as summarizer
-from afterword.streams.summarizer.conversations import Conversations
 from afterword.streams.summarizer.embedders import make_embedder
 from afterword.streams.summarizer.fallbacks import CE_SOURCE, FallbackTimer, redo_headers
 from afterword.streams.summarizer.providers import maker_of
@@ -36,16 +35,13 @@ from faust_eos.options import NO_TRACER
 from faust_eos.worker import PARTITIONS, crash_with, run
 
 MakeSummarizer = Callable[[Settings, Budgets, Metrics, Tracer], Summarizer]
-MOST_ASKED = 3
-"""Maximum number of summaries for which one record asks an LLM: two episodes and a row."""
+MOST_ASKED = 2
+"""Maximum number of summaries for which one record asks an LLM: a message may be in one episode and the next."""
 
 
 def summary_rules(settings: Settings) -> SummaryRules:
-    rolling = settings.rolling
     return SummaryRules(
-        rolling_max_tokens=rolling.max_tokens,
-        min_new_episodes=rolling.min_new_episodes,
-        min_tokens=rolling.min_tokens,
+        rolling_max_tokens=settings.rolling.max_tokens,
         max_summary_length=settings.summarizer.max_summary_length or settings.episodes.preset.max_summary_length,
         zone=settings.summarizer.zone,
     )
@@ -89,7 +85,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
         app = summarizer_app(settings, metrics, tracer)
         steps = StepRunner(readiness, metrics, tracer)
         outputs = summarizer.Outputs(app, kafka, metrics)
-        rules = summary_rules(settings)
+        maker = maker_of(settings)
         reconciler = Reconciler(
             episodes=stores.episodes,
             messages=stores.messages,
@@ -99,8 +95,8 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             publish=outputs.publish,
             keep=outputs.keep if kafka.current_state else None,
             steps=steps,
-            rules=rules,
-            maker=maker_of(settings),
+            rules=summary_rules(settings),
+            maker=maker,
             retry=settings.retry,
             retention=settings.retention,
         )
@@ -123,12 +119,11 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             settings.retention,
             episodes=stores.episodes,
             messages=stores.messages,
-            index=index,
-            conversations=Conversations(stores.episodes, summaries, steps, rules),
             metrics=metrics,
-            send=send if kafka.current_state else None,
+            send=send,
+            maker=maker,
         )
-        timer = FallbackTimer(stores.episodes, summaries, send, maker_of(settings), settings.retry, now)
+        timer = FallbackTimer(stores.episodes, summaries, send, maker, settings.retry, now)
         running = [asyncio.create_task(sweep.run()), asyncio.create_task(timer.run())]
         for task in running:
             closing.callback(task.cancel)

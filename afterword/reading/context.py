@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from afterword.reading.profile import KNOWN, Profile
 from afterword.schemas import MessageCreated
 from afterword.schemas.ids import scope_id
-from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import Conversation, EpisodeStore, find_conversation
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, sort_key
 from afterword.streams.text.cutting import groups, water_level, without_middle
@@ -36,6 +35,8 @@ MOST_CHARACTERS = 100_000
 """Sentences are selected from at most this many characters, taken from the beginning of each row."""
 CHARACTERS_A_TOKEN = 8
 """More than texts usually have. It gives the first guess at a cut, which then shrinks until it fits."""
+MOST_BEHIND = 20
+"""At most this many of the last episodes are shown by their own summaries because no row has them yet."""
 
 FRAME_TOKENS = 40
 """Tokens of the labels and the lines around a quotation."""
@@ -278,7 +279,7 @@ async def _summaries(episodes: EpisodeStore, request: ContextRequest, known: Con
     rows = await episodes.rows(known.conversation_id)
     texts = tuple(row.content for row in rows if row.content)
     covered = rows[-1].last_ordinal if rows else 0
-    behind = min(known.last_ordinal - covered, MOST_PENDING_EPISODES)
+    behind = min(known.last_ordinal - covered, MOST_BEHIND)
     if behind <= 0:
         return Summaries(known.title, texts)
     found = await episodes.latest(request.conversation_id, behind, agent_id=request.agent_id)

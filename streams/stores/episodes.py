@@ -130,9 +130,7 @@ class DeletedEpisode:
     cause: Cause
     """Same as in StoredEpisode."""
     inputs: Inputs = ()
-    """Its core messages, each with the log offset of its deletion."""
-    ended_at: datetime | None = None
-    """Time of its last message, if it has expired and its conversation does not know that yet."""
+    """Its core messages, each with the log offset of its deletion; none if it has expired."""
 
     @property
     def ordinal(self) -> int:
@@ -204,9 +202,7 @@ CONVERSATION: TypeAdapter[Conversation] = TypeAdapter(Conversation)
 def queried_fields(episode: Episode) -> dict[str, Any]:
     """Return what queries compare of an episode, or of the tombstone of one."""
     event = episode.event
-    ended_at, due_at = (
-        (episode.ended_at, None) if isinstance(episode, DeletedEpisode) else (episode.summary.ended_at, episode.due_at)
-    )
+    stored = episode if isinstance(episode, StoredEpisode) else None
     return {
         "scope": scope_of(event),
         "conversation_id": event.conversation_id,
@@ -214,9 +210,9 @@ def queried_fields(episode: Episode) -> dict[str, Any]:
         "ordinal": event.ordinal,
         "revision": episode.version[0],
         "attempt": episode.version[1],
-        "deleted": isinstance(episode, DeletedEpisode),
-        "ended_at": ended_at,
-        "due_at": due_at,
+        "deleted": stored is None,
+        "ended_at": stored and stored.summary.ended_at,
+        "due_at": stored and stored.due_at,
     }
 
 
@@ -342,8 +338,8 @@ class EpisodeStore(Protocol):
         """Return the last episodes of the conversation, or of the agent, with ordinals below `before`, newest first."""
         ...
 
-    async def expired(self, before: datetime, limit: int) -> list[Episode]:
-        """Return episodes, and tombstones with an `ended_at`, whose last message is older than this, oldest first."""
+    async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
+        """Return episodes whose last message is older than this, oldest first."""
         ...
 
     async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:

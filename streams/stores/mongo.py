@@ -205,7 +205,7 @@ class MongoEpisodes:
         wanted = _in_scope(conversation_id, agent_id) | ({} if before is None else {"ordinal": {"$lt": before}})
         return await self._found(wanted, sort=[("ordinal", -1)], limit=limit)
 
-    async def expired(self, before: datetime, limit: int) -> list[Episode]:
+    async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
         return await self._found({"ended_at": {"$lt": before}}, sort=[("ended_at", 1)], limit=limit)
 
     async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:

@@ -113,7 +113,7 @@ class SqliteEpisodes:
         wanted = "scope = ? AND ordinal < ifnull(?, ordinal + 1) AND NOT deleted ORDER BY ordinal DESC LIMIT ?"
         return await self._episodes(wanted, scope_id(conversation_id, agent_id), before, limit)
 
-    async def expired(self, before: datetime, limit: int) -> list[Episode]:
+    async def expired(self, before: datetime, limit: int) -> list[StoredEpisode]:
         return await self._episodes("ended_at < ? ORDER BY ended_at LIMIT ?", _milliseconds(before), limit)
 
     async def due(self, now: datetime, limit: int) -> list[StoredEpisode]:

@@ -92,6 +92,8 @@ class Outputs:
         elif isinstance(event, SummaryDeleted):
             topic = self._deletions
             self._metrics.summaries_deleted.inc()
+            if event.reason == "expired":
+                self._metrics.expired.labels("episode").inc()
         else:
             topic = self._conversations
         await topic.send(key=event.conversation_id.encode(), value=event.to_json(), headers=headers_of(event))

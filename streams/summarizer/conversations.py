@@ -1,7 +1,7 @@
 """A conversation's rolling rows, title and counts, which follow its episodes."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple, Self
@@ -9,13 +9,11 @@ from typing import NamedTuple, Self
 from afterword.schemas import (
     ConversationUpdated,
     EpisodeClosed,
-    EpisodeMessage,
     RollingSummary,
     SummaryCreated,
     SummaryDeleted,
 )
 from afterword.schemas.ids import episode_id, scope_id
-from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import (
     Cause,
     Conversation,
@@ -24,15 +22,13 @@ from afterword.streams.stores.episodes import (
     StoredEpisode,
     agent_of_scope,
 )
-from afterword.streams.summarizer.current import Current, of_stored
 from afterword.streams.summarizer.extractive import condense
-from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.rolling import History, SummaryRules, inputs_of
 from afterword.streams.summarizer.steps import StepRunner
-from afterword.streams.summarizer.summarizer import Summarizer
-from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.text.tokens import count_tokens
 
+MOST_BEFORE = 20
+"""Maximum number of earlier episodes of a row of which an LLM is told."""
 MAX_ROLLING_BYTES = 500_000
 """Maximum number of bytes of row texts in one record. JSON escapes may make them somewhat longer, and a record may have
 2 MiB."""
@@ -57,96 +53,71 @@ class Scope(NamedTuple):
         return episode_id(self.conversation_id, ordinal, self.agent_id)
 
 
-class RowText(NamedTuple):
-    """A row's text, which the LLM wrote together with the summary of the row's last episode."""
-
-    text: str
-    before: tuple[tuple[int, int], ...]
-    """The row's other episodes, as in RollingRow."""
-
-
 class Conversations:
     """Keeps rows, title and counts consistent with the stored episodes. Every call may be repeated."""
 
-    def __init__(self, episodes: EpisodeStore, summarizer: Summarizer, steps: StepRunner, rules: SummaryRules) -> None:
+    def __init__(self, episodes: EpisodeStore, steps: StepRunner, rules: SummaryRules) -> None:
         self._episodes = steps.retried(
             episodes,
             {"put_row": "store_rolling", "put_conversation": "store_conversation", "totals": "store_conversation"},
         )
-        self._summarizer = summarizer
-        self._retry_until_success = steps.retry_until_success
         self._rules = rules
 
     async def grow(
-        self, scope: Scope, summary: SummaryCreated, written: RowText | None, history: History, cause: Cause
+        self,
+        scope: Scope,
+        summary: SummaryCreated,
+        text: str | None,
+        history: History,
+        cause: Cause,
+        *,
+        renewed: Collection[int] = (),
     ) -> list[RollingRow]:
-        """Put a new episode into a row if one is due, and return that row.
+        """Put a new episode into a row, and return that row.
 
-        `history` is from before the episode. `written` is what the LLM made of both, if it was asked to.
+        `history` is from before the episode. `text` is what the LLM made of both, if it was asked to.
         """
-        text = written.text if written else None
         while not history.is_covered:
-            if not history.is_due(summary.compression.tokens_before):
-                return []
             if text is None:
                 lines = filter(None, (history.text, summary.long_summary))
                 text = condense("\n".join(lines), self._rules.row_tokens)
             row, before = history.next_row(scope.id, summary, text, cause)
             if await self._episodes.put_row(row, before):
                 return [row]
-            text = None
-            history = await self.history(scope, summary.ordinal)
-        return await self.remake(scope, {summary.ordinal: written}, cause)
+            text, history = None, await self.history(scope, summary.ordinal)
+        return await self.remake(scope, [summary.ordinal], cause, renewed=renewed)
 
     async def remake(
-        self,
-        scope: Scope,
-        texts: Mapping[int, RowText | None],
-        cause: Cause | None = None,
-        *,
-        renewed: Collection[int] = (),
-        asks_llm: bool = True,
+        self, scope: Scope, ordinals: Collection[int], cause: Cause, *, renewed: Collection[int] = ()
     ) -> list[RollingRow]:
         """Update the rows that contain these episodes to what their long summaries say now, and return those rows.
 
-        `texts` has what the LLM wrote for a row, if it was asked for that with the row's last episode; otherwise, if
-        `asks_llm`, it is asked for each row. `cause` is the record, if any. The texts of `renewed` episodes have not
+        No LLM is asked, so that a change costs no more than its episodes. The texts of `renewed` episodes have not
         changed.
         """
-        rows = await self._episodes.rows(scope.id, min(texts))
-        held = [row for row in rows if any(row.first_ordinal <= one <= row.last_ordinal for one in texts)]
-        return [await self._remake(scope, row, texts, cause, renewed, asks_llm=asks_llm) for row in held]
+        rows = await self._episodes.rows(scope.id, min(ordinals))
+        held = [row for row in rows if any(row.first_ordinal <= one <= row.last_ordinal for one in ordinals)]
+        return [await self._remake(scope, row, cause, renewed) for row in held]
 
-    async def _remake(
-        self,
-        scope: Scope,
-        row: RollingRow,
-        texts: Mapping[int, RowText | None],
-        cause: Cause | None,
-        renewed: Collection[int],
-        *,
-        asks_llm: bool,
-    ) -> RollingRow:
+    async def _remake(self, scope: Scope, row: RollingRow, cause: Cause, renewed: Collection[int]) -> RollingRow:
         while True:
             left = await episodes_between(self._episodes, scope, row.first_ordinal, row.last_ordinal)
             wanted, known = inputs_of([one.summary for one in left]), dict(row.inputs)
-            if wanted == row.inputs and (cause is None or not row.cause.is_before(cause)):
+            if wanted == row.inputs and not row.cause.is_before(cause):
                 return row
             is_same = [ordinal for ordinal, _ in wanted] == [*known] and all(
                 known[ordinal] == revision or ordinal in renewed for ordinal, revision in wanted
             )
-            written = texts.get(row.last_ordinal)
             if is_same:
                 text = row.content
-            elif written is not None and wanted[:-1] == written.before:
-                text = written.text
             else:
-                text = await self._composed(left, asks_llm=asks_llm)
+                lines = [one.summary.long_summary for one in left if one.summary.long_summary]
+                text = condense("\n".join(lines), self._rules.row_tokens)
             # if no episode is left, the row stays without a text: a writer that was suspended cannot put its text back
             made = replace(
                 row,
                 revision=row.revision + 1,
-                cause=cause or row.cause,
+                cause=cause,
                 content=text,
                 token_count=count_tokens(text),
                 inputs=wanted,
@@ -156,28 +127,6 @@ class Conversations:
                 return made
             rows = await self._episodes.rows(scope.id, row.last_ordinal)
             row = next(found for found in rows if found.row == row.row)
-
-    async def _composed(self, episodes: Sequence[StoredEpisode], *, asks_llm: bool) -> str:
-        """Return a text about these episodes, which are given by their long summaries."""
-        texts = [one for one in episodes if one.summary.long_summary]
-        joined = "\n".join(one.summary.long_summary for one in texts)
-        is_long = count_tokens(joined) > self._rules.rolling_max_tokens
-        if asks_llm and is_long and self._summarizer.name != ExtractiveProvider.name:
-            core = tuple(
-                EpisodeMessage(
-                    id=one.summary.episode_id,
-                    role="assistant",
-                    content=f"Summary of episode {one.ordinal}: {one.summary.long_summary}",
-                    sent_at=one.summary.ended_at,
-                    user_id=one.summary.user_id,
-                )
-                for one in texts
-            )
-            request = SummaryRequest(of_stored(texts[-1], Current(core)), "", self._rules.row_tokens)
-            answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
-            if answer.quality.source == "llm":
-                return answer.rolling_summary
-        return condense(joined, self._rules.row_tokens)
 
     async def count(self, scope: Scope, summary: SummaryCreated, cause: Cause, history: History) -> Conversation:
         """Count a new episode; the first one's title is the conversation's. `history` is from before the episode."""
@@ -189,11 +138,8 @@ class Conversations:
             known = await self._episodes.conversation(scope.id)
         return await self.recount(scope, cause) or known
 
-    async def recount(self, scope: Scope, cause: Cause | None = None) -> Conversation | None:
-        """Set title and counts from the stored episodes; return None if there never were any.
-
-        `cause` is the record that caused this, if any.
-        """
+    async def recount(self, scope: Scope, cause: Cause) -> Conversation | None:
+        """Set title and counts from the stored episodes; return None if there never were any."""
         while known := await self._episodes.conversation(scope.id):
             totals = await self._episodes.totals(scope.conversation_id, scope.agent_id)
             ends = [scope.episode_id(totals.first_ordinal), scope.episode_id(totals.last_ordinal)]
@@ -212,7 +158,7 @@ class Conversations:
                 )
             else:
                 counted = replace(known, title="", user_id="", episode_count=0, message_count=0, token_count=0)
-            if cause is not None and known.cause.is_before(cause):
+            if known.cause.is_before(cause):
                 counted = replace(counted, cause=cause)
             if counted == known:
                 return known
@@ -238,13 +184,11 @@ class Conversations:
 async def read_history(episodes: EpisodeStore, scope: Scope, ordinal: int, rules: SummaryRules) -> History:
     """Read what is known of a conversation before an episode. Raises: StoreUnavailable."""
     row, known = await asyncio.gather(episodes.latest_row(scope.id), episodes.conversation(scope.id))
-    if known is not None and known.tenant_id != scope.tenant_id:
-        return History(rules, row, (), known, is_foreign=True)
     first, is_covered = row.last_ordinal + 1 if row else 1, False
     if ordinal < first:
         row, is_covered = (await episodes.rows(scope.id, ordinal))[0], True
         first = row.first_ordinal
-    before = await episodes_between(episodes, scope, max(first, ordinal - MOST_PENDING_EPISODES), ordinal - 1)
+    before = await episodes_between(episodes, scope, max(first, ordinal - MOST_BEFORE), ordinal - 1)
     return History(rules, row, tuple(one.summary for one in before), known, is_covered=is_covered)
 
 

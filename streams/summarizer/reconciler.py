@@ -57,12 +57,12 @@ from afterword.streams.stores.episodes import (
 )
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import NEVER, ArchiveChange, ArchivedMessage, MessageArchive
-from afterword.streams.summarizer.conversations import Conversations, RowText, Scope, updated
+from afterword.streams.summarizer.conversations import Conversations, Scope, updated
 from afterword.streams.summarizer.current import Current, MessageState, current, of_event, of_stored
 from afterword.streams.summarizer.embedders import Embedder, embed_messages
 from afterword.streams.summarizer.fallbacks import TRANSIENT, next_attempt
 from afterword.streams.summarizer.providers import Maker
-from afterword.streams.summarizer.rolling import History, SummaryRules, in_zone, inputs_of
+from afterword.streams.summarizer.rolling import History, SummaryRules, in_zone
 from afterword.streams.summarizer.steps import PUBLISH, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest, is_replaceable
@@ -127,9 +127,9 @@ class Reconciled(NamedTuple):
     now: Current
     step: Step
     history: History | None = None
-    """What came before the episode, if that was read."""
-    written: RowText | None = None
-    """What the LLM wrote for the episode's row."""
+    """What came before an episode that has just closed."""
+    written: str | None = None
+    """What the LLM wrote for the row that the episode is put into."""
 
 
 class Reconciler:
@@ -167,7 +167,7 @@ class Reconciler:
         self._retry = retry
         self._retention = retention or Retention()
         self._clock = clock
-        self._conversations = Conversations(episodes, summarizer, steps, rules)
+        self._conversations = Conversations(episodes, steps, rules)
 
     # -- the records
 
@@ -202,9 +202,6 @@ class Reconciler:
             return
         if found.event.tenant_id != redo.tenant_id:
             raise InvalidRecord("tenant_mismatch", "the conversation's episodes have another tenant_id")
-        if isinstance(found, DeletedEpisode):  # no other record says that the episode has expired
-            await self._keep_current(Scope.of(found.event), [found], cause)
-            return
         await self.reconcile(Scope.of(found.event), [found.ordinal], Task(cause, redo=redo))
 
     async def _held(self, amended: EpisodeAmended) -> dict[Scope, list[int]]:
@@ -232,48 +229,36 @@ class Reconciler:
 
         Raises: EpisodeConflict, InvalidRecord.
         """
-        deletes = task.amended is not None and task.amended.change == "deleted"
-        done = await self._take_away(scope, ordinals, task) if deletes else {}
-        for ordinal in ordinals:
-            if ordinal not in done and (made := await self._episode(scope, ordinal, task)):
-                done[ordinal] = made
-        mine = [done[ordinal] for ordinal in ordinals if ordinal in done and done[ordinal].episode.cause == task.cause]
+        if task.amended is not None and task.amended.change == "deleted":
+            await self._take_away(scope, ordinals, task)
+        found = [await self._episode(scope, ordinal, task) for ordinal in ordinals]
+        mine = [one for one in found if one is not None and one.episode.cause == task.cause]
         if not mine:
             return
-        event, *_ = await gather_or_cancel(
+        conversation, *_ = await gather_or_cancel(
             self._conversation(scope, mine, task), *[self._finish(one, task) for one in mine]
         )
-        if task.closed is not None:
-            await self._unfollow_expired(scope, task.closed)
-        for changed in [one.episode.event for one in mine] + ([event] if event else []):
-            await self._retry_until_success(PUBLISH, lambda: self._publish(changed))  # noqa: B023 – awaited here
+        for event in [one.episode.event for one in mine] + ([conversation] if conversation else []):
+            await self._retry_until_success(PUBLISH, lambda: self._publish(event))  # noqa: B023 – awaited here
         await self._keep_current(scope, [one.episode for one in mine], task.cause)
 
-    async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> dict[int, Reconciled]:
-        """Remove texts that were made from deleted messages, before anything waits for an LLM.
-
-        Returns the episodes that have no messages left.
-        """
-        found: list[Reconciled | None] = []
+    async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
+        """Remove texts that were made from deleted messages, before anything waits for an LLM."""
+        taken: list[int] = []
         for start in range(0, len(ordinals), AT_A_TIME):
             some = ordinals[start : start + AT_A_TIME]
-            found += await gather_or_cancel(*[self._blank(scope, ordinal, task) for ordinal in some])
-        taken = [one for one in found if one is not None]
+            is_taken = await gather_or_cancel(*[self._blank(scope, ordinal, task) for ordinal in some])
+            taken += [ordinal for ordinal, taken_now in zip(some, is_taken, strict=True) if taken_now]
         if taken:
-            texts = dict.fromkeys(one.episode.ordinal for one in taken)
-            await self._conversations.remake(scope, texts, task.cause, asks_llm=False)
+            await self._conversations.remake(scope, taken, task.cause)
             await self._conversations.recount(scope, task.cause)
-        return {one.episode.ordinal: one for one in taken if isinstance(one.episode, DeletedEpisode)}
 
-    async def _blank(self, scope: Scope, ordinal: int, task: Task) -> Reconciled | None:
-        """Delete an episode, or only its texts; return None if they were made from nothing that is deleted."""
-        while True:
-            stored = await self._lookup(scope.episode_id(ordinal))
-            if not isinstance(stored, StoredEpisode):
-                return None
+    async def _blank(self, scope: Scope, ordinal: int, task: Task) -> bool:
+        """Delete an episode, or only its texts; return False if they were made from nothing that is deleted."""
+        while isinstance(stored := await self._lookup(scope.episode_id(ordinal)), StoredEpisode):
             read = await self._current(scope, stored, task)
             if read.core and not read.deleted.intersection(dict(stored.inputs)):
-                return None
+                break
             made: Episode
             if read.core:
                 quality = Quality(source=stored.summary.quality.source, reason=stored.summary.quality.reason)
@@ -283,41 +268,38 @@ class Reconciler:
                 made = self._deleted(stored, read, task)
             if await self._put(made, stored):
                 await self._index.remove(made.event.episode_id, made.event.revision)
-                return Reconciled(made, read, Step.MAKE)
+                return True
+        return False
 
     async def _episode(self, scope: Scope, ordinal: int, task: Task) -> Reconciled | None:
         """Store the next revision of an episode if one is needed; return None if there is no such episode."""
         name = scope.episode_id(ordinal)
-        read: Current | None = None
-        history: History | None = None
-        if task.closed is not None:  # most closed episodes are new, so everything is read at once
-            stored, read, history = await asyncio.gather(
-                self._lookup(name), self._current(scope, None, task), self._conversations.history(scope, ordinal)
-            )
-        else:
-            stored = await self._lookup(name)
         while True:
-            if stored is None and task.closed is None:
+            history, written = None, None
+            if task.closed is not None:  # reads everything at once, because most are new
+                stored, read, history = await asyncio.gather(
+                    self._lookup(name), self._current(scope, None, task), self._conversations.history(scope, ordinal)
+                )
+            elif stored := await self._lookup(name):
+                read = await self._current(scope, stored, task)
+            else:
                 return None
-            read = read or await self._current(scope, stored, task)
             step = decide(stored, read, task)
-            made, written = stored, None
-            if step is Step.RENEW:
-                made = self._renewed(stored, task)
-            elif step is Step.MAKE and not read.core and task.redo is None:
+            made: Episode
+            if stored is not None and step is not Step.MAKE:
+                made = self._renewed(stored, task) if step is Step.RENEW else stored
+            elif not (read.core or read.expired):
                 made = self._deleted(stored, read, task)
-            elif step is Step.MAKE:
-                history = history or await self._conversations.history(scope, ordinal)
-                made, written = await self._made(stored, read, history, task)
-            assert made is not None  # noqa: S101 – there is something to keep, or something was made
-            if step is Step.KEEP or await self._put(made, stored) or (stored := await self._lookup(name)) == made:
+            else:
+                made, written = await self._made(scope, stored, read, history, task)
+            if step is Step.KEEP or await self._put(made, stored) or await self._lookup(name) == made:
                 return Reconciled(made, read, step, history, written)
-            read = history = None  # another writer was faster
+            # another writer was faster
 
     async def _made(
-        self, stored: Episode | None, read: Current, history: History, task: Task
-    ) -> tuple[StoredEpisode, RowText | None]:
-        """Return the episode with new texts, and what the LLM wrote for its row."""
+        self, scope: Scope, stored: Episode | None, read: Current, history: History | None, task: Task
+    ) -> tuple[StoredEpisode, str | None]:
+        """Return the episode with new texts, and what the LLM wrote for the row that a new episode is put into."""
         assert not isinstance(stored, DeletedEpisode)  # noqa: S101 – as `decide` says
         try:
             if task.redo is not None:
@@ -327,10 +309,8 @@ class Reconciler:
             else:
                 assert stored is not None  # noqa: S101 – only an episode that closes is not
                 episode = of_stored(stored, read)
-            if history.is_covered:
-                wants_row = history.row is not None and history.row.last_ordinal == episode.ordinal
-            else:
-                wants_row = task.closed is not None and history.is_due(episode.token_count)
+            history = history or await self._conversations.history(scope, episode.ordinal)
+            wants_row = task.closed is not None and not history.is_covered
             request = SummaryRequest(
                 in_zone(episode, self._rules.zone),
                 history.text,
@@ -340,30 +320,16 @@ class Reconciler:
             )
             if task.redo is None:
                 answer = await self._retry_until_success("summarize", lambda: self._summarizer.summarize(request))
-            else:
-                answer = await self._ask_llm(request)
+            else:  # asks once, because a later record tries again
+                answer = await self._summarizer.summarize_without_fallback(request)
+                if answer.quality.source != "llm":
+                    raise ProviderError(problem="no LLM is configured")
         except (NotRedone, ProviderError) as error:
             assert stored is not None  # noqa: S101 – any other request is repeated until it succeeds
             log.warning("redo_skipped", stage=STAGE, error_type=error.error_type, problem=str(error))
             return self._postponed(stored, error), None
         made = replace(self._stored(stored, episode, answer, task), inputs=read.inputs)
-        return made, RowText(answer.rolling_summary, inputs_of(history.before)) if wants_row else None
-
-    async def _ask_llm(self, request: SummaryRequest) -> Summary:
-        """Ask the LLM once. Raises: ProviderError, also if no LLM is configured any longer."""
-
-        async def answer() -> Summary | ProviderError:
-            try:
-                return await self._summarizer.summarize_without_fallback(request)
-            except ProviderError as error:  # returned, because this record is not retried; a later one is sent
-                return error
-
-        found = await self._retry_until_success("summarize", answer)
-        if isinstance(found, ProviderError):
-            raise found
-        if found.quality.source != "llm":
-            raise ProviderError(problem="no LLM is configured")
-        return found
+        return made, answer.rolling_summary if wants_row else None
 
     # -- what is stored
 
@@ -415,12 +381,12 @@ class Reconciler:
         return replace(stored, summary=summary, cause=task.cause, earlier=revisions_until(stored), attempt=0)
 
     def _deleted(self, stored: Episode | None, read: Current, task: Task) -> DeletedEpisode:
-        """Return the tombstone of an episode that has no messages left."""
+        """Return the tombstone of an episode of which nothing is left, or that has expired."""
         event = stored.event if stored else task.closed
         assert event is not None  # noqa: S101 – only an episode that closes is not stored
         deletion = SummaryDeleted(
             **revision_after(stored, event.episode_id),
-            reason=task.amended.change if task.amended else "deleted",
+            reason="expired" if self._has_expired(event) else task.amended.change if task.amended else "deleted",
             **{name: getattr(event, name) for name in ("conversation_id", "agent_id", "tenant_id", "ordinal")},
             deleted_at=utc_milliseconds(self._clock()),
         )
@@ -442,57 +408,39 @@ class Reconciler:
 
     async def _conversation(self, scope: Scope, mine: Sequence[Reconciled], task: Task) -> ConversationUpdated | None:
         """Update the conversation's rows, title and counts after its episodes."""
-        first, texts = mine[0], {one.episode.ordinal: one.written for one in mine}
+        first, ordinals = mine[0], [one.episode.ordinal for one in mine]
         renewed = {one.episode.ordinal for one in mine if one.step is Step.RENEW}
         follow, cause = self._conversations, task.cause
-        if task.closed is not None and isinstance(first.episode, StoredEpisode):
-            summary = first.episode.summary
-            history = first.history or await self._conversations.history(scope, first.episode.ordinal)
+        if first.history is not None and isinstance(first.episode, StoredEpisode):
+            summary, history = first.episode.summary, first.history
             rows, conversation = await gather_or_cancel(
-                follow.remake(scope, texts, cause, renewed=renewed)
-                if history.is_covered
-                else follow.grow(scope, summary, first.written, history, cause),
+                follow.grow(scope, summary, first.written, history, cause, renewed=renewed),
                 follow.count(scope, summary, cause, history),
             )
         else:
             rows, conversation = await gather_or_cancel(
-                follow.remake(scope, texts, cause, renewed=renewed), follow.recount(scope, cause)
+                follow.remake(scope, ordinals, cause, renewed=renewed), follow.recount(scope, cause)
             )
         return updated(scope, conversation, rows, cause) if conversation else None
 
     async def _finish(self, made: Reconciled, task: Task) -> None:
-        """Index the episode, and archive its messages if it has just closed."""
-        if isinstance(made.episode, DeletedEpisode):
-            await self._index.remove(made.episode.event.episode_id, made.episode.event.revision)
+        """Index the episode, and archive its messages with its id if it has just closed."""
+        episode, closed = made.episode, task.closed
+        if isinstance(episode, DeletedEpisode):
+            await self._index.remove(episode.event.episode_id, episode.event.revision)
             return
-        await gather_or_cancel(
-            self._put_point(made.episode, made.now.contents),
-            *([self._assign(task.closed)] if task.closed is not None else []),
-        )
-
-    async def _unfollow_expired(self, scope: Scope, episode: EpisodeClosed) -> None:
-        """Remove an old episode from everything again if it has expired since it was stored."""
-        before = self._retention.episodes_before(self._clock())
-        if before is None or episode.ended_at >= before:
-            return
-        stored = await self._lookup(episode.episode_id)
-        if isinstance(stored, DeletedEpisode) and stored.deletion.reason == "expired":
-            await self._index.remove(stored.event.episode_id, stored.event.revision)
-            await self._conversations.remake(scope, {stored.ordinal: None}, asks_llm=False)
-            await self._conversations.recount(scope)
+        steps = [self._put_point(episode, made.now.contents)]
+        if closed is not None:
+            before = self._retention.messages_before(self._clock())
+            kept = [archived(one, closed) for one in closed.messages if not before or one.sent_at >= before]
+            steps.append(self._messages.assign(closed.episode_id, kept))
+        await gather_or_cancel(*steps)
 
     async def _put_point(self, episode: StoredEpisode, texts: Mapping[str, str]) -> None:
-        """Index an episode with the texts of its core messages, by their ids."""
         embedder, vectors = self._embedder, None
         if embedder:
             vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
         await self._index.put(episode, texts, vectors)
-
-    async def _assign(self, episode: EpisodeClosed) -> None:
-        """Archive the core messages with their episode's id, except those older than the retention time."""
-        before = self._retention.messages_before(self._clock())
-        kept = [archived(one, episode) for one in episode.messages if not before or one.sent_at >= before]
-        await self._messages.assign(episode.episode_id, kept)
 
     async def _keep_current(self, scope: Scope, episodes: Sequence[Episode], cause: Cause) -> None:
         """Write these episodes and their conversation to the compacted topics."""
@@ -505,13 +453,22 @@ class Reconciler:
     # -- what is read
 
     async def _current(self, scope: Scope, stored: Episode | None, task: Task) -> Current:
-        """Return an episode's messages as they are now. Raises: InvalidRecord for an edit if some have expired."""
+        """Return an episode's messages as they are now; none if it has expired.
+
+        Raises: InvalidRecord for an edit if some have expired.
+        """
+        if isinstance(stored, DeletedEpisode):
+            return Current()
         if task.closed is not None:
+            if self._has_expired(task.closed):
+                return Current()
             core, overlap = task.closed.messages, task.closed.overlap
             known = {message.id: message for message in (*core, *overlap)}
             states = await self._read(self._messages.changed, scope, known)
             return current([one.id for one in core], [one.id for one in overlap], known, states)
         assert stored is not None  # noqa: S101 – only an episode that closes is not
+        if self._has_expired(stored.summary):
+            return Current()
         if task.amended is not None and task.amended.message_id is None:  # the whole conversation was deleted
             return nothing_left(stored.core_ids, task.amended.offset)
         states = await self._read(self._messages.states, scope, (*stored.core_ids, *stored.overlap_ids))
@@ -519,6 +476,10 @@ class Reconciler:
         if task.amended is not None and read.expired:
             return without_expired(stored, read, states, task.amended)
         return read
+
+    def _has_expired(self, episode: EpisodeClosed | SummaryCreated | SummaryDeleted) -> bool:
+        before = self._retention.episodes_before(self._clock())
+        return before is not None and not isinstance(episode, SummaryDeleted) and episode.ended_at < before
 
     async def _read(self, read: ReadMessages, scope: Scope, ids: Iterable[str]) -> dict[str, MessageState]:
         """Read these messages of the scope's conversation and tenant; return those found, by id."""
@@ -565,7 +526,7 @@ def nothing_left(core_ids: Iterable[str], offset: int) -> Current:
 
 
 def without_expired(
-    stored: Episode, read: Current, states: Mapping[str, MessageState], amended: EpisodeAmended
+    stored: StoredEpisode, read: Current, states: Mapping[str, MessageState], amended: EpisodeAmended
 ) -> Current:
     """Return what a change leaves of an episode that cannot be summarized again, because messages have expired.
 
@@ -585,7 +546,7 @@ def check_redo(redo: EpisodeRedo, maker: Maker, read: Current) -> None:
     """Raises: NotRedone if the summary cannot be written here."""
     if (redo.model, redo.prompt_version) != (maker.model, maker.prompt_version or ""):
         raise NotRedone(problem=f"{maker.model} with {maker.prompt_version} would write it on this worker")
-    if read.expired or not read.core:
+    if read.expired:
         raise NotRedone(problem="its messages are not in the archive")
 
 

@@ -1,4 +1,4 @@
-"""A conversation's rolling summary: when it grows, and what its rows say. Pure functions."""
+"""A conversation's rolling summary: what was said before an episode, and which row it is put into. Pure functions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,24 +6,18 @@ from datetime import UTC, tzinfo
 from typing import TypeVar
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, SummaryCreated
-from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import Cause, Conversation, RollingRow
 from afterword.streams.summarizer.extractive import condense
 from afterword.streams.summarizer.summary import MAX_SUMMARY_LENGTH
 from afterword.streams.text.tokens import count_tokens
 
-PENDING_TOKENS = 2000
-"""Maximum number of tokens of long summaries that an LLM is shown; beyond that, short ones take their place."""
-
 
 @dataclass(frozen=True)
 class SummaryRules:
-    """The longest texts of a summary, and the cadence of the rolling summary."""
+    """The longest texts of a summary, and how its times are shown."""
 
     rolling_max_tokens: int
-    min_new_episodes: int = 1
-    min_tokens: int = 0
-    """Fewest tokens of the new episodes together."""
+    """Tokens that complete a row of the rolling summary."""
     max_summary_length: int = MAX_SUMMARY_LENGTH
     """Characters of the long summary."""
     zone: tzinfo = UTC
@@ -47,35 +41,20 @@ class History:
     conversation: Conversation | None
     is_covered: bool = False
     """True if the row contains the episode."""
-    is_foreign: bool = False
-    """True if the conversation began with another tenant, whose texts must not be shown."""
 
     @property
-    def is_continued(self) -> bool:
-        """True if the next text goes into the last row, because that row is not complete."""
-        row = None if self.is_foreign else self.row
-        return row is not None and row.token_count < self.rules.rolling_max_tokens
+    def continued(self) -> RollingRow | None:
+        """The row that a new episode is put into; None if it begins one, because the last row is complete."""
+        row = self.row
+        return row if row is not None and row.token_count < self.rules.rolling_max_tokens else None
 
     @property
     def text(self) -> str:
         """The beginning of the row, for the LLM to continue."""
-        long = [summary.long_summary for summary in self.before]
-        fits = count_tokens("\n".join(long)) <= PENDING_TOKENS
-        lines = long if fits else [summary.short_summary for summary in self.before]
-        if self.is_covered:
-            return condense("\n".join(filter(None, lines)), self.rules.row_tokens)
-        begun = self.row.content if self.row and self.is_continued else ""
-        return "\n".join(filter(None, (begun, *lines)))
-
-    def is_due(self, tokens: int) -> bool:
-        """Return whether an episode with this many tokens makes the rolling summary grow.
-
-        It does if enough is new, or if the conversation has no row yet.
-        """
-        count = len(self.before) + 1
-        tokens += sum(summary.compression.tokens_before for summary in self.before)
-        enough = count >= self.rules.min_new_episodes and tokens >= self.rules.min_tokens
-        return self.row is None or enough or count >= MOST_PENDING_EPISODES
+        lines = [summary.long_summary for summary in self.before]
+        if self.continued is not None and not self.is_covered:
+            lines.insert(0, self.continued.content)
+        return condense("\n".join(filter(None, lines)), self.rules.row_tokens)
 
     def next_row(
         self, scope: str, summary: SummaryCreated, text: str, cause: Cause
@@ -94,16 +73,11 @@ class History:
             inputs=new,
             updated_at=summary.created_at,
         )
-        if not (self.row and self.is_continued):
+        begun = self.continued
+        if begun is None:
             return row, None
-        continued = replace(
-            row,
-            row=self.row.row,
-            revision=self.row.revision + 1,
-            first_ordinal=self.row.first_ordinal,
-            inputs=self.row.inputs + new,
-        )
-        return continued, self.row
+        number, first, inputs = begun.row, begun.first_ordinal, begun.inputs + new
+        return replace(row, row=number, revision=begun.revision + 1, first_ordinal=first, inputs=inputs), begun
 
 
 def inputs_of(summaries: Sequence[SummaryCreated]) -> tuple[tuple[int, int], ...]:

@@ -89,7 +89,7 @@ async def test_what_has_expired_is_gone_and_nothing_late_brings_it_back(deployme
         assert (report.messages["expired"], report.summaries["deleted"]) == (3, 1)
 
         await replay(settings)
-        await until(lambda: has(events, "c", {1: 3}))  # its end was the second revision, which nobody was told of
+        await until(lambda: has(events, "c", {1: 3}))
         ended = latest(events, "c")[1]
         assert isinstance(ended, SummaryDeleted)
         assert ended.reason == "expired"

@@ -28,7 +28,6 @@ from afterword.streams.settings import Retention, Retry
 from afterword.streams.stores.episodes import EpisodeQueries
 from afterword.streams.stores.index import EpisodeIndex
 from afterword.streams.stores.messages import ArchiveChange, MessageArchive
-from afterword.streams.summarizer.conversations import Conversations
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.reconciler import Reconciler
 from afterword.streams.summarizer.retention import RetentionSweep
@@ -40,6 +39,7 @@ from tests.summarizer_world import METRICS, TODAY, Topic, a_step_runner
 from tests.unit.afterword.serving.served import Served, serving
 
 ADA, BOB = "ada", "bob"
+TODAYS_DATE = NOON + timedelta(days=60)
 Changed = MessageEdited | MessageDeleted | ConversationDeleted
 
 
@@ -148,11 +148,14 @@ class Story:
         return [(fact.statement, (fact.superseded_at - NOON).days) for fact in found.superseded if fact.superseded_at]
 
 
-@pytest_asyncio.fixture
-async def story(episodes: EpisodeQueries, messages: MessageArchive, index_beside: EpisodeIndex) -> AsyncIterator[Story]:
-    index = index_beside
-    memory, llm = Memory(episodes, messages, index.search), Llm()
-    reconciler = Reconciler(
+def a_reconciler(
+    episodes: EpisodeQueries,
+    messages: MessageArchive,
+    index: EpisodeIndex,
+    llm: Llm,
+    retention: Retention | None = None,
+) -> Reconciler:
+    return Reconciler(
         episodes=episodes,
         messages=messages,
         index=index,
@@ -163,8 +166,16 @@ async def story(episodes: EpisodeQueries, messages: MessageArchive, index_beside
         rules=SummaryRules(200),
         maker=TODAY,
         retry=Retry(),
-        clock=lambda: NOON + timedelta(days=60),
+        retention=retention,
+        clock=lambda: TODAYS_DATE,
     )
+
+
+@pytest_asyncio.fixture
+async def story(episodes: EpisodeQueries, messages: MessageArchive, index_beside: EpisodeIndex) -> AsyncIterator[Story]:
+    index = index_beside
+    memory, llm = Memory(episodes, messages, index.search), Llm()
+    reconciler = a_reconciler(episodes, messages, index, llm)
     async with serving(memory=memory) as served:
         yield Story(served, episodes, messages, index, reconciler, memory, llm)
 
@@ -235,16 +246,14 @@ async def test_a_summary_that_is_made_anew_brings_its_own_facts(story: Story) ->
 
 async def test_what_has_expired_is_not_known_any_more(story: Story) -> None:
     await tell_it_all(story)
-    steps, rules = a_step_runner(), SummaryRules(200)
-    sweep = RetentionSweep(
-        Retention(episodes_days=20),
-        episodes=story.episodes,
-        messages=story.messages,
-        index=story.index,
-        conversations=Conversations(story.episodes, Summarizer(story.llm), steps, rules),
-        metrics=METRICS,
-        clock=lambda: NOON + timedelta(days=40),
-    )
+    retention = Retention(episodes_days=40)
+    reconciler = a_reconciler(story.episodes, story.messages, story.index, story.llm, retention)
+
+    async def handle(redo: EpisodeRedo) -> None:
+        await reconciler.redo(redo, a_cause(1000))
+
+    stores: dict[str, Any] = {"episodes": story.episodes, "messages": story.messages}
+    sweep = RetentionSweep(retention, **stores, metrics=METRICS, send=handle, maker=TODAY, clock=lambda: TODAYS_DATE)
     await sweep.sweep()
     assert await story.known() == [
         "My phone number is 555-0101.",

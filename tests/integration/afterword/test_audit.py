@@ -30,12 +30,11 @@ from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.summarizer.agent import current_output
 from afterword.streams.summarizer.reconciler import archived
-from afterword.streams.summarizer.retention import expired
 from afterword.writing.produce import produce
 from faust_eos.progress import Progress
 from tests.indexing import put
 from tests.offsets import commit_offsets
-from tests.samples import a_cause
+from tests.samples import a_cause, a_tombstone
 
 MESSAGES = len(samples.sample_lines())
 
@@ -231,8 +230,11 @@ async def test_an_episode_that_is_deleted_before_the_index_is_read_is_no_finding
         async with open_stores(deployment.settings) as stores:
             stored = await find_episode(stores.episodes, first.episode_id)
             assert stored
-            assert await stores.episodes.put(expired(stored, datetime.now(UTC)), stored)
-            await stores.index.remove(first.episode_id, stored.summary.revision + 1)
+            fields = {name: getattr(stored, name) for name in ("core_ids", "overlap_ids", "last_offset", "cause")}
+            fields |= {"tenant_id": first.tenant_id, "reason": "expired"}
+            gone = a_tombstone(first.ordinal, 2, first.conversation_id, **fields)
+            assert await stores.episodes.put(gone, stored)
+            await stores.index.remove(first.episode_id, 2)
 
     def deletes_meanwhile(what: str, *_: object) -> None:
         if what == "reading the index":

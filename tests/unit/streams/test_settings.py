@@ -71,7 +71,7 @@ def problem() -> str:
         ("AFTERWORD_CONFIG", "/proc/self/mem", "AFTERWORD_CONFIG: Input/output error"),  # a file that cannot be read
         ("AFTERWORD_SUMMARIZER__PROMPT_FILE", "/no/such/file", "__PROMPT_FILE: /no/such/file: No such file"),
         ("AFTERWORD_SUMMARIZER__PRESET", "poetic", "AFTERWORD_SUMMARIZER__PRESET"),
-        ("AFTERWORD_ROLLING__MIN_NEW_EPISODES", "21", "AFTERWORD_ROLLING__MIN_NEW_EPISODES"),
+        ("AFTERWORD_ROLLING__MAX_TOKENS", "49", "AFTERWORD_ROLLING__MAX_TOKENS"),
     ],
 )
 def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, said: str) -> None:

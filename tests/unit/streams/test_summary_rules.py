@@ -1,4 +1,4 @@
-"""Length of a summary and cadence of the rolling one, as set."""
+"""Lengths of a summary and of the rolling one, as set."""
 
 from datetime import UTC
 from typing import Any
@@ -16,13 +16,8 @@ def settings(**given: Any) -> Settings:
     return Settings.model_validate(given)
 
 
-def test_by_default_a_summary_has_1000_characters_and_every_episode_updates_the_rolling_one() -> None:
-    assert summary_rules(settings()) == SummaryRules(800, min_new_episodes=1, min_tokens=0, max_summary_length=1000)
-
-
-def test_the_cadence_of_the_known_system_can_be_set() -> None:
-    rules = summary_rules(settings(rolling={"min_new_episodes": 5, "min_tokens": 200}))
-    assert (rules.min_new_episodes, rules.min_tokens) == (5, 200)
+def test_by_default_a_summary_has_1000_characters_and_a_row_of_the_rolling_one_800_tokens() -> None:
+    assert summary_rules(settings()) == SummaryRules(800, max_summary_length=1000)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from afterword.schemas import (
 )
 from afterword.schemas.ids import message_key
 from afterword.streams.errors import ProviderUnavailable
-from afterword.streams.settings import MOST_PENDING_EPISODES
 from afterword.streams.stores.episodes import MOST_REVISIONS, find_conversation
 from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage
+from afterword.streams.summarizer.conversations import MOST_BEFORE
 from afterword.streams.summarizer.reconciler import archived as archived_message
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
@@ -175,7 +175,7 @@ async def test_the_next_episode_follows_only_if_its_overlap_held_the_message() -
     assert [message.content for message in asked["c1:3"].overlap] == ["edited", "Text of m5."]
 
 
-async def test_an_edit_costs_three_answers_and_three_events_however_long_the_conversation() -> None:
+async def test_an_edit_costs_two_answers_and_three_events_however_long_the_conversation() -> None:
     rules, world = SummaryRules(rolling_max_tokens=200), World()
     world.provider.repeats = True
     closed = tuple(a_closed_episode(ordinal) for ordinal in range(1, 401))
@@ -185,7 +185,7 @@ async def test_an_edit_costs_three_answers_and_three_events_however_long_the_con
         world.topic.published.clear()
         world.provider.requests.clear()
         await amend(world, edit(message_id), 5000 + number, rules=rules)
-        assert len(world.provider.requests) <= 3
+        assert len(world.provider.requests) <= 2
         assert len(world.topic.published) <= 3
 
 
@@ -202,7 +202,7 @@ async def test_a_change_at_the_end_of_a_row_costs_no_more() -> None:
         assert announced(world) == [f"c1:{ordinal}:2", f"c1:{ordinal + 1}:2"]
         [event] = world.topic.conversations
         assert [row.first_ordinal <= ordinal <= row.last_ordinal for row in event.rolling] == [True, False]
-        assert len(world.provider.requests) <= 3
+        assert len(world.provider.requests) <= 2
 
 
 async def test_only_the_row_of_the_episode_is_made_again() -> None:
@@ -233,7 +233,7 @@ async def test_nothing_of_a_deleted_message_is_in_any_text_that_was_made_of_it()
     assert "needle" not in everything(world)
 
 
-@pytest.mark.parametrize("rules", [SummaryRules(500), SummaryRules(500, min_new_episodes=9), SummaryRules(20)])
+@pytest.mark.parametrize("rules", [SummaryRules(500), SummaryRules(20)])
 async def test_what_is_deleted_is_out_of_stores_and_index_before_the_llm_is_asked(rules: SummaryRules) -> None:
     class Looking(ScriptedProvider):
         """Sees what is stored when it is asked."""
@@ -496,11 +496,10 @@ async def test_edits_with_many_flows_and_tools_make_no_summary_that_its_topic_re
     assert told.metrics.flows_activated[:2] == ("flow 0 0", "flow 0 1")
 
 
-@pytest.mark.parametrize("min_new_episodes", [1, 20])
-async def test_what_was_before_many_deleted_episodes_stays_in_the_rolling_summary(min_new_episodes: int) -> None:
-    gone = MOST_PENDING_EPISODES + 2
+async def test_what_was_before_many_deleted_episodes_stays_in_the_rolling_summary() -> None:
+    gone = MOST_BEFORE + 2
     closed = tuple(a_closed_episode(ordinal, size=1, overlap=()) for ordinal in range(1, gone + 5))
-    rules = SummaryRules(rolling_max_tokens=2000, min_new_episodes=min_new_episodes)
+    rules = SummaryRules(rolling_max_tokens=2000)
     world = World()
     await world.run(closed[: gone + 3], rules=rules)
     for ordinal in range(4, gone + 4):
@@ -520,7 +519,7 @@ CHANGES = st.lists(
     min_size=1,
     max_size=6,
 )
-RULES = st.sampled_from([SummaryRules(rolling_max_tokens=20), SummaryRules(rolling_max_tokens=200, min_new_episodes=2)])
+RULES = st.sampled_from([SummaryRules(rolling_max_tokens=20), SummaryRules(rolling_max_tokens=200)])
 
 
 @given(CHANGES, RULES, st.booleans())

@@ -240,9 +240,8 @@ async def test_a_leaked_control_token_never_grows_the_next_prompt() -> None:
 FIRST = "My name is Ada Lovelace and I am allergic to peanuts."
 
 
-@pytest.mark.parametrize("every", [1, 5])
 @pytest.mark.parametrize("template", [EPISODIC, TEMPLATES[PLAIN]], ids=["JSON", "plain"])
-async def test_an_llm_keeps_facts_of_the_first_episode_for_fifty(template: Template, every: int) -> None:
+async def test_an_llm_keeps_facts_of_the_first_episode_for_fifty(template: Template) -> None:
     def latest(request: ChatRequest) -> str:
         said = fenced(request, "TRANSCRIPT").rpartition("user: ")[2]
         return said.replace("My name is", "The user is").replace("I am", "is").replace("I ", "The user ")
@@ -260,7 +259,7 @@ async def test_an_llm_keeps_facts_of_the_first_episode_for_fifty(template: Templ
     )
     world = World()
     model = Model(LONG=latest, ROLLING=rolling, JSON=json)
-    await world.run(episodes, provider=provider(model, template), rules=SummaryRules(200, min_new_episodes=every))
+    await world.run(episodes, provider=provider(model, template), rules=SummaryRules(200))
     rows = world.episodes.all_rows["c1"]
     assert "Ada Lovelace" in rows[0].content
     assert "peanuts" in rows[0].content

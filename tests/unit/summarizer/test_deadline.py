@@ -172,10 +172,10 @@ def test_the_watchdog_waits_as_long_as_an_llm_may_take_for_one_record() -> None:
     async def story() -> float:
         world = await a_world()
         slow = ScriptedProvider(delay_seconds=given.llm.summary_seconds)
-        await amend(world, edit("m1"), provider=slow)  # it is in two episodes, and a row has both
+        await amend(world, edit("m1"), provider=slow)  # it is in two episodes
         return asyncio.get_running_loop().time()
 
-    assert run_in_virtual_time(story()) == app.engine.handling_seconds == 3 * given.llm.summary_seconds
+    assert run_in_virtual_time(story()) == app.engine.handling_seconds == 2 * given.llm.summary_seconds
 
 
 def test_the_deadline_has_room_for_all_retries_and_for_many_calls() -> None:

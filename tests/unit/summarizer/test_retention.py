@@ -1,44 +1,44 @@
 """Expiry: what is older than it is kept goes in an order that survives a crash, and does not come back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-import bson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas import InvalidRecord, SummaryDeleted
+from afterword.schemas import EpisodeRedo, InvalidRecord, SummaryDeleted
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Retention
 from afterword.streams.stores.episodes import DeletedEpisode
-from afterword.streams.stores.mongo import episode_document
-from afterword.streams.summarizer.conversations import Conversations
-from afterword.streams.summarizer.fallbacks import Send
-from afterword.streams.summarizer.retention import RetentionSweep, expired, interval_seconds
-from afterword.streams.summarizer.rolling import SummaryRules
-from afterword.streams.summarizer.summarizer import Summarizer
-from tests.doubles.provider import ScriptedProvider
-from tests.samples import NOON, a_cause, a_closed_episode, a_stored_episode
-from tests.summarizer_world import METRICS, NO_FAULTS, Crash, Faults, World, a_step_runner, crash, outage
-from tests.unit.summarizer.test_amending import CLOSED, a_world, amend, archived, delete, edit, ended_at, skip
+from afterword.streams.summarizer.fallbacks import request_for
+from afterword.streams.summarizer.retention import RetentionSweep, interval_seconds
+from tests.samples import NOON, a_cause, a_closed_episode
+from tests.summarizer_world import METRICS, NO_FAULTS, TODAY, Crash, Faults, World, crash, outage
+from tests.unit.summarizer.test_amending import CLOSED, a_world, amend, delete, edit, ended_at, skip
 
 DAY = timedelta(days=1)
 BOTH = Retention(messages_days=1, episodes_days=1)
 
 
-def a_sweep(
-    world: World, at: datetime, retention: Retention = BOTH, faults: Faults = NO_FAULTS, send: Send | None = None
-) -> RetentionSweep:
-    stores = {name: faults.around(getattr(world, name)) for name in ("episodes", "messages", "index")}
-    steps, rules = a_step_runner(), SummaryRules(rolling_max_tokens=20)
-    conversations = Conversations(stores["episodes"], Summarizer(ScriptedProvider()), steps, rules)
-    return RetentionSweep(
-        retention, **stores, conversations=conversations, metrics=METRICS, send=send, clock=lambda: at
-    )
+class Sweep(RetentionSweep):
+    """Its requests are handled at once."""
+
+    def __init__(
+        self, world: World, at: datetime, retention: Retention = BOTH, faults: Faults = NO_FAULTS, **fields: Any
+    ) -> None:
+        self.reconciler = world.reconciler(retention=retention, clock=lambda: at, **fields)
+        self.requests: list[EpisodeRedo] = []
+        stores = {name: faults.around(getattr(world, name)) for name in ("episodes", "messages")}
+        super().__init__(
+            retention, **stores, metrics=METRICS, send=faults.around_call(self.handle), maker=TODAY, clock=lambda: at
+        )
+
+    async def handle(self, request: EpisodeRedo) -> None:
+        self.requests.append(request)
+        await self.reconciler.redo(request, a_cause(500 + len(self.requests)))
 
 
 def left(world: World) -> dict[str, Any]:
@@ -69,7 +69,7 @@ NOTHING: dict[str, Any] = {
 async def test_nothing_expires_by_default() -> None:
     world = await a_world()
     before = left(world)
-    sweep = a_sweep(world, NOON + 36_500 * DAY, Retention())
+    sweep = Sweep(world, NOON + 36_500 * DAY, Retention())
     await sweep.sweep()
     await asyncio.wait_for(sweep.run(), 1)
     assert left(world) == before
@@ -77,19 +77,22 @@ async def test_nothing_expires_by_default() -> None:
 
 async def test_an_episode_goes_when_its_last_message_is_old_and_the_rolling_text_with_the_last_one() -> None:
     world = await a_world()
-    await a_sweep(world, NOON + DAY + timedelta(minutes=4), Retention(episodes_days=1)).sweep()
+    await Sweep(world, NOON + DAY + timedelta(minutes=4), Retention(episodes_days=1)).sweep()
     assert left(world)["episodes"] == left(world)["points"] == {"c1:2", "c1:3"}
     assert left(world)["conversations"] == {"c1": 2}
     assert left(world)["rows"] == [2, 3]
-    await a_sweep(world, NOON + 2 * DAY).sweep()
+    await Sweep(world, NOON + 2 * DAY).sweep()
     assert left(world) == NOTHING
-    assert world.topic.events == []
+    assert [(event.event_id, event.reason) for event in world.topic.events] == [
+        (f"c1:{ordinal}:2", "expired") for ordinal in (1, 2, 3)
+    ]
+    assert world.provider.requests == []
     assert ended_at(world) == {one.episode_id: one.source.last_offset for one in CLOSED}
 
 
 async def test_an_expired_episode_does_not_come_back_with_a_replay() -> None:
     world = await a_world()
-    await a_sweep(world, NOON + 2 * DAY).sweep()
+    await Sweep(world, NOON + 2 * DAY).sweep()
     world.provider.requests.clear()
     for offset in (0, 50):
         for closed in CLOSED:
@@ -104,37 +107,57 @@ async def test_an_expired_episode_does_not_come_back_with_a_replay() -> None:
 
 async def test_a_replay_puts_no_label_where_a_message_has_expired() -> None:
     world = await a_world()
-    await a_sweep(world, NOON + DAY + timedelta(minutes=1), Retention(messages_days=1)).sweep()
+    await Sweep(world, NOON + DAY + timedelta(minutes=1), Retention(messages_days=1)).sweep()
     reconciler = world.reconciler(retention=BOTH, clock=lambda: NOON + DAY + timedelta(minutes=1))
     await reconciler.closed(CLOSED[0], a_cause(50))
     assert "c1:m0:t1" not in world.messages.episode_ids
     assert world.messages.episode_ids["c1:m1:t1"] == "c1:1"
 
 
-async def test_a_revision_that_was_in_the_making_is_removed_as_well() -> None:
-    """Stored between the removal of the point and that of the document."""
+@pytest.mark.parametrize("change", [edit("m0"), delete("m0")], ids=["edit", "deletion"])
+async def test_a_change_of_an_expired_episode_removes_it_and_asks_no_llm(change: Any) -> None:
     world = await a_world()
-    sweep = a_sweep(world, NOON + 2 * DAY, Retention(episodes_days=1))
-    remove = world.index.remove
+    fields = {"retention": BOTH, "clock": lambda: NOON + 2 * DAY}
+    await amend(world, change, **fields)
+    [event] = world.topic.events
+    assert isinstance(event, SummaryDeleted)
+    assert (event.event_id, event.reason) == ("c1:1:2", "expired")
+    assert world.provider.requests == []
+    assert left(world)["episodes"] == left(world)["points"] == {"c1:2", "c1:3"}
 
-    async def meanwhile(episode_id: str, revision: int) -> None:
-        await remove(episode_id, revision)
-        if (episode_id, revision) == ("c1:1", 2):
-            await amend(world, edit("m0"))
 
-    world.index.remove = meanwhile  # type: ignore[method-assign]
+async def test_an_episode_that_has_expired_before_it_closes_is_never_shown_to_the_llm() -> None:
+    world = World()
+    await world.run(CLOSED[:1], retention=BOTH, clock=lambda: NOON + 2 * DAY)
+    [event] = world.topic.events
+    assert isinstance(event, SummaryDeleted)
+    assert (event.event_id, event.reason) == ("c1:1:1", "expired")
+    assert world.provider.requests == []
+    assert left(world) == NOTHING
+
+
+async def test_a_request_for_an_episode_that_is_kept_longer_here_is_not_a_deletion() -> None:
+    world = await a_world()
+    stored = world.episodes.episodes["c1:1"]
+    await world.reconciler().redo(request_for(stored, TODAY, NOON), a_cause(50))
+    assert "c1:1" in left(world)["episodes"]
+
+
+async def test_requests_of_several_workers_for_one_episode_are_announced_once() -> None:
+    world = await a_world()
+    sweep = Sweep(world, NOON + 2 * DAY)
     await sweep.sweep()
-    assert (left(world)["episodes"], left(world)["points"], left(world)["rows"]) == (set(), set(), [])
-    gone = world.episodes.deleted["c1:1"]
-    assert gone.deletion.revision == 3
+    for request in list(sweep.requests):
+        await sweep.handle(request)
+    assert [event.event_id for event in world.topic.events] == ["c1:1:2", "c1:2:2", "c1:3:2"]
 
 
 async def test_a_new_episode_of_the_conversation_keeps_its_rolling_text() -> None:
     world = await a_world()
-    await a_sweep(world, NOON + DAY + timedelta(minutes=7), Retention(episodes_days=1)).sweep()
+    await Sweep(world, NOON + DAY + timedelta(minutes=7), Retention(episodes_days=1)).sweep()
     assert left(world)["episodes"] == {"c1:3"}
     await world.run((a_closed_episode(4),))
-    await a_sweep(world, NOON + DAY + timedelta(minutes=9), Retention(episodes_days=1)).sweep()
+    await Sweep(world, NOON + DAY + timedelta(minutes=9), Retention(episodes_days=1)).sweep()
     assert (left(world)["episodes"], left(world)["conversations"]) == ({"c1:4"}, {"c1": 1})
     assert left(world)["rows"] == [4]
 
@@ -146,38 +169,44 @@ def test_a_crash_or_an_outage_at_any_call_leaves_nothing_that_points_nowhere(at:
 
 async def interrupted(at: int, after: bool, fault: Any) -> None:
     world = await a_world()
-    expected = await a_world()
-    await a_sweep(expected, NOON + 2 * DAY).sweep()
     with suppress(Crash, StoreUnavailable):
-        await a_sweep(world, NOON + 2 * DAY, faults=Faults(at, after, fault)).sweep()
-    assert set(world.index.points) <= set(world.episodes.episodes), "a point without a document"
-    await a_sweep(world, NOON + 2 * DAY).sweep()
-    assert left(world) == left(expected) == NOTHING
-    assert world.episodes.deleted == expected.episodes.deleted
+        await Sweep(world, NOON + 2 * DAY, faults=Faults(at, after, fault)).sweep()
+    await Sweep(world, NOON + 2 * DAY).sweep()
+    assert left(world) == NOTHING
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("at", range(1, 20))
+async def test_a_crash_in_a_removal_is_repeated_to_the_same_end(at: int, late: bool) -> None:
+    world = await a_world()
+    request = request_for(world.episodes.episodes["c1:2"], TODAY, NOON)
+    fields = {"retention": BOTH, "clock": lambda: NOON + 2 * DAY}
+    with suppress(Crash):
+        await world.reconciler(Faults(at, late, crash), **fields).redo(request, a_cause(50))
+    world.topic.published.clear()
+    await world.reconciler(**fields).redo(request, a_cause(50))
+    assert [event.event_id for event in world.topic.events] == ["c1:2:2"]
+    assert left(world)["episodes"] == left(world)["points"] == {"c1:1", "c1:3"}
+    assert left(world)["rows"] == [1, 3]
+    assert left(world)["conversations"] == {"c1": 2}
 
 
 async def test_an_outage_postpones_the_sweep_and_it_goes_on() -> None:
     world = await a_world()
     short = Retention(messages_days=1e-6, episodes_days=1e-6)
     assert interval_seconds(short) == 0.5
-    running = asyncio.create_task(a_sweep(world, NOON + DAY, short, Faults(2, False, outage)).run())
+    running = asyncio.create_task(Sweep(world, NOON + DAY, short, Faults(2, False, outage)).run())
     async with asyncio.timeout(10):
         while left(world) != NOTHING:  # noqa: ASYNC110 – a store in memory sets no event
             await asyncio.sleep(0.01)
     running.cancel()
-    crashing = asyncio.create_task(a_sweep(await a_world(), NOON + DAY, short, Faults(1, False, crash)).run())
+    crashing = asyncio.create_task(Sweep(await a_world(), NOON + DAY, short, Faults(1, False, crash)).run())
     with pytest.raises(Crash):
         await crashing
 
 
 def test_the_interval_is_ten_minutes_where_things_are_kept_for_days() -> None:
     assert interval_seconds(Retention(messages_days=30)) == 600
-
-
-async def test_what_stays_of_an_expired_episode_is_small() -> None:
-    conversation = "0b4b5c1e-8a52-4c3b-9d6e-3f0a3b9c1d2e"
-    episode = a_stored_episode(12, conversation_id=conversation, agent_id=None)
-    assert len(bson.encode(episode_document(expired(episode, NOON)))) <= 800
 
 
 # Changes of what has expired
@@ -223,39 +252,9 @@ async def test_a_deletion_takes_the_episodes_with_it_that_cannot_be_made_again_w
 
 async def test_changes_of_an_expired_episode_do_nothing_while_its_messages_are_kept() -> None:
     world = await a_world()
-    await a_sweep(world, NOON + 2 * DAY, Retention(episodes_days=1)).sweep()
+    await Sweep(world, NOON + 2 * DAY, Retention(episodes_days=1)).sweep()
+    world.topic.published.clear()
     await amend(world, edit("m0"))
     await amend(world, delete("m0"), 101)
     assert left(world)["episodes"] == left(world)["points"] == set()
     assert world.topic.events == []
-
-
-class Between(Faults):
-    """Lets something happen between two calls."""
-
-    def __init__(self, at: int, happens: Callable[[], Awaitable[Any]]) -> None:
-        super().__init__(at, after=False, fault=lambda: None)
-        self._happens = happens
-
-    def around_call(self, call: Any) -> Any:
-        async def then(*args: Any, **kwargs: Any) -> Any:
-            self.calls += 1
-            if self.calls == self._at:
-                await self._happens()
-            return await call(*args, **kwargs)
-
-        return then
-
-
-@pytest.mark.parametrize("at", range(1, 30))
-@pytest.mark.parametrize("before", [0, 1])
-async def test_an_episode_that_expires_between_any_two_calls_of_its_making_leaves_nothing(at: int, before: int) -> None:
-    """Others sweep, and what is imported is old already."""
-    world, rules = World(), Retention(episodes_days=1)
-    await world.messages.put_many(archived(CLOSED))
-    await world.run(CLOSED[:before])
-    between = Between(at, lambda: a_sweep(world, NOON + 2 * DAY, rules).sweep())
-    fields = {"retention": rules, "clock": lambda: NOON + 2 * DAY}
-    await world.reconciler(between, **fields).closed(CLOSED[before], a_cause(before + 1))
-    await a_sweep(world, NOON + 2 * DAY, rules).sweep()
-    assert left(world) | {"messages": set()} == NOTHING

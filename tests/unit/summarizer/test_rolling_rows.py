@@ -1,9 +1,13 @@
-"""The chain of rolling-summary rows that a long conversation leaves, with the provider that needs no LLM."""
+"""The chain of rolling-summary rows that a long conversation leaves."""
 
+import asyncio
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from afterword.schemas import EpisodeClosed
 from afterword.schemas.ids import episode_id
@@ -11,8 +15,8 @@ from afterword.streams.stores.episodes import RollingRow
 from afterword.streams.summarizer.providers import ExtractiveProvider
 from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.text.tokens import count_tokens
-from tests.samples import a_cause
-from tests.summarizer_world import Crash, Faults, World, crash
+from tests.samples import NOON, a_cause, a_closed_episode
+from tests.summarizer_world import Crash, Fault, Faults, Slowly, Worded, World, cancelled, crash
 from tests.unit.summarizer.conversations import Turn, an_episode_of, dialogues
 
 MAX_TOKENS = 800
@@ -76,3 +80,88 @@ async def test_crashes_leave_rows_that_cover_the_same(conversation: tuple[Episod
     rows = rows_of(disturbed)
     assert [ordinal for row in rows for ordinal, _ in row.inputs] == list(range(1, 61))
     assert all(MAX_TOKENS <= row.token_count <= MAX_TOKENS * 5 // 4 for row in rows[:-1])
+
+
+EPISODES = tuple(a_closed_episode(ordinal) for ordinal in range(1, 6))
+
+
+async def after(rules: SummaryRules, episodes: tuple[EpisodeClosed, ...] = EPISODES) -> World:
+    world = World()
+    await world.run(episodes, rules=rules)
+    return world
+
+
+async def test_rows_say_what_their_texts_really_tell_of() -> None:
+    rows = rows_of(await after(SummaryRules(200)))
+    assert [(row.first_ordinal, row.last_ordinal) for row in rows] == [(1, 5)]
+    rows = rows_of(await after(SummaryRules(5)))
+    assert [(row.first_ordinal, row.last_ordinal) for row in rows] == [(ordinal, ordinal) for ordinal in range(1, 6)]
+
+
+async def test_an_episode_that_is_missing_is_not_said_to_be_told_until_it_comes() -> None:
+    world = await after(SummaryRules(200), (*EPISODES[:2], *EPISODES[3:]))
+    assert [[ordinal for ordinal, _ in row.inputs] for row in rows_of(world)] == [[1, 2, 4, 5]]
+    await world.run(EPISODES[2:3], rules=SummaryRules(200))
+    assert [[ordinal for ordinal, _ in row.inputs] for row in rows_of(world)] == [[1, 2, 3, 4, 5]]
+
+
+async def test_an_episode_that_was_stored_without_a_row_is_in_the_next_one() -> None:
+    world = await after(SummaryRules(200), EPISODES[:1])
+    put_row, world.episodes.put_row = world.episodes.put_row, None  # type: ignore[method-assign, assignment]
+    with pytest.raises(TypeError):
+        await world.run(EPISODES[1:2], rules=SummaryRules(200))
+    world.episodes.put_row = put_row  # type: ignore[method-assign]
+    await world.run(EPISODES[2:3], rules=SummaryRules(200))
+    assert [row.inputs for row in rows_of(world)] == [((1, 1), (2, 1), (3, 1))]
+    assert "Episode 2 has" in world.provider.requests[-1].previous_rolling
+
+
+@given(st.integers(1, 50), st.sampled_from([5, 30, 200]))
+async def test_every_episode_goes_into_the_rolling_summary_once_and_in_order(number: int, max_tokens: int) -> None:
+    episodes = tuple(a_closed_episode(ordinal, size=1) for ordinal in range(1, number + 1))
+    world = await after(SummaryRules(max_tokens), episodes)
+    assert all(request.wants_rolling for request in world.provider.requests)
+    rows = rows_of(world)
+    ranges = [ordinal for row in rows for ordinal in range(row.first_ordinal, row.last_ordinal + 1)]
+    assert ranges == [ordinal for row in rows for ordinal, _ in row.inputs] == list(range(1, number + 1))
+
+
+async def count_calls() -> int:
+    faults = Faults(0, after=False, fault=crash)
+    await World().run(EPISODES, faults)
+    return faults.calls
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before the effect", "after the effect"])
+@pytest.mark.parametrize("fault", [crash, cancelled])
+async def test_a_crash_at_any_call_changes_nothing_of_what_was_taken_in(fault: Fault, late: bool) -> None:
+    for at in range(1, await count_calls() + 1):
+        world = World()
+        with pytest.raises((Crash, asyncio.CancelledError)):
+            await world.run(EPISODES, Faults(at, late, fault))
+        await world.run(EPISODES)
+        assert [ordinal for row in rows_of(world) for ordinal, _ in row.inputs] == [1, 2, 3, 4, 5]
+        assert world.episodes.known["c1"].episode_count == 5
+
+
+TURNS = st.lists(st.integers(0, 6), max_size=60)
+
+
+@given(TURNS, TURNS)
+async def test_two_workers_take_every_episode_in_once(first: list[int], second: list[int]) -> None:
+    world = World()
+
+    async def work(name: str, turns: list[int]) -> None:
+        slowly = Slowly(turns)
+        await world.run(
+            EPISODES,
+            episodes=slowly.around(world.episodes),
+            provider=slowly.around(Worded(name)),
+            publish=slowly.around_call(world.topic.publish),
+            clock=lambda: NOON + timedelta(hours=1),
+            rules=SummaryRules(30),
+        )
+
+    await asyncio.gather(work("one", first), work("two", second))
+    assert [ordinal for row in rows_of(world) for ordinal, _ in row.inputs] == [1, 2, 3, 4, 5]
+    assert all(len(contents) == 1 for contents in world.contents_by_event_id().values())
