@@ -161,7 +161,7 @@ def title_of(turns: Sequence[Turn], terms: Terms, language: str) -> str:
                 sentence_of.setdefault(phrase.text, text)
     best = max(scores, key=lambda text: scores[text], default="")
     if best and _WORD.fullmatch(best) and len(sentence_of[best]) <= TITLE_CHARACTERS:
-        best = GREETING.sub("", sentence_of[best]).strip(".!:;, ")
+        best = re.sub(f"(?i:{GREETING.pattern})", "", sentence_of[best]).strip(".!:;, ")
     return best[:1].upper() + best[1:]
 
 
