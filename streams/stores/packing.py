@@ -36,9 +36,9 @@ def packed_texts(
 
 
 def pack_words(messages: Sequence[str], summary: str) -> bytes:
-    """Pack the words of an episode. Linear in the texts."""
+    """Pack the words of an episode, whose summary is in the language of its messages. Linear in the texts."""
     language = detect("\n".join(messages))
-    packed = [*(_numbers(text, language) for text in messages), _numbers(summary, detect(summary))]
+    packed = [*(_numbers(text, language) for text in messages), _numbers(summary, language)]
     return np.fromiter(chain.from_iterable((*each, END) for each in packed), WORD).tobytes()
 
 

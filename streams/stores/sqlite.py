@@ -166,14 +166,15 @@ class SqliteFile:
         if self._thread is None:
             found: list[T] = self._called([call], begin)
             return found[0]
-        job = Job[T](call, begin, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        job = Job[T](call, begin, loop.create_future())
         self._waiting.append(job)
         if not self._is_working:
-            self._work()
+            self._is_working = True
+            loop.call_soon(self._work)  # later, so that calls that are made together share a transaction
         return await job.result
 
     def _work(self) -> None:
-        self._is_working = True
         asyncio.get_running_loop().run_in_executor(self._thread, self._take).add_done_callback(self._answer)
 
     def _take(self) -> list[Any]:
@@ -186,7 +187,7 @@ class SqliteFile:
         return self._called([job.call for job in taken], taken[0].begin)
 
     def _answer(self, work: "asyncio.Future[list[Any]]") -> None:
-        taken, error, self._is_working = self._taken, work.exception(), False
+        taken, error = self._taken, work.exception()
         if error is not None and len(taken) > 1 and not isinstance(error, StoreUnavailable):
             self._failed += taken
         else:
@@ -197,7 +198,8 @@ class SqliteFile:
                     job.result.set_result(work.result()[at])
                 else:
                     job.result.set_exception(error)
-        if self._failed or self._waiting:
+        self._is_working = bool(self._failed or self._waiting)
+        if self._is_working:
             self._work()
 
     def _called(self, calls: Sequence[Callable[[apsw.Connection], Any]], begin: str) -> list[Any]:

@@ -171,14 +171,9 @@ class Conversations:
         """Return what is known of the conversation before an episode."""
         return await read_history(self._episodes, scope, ordinal, self._rules)
 
-    async def now(self, scope: Scope, cause: Cause) -> ConversationUpdated | None:
-        """Return the conversation with all its rows, or the last ones that fit into a record; None if it never existed.
-
-        The event is named after the record `cause`.
-        """
-
-        known, rows = await asyncio.gather(self._episodes.conversation(scope.id), self._episodes.rows(scope.id))
-        return event_of(scope, known, last_rows(rows), cause) if known else None
+    async def whole(self, scope: Scope, conversation: Conversation, cause: Cause) -> ConversationUpdated:
+        """Return the conversation with all its rows, or the last ones that fit into a record, as `cause` left it."""
+        return event_of(scope, conversation, last_rows(await self._episodes.rows(scope.id)), cause)
 
 
 async def read_history(episodes: EpisodeStore, scope: Scope, ordinal: int, rules: SummaryRules) -> History:

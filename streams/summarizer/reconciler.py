@@ -49,9 +49,11 @@ from afterword.streams.errors import (
 from afterword.streams.settings import Retention, Retry
 from afterword.streams.stores.episodes import (
     Cause,
+    Conversation,
     DeletedEpisode,
     Episode,
     EpisodeStore,
+    RollingRow,
     StoredEpisode,
     revisions_until,
 )
@@ -235,12 +237,18 @@ class Reconciler:
         mine = [one for one in found if one is not None and one.episode.cause == task.cause]
         if not mine:
             return
-        conversation, *_ = await gather_or_cancel(
+        (conversation, rows), *_ = await gather_or_cancel(
             self._conversation(scope, mine, task), *[self._finish(one, task) for one in mine]
         )
-        for event in [one.episode.event for one in mine] + ([conversation] if conversation else []):
+        events: list[Event] = [one.episode.event for one in mine]
+        update = updated(scope, conversation, rows, task.cause) if conversation else None
+        for event in [*events, update] if update else events:
             await self._retry_until_success(PUBLISH, lambda: self._publish(event))  # noqa: B023 – awaited here
-        await self._keep_current(scope, [one.episode for one in mine], task.cause)
+        if self._keep is not None:
+            if conversation:
+                events.append(await self._conversations.whole(scope, conversation, task.cause))
+            for event in events:
+                await self._keep(event)
 
     async def _take_away(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
         """Remove texts that were made from deleted messages, before anything waits for an LLM."""
@@ -406,8 +414,10 @@ class Reconciler:
 
     # -- what follows from it
 
-    async def _conversation(self, scope: Scope, mine: Sequence[Reconciled], task: Task) -> ConversationUpdated | None:
-        """Update the conversation's rows, title and counts after its episodes."""
+    async def _conversation(
+        self, scope: Scope, mine: Sequence[Reconciled], task: Task
+    ) -> tuple[Conversation | None, list[RollingRow]]:
+        """Update the conversation's title, counts and rows after its episodes; return it with these rows."""
         first, ordinals = mine[0], [one.episode.ordinal for one in mine]
         renewed = {one.episode.ordinal for one in mine if one.step is Step.RENEW}
         follow, cause = self._conversations, task.cause
@@ -421,7 +431,7 @@ class Reconciler:
             rows, conversation = await gather_or_cancel(
                 follow.remake(scope, ordinals, cause, renewed=renewed), follow.recount(scope, cause)
             )
-        return updated(scope, conversation, rows, cause) if conversation else None
+        return conversation, rows
 
     async def _finish(self, made: Reconciled, task: Task) -> None:
         """Index the episode, and archive its messages with its id if it has just closed."""
@@ -441,14 +451,6 @@ class Reconciler:
         if embedder:
             vectors = await self._retry_until_success("embed", lambda: embed_messages(embedder, texts))
         await self._index.put(episode, texts, vectors)
-
-    async def _keep_current(self, scope: Scope, episodes: Sequence[Episode], cause: Cause) -> None:
-        """Write these episodes and their conversation to the compacted topics."""
-        if self._keep is None:
-            return
-        conversation = await self._conversations.now(scope, cause)
-        for event in [one.event for one in episodes] + ([conversation] if conversation else []):
-            await self._keep(event)
 
     # -- what is read
 

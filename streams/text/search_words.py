@@ -6,7 +6,7 @@ tokenizers of SQLite and Qdrant leave "ł", "ı" and "đ" as they are, and have 
 """
 
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
@@ -79,7 +79,7 @@ def fold(text: str) -> str:
 
 def words_of(text: str, language: str) -> Iterator[Word]:
     """Yield the words of a searched text, in order, without stop words. Linear in what is read."""
-    return _words(text, [language], is_query=False)
+    return _words(text, (language,), is_query=False)
 
 
 def query_words(text: str) -> list[Word]:
@@ -92,7 +92,7 @@ def hashed(forms: Iterable[str]) -> list[int]:
     return [mmh3.hash(form, signed=False) or 1 for form in forms]
 
 
-def _words(text: str, languages: Sequence[str], is_query: bool) -> Iterator[Word]:
+def _words(text: str, languages: tuple[str, ...], is_query: bool) -> Iterator[Word]:
     for token in _TOKEN.finditer(normalized("NFKC", text).casefold()):
         said = token[0]
         match token.lastgroup:
@@ -100,36 +100,40 @@ def _words(text: str, languages: Sequence[str], is_query: bool) -> Iterator[Word
                 yield from map(Word, _number_forms(said, is_query))
             case "unspaced":
                 yield from map(Word, _character_forms(said, is_query))
+            case "word" if len(said) <= LONGEST_STEMMED:
+                yield from _known_forms(said, languages, is_query)
             case "word":
                 yield from _word_forms(said, languages, is_query)
             case _:
                 yield Word((said,))
 
 
-def _word_forms(said: str, languages: Sequence[str], is_query: bool) -> Iterator[Word]:
+def _word_forms(said: str, languages: tuple[str, ...], is_query: bool) -> tuple[Word, ...]:
     """Read a word, or the parts of one that is joined.
 
     In a query each part also stands for the whole word, in a text only the first.
     """
     parts = _JOINTS.split(said)
     whole = [form for one in languages for form in _forms("".join(parts), one)] if len(parts) > 1 else []
+    found = []
     for part in parts:
         stems = [_forms(part, one) for one in languages]
         if any(stems):
-            yield Word(tuple(dict.fromkeys(chain(*stems, whole))), not all(stems))
+            found.append(Word(tuple(dict.fromkeys(chain(*stems, whole))), not all(stems)))
             whole = whole if is_query else []
+    return tuple(found)
+
+
+_known_forms = lru_cache(maxsize=STEMS)(_word_forms)
 
 
 def _forms(word: str, language: str) -> tuple[str, ...]:
-    return _stems(word, language) if len(word) <= LONGEST_STEMMED else (fold(word),)
-
-
-@lru_cache(maxsize=STEMS)
-def _stems(word: str, language: str) -> tuple[str, ...]:
     """Return the stem without accents, and the stems of the word without accents, which some stemmers need.
 
     Return nothing for a stop word.
     """
+    if len(word) > LONGEST_STEMMED:
+        return (fold(word),)
     stemmed = stem(word, language)
     if stemmed is None:
         return ()

@@ -48,7 +48,7 @@ def summarize(
     """Summarize an episode with its own sentences. Deterministic; takes less than a second for any episode."""
     detected = detect(" ".join(message.content[:1000] for message in episode.messages)[:10_000])
     language = ENGLISH if detected == UNDETERMINED else detected
-    terms = _terms_of(language)
+    terms = cache(_terms_of(language))  # title and texts compare the same sentences
     turns = turns_of(episode.messages, terms)
     told = Told(exchanges_of(turns, terms), terms)
     rolling = carry_forward(previous_rolling, told.lines(ROLLING_EXCHANGES), rolling_tokens, terms)
@@ -117,4 +117,4 @@ def quoted(sentences: Sequence[Sentence]) -> str:
 @cache
 def _terms_of(language: str) -> Terms:
     fillers = frozenset(stem for filler in FILLERS for stem in stem_words(filler, language))
-    return lambda text: [stem for stem in stem_words(text, language) if stem not in fillers]
+    return lambda text: tuple(stem for stem in stem_words(text, language) if stem not in fillers)

@@ -18,7 +18,7 @@ MAX_LINKS = 2
 LONG_TURN = 3
 """If an assistant's turn has more sentences than this, only the first one is used."""
 
-Terms = Callable[[str], list[str]]
+Terms = Callable[[str], Sequence[str]]
 """Returns the stems of a text in one language, without its stop words."""
 
 _NUMBER = re.compile(r"\d")
