@@ -64,14 +64,7 @@ class Conversations:
         self._rules = rules
 
     async def grow(
-        self,
-        scope: Scope,
-        summary: SummaryCreated,
-        text: str | None,
-        history: History,
-        cause: Cause,
-        *,
-        renewed: Collection[int] = (),
+        self, scope: Scope, summary: SummaryCreated, text: str | None, history: History, cause: Cause
     ) -> list[RollingRow]:
         """Put a new episode into a row, and return that row.
 
@@ -85,32 +78,24 @@ class Conversations:
             if await self._episodes.put_row(row, before):
                 return [row]
             text, history = None, await self.history(scope, summary.ordinal)
-        return await self.remake(scope, [summary.ordinal], cause, renewed=renewed)
+        return await self.remake(scope, [summary.ordinal], cause)
 
-    async def remake(
-        self, scope: Scope, ordinals: Collection[int], cause: Cause, *, renewed: Collection[int] = ()
-    ) -> list[RollingRow]:
+    async def remake(self, scope: Scope, ordinals: Collection[int], cause: Cause) -> list[RollingRow]:
         """Update the rows that contain these episodes to what their long summaries say now, and return those rows.
 
-        No LLM is asked, so that a change costs no more than its episodes. The texts of `renewed` episodes have not
-        changed.
+        No LLM is asked, so that a change costs no more than its episodes.
         """
         rows = await self._episodes.rows(scope.id, min(ordinals))
         held = [row for row in rows if any(row.first_ordinal <= one <= row.last_ordinal for one in ordinals)]
-        return [await self._remake(scope, row, cause, renewed) for row in held]
+        return [await self._remake(scope, row, cause) for row in held]
 
-    async def _remake(self, scope: Scope, row: RollingRow, cause: Cause, renewed: Collection[int]) -> RollingRow:
+    async def _remake(self, scope: Scope, row: RollingRow, cause: Cause) -> RollingRow:
         while True:
             left = await episodes_between(self._episodes, scope, row.first_ordinal, row.last_ordinal)
-            wanted, known = inputs_of([one.summary for one in left]), dict(row.inputs)
+            wanted, text = inputs_of([one.summary for one in left]), row.content
             if wanted == row.inputs and not row.cause.is_before(cause):
                 return row
-            is_same = [ordinal for ordinal, _ in wanted] == [*known] and all(
-                known[ordinal] == revision or ordinal in renewed for ordinal, revision in wanted
-            )
-            if is_same:
-                text = row.content
-            else:
+            if wanted != row.inputs:
                 lines = [one.summary.long_summary for one in left if one.summary.long_summary]
                 text = condense("\n".join(lines), self._rules.row_tokens)
             # if no episode is left, the row stays without a text: a writer that was suspended cannot put its text back
@@ -197,20 +182,20 @@ async def episodes_between(episodes: EpisodeStore, scope: Scope, first: int, las
 
 
 def counted_in(known: Conversation | None, scope: Scope, summary: SummaryCreated, cause: Cause) -> Conversation:
-    """Return the conversation with one more episode, its last."""
-    begun = known if known is not None and known.episode_count else None
-    return Conversation(
-        conversation_id=scope.id,
-        revision=known.revision + 1 if known else 1,
+    """Return the conversation with one more episode, its last; title and user are those of the first one."""
+    tenant_id, updated_at = summary.tenant_id, summary.created_at
+    before = known or Conversation(scope.id, 0, cause, "", "", tenant_id, 0, 0, 0, updated_at)
+    return replace(
+        before,
+        revision=before.revision + 1,
         cause=cause,
-        title=begun.title if begun else summary.title,
-        user_id=begun.user_id if begun else summary.user_id,
-        tenant_id=known.tenant_id if known else summary.tenant_id,
-        episode_count=(begun.episode_count if begun else 0) + 1,
+        title=before.title if before.episode_count else summary.title,
+        user_id=before.user_id if before.episode_count else summary.user_id,
+        episode_count=before.episode_count + 1,
         last_ordinal=summary.ordinal,
-        message_count=(begun.message_count if begun else 0) + summary.message_count,
-        updated_at=summary.created_at,
-        token_count=(begun.token_count if begun else 0) + summary.compression.tokens_before,
+        message_count=before.message_count + summary.message_count,
+        updated_at=updated_at,
+        token_count=before.token_count + summary.compression.tokens_before,
     )
 
 
@@ -232,27 +217,13 @@ def last_rows(rows: Sequence[RollingRow]) -> list[RollingRow]:
 
 
 def event_of(scope: Scope, conversation: Conversation, rows: Sequence[RollingRow], cause: Cause) -> ConversationUpdated:
-    rolling = [
-        RollingSummary(
-            row=row.row,
-            revision=row.revision,
-            first_ordinal=row.first_ordinal,
-            last_ordinal=row.last_ordinal,
-            text=row.content,
-        )
-        for row in rows
-    ]
+    names = ("row", "revision", "first_ordinal", "last_ordinal")
+    rolling = [RollingSummary(text=row.content, **{name: getattr(row, name) for name in names}) for row in rows]
+    copied = ConversationUpdated.model_fields.keys() & vars(conversation).keys() - {"conversation_id"}
     return ConversationUpdated(
         event_id=f"{scope.id}:{cause.partition}:{cause.offset}",
-        revision=conversation.revision,
         conversation_id=scope.conversation_id,
-        user_id=conversation.user_id,
         agent_id=scope.agent_id,
-        tenant_id=conversation.tenant_id,
-        title=conversation.title,
         rolling=tuple(rolling),
-        episode_count=conversation.episode_count,
-        message_count=conversation.message_count,
-        last_ordinal=conversation.last_ordinal,
-        updated_at=conversation.updated_at,
+        **{name: getattr(conversation, name) for name in copied},
     )

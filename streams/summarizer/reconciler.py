@@ -55,6 +55,7 @@ from afterword.streams.stores.episodes import (
     EpisodeStore,
     RollingRow,
     StoredEpisode,
+    all_episodes,
     revisions_until,
 )
 from afterword.streams.stores.index import EpisodeIndex
@@ -74,7 +75,6 @@ from afterword.streams.text.tokens import count_tokens
 
 AT_A_TIME = 8
 """This many episodes of a deleted conversation are deleted at once; the stores have other work to do too."""
-PAGE_EPISODES = 50
 STAGE = "summarizer"
 
 Event = SummaryCreated | SummaryDeleted | ConversationUpdated
@@ -127,7 +127,6 @@ class Reconciled(NamedTuple):
 
     episode: Episode
     now: Current
-    step: Step
     history: History | None = None
     """What came before an episode that has just closed."""
     written: str | None = None
@@ -212,16 +211,13 @@ class Reconciler:
         These are the episodes with the message or, if the conversation was deleted, those that had ended before.
         """
         held: dict[Scope, list[int]] = defaultdict(list)
-        after = None
         if amended.message_id is not None:
             for episode in await self._episodes.holding(amended.conversation_id, amended.message_id):
                 held[Scope.of(episode.event)].append(episode.ordinal)
             return held
-        while page := await self._episodes.page(after, PAGE_EPISODES, amended.conversation_id):
-            for episode in page:
-                if episode.last_offset < amended.offset:
-                    held[Scope.of(episode.event)].append(episode.ordinal)
-            after = page[-1].event.episode_id
+        async for episode in all_episodes(self._episodes, amended.conversation_id):
+            if episode.last_offset < amended.offset:
+                held[Scope.of(episode.event)].append(episode.ordinal)
         return held
 
     # -- the one way
@@ -301,7 +297,7 @@ class Reconciler:
             else:
                 made, written = await self._made(scope, stored, read, history, task)
             if step is Step.KEEP or await self._put(made, stored) or await self._lookup(name) == made:
-                return Reconciled(made, read, step, history, written)
+                return Reconciled(made, read, history, written)
             # another writer was faster
 
     async def _made(
@@ -419,17 +415,16 @@ class Reconciler:
     ) -> tuple[Conversation | None, list[RollingRow]]:
         """Update the conversation's title, counts and rows after its episodes; return it with these rows."""
         first, ordinals = mine[0], [one.episode.ordinal for one in mine]
-        renewed = {one.episode.ordinal for one in mine if one.step is Step.RENEW}
         follow, cause = self._conversations, task.cause
         if first.history is not None and isinstance(first.episode, StoredEpisode):
             summary, history = first.episode.summary, first.history
             rows, conversation = await gather_or_cancel(
-                follow.grow(scope, summary, first.written, history, cause, renewed=renewed),
+                follow.grow(scope, summary, first.written, history, cause),
                 follow.count(scope, summary, cause, history),
             )
         else:
             rows, conversation = await gather_or_cancel(
-                follow.remake(scope, ordinals, cause, renewed=renewed), follow.recount(scope, cause)
+                follow.remake(scope, ordinals, cause), follow.recount(scope, cause)
             )
         return conversation, rows
 

@@ -308,8 +308,8 @@ MUTANTS = (
         "what was stored before is not announced again",
         SUMMARIZER,
         RECONCILER,
-        "if one is not None and one.episode.cause == task.cause]",
-        "if one is not None and one.step is not Step.KEEP]",
+        "            if step is Step.KEEP or await self._put(made, stored)",
+        "            if step is Step.KEEP:\n                return None\n            if await self._put(made, stored)",
     ),
     Mutant(
         "a revision is announced by another record than the one that made it",
