@@ -68,10 +68,6 @@ class StoreRefuses(StoreUnavailable):
     """HTTP status of the answer."""
 
 
-class EpisodeConflict(AfterwordError):
-    """episode {episode_id}, revision {revision}, is already stored with a different fingerprint"""
-
-
 class LaneStopped(AfterwordError):
     """an earlier record of {key} failed, so no later one may be handled"""
 

@@ -23,7 +23,6 @@ from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import DELETION, Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.ids import scope_id
 from afterword.schemas.summaries import CONVERSATION_UPDATED, SUMMARY_CREATED, SUMMARY_DELETED
-from afterword.streams.errors import EpisodeConflict
 from afterword.streams.lanes import Lanes
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import Cause
@@ -188,8 +187,6 @@ class RecordHandler:
                     await self._reconciler.redo(event, cause)
         except InvalidRecord as error:
             await self._send_to_dlq(record, error.error_type, error.detail)
-        except EpisodeConflict as error:
-            await self._send_to_dlq(record, error.error_type, str(error))
 
     async def _send_to_dlq(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> None:
         log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem)

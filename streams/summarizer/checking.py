@@ -23,9 +23,6 @@ from afterword.streams.text.sentences import first_sentences
 STAGE = "check"
 DECIMALS = 4
 
-Checked = tuple[Summary, Sequence[Problem]]
-"""A summary with its measures, and the faults for which it is refused, worst first."""
-
 log = structlog.get_logger()
 
 
@@ -38,18 +35,14 @@ class SummaryCheck:
         self._metrics = metrics
         self._instructions = instructions
 
-    def source(self, request: SummaryRequest) -> SourceTexts:
-        """Return what this request's summaries are checked against, which is read once for all of them."""
-        return source_of(request, self._instructions)
-
-    async def check(self, request: SummaryRequest, source: SourceTexts, made: Summary) -> Checked:
-        """Measure a summary. Returns no problems if it must not be refused."""
+    async def check(self, request: SummaryRequest, made: Summary) -> tuple[Summary, Sequence[Problem]]:
+        """Return the summary with its measures, and the faults for which it is refused, worst first."""
         summary = replace(  # a long text is cut instead of refused
             made,
             short_summary=first_sentences(made.short_summary, SHORT_SENTENCES),
             long_summary=first_sentences(made.long_summary, LONG_SENTENCES[1]),
         )
-        texts = texts_of(request, summary)
+        source, texts = source_of(request, self._instructions), texts_of(request, summary)
         # in a thread: the first call loads models, and a huge source takes time, in which other lanes continue
         found = await asyncio.to_thread(assess, source, texts, self._quality)
         measured = {"grounding": round(found.grounding, DECIMALS), "unsupported": found.unsupported}

@@ -46,19 +46,13 @@ class Plan:
     """True if a message lost its middle because the context is too small for it."""
 
 
-class Planner:
-    """Cuts requests to what the provider has room for."""
-
-    def __init__(self, room: SpareTokens) -> None:
-        self._room = room
-
-    def plan(self, request: SummaryRequest, at_least: int = 1) -> Plan:
-        """Plan the parts of a request. Every part has room for `at_least` messages, however long they are."""
-        request = _with(request, messages=_short_outputs(request.episode.messages))
-        request = _with(request, overlap=_short_outputs(request.episode.overlap))
-        if self._room(request) >= 0:
-            return Plan((request,), truncated=False)
-        return PlanBuilder(request, self._room, at_least).plan()
+def plan_of(request: SummaryRequest, room: SpareTokens, at_least: int = 1) -> Plan:
+    """Cut a request to what the provider has room for. Every part has room for `at_least` messages, however long."""
+    request = _with(request, messages=_short_outputs(request.episode.messages))
+    request = _with(request, overlap=_short_outputs(request.episode.overlap))
+    if room(request) >= 0:
+        return Plan((request,), truncated=False)
+    return PlanBuilder(request, room, at_least).plan()
 
 
 def _short_outputs(messages: Sequence[EpisodeMessage]) -> tuple[EpisodeMessage, ...]:

@@ -41,11 +41,7 @@ from afterword.schemas.base import utc_milliseconds
 from afterword.schemas.episodes import CARRIED
 from afterword.schemas.ids import event_id, message_key
 from afterword.schemas.summaries import REDONE
-from afterword.streams.errors import (
-    AfterwordError,
-    EpisodeConflict,
-    ProviderError,
-)
+from afterword.streams.errors import AfterwordError, ProviderError
 from afterword.streams.settings import Retention, Retry
 from afterword.streams.stores.episodes import (
     Cause,
@@ -173,7 +169,7 @@ class Reconciler:
     # -- the records
 
     async def closed(self, episode: EpisodeClosed, cause: Cause) -> None:
-        """Store the summary of a closed episode. Raises: EpisodeConflict if it is stored with other messages."""
+        """Store the summary of a closed episode. Raises: InvalidRecord if it is stored with other messages."""
         await self.reconcile(Scope.of(episode), [episode.ordinal], Task(cause, closed=episode))
 
     async def amended(self, amended: EpisodeAmended, cause: Cause) -> None:
@@ -225,7 +221,7 @@ class Reconciler:
     async def reconcile(self, scope: Scope, ordinals: Sequence[int], task: Task) -> None:
         """Bring a scope's episodes and rows up to date, and announce what the task's record changed.
 
-        Raises: EpisodeConflict, InvalidRecord.
+        Raises: InvalidRecord.
         """
         if task.amended is not None and task.amended.change == "deleted":
             await self._take_away(scope, ordinals, task)
@@ -280,7 +276,7 @@ class Reconciler:
         name = scope.episode_id(ordinal)
         while True:
             history, written = None, None
-            if task.closed is not None:  # reads everything at once, because most are new
+            if task.closed is not None:  # most closed episodes are new, so everything is read at once
                 stored, read, history = await asyncio.gather(
                     self._lookup(name), self._current(scope, None, task), self._conversations.history(scope, ordinal)
                 )
@@ -359,7 +355,7 @@ class Reconciler:
             compression=compression(episode, count_tokens(answer.long_summary)),
             created_at=utc_milliseconds(made_at),
         )
-        core_ids, overlap_ids = ids_of(before, task.closed)
+        core_ids, overlap_ids, last_offset = identity(before, task.closed)
         return StoredEpisode(
             summary=summary,
             core_ids=core_ids,
@@ -367,7 +363,7 @@ class Reconciler:
             fingerprint=episode.fingerprint,
             close_reason=episode.close_reason,
             first_offset=episode.source.first_offset,
-            last_offset=episode.source.last_offset,
+            last_offset=last_offset,
             cause=task.cause,
             participants=tuple(dict.fromkeys(one.user_id for one in (*episode.messages, *episode.overlap))),
             writers=tuple(dict.fromkeys(one.user_id for one in episode.messages)),
@@ -385,7 +381,7 @@ class Reconciler:
         return replace(stored, summary=summary, cause=task.cause, earlier=revisions_until(stored), attempt=0)
 
     def _deleted(self, stored: Episode | None, read: Current, task: Task) -> DeletedEpisode:
-        """Return the tombstone of an episode of which nothing is left, or that has expired."""
+        """Return the tombstone of an episode that has no messages left, or has expired."""
         event = stored.event if stored else task.closed
         assert event is not None  # noqa: S101 – only an episode that closes is not stored
         deletion = SummaryDeleted(
@@ -394,8 +390,7 @@ class Reconciler:
             **{name: getattr(event, name) for name in ("conversation_id", "agent_id", "tenant_id", "ordinal")},
             deleted_at=utc_milliseconds(self._clock()),
         )
-        last_offset = stored.last_offset if stored else task.closed.source.last_offset if task.closed else 0
-        return DeletedEpisode(deletion, *ids_of(stored, task.closed), last_offset, task.cause, read.inputs)
+        return DeletedEpisode(deletion, *identity(stored, task.closed), task.cause, read.inputs)
 
     def _postponed(self, stored: StoredEpisode, error: Exception) -> StoredEpisode:
         """Return the episode after a failed attempt.
@@ -499,7 +494,7 @@ class Reconciler:
 def decide(stored: Episode | None, read: Current, task: Task) -> Step:
     """Decide what a record does with an episode that is stored like this and now has these messages.
 
-    Raises: EpisodeConflict if the episode is stored with other messages.
+    Raises: InvalidRecord if the episode is stored with other messages.
     """
     if stored is None:
         return Step.MAKE
@@ -509,7 +504,7 @@ def decide(stored: Episode | None, read: Current, task: Task) -> Step:
         concerns = task.closed is not None or offset in dict(stored.inputs).values()
         return Step.RENEW if concerns and is_before else Step.KEEP
     if task.closed is not None and task.closed.fingerprint != stored.fingerprint:
-        raise EpisodeConflict(episode_id=task.closed.episode_id, revision=task.closed.revision)
+        raise InvalidRecord("episode_conflict", "the episode is already stored with a different fingerprint")
     if task.redo is not None:
         return Step.MAKE if stored.version == (task.redo.revision, task.redo.attempt) else Step.KEEP
     if read.inputs != stored.inputs:
@@ -560,12 +555,13 @@ def change_of(amended: EpisodeAmended) -> ArchiveChange:
     return ArchiveChange(event, amended.partition, amended.offset)
 
 
-def ids_of(stored: Episode | None, closed: EpisodeClosed | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the ids of an episode's core and overlap, which never change."""
+def identity(stored: Episode | None, closed: EpisodeClosed | None) -> tuple[tuple[str, ...], tuple[str, ...], int]:
+    """Return what never changes of an episode: the ids of its core and overlap, and its last log offset."""
     if stored is not None:
-        return stored.core_ids, stored.overlap_ids
+        return stored.core_ids, stored.overlap_ids, stored.last_offset
     assert closed is not None  # noqa: S101 – only an episode that closes is not stored
-    return tuple(message.id for message in closed.messages), tuple(message.id for message in closed.overlap)
+    core, overlap = (tuple(message.id for message in some) for some in (closed.messages, closed.overlap))
+    return core, overlap, closed.source.last_offset
 
 
 def archived(message: EpisodeMessage, episode: EpisodeClosed) -> ArchivedMessage:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
-from typing import TypeVar
 
 from afterword.schemas import EpisodeClosed, EpisodeMessage, SummaryCreated
 from afterword.streams.stores.episodes import Cause, Conversation, RollingRow
@@ -84,10 +83,7 @@ def inputs_of(summaries: Sequence[SummaryCreated]) -> tuple[tuple[int, int], ...
     return tuple((summary.ordinal, summary.revision) for summary in summaries)
 
 
-E = TypeVar("E", bound=EpisodeClosed)
-
-
-def in_zone(episode: E, zone: tzinfo) -> E:
+def in_zone(episode: EpisodeClosed, zone: tzinfo) -> EpisodeClosed:
     """Convert the times of an episode's messages to the zone in which its summary counts days.
 
     The moments stay the same.

@@ -21,7 +21,7 @@ from afterword.streams.stores.bookkeeping import Budgets
 from afterword.streams.summarizer.budget import TokenBudget
 from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.llm.retrying import Deadline
-from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, Planner, combining
+from afterword.streams.summarizer.long_input import COMBINED_AT_LEAST, Plan, SpareTokens, combining, plan_of
 from afterword.streams.summarizer.prompt import JSON_FRAME, PLAIN_FRAME
 from afterword.streams.summarizer.providers import (
     ExtractiveProvider,
@@ -45,7 +45,7 @@ log = structlog.get_logger()
 class Summarizer:
     """Makes summaries; may be used for several episodes at a time.
 
-    Without a `planner` the provider gets every episode whole; without a `budget` it may use any number of tokens;
+    Without `room` the provider gets every episode whole; without a `budget` it may use any number of tokens;
     without a `check` its summaries are accepted as they are.
     """
 
@@ -53,7 +53,7 @@ class Summarizer:
         self,
         provider: Provider,
         *,
-        planner: Planner | None = None,
+        room: SpareTokens | None = None,
         budget: TokenBudget | None = None,
         check: SummaryCheck | None = None,
         redactor: "Redactor | None" = None,
@@ -68,7 +68,7 @@ class Summarizer:
         self.name = provider.name
         self._provider = provider
         self._fallback = ExtractiveProvider()
-        self._planner = planner
+        self._room = room
         self._budget = budget
         self._check = check
         self._redactor = redactor
@@ -119,7 +119,7 @@ class Summarizer:
         """Ask, check, and ask once more with what was wrong. Raises: ProviderError, in the end a SummaryRefused."""
         if self._check is None:
             return await self._ask(request)
-        source, used, asked = self._check.source(request), Usage(), request
+        used, asked = Usage(), request
         while True:
             try:
                 made = await self._ask(asked)
@@ -127,7 +127,7 @@ class Summarizer:
                 error.usage = used + usage_of(error)
                 raise
             used += made.usage
-            summary, problems = await self._check.check(request, source, replace(made, usage=used))
+            summary, problems = await self._check.check(request, replace(made, usage=used))
             if not problems:
                 return summary
             if asked is not request or request.deadline.left <= 0:
@@ -159,10 +159,10 @@ class Summarizer:
         return replace(summary, quality=summary.quality.model_copy(update={"truncated": True}))
 
     async def _plan(self, request: SummaryRequest, at_least: int = 1) -> Plan:
-        if self._planner is None:
+        if self._room is None:
             return Plan((request,), truncated=False)
         # in a thread: counting the tokens of a huge episode takes some hundred milliseconds
-        return await asyncio.to_thread(self._planner.plan, request, at_least)
+        return await asyncio.to_thread(plan_of, request, self._room, at_least)
 
     async def _ask_in_parts(self, request: SummaryRequest, parts: Sequence[SummaryRequest]) -> Summary:
         """Summarize the parts concurrently, then their summaries like an episode, if necessary again in parts."""
@@ -208,7 +208,7 @@ def make_summarizer(settings: Settings, budgets: Budgets | None, metrics: Metric
         return Summarizer(provider, budget=budget, waits=waits, seconds=seconds)
     return Summarizer(
         provider,
-        planner=Planner(provider.room),
+        room=provider.room,
         budget=budget,
         check=SummaryCheck(settings.quality, metrics, instructions(settings)),
         # where everything is redacted already, nothing is left to find

@@ -28,7 +28,7 @@ from afterword.streams.summarizer.answer import Limits, is_refusal, own_turn, re
 from afterword.streams.summarizer.extractive import carry_forward, condense, summarize
 from afterword.streams.summarizer.extractive.ranking import informativeness, is_politeness, is_question
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply, chatml
-from afterword.streams.summarizer.long_input import Planner
+from afterword.streams.summarizer.long_input import plan_of
 from afterword.streams.summarizer.prompt import FIELDS, TEMPLATES, json_prompt, long_prompt, short_prompt
 from afterword.streams.summarizer.quality.assess import Evidence, SourceTexts, Texts, assess
 from afterword.streams.summarizer.quality.assess import plain as plain_text
@@ -92,7 +92,7 @@ class Silent:
 
 def planned(text: str) -> object:
     room = an_llm_provider(Silent(), Llm(provider="openai", model="m", context_tokens=4096)).room
-    return Planner(room).plan(SummaryRequest(an_episode(text), text, 800))
+    return plan_of(SummaryRequest(an_episode(text), text, 800), room)
 
 
 def answer_with(text: str) -> str:

@@ -11,7 +11,6 @@ from aiohttp import web
 from afterword.schemas import EpisodeClosed
 from afterword.streams.settings import Llm
 from afterword.streams.settings import SummarizerSettings as SummarizerSettings
-from afterword.streams.summarizer.long_input import Planner
 from afterword.streams.summarizer.providers import LlmProvider, Provider
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import SummaryRequest
@@ -64,7 +63,7 @@ async def provider(request: pytest.FixtureRequest, llm_server: LlmServer) -> Asy
     summarizer = SummarizerSettings(preset="plain_3_5" if plain else "episodic")
     provider = a_provider(settings, summarizer)
     assert isinstance(provider, LlmProvider)
-    made = Summarizer(provider, planner=Planner(provider.room))
+    made = Summarizer(provider, room=provider.room)
     yield made
     await made.close()
 

@@ -10,7 +10,7 @@ from afterword.commands.reading import _print, context_lines
 from afterword.operating.audit.report import Finding, Report
 from afterword.reading.context import Context
 from afterword.schemas.dead_letters import DeadLetter
-from afterword.streams.errors import AfterwordError, EpisodeConflict
+from afterword.streams.errors import AfterwordError, StoreUnavailable
 from afterword.streams.text.visible import shown_lines
 from tests.samples import NOON, a_message, a_summary
 
@@ -50,7 +50,7 @@ def test_a_summary_that_is_watched_is_one_line(capsys: pytest.CaptureFixture[str
 
 
 def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    error: AfterwordError = EpisodeConflict(episode_id=HOSTILE, revision=1)
+    error: AfterwordError = StoreUnavailable(store=HOSTILE, problem=HOSTILE)
     assert report(error) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
 

@@ -16,7 +16,6 @@ from afterword.streams.errors import ProviderError, ProviderRateLimited, Provide
 from afterword.streams.settings import Llm, QualitySettings, load_settings
 from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.long_input import Planner
 from afterword.streams.summarizer.prompt import TEMPLATES
 from afterword.streams.summarizer.providers import LlmProvider
 from afterword.streams.summarizer.summarizer import Summarizer
@@ -72,7 +71,7 @@ def a_summarizer(script: Script, llm: Llm, preset: str = "episodic", seconds: fl
     provider = LlmProvider(a_client(script, llm), llm, TEMPLATES[preset])
     return Summarizer(
         provider,
-        planner=Planner(provider.room),
+        room=provider.room,
         check=SummaryCheck(QualitySettings(), unread()),
         seconds=llm.summary_seconds if seconds is None else seconds,
     )

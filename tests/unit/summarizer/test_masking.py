@@ -12,7 +12,6 @@ from afterword.schemas import Usage
 from afterword.streams.settings import Llm, QualitySettings, Redaction
 from afterword.streams.summarizer.checking import SummaryCheck
 from afterword.streams.summarizer.llm.chat import ChatRequest, Reply
-from afterword.streams.summarizer.long_input import Planner
 from afterword.streams.summarizer.masking import Masking
 from afterword.streams.summarizer.prompt import TEMPLATES
 from afterword.streams.summarizer.providers import LlmProvider
@@ -137,7 +136,7 @@ async def test_a_long_episode_has_the_originals_too() -> None:
     model = Model(long_summary="The user is [EMAIL_1].")
     llm = LLM.model_copy(update={"context_tokens": 4096})
     provider = LlmProvider(a_client(model, llm), llm)
-    summarizer = Summarizer(provider, planner=Planner(provider.room), redactor=REDACTOR)
+    summarizer = Summarizer(provider, room=provider.room, redactor=REDACTOR)
     asked = a_request(*(f"{n}: I am {ANN}. " + "We spoke about the harvest. " * 60 for n in range(40)))
     summary = await summarizer.summarize(asked)
     assert len(model.prompts) > 2

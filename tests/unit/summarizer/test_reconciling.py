@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from afterword.schemas import EpisodeClosed, SummaryCreated
+from afterword.schemas import EpisodeClosed, InvalidRecord, SummaryCreated
 from afterword.schemas.ids import message_key
-from afterword.streams.errors import EpisodeConflict, ProviderMisconfigured, ProviderUnavailable
+from afterword.streams.errors import ProviderMisconfigured, ProviderUnavailable
 from afterword.streams.settings import Settings
 from afterword.streams.stores.episodes import Episode, RollingRow
 from afterword.streams.summarizer.reconciler import compression
@@ -142,7 +142,7 @@ async def test_an_episode_of_other_messages_is_a_conflict() -> None:
     world = World()
     await world.run(EPISODES[:1])
     state = world.state
-    with pytest.raises(EpisodeConflict):
+    with pytest.raises(InvalidRecord, match="episode_conflict"):
         await world.run((EPISODES[0].model_copy(update={"fingerprint": "other"}),))
     assert world.state == state
 
@@ -154,7 +154,7 @@ async def test_a_conflict_is_seen_also_when_the_other_one_was_faster() -> None:
         async def put(self, episode: Episode, before: Episode | None) -> bool:
             return await super().put(a_stored_episode(fingerprint="other"), None) and False
 
-    with pytest.raises(EpisodeConflict):
+    with pytest.raises(InvalidRecord, match="episode_conflict"):
         await world.run(EPISODES[:1], episodes=Overtaken())
     assert world.topic.events == []
 

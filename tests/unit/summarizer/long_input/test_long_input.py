@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from afterword.streams.errors import ProviderError
-from afterword.streams.summarizer.long_input import MOST_PARTS, TOOL_OUTPUT_CHARACTERS, Planner
+from afterword.streams.summarizer.long_input import MOST_PARTS, TOOL_OUTPUT_CHARACTERS
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.summarizer.summary import Summary, SummaryRequest
 from tests.samples import a_closed_episode, an_episode_message
@@ -27,7 +27,7 @@ def request_of(*turns: tuple[str, str], **fields: Any) -> SummaryRequest:
 
 
 def reading(reader: Reader) -> Summarizer:
-    return Summarizer(reader, planner=Planner(reader.room))
+    return Summarizer(reader, room=reader.room)
 
 
 async def summarize(reader: Reader, request: SummaryRequest) -> Summary:
