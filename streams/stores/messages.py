@@ -175,7 +175,7 @@ class MessageArchive(MessageWriter, Protocol):
         ...
 
     async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        """Return messages like `states`, but only edited or deleted ones; meant for few of many."""
+        """Return messages like `states`, but only edited or deleted ones; efficient if these are a few of many."""
         ...
 
     async def expire(self, before: datetime, limit: int) -> int:

@@ -1,6 +1,7 @@
 """The Qdrant server itself: its address, whether it answers, and why it does not.
 
-This is separate from the index, whose client takes a second to import, so that an unreachable server is known before.
+This is separate from the index, whose client takes a second to import, so that an unreachable server is noticed before
+that import.
 """
 
 import asyncio

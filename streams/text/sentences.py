@@ -67,7 +67,7 @@ def split_sentences(text: str) -> list[str]:
         if found.end() > start and _ends(text, start, first_word, found):
             sentences.append(text[start : found.end()].strip())
             start = found.end()
-            # signs are not read again for each sentence that they contain
+            # do not read the same leading signs again for each sentence
             first_word = first_word if first_word >= start else _after_signs(text, start)
     sentences.append(text[start:].strip())
     return [sentence for sentence in sentences if sentence]
