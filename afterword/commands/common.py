@@ -7,10 +7,9 @@ import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from io import BufferedReader, FileIO
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import typer
 
@@ -22,16 +21,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from afterword.reading.memory import Memory
-    from afterword.schemas import SummaryCreated
     from afterword.streams.settings import Settings
 
 Result = TypeVar("Result")
 
-STANDARD_INPUT = "-"
-BUFFER_BYTES = 256 * 1024
 FAILED = 1
 MISCONFIGURED = 2
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 ANSWERED_BY_SECONDS = 2.2
 """Servers must answer within this time of a command's start. With Python's own start and exit, the command reports an
@@ -46,6 +41,41 @@ LABEL_WIDTH = 12
 
 AGO = re.compile(r"(\d+)([smhd])")
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def moment(text: str) -> datetime:
+    """Parse an RFC 3339 time, or a duration such as `90s`, `15m`, `2h` or `3d` ago, as UTC. Raises: BadParameter."""
+    try:
+        if found := AGO.fullmatch(text):
+            return datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
+        parsed = datetime.fromisoformat(text)
+        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} is not within the years 1 to 9999") from None
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither an RFC 3339 time nor a duration such as 15m, 2h or 3d") from None
+
+
+def not_empty(user: str | None) -> str | None:
+    """Reject an empty user, as an unset variable in a script would give. Raises: typer.BadParameter."""
+    if user == "":
+        raise typer.BadParameter("it is empty; name a user")
+    return user
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+USER = typer.Option("--user", callback=not_empty, help="Only data of this user, matched exactly.")
+User = Annotated[str | None, USER]
+RequiredUser = Annotated[str, USER]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="Only data of this tenant.")]
+NoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a tenant.")]
+Conversation = Annotated[str | None, typer.Option("--conversation", help="Only in this conversation.")]
+Since = Annotated[
+    datetime | None,
+    typer.Option(parser=moment, help="Only what ended or failed since this time, or in the last 2h, 3d."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done without changing anything.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def start() -> "Settings":
@@ -81,14 +111,9 @@ def start_command(started: float = STARTED) -> "Settings":
     """
     find_config()
     settings = start_quietly()
-    seconds = patience(time.monotonic() - started)
+    seconds = round(max(LEAST_PATIENCE_SECONDS, ANSWERED_BY_SECONDS - (time.monotonic() - started)), 1)
     servers = {name: getattr(settings, name).answering_within(seconds) for name in ("kafka", "mongo", "qdrant")}
     return settings.model_copy(update=servers)
-
-
-def patience(spent_seconds: float) -> float:
-    """Return the seconds that a server has to answer a command that has already spent this many."""
-    return round(max(LEAST_PATIENCE_SECONDS, ANSWERED_BY_SECONDS - spent_seconds), 1)
 
 
 def find_config() -> None:
@@ -126,30 +151,10 @@ def tenant_of(tenant: str | None, no_tenant: bool) -> str | None:
     return tenant
 
 
-def moment(text: str) -> datetime:
-    """Parse an RFC 3339 time, or a duration such as `90s`, `15m`, `2h` or `3d` ago, as UTC. Raises: BadParameter."""
-    try:
-        if found := AGO.fullmatch(text):
-            return datetime.now(UTC) - timedelta(**{UNITS[found[2]]: int(found[1])})
-        parsed = datetime.fromisoformat(text)
-        return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-    except OverflowError:
-        raise typer.BadParameter(f"{text!r} is not within the years 1 to 9999") from None
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither an RFC 3339 time nor a duration such as 15m, 2h or 3d") from None
-
-
 def report(error: AfterwordError) -> int:
     """Print the error on one line, without a traceback. Returns the exit code."""
     sys.stderr.write(f"afterword: {shown(str(error) + next_step(error))}\n")
     return MISCONFIGURED if isinstance(error, ConfigurationError) else FAILED
-
-
-def opened(file: str) -> AbstractContextManager[BufferedReader]:
-    """Open a file for reading, or standard input for `-`. Raises: OSError."""
-    if file == STANDARD_INPUT:
-        return nullcontext(cast("BufferedReader", sys.stdin.buffer))
-    return BufferedReader(FileIO(file), BUFFER_BYTES)
 
 
 async def from_memory(read: "Callable[[Memory], Awaitable[Result]]") -> Result:
@@ -162,29 +167,6 @@ async def from_memory(read: "Callable[[Memory], Awaitable[Result]]") -> Result:
 
 def print_json(value: Any) -> None:
     typer.echo(shown_json(json.dumps(value, ensure_ascii=False)))
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    """Print lines of plain text; on a terminal wrapped at words, with the first one in bold."""
-    if not sys.stdout.isatty():
-        for line in lines:
-            typer.echo(printable(line))
-        return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    for number, line in enumerate(lines):
-        print_wrapped(console, printable(line), "" if number else "bold")
-
-
-def written_by(summary: "SummaryCreated") -> str:
-    """Return in words who wrote a summary."""
-    from afterword.streams.summarizer.summary import EXTRACTIVE
-
-    if summary.quality.source == "llm":
-        return summary.model
-    reason = summary.quality.reason or ""
-    return "no LLM" if reason == EXTRACTIVE else f"without the LLM: {reason.replace('_', ' ')}"
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, below: int = 0, none: str = "") -> None:

@@ -4,13 +4,12 @@ import asyncio
 import sys
 import time
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from afterword.commands.common import Counting, Json, counting, find_config, next_step, print_json, start, start_command
+from afterword.commands.common import Json, Yes, counting, find_config, next_step, print_json, start, start_command
 from afterword.streams.text.visible import shown
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ config = typer.Typer(help="Show the configuration.", no_args_is_help=True)
 schema = typer.Typer(help="Export or register the events' schemas.", no_args_is_help=True)
 index = typer.Typer(help="Maintain the search index.", no_args_is_help=True)
 stores = typer.Typer(help="Copy stored data.", no_args_is_help=True)
+state_app = typer.Typer(help="Rebuild the segmenter's state.", no_args_is_help=True)
 
 SqliteFile = Annotated[Path, typer.Argument(help="SQLite file to copy from.")]
 Directory = Annotated[Path, typer.Argument(help="Directory to write to.")]
@@ -37,18 +37,6 @@ Wait = Annotated[
 AtMost = Annotated[float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait; then exit 1.")]
 After = Annotated[str | None, typer.Option("--after", metavar="EPISODE", help="Start after this episode id.")]
 All = Annotated[bool, typer.Option("--all", help="Index every episode, even if it is indexed already.")]
-state_app = typer.Typer(help="Rebuild the segmenter's state.", no_args_is_help=True)
-
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-
-
-@stores.callback()
-@topics.callback()
-@config.callback()
-@schema.callback()
-@index.callback()
-def group() -> None:
-    """Keep the group even if it has a single command."""
 
 
 @topics.command("create")
@@ -179,7 +167,14 @@ def rebuild_index(after: After = None, everything: All = False, as_json: Json = 
 
     settings = start_command()
     with counting() as show:
-        done = asyncio.run(rebuild_index(settings, partial(_show_progress, show), after, everything))
+
+        def progress(done: "IndexCounts") -> None:
+            if sys.stderr.isatty():
+                show("episodes", done.seen, done.total)
+            else:
+                typer.echo(shown(f"{done.seen} of {done.total} episodes, up to {done.last}"), err=True)
+
+        done = asyncio.run(rebuild_index(settings, progress, after, everything))
     if as_json:
         print_json(asdict(done))
     else:
@@ -203,19 +198,6 @@ def copy_stores(file: SqliteFile, as_json: Json = False) -> None:
         print_json(asdict(done))
     else:
         typer.echo(", ".join(f"{count} {name}" for name, count in asdict(done).items()))
-
-
-def _show_progress(show: Counting, done: "IndexCounts") -> None:
-    text = shown(f"{done.seen} of {done.total} episodes, up to {done.last}")
-    if sys.stderr.isatty():
-        show("episodes", done.seen, done.total)
-    else:
-        typer.echo(text, err=True)
-
-
-@state_app.callback()
-def state() -> None:
-    """Keep the group even if it has a single command."""
 
 
 @state_app.command()

@@ -32,6 +32,16 @@ Directory = Annotated[Path, typer.Option("--data-dir", help="Directory for the d
 MESSAGES_SHOWN = 8
 """Number of the story's messages to print. The others are only counted."""
 MILLION = 1_000_000
+NEXT = (
+    ("afterword dev", "the same with data that stays; then, in another terminal:"),
+    ("afterword produce FILE", "your own messages, one JSON object per line"),
+    ("afterword watch", "summaries as they arrive"),
+    ("afterword context ID", "what an agent would load for a conversation"),
+    ("afterword recall TEXT", "what is known about a user: --user dana --no-tenant"),
+    ("afterword audit", "is every message in exactly one episode?"),
+    ("docs/tutorial.md", "ten minutes from the first message to its summary"),
+    ("README.md", "your own Kafka, stores and LLM"),
+)
 
 
 def dev(data_dir: Directory = Path(".afterword")) -> None:
@@ -64,7 +74,8 @@ def demo() -> None:
 
         start_quietly()
         end_as_by_ctrl_c()
-        story = Story(screen, keep_serving=_is_watched())
+        watched = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+        story = Story(screen, keep_serving=watched)
         with temporary_directory(story) as directory:
             asyncio.run(run(directory, sample_lines(), _downloads(screen), story.show(), story.keep_serving))
 
@@ -74,10 +85,6 @@ def end_as_by_ctrl_c() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
-
-
-def _is_watched() -> bool:
-    return sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
 
 
 @contextmanager
@@ -177,33 +184,20 @@ class Story:
 
     def _finished(self, done: "Shown") -> None:
         self._screen.doing("")
-        _print_end(self._screen, done)
+        self._screen.line(
+            f"{done.messages} messages of {done.conversations} conversations became {done.episodes} episodes; each is "
+            "stored, indexed and announced."
+        )
+        self._screen.line()
+        self._screen.line("Where to look next", "bold")
+        for command, what in NEXT:
+            self._screen.row(command, what, label_width=24)
         if self.keep_serving:
             self._step("Now you: say something about yourself, and see what is remembered in the next conversation")
             self._screen.row("chat", f"{done.address}/chat", "bold")
             self._screen.line()
             self._screen.line(f"See everything at {done.address}/", "bold")
             self._screen.doing("serving until Ctrl-C")
-
-
-def _print_end(screen: Screen, done: "Shown") -> None:
-    screen.line(
-        f"{done.messages} messages of {done.conversations} conversations became {done.episodes} episodes; each is "
-        "stored, indexed and announced."
-    )
-    screen.line()
-    screen.line("Where to look next", "bold")
-    for command, what in (
-        ("afterword dev", "the same with data that stays; then, in another terminal:"),
-        ("afterword produce FILE", "your own messages, one JSON object per line"),
-        ("afterword watch", "summaries as they arrive"),
-        ("afterword context ID", "what an agent would load for a conversation"),
-        ("afterword recall TEXT", "what is known about a user: --user dana --no-tenant"),
-        ("afterword audit", "is every message in exactly one episode?"),
-        ("docs/tutorial.md", "ten minutes from the first message to its summary"),
-        ("README.md", "your own Kafka, stores and LLM"),
-    ):
-        screen.row(command, what, label_width=24)
 
 
 def _downloads(screen: Screen) -> "DownloadProgress":

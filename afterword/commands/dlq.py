@@ -3,16 +3,25 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from afterword.commands.common import Json, counting, moment, print_json, print_table, start_command
+from afterword.commands.common import (
+    Conversation,
+    DryRun,
+    Json,
+    Since,
+    Yes,
+    counting,
+    print_json,
+    print_table,
+    start_command,
+)
 from afterword.streams.text.visible import printable, shown
 
 if TYPE_CHECKING:
-    from afterword.operating.dlq import Action, DeadLetterCounts, DeadLetterQueue, Filters
+    from afterword.operating.dlq import Action, DeadLetterCounts, DeadLetterQueue
     from afterword.schemas.dead_letters import DeadLetter
 
 PAGE = 500
@@ -24,22 +33,11 @@ app = typer.Typer(help="List, show, replay or discard dead letters.", no_args_is
 FromTopic = Annotated[str | None, typer.Option(help="Only from this dead-letter topic.")]
 Stage = Annotated[str | None, typer.Option(help="Only from this stage, such as segmenter or ingest.")]
 Type = Annotated[str | None, typer.Option("--type", help="Only with this error type, such as schema_violation.")]
-Since = Annotated[
-    datetime | None, typer.Option(parser=moment, help="Only if it failed since this time, or in the last 15m, 2h, 3d.")
-]
-OfConversation = Annotated[str | None, typer.Option(help="Only in this conversation.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done without changing anything.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Print only the value, byte for byte.")]
 DeadLetterAddress = Annotated[
     str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="Address, as printed by `list`.")
 ]
-
-
-@app.callback()
-def dlq() -> None:
-    """List, show, replay or discard dead letters."""
 
 
 @app.command("list")
@@ -48,12 +46,14 @@ def list_dead_letters(
     stage: Stage = None,
     error_type: Type = None,
     since: Since = None,
-    conversation: OfConversation = None,
+    conversation: Conversation = None,
     limit: Limit = None,
     as_json: Json = False,
 ) -> None:
     """Print the dead letters that were neither replayed nor discarded, as a table, or as JSON Lines with --json."""
-    filters = _filters(stage, error_type, since, conversation)
+    from afterword.operating.dlq import Filters
+
+    filters = Filters(stage, error_type, since, conversation)
 
     async def each(queue: "DeadLetterQueue", topics: Sequence[str]) -> None:
         page: list[tuple[str, ...]] = []
@@ -100,7 +100,7 @@ def replay(
     stage: Stage = None,
     error_type: Type = None,
     since: Since = None,
-    conversation: OfConversation = None,
+    conversation: Conversation = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -109,8 +109,7 @@ def replay(
 
     Fix the cause first: a record that is still rejected becomes a new dead letter.
     """
-    filters = _filters(stage, error_type, since, conversation)
-    _resolve(topic, filters, "replayed", dry_run=dry_run, yes=yes, as_json=as_json)
+    _resolve("replayed", topic, (stage, error_type, since, conversation), dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @app.command()
@@ -119,7 +118,7 @@ def discard(
     stage: Stage = None,
     error_type: Type = None,
     since: Since = None,
-    conversation: OfConversation = None,
+    conversation: Conversation = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     as_json: Json = False,
@@ -128,39 +127,16 @@ def discard(
 
     The records expire with the topic.
     """
-    filters = _filters(stage, error_type, since, conversation)
-    _resolve(topic, filters, "discarded", dry_run=dry_run, yes=yes, as_json=as_json)
-
-
-def _filters(
-    stage: str | None,
-    error_type: str | None,
-    since: datetime | None,
-    conversation: str | None,
-) -> "Filters":
-    from afterword.operating.dlq import Filters
-
-    return Filters(stage, error_type, since, conversation)
-
-
-def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[str]], Awaitable[None]]") -> None:
-    from afterword.operating.dlq import open_queue
-
-    settings = start_command()
-
-    async def run() -> None:
-        async with open_queue(settings) as queue:
-            topics = await queue.topics()
-            if topic is not None and topic not in topics:
-                raise typer.BadParameter(f"{topic!r} is not one of {', '.join(topics)}", param_hint="--topic")
-            await work(queue, [topic] if topic else topics)
-
-    asyncio.run(run())
+    _resolve("discarded", topic, (stage, error_type, since, conversation), dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def _resolve(
-    topic: str | None, filters: "Filters", action: "Action", *, dry_run: bool, yes: bool, as_json: bool
+    action: "Action", topic: str | None, selected: tuple[Any, ...], *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
+    from afterword.operating.dlq import Filters
+
+    filters = Filters(*selected)
+
     async def work(queue: "DeadLetterQueue", topics: Sequence[str]) -> None:
         planned = {name: await queue.count(name, filters, action) for name in topics}
         total = sum(counts.resolved for counts in planned.values())
@@ -181,6 +157,21 @@ def _resolve(
         _report(done, action, as_json)
 
     _with_queue(topic, work)
+
+
+def _with_queue(topic: str | None, work: "Callable[[DeadLetterQueue, Sequence[str]], Awaitable[None]]") -> None:
+    from afterword.operating.dlq import open_queue
+
+    settings = start_command()
+
+    async def run() -> None:
+        async with open_queue(settings) as queue:
+            topics = await queue.topics()
+            if topic is not None and topic not in topics:
+                raise typer.BadParameter(f"{topic!r} is not one of {', '.join(topics)}", param_hint="--topic")
+            await work(queue, [topic] if topic else topics)
+
+    asyncio.run(run())
 
 
 def _report(found: "dict[str, DeadLetterCounts]", done: str, as_json: bool) -> None:

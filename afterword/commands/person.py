@@ -6,12 +6,23 @@ from contextlib import aclosing
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from afterword.commands.common import Json, print_json, start_command, tenant_of
-from afterword.commands.reading import not_empty
+from afterword.commands.common import (
+    Conversation,
+    DryRun,
+    Json,
+    NoTenant,
+    RequiredUser,
+    Tenant,
+    User,
+    Yes,
+    print_json,
+    start_command,
+    tenant_of,
+)
 from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
@@ -20,18 +31,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-DEAD_LETTERS = ("dead letter", "dead letters")
-
 app = typer.Typer(invoke_without_command=True)
 
-UserToErase = Annotated[
-    str | None, typer.Option("--user", callback=not_empty, help="The user, matched exactly. Required.")
-]
-OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only data of this tenant.")]
-OfNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a tenant.")]
-Conversation = Annotated[str | None, typer.Option("--conversation", help="Only in this conversation.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be erased without changing anything.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 By = Annotated[str | None, typer.Option("--by", help="Who asked for it, for the receipt.")]
 ReceiptFile = Annotated[
     Path | None,
@@ -43,15 +44,14 @@ Timeout = Annotated[
     float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Maximum wait until nothing is left; then exit 1.")
 ]
 ReceiptToRead = Annotated[Path, typer.Argument(metavar="RECEIPT", help="Receipt file.")]
-OfUser = Annotated[str, typer.Option("--user", callback=not_empty, help="The user, matched exactly.")]
 
 
 @app.callback()
 def erase(
     context: typer.Context,
-    user: UserToErase = None,
-    tenant: OfTenant = None,
-    no_tenant: OfNoTenant = False,
+    user: User = None,
+    tenant: Tenant = None,
+    no_tenant: NoTenant = False,
     conversation: Conversation = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -68,41 +68,56 @@ def erase(
     """
     if context.invoked_subcommand:
         return
-    whose, of_tenant = _person(user, tenant, no_tenant)
+    if user is None:
+        raise typer.BadParameter("name the user with --user")
+    whose = user, tenant_of(tenant, no_tenant), conversation
     if receipt and receipt.exists() and not dry_run:
         raise typer.BadParameter("the file already exists", param_hint="--receipt")
     if dry_run or not yes:
-        plan = asyncio.run(_with_eraser(lambda eraser: eraser.plan(whose, of_tenant, conversation)))
+        plan = asyncio.run(_with_eraser(lambda eraser: eraser.plan(*whose)))
         if dry_run and as_json:
             print_json(asdict(plan))
         else:
-            typer.echo(shown(_plan_line(plan)), err=not dry_run)
+            typer.echo(_plan_line(plan), err=not dry_run)
         if dry_run:
             return
-        if not typer.confirm("Erase all of it?", err=True):
-            typer.echo("nothing was erased", err=True)
-            raise typer.Exit(1)
-    made = asyncio.run(
-        _with_eraser(
-            lambda eraser: eraser.erase(
-                whose, of_tenant, conversation, asked_by=by, timeout_seconds=timeout, progress=_report
-            )
-        )
-    )
+        typer.confirm("Erase all of it?", err=True, abort=True)
+    options: dict[str, Any] = {"asked_by": by, "timeout_seconds": timeout, "progress": _report}
+    made = asyncio.run(_with_eraser(lambda eraser: eraser.erase(*whose, **options)))
     made.write(receipt or Path(f"erasure-{made.receipt_id}.json"))
     if as_json:
         print_json(made.model_dump(mode="json"))
     else:
-        typer.echo(shown(made.line()))
-        _print_dates(made)
+        _print_receipt(made)
+
+
+def _plan_line(plan: "ErasurePlan") -> str:
+    messages, episodes = many(plan.messages, "message", "messages"), many(plan.episodes, "episode", "episodes")
+    conversations = many(plan.conversations, "conversation", "conversations")
+    letters = many(plan.dead_letters, "dead letter", "dead letters")
+    shared = f"others wrote in {plan.shared_conversations:,} of them"
+    return f"{messages} in {conversations}, {shared}; {episodes}, {letters}"
+
+
+def _print_receipt(made: "Receipt") -> None:
+    from afterword.schemas.base import rfc3339
+
+    typer.echo(shown(made.line()))
+    for name in made.unbounded:
+        typer.echo(shown(f"{name} keeps its records forever; see: afterword check"), err=True)
+    for topic in made.topics:
+        if not topic.ours:
+            when = rfc3339(topic.gone_by) if isinstance(topic.gone_by, datetime) else topic.gone_by
+            note = f"{topic.topic} is your own topic and was not touched; its records will be gone by: {when}"
+            typer.echo(shown(note), err=True)
 
 
 @app.command("verify")
 def verify(
     receipt: ReceiptToRead,
-    user: UserToErase = None,
-    tenant: OfTenant = None,
-    no_tenant: OfNoTenant = False,
+    user: RequiredUser,
+    tenant: Tenant = None,
+    no_tenant: NoTenant = False,
     as_json: Json = False,
 ) -> None:
     """Search stores and topics again for what a receipt says is gone. Exit 1 if anything is left past its date.
@@ -112,8 +127,8 @@ def verify(
     from afterword.operating.erasing.receipt import Receipt
     from afterword.operating.erasing.verifying import verify as look_again
 
-    whose, of_tenant = _person(user, tenant, no_tenant)
-    found = asyncio.run(look_again(start_command(), Receipt.read(receipt), whose, of_tenant))
+    whose = user, tenant_of(tenant, no_tenant)
+    found = asyncio.run(look_again(start_command(), Receipt.read(receipt), *whose))
     if as_json:
         findings = [
             {"place": one.place, "number": one.number, "gone_by": one.gone_by and one.gone_by.isoformat()}
@@ -129,12 +144,6 @@ def verify(
         raise typer.Exit(1)
 
 
-def _person(user: str | None, tenant: str | None, no_tenant: bool) -> tuple[str, str | None]:
-    if user is None:
-        raise typer.BadParameter("name the user with --user")
-    return user, tenant_of(tenant, no_tenant)
-
-
 async def _with_eraser(work: "Callable[[Eraser], Awaitable[Result]]") -> Result:
     from afterword.operating.erasing.eraser import Eraser
 
@@ -147,40 +156,18 @@ async def _report(stage: str, left: int) -> None:
     typer.echo(shown(f"{many(left, noun.removesuffix('s'), noun)} {rest}"), err=True)
 
 
-def _plan_line(plan: "ErasurePlan") -> str:
-    episodes, dead_letters = many(plan.episodes, "episode", "episodes"), many(plan.dead_letters, *DEAD_LETTERS)
-    conversations = many(plan.conversations, "conversation", "conversations")
-    return (
-        f"{many(plan.messages, 'message', 'messages')} in {conversations}, others wrote in "
-        f"{plan.shared_conversations:,} of them; {episodes}, {dead_letters}"
-    )
-
-
-def _print_dates(receipt: "Receipt") -> None:
-    for name in receipt.unbounded:
-        typer.echo(shown(f"{name} keeps its records forever; see: afterword check"), err=True)
-    for topic in receipt.topics:
-        if not topic.ours:
-            from afterword.schemas.base import rfc3339
-
-            when = rfc3339(topic.gone_by) if isinstance(topic.gone_by, datetime) else topic.gone_by
-            typer.echo(
-                shown(f"{topic.topic} is your own topic and was not touched; its records will be gone by: {when}"),
-                err=True,
-            )
-
-
-def export(user: OfUser, tenant: OfTenant = None, no_tenant: OfNoTenant = False) -> None:
+def export(user: RequiredUser, tenant: Tenant = None, no_tenant: NoTenant = False) -> None:
     """Print everything that is stored about a user as JSON Lines: messages, episodes and rolling summaries.
 
     --user and either --tenant or --no-tenant are required. The last line has the type `end` and counts the others.
     """
-    asyncio.run(_print(user, tenant_of(tenant, no_tenant)))
-
-
-async def _print(user: str, tenant: str | None) -> None:
     from afterword.operating.export import export as lines_of
 
-    async with aclosing(lines_of(start_command(), user, tenant)) as lines:
-        async for line in lines:
-            print_json(line)
+    whose = user, tenant_of(tenant, no_tenant)
+
+    async def run() -> None:
+        async with aclosing(lines_of(start_command(), *whose)) as lines:
+            async for line in lines:
+                print_json(line)
+
+    asyncio.run(run())

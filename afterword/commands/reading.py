@@ -5,32 +5,36 @@ import sys
 from collections.abc import Iterator
 from contextlib import aclosing, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from afterword.commands.common import (
+    Conversation,
     Json,
+    NoTenant,
+    RequiredUser,
+    Tenant,
+    User,
     from_memory,
     moment,
+    not_empty,
     print_json,
-    print_lines,
     print_table,
+    print_wrapped,
     start_command,
     tenant_of,
-    written_by,
 )
 from afterword.streams.text.visible import printable, shown, shown_json, shown_lines
 
 if TYPE_CHECKING:
     from afterword.reading.context import Owner
-    from afterword.reading.memory import Context, StoredEpisode
-    from afterword.reading.profile import KnownFact
+    from afterword.reading.memory import Context
     from afterword.schemas import SummaryCreated, SummaryDeleted
     from afterword.streams.stores.index import Recalled
 
 ConversationId = Annotated[str, typer.Argument(help="Id of the conversation.")]
-Agent = Annotated[str | None, typer.Option("--agent", help="Only this agent's part, if episodes are kept by agent.")]
+Agent = Annotated[str | None, typer.Option("--agent", help="Only episodes of this agent.")]
 LastMessages = Annotated[
     int | None,
     typer.Option(min=0, help="Number of last messages; default: that of the trigger's preset, usually 4."),
@@ -41,25 +45,7 @@ Before = Annotated[int | None, typer.Option(min=1, help="Only episodes with a sm
 QueryText = Annotated[str, typer.Argument(help="Text to search for, in any words.")]
 FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Start with the oldest summary on the topic.")]
 SummaryLimit = Annotated[int | None, typer.Option(min=1, help="Stop after this many.")]
-
-
-def not_empty(user: str | None) -> str | None:
-    """Reject an empty user, as an unset variable in a script would give. Raises: typer.BadParameter."""
-    if user == "":
-        raise typer.BadParameter("it is empty; name a user")
-    return user
-
-
-User = Annotated[str, typer.Option("--user", callback=not_empty, help="Only episodes of this user.")]
-OfUser = Annotated[
-    str | None, typer.Option("--user", callback=not_empty, help="Only if the conversation is this user's.")
-]
-OfTenant = Annotated[str | None, typer.Option("--tenant", help="Only if the conversation is this tenant's.")]
-OfNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only if the conversation has no tenant.")]
-Tenant = Annotated[str | None, typer.Option("--tenant", help="Only episodes of this tenant.")]
-NoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only episodes without a tenant.")]
 Hits = Annotated[int, typer.Option("-k", min=1, max=100, help="Maximum number of hits.")]
-ByAgent = Annotated[str | None, typer.Option("--agent", help="Only episodes of this agent.")]
 BeganSince = Annotated[
     datetime | None,
     typer.Option("--since", parser=moment, help="Only episodes that began since this time, or in the last 2h, 3d."),
@@ -67,7 +53,6 @@ BeganSince = Annotated[
 EndedBefore = Annotated[
     datetime | None, typer.Option("--until", parser=moment, help="Only episodes that ended before this time.")
 ]
-InConversation = Annotated[str | None, typer.Option("--conversation", help="Only episodes of this conversation.")]
 MinCoverage = Annotated[
     float,
     typer.Option(min=0, max=1, help="Show nothing unless a hit covers at least this share of the query."),
@@ -89,9 +74,9 @@ def context(
     messages: LastMessages = None,
     max_tokens: MaxTokens = 3500,
     agent: Agent = None,
-    user: OfUser = None,
-    tenant: OfTenant = None,
-    no_tenant: OfNoTenant = False,
+    user: User = None,
+    tenant: Tenant = None,
+    no_tenant: NoTenant = False,
     as_json: Json = False,
 ) -> None:
     """Print what an agent loads: title, rolling summary, last messages. Exit 1 if the conversation is unknown."""
@@ -104,8 +89,15 @@ def context(
         raise typer.Exit(1)
     if as_json:
         print_json(found.as_dict())
+    elif not sys.stdout.isatty():
+        for line in context_lines(found):
+            typer.echo(printable(line))
     else:
-        print_lines(context_lines(found))
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        for number, line in enumerate(context_lines(found)):
+            print_wrapped(console, printable(line), "" if number else "bold")
 
 
 def _owner(user: str | None, tenant: str | None, no_tenant: bool) -> "Owner":
@@ -131,9 +123,9 @@ def episodes(
     limit: Limit = 20,
     before: Before = None,
     agent: Agent = None,
-    user: OfUser = None,
-    tenant: OfTenant = None,
-    no_tenant: OfNoTenant = False,
+    user: User = None,
+    tenant: Tenant = None,
+    no_tenant: NoTenant = False,
     as_json: Json = False,
 ) -> None:
     """Show a conversation's episodes, newest first, page by page."""
@@ -142,40 +134,48 @@ def episodes(
         from_memory(lambda memory: memory.episodes(conversation, limit, before, agent, **owner._asdict()))
     )
     if as_json:
-        print_json({"episodes": [_document(stored) for stored in page.episodes], "next_before": page.next_before})
+        own = ("fingerprint", "close_reason", "overlap_ids")
+        documents = [
+            stored.summary.model_dump(mode="json") | {name: getattr(stored, name) for name in own}
+            for stored in page.episodes
+        ]
+        print_json({"episodes": documents, "next_before": page.next_before})
         return
-    rows = [_episode_row(stored) for stored in page.episodes]
+    rows = [
+        (
+            str(summary.ordinal),
+            f"{summary.ended_at:%Y-%m-%d %H:%M}",
+            str(summary.message_count),
+            str(summary.compression.tokens_before),
+            f"{summary.compression.ratio:.0%}",
+            _written_by(summary),
+            summary.title,
+            summary.short_summary,
+        )
+        for summary in (stored.summary for stored in page.episodes)
+    ]
     print_table(EPISODE_COLUMNS, rows, below=2, none="no episodes")
     if page.next_before:
         typer.echo(f"older episodes: --before {page.next_before}", err=True)
 
 
-def _document(stored: "StoredEpisode") -> dict[str, Any]:
-    more = {"fingerprint": stored.fingerprint, "close_reason": stored.close_reason, "overlap_ids": stored.overlap_ids}
-    return {**stored.summary.model_dump(mode="json"), **more}
+def _written_by(summary: "SummaryCreated") -> str:
+    from afterword.streams.summarizer.summary import EXTRACTIVE
 
-
-def _episode_row(stored: "StoredEpisode") -> tuple[str, ...]:
-    summary = stored.summary
-    tokens, saved = summary.compression.tokens_before, f"{summary.compression.ratio:.0%}"
-    numbers = (
-        str(summary.ordinal),
-        f"{summary.ended_at:%Y-%m-%d %H:%M}",
-        str(summary.message_count),
-        str(tokens),
-        saved,
-    )
-    return (*numbers, written_by(summary), summary.title, summary.short_summary)
+    if summary.quality.source == "llm":
+        return summary.model
+    reason = summary.quality.reason or ""
+    return "no LLM" if reason == EXTRACTIVE else f"without the LLM: {reason.replace('_', ' ')}"
 
 
 def recall(
     query: QueryText,
-    user: User,
+    user: RequiredUser,
     tenant: Tenant = None,
     no_tenant: NoTenant = False,
     k: Hits = 5,
-    agent: ByAgent = None,
-    conversation: InConversation = None,
+    agent: Agent = None,
+    conversation: Conversation = None,
     since: BeganSince = None,
     until: EndedBefore = None,
     min_coverage: MinCoverage = 0.18,
@@ -194,22 +194,22 @@ def recall(
         "min_coverage": min_coverage,
         "min_score_ratio": min_score_ratio,
     }
-    hits = asyncio.run(_search(query, filters))
-    if as_json:
-        print_json([hit.model_dump(mode="json") for hit in hits])
-    else:
-        print_table(HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=2, none="nothing is known about this")
-
-
-async def _search(query: str, filters: dict[str, Any]) -> "list[Recalled]":
     from afterword.reading.memory import Memory
     from afterword.streams.stores.opening import open_stores
 
     settings = start_command()
-    async with open_stores(settings) as stores:
-        await stores.reach()
-    async with Memory.from_settings(settings) as memory:
-        return await memory.recall(query, **filters)
+
+    async def search() -> "list[Recalled]":
+        async with open_stores(settings) as stores:
+            await stores.reach()
+        async with Memory.from_settings(settings) as memory:
+            return await memory.recall(query, **filters)
+
+    hits = asyncio.run(search())
+    if as_json:
+        print_json([hit.model_dump(mode="json") for hit in hits])
+    else:
+        print_table(HIT_COLUMNS, [_hit_row(hit) for hit in hits], below=2, none="nothing is known about this")
 
 
 def _hit_row(hit: "Recalled") -> tuple[str, ...]:
@@ -238,62 +238,52 @@ def profile(
     if as_json:
         print_json(found.as_dict())
         return
-    rows = [_fact_row(fact) for fact in (*found.facts, *found.superseded)]
+    rows: list[tuple[str, ...]] = []
+    for fact in (*found.facts, *found.superseded):
+        newest = fact.sources[0]
+        until = f"{fact.superseded_at:%Y-%m-%d}" if fact.superseded_at else ""
+        said_in = f"{shown(newest.conversation_id)}: {', '.join(map(shown, newest.message_ids))}"
+        rows.append((fact.kind, f"{newest.ended_at:%Y-%m-%d}", fact.as_line(printable), said_in, until))
     print_table(FACT_COLUMNS, rows, below=2, none="nothing is known of this user")
     if found.omitted:
         typer.echo(f"{found.omitted} more: raise --max-tokens", err=True)
 
 
-def _fact_row(fact: "KnownFact") -> tuple[str, ...]:
-    newest = fact.sources[0]
-    until = f"{fact.superseded_at:%Y-%m-%d}" if fact.superseded_at else ""
-    said_in = f"{shown(newest.conversation_id)}: {', '.join(map(shown, newest.message_ids))}"
-    return fact.kind, f"{newest.ended_at:%Y-%m-%d}", fact.as_line(printable), said_in, until
-
-
 def watch(from_beginning: FromBeginning = False, limit: SummaryLimit = None, as_json: Json = False) -> None:
     """Print summaries, revisions and deletions as they arrive, until Ctrl-C."""
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_watch(from_beginning, limit, as_json))
-
-
-async def _watch(from_beginning: bool, limit: int | None, as_json: bool) -> None:
     from afterword.reading.watch import watch as events
 
-    count = 0
-    async with aclosing(events(start_command(), from_beginning)) as found:
-        async for event in found:
-            _print(event, as_json)
-            count += 1
-            if count == limit:
-                return
+    async def run() -> None:
+        count = 0
+        async with aclosing(events(start_command(), from_beginning)) as found:
+            async for event in found:
+                _print(event, as_json)
+                count += 1
+                if count == limit:
+                    return
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run())
 
 
 def _print(event: "SummaryCreated | SummaryDeleted", as_json: bool) -> None:
     from afterword.schemas import SummaryDeleted
 
+    revision = f"revision {event.revision}" + (f" ({event.reason})" if event.reason else "")
     if as_json:
         typer.echo(shown_json(event.to_json().decode()))
     elif isinstance(event, SummaryDeleted):
-        typer.echo(shown(f"{event.episode_id}  {_revision(event)}: deleted"))
+        typer.echo(shown(f"{event.episode_id}  {revision}: deleted"))
     elif sys.stdout.isatty():
-        _print_panel(event)
+        from rich.console import Console
+        from rich.panel import Panel
+        from rich.text import Text
+
+        revised = [revision] if event.revision > 1 else []
+        footer = " · ".join([event.episode_id, *revised, f"{event.message_count} messages", _written_by(event)])
+        # as Text, so that user content is not read as markup
+        text, title, subtitle = map(Text, (printable(event.short_summary), shown(event.title), shown(footer)))
+        Console().print(Panel(text, title=title, subtitle=subtitle, title_align="left"))
     else:
-        revised = f"  {_revision(event)}" if event.revision > 1 else ""
-        typer.echo(shown(f"{event.episode_id}{revised}  {event.title}: {event.short_summary}"))
-
-
-def _revision(event: "SummaryCreated | SummaryDeleted") -> str:
-    return f"revision {event.revision}" + (f" ({event.reason})" if event.reason else "")
-
-
-def _print_panel(event: "SummaryCreated") -> None:
-    from rich.console import Console
-    from rich.panel import Panel
-    from rich.text import Text
-
-    revised = [_revision(event)] if event.revision > 1 else []
-    footer = " · ".join([event.episode_id, *revised, f"{event.message_count} messages", written_by(event)])
-    # as Text, so that user content is not read as markup
-    text, title, subtitle = map(Text, (printable(event.short_summary), shown(event.title), shown(footer)))
-    Console().print(Panel(text, title=title, subtitle=subtitle, title_align="left"))
+        revised_to = f"  {revision}" if event.revision > 1 else ""
+        typer.echo(shown(f"{event.episode_id}{revised_to}  {event.title}: {event.short_summary}"))

@@ -11,10 +11,21 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from afterword.commands.common import Json, find_config, print_json, print_table, start, start_command, tenant_of
-from afterword.commands.reading import not_empty
+from afterword.commands.common import (
+    Json,
+    NoTenant,
+    Tenant,
+    User,
+    find_config,
+    not_empty,
+    print_json,
+    print_table,
+    start,
+    start_command,
+    tenant_of,
+)
 from afterword.extras import extra_required
-from afterword.streams.errors import ConfigurationError
+from afterword.streams.errors import ConfigurationError, WorkerFailed
 from afterword.streams.text.visible import shown_json
 
 if TYPE_CHECKING:
@@ -25,9 +36,6 @@ Result = TypeVar("Result")
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="Port; default: AFTERWORD_SERVE__PORT.")]
 keys_app = typer.Typer(help="Keys for `afterword serve`.", no_args_is_help=True)
 
-ForTenant = Annotated[str | None, typer.Option("--tenant", help="Only data of this tenant.")]
-ForNoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a tenant.")]
-ForUser = Annotated[str | None, typer.Option("--user", callback=not_empty, help="Only data of this user.")]
 Scopes = Annotated[list[str], typer.Option("--scope", help="Permission: read, write, erase or admin. Repeatable.")]
 KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="Id of the key, as `afterword keys list` shows it.")]
 OUR_VARIABLES = "AFTERWORD_"
@@ -47,9 +55,6 @@ Configuration = Annotated[
 
 def serve(port: Port = None) -> None:
     """Serve the memory over HTTP until SIGTERM: conversations, context, episodes and recall."""
-    from afterword.extras import extra_required
-    from afterword.streams.errors import WorkerFailed
-
     with extra_required("serve", "afterword serve"):
         from afterword.serving.server import run_server
     find_config()
@@ -67,9 +72,9 @@ def serve(port: Port = None) -> None:
 @keys_app.command()
 def create(
     scope: Scopes,
-    tenant: ForTenant = None,
-    no_tenant: ForNoTenant = False,
-    user: ForUser = None,
+    tenant: Tenant = None,
+    no_tenant: NoTenant = False,
+    user: User = None,
     as_json: Json = False,
 ) -> None:
     """Create a key and print it once; the database keeps only its digest.
@@ -136,8 +141,8 @@ def mcp(
 
     The agent's program starts this command. `afterword serve` offers the same over HTTP at /mcp.
     """
-    from afterword.extras import extra_required
     from afterword.reading.context import ANYONE
+    from afterword.streams.settings import CONFIG_FILE_VARIABLE
 
     with extra_required("serve", "afterword mcp"):
         from afterword.serving.mcp import run_over_stdio
@@ -150,19 +155,14 @@ def mcp(
     if configuration:
         named_by = (("--user", user), ("--tenant", tenant))
         arguments = ["-m", "afterword", "mcp", *(part for name, value in named_by if value for part in (name, value))]
-        _print_configuration([*arguments, *(["--write"] if write else [])])
+        file = os.environ.get(CONFIG_FILE_VARIABLE)
+        environment = {CONFIG_FILE_VARIABLE: str(Path(file).absolute())} if file else {}
+        command = {"command": sys.executable, "args": [*arguments, *["--write"] * write], "env": environment}
+        typer.echo(shown_json(json.dumps({"mcpServers": {"afterword": command}}, ensure_ascii=False, indent=2)))
+        if others := sorted(name for name in os.environ if name.startswith(OUR_VARIABLES) and name not in environment):
+            names = ", ".join(others)
+            typer.echo(f"afterword: also add these variables, which are set here, to `env`: {names}", err=True)
         return
     scopes = frozenset({"read", "write"} if write else {"read"})
     principal = Principal("stdio", scopes, tenant or settings.serve.mcp_tenant or None, named)
     asyncio.run(run_over_stdio(settings, principal))
-
-
-def _print_configuration(arguments: list[str]) -> None:
-    from afterword.streams.settings import CONFIG_FILE_VARIABLE
-
-    file = os.environ.get(CONFIG_FILE_VARIABLE)
-    environment = {CONFIG_FILE_VARIABLE: str(Path(file).absolute())} if file else {}
-    server = {"command": sys.executable, "args": arguments, "env": environment}
-    typer.echo(shown_json(json.dumps({"mcpServers": {"afterword": server}}, ensure_ascii=False, indent=2)))
-    if others := sorted(name for name in os.environ if name.startswith(OUR_VARIABLES) and name not in environment):
-        typer.echo(f"afterword: also add these variables, which are set here, to `env`: {', '.join(others)}", err=True)

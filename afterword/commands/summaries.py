@@ -2,30 +2,31 @@
 
 import asyncio
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from afterword.commands.common import Json, counting, moment, print_json, print_table, start_command
+from afterword.commands.common import (
+    Conversation,
+    DryRun,
+    Json,
+    Since,
+    Yes,
+    counting,
+    print_json,
+    print_table,
+    start_command,
+)
 
 if TYPE_CHECKING:
     from afterword.operating.redo import RedoCounts, RedoPlan
     from afterword.operating.trial import Comparison, TrialSummary
-    from afterword.streams.settings import Settings
-    from afterword.streams.stores.episodes import UsageBy, UsageTotals
+    from afterword.streams.stores.episodes import UsageTotals
 
 app = typer.Typer(help="Redo stored summaries.", no_args_is_help=True)
 
-Since = Annotated[
-    datetime | None,
-    typer.Option(parser=moment, help="Only if they ended since this time, or in the last 2h, 3d."),
-]
-OfConversation = Annotated[str | None, typer.Option(help="Only in this conversation.")]
 InFlight = Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of concurrent requests.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be redone without changing anything.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 prompt_app = typer.Typer(help="Try prompts before they are used.", no_args_is_help=True)
 
 PROGRESS_EVERY = 10
@@ -42,15 +43,10 @@ By = Annotated[
 USAGE_COLUMNS = ("episodes", "prompt tokens", "cached", "answer tokens", "seconds")
 
 
-@app.callback()
-def summaries() -> None:
-    """Redo stored summaries."""
-
-
 @app.command()
 def redo(
     since: Since = None,
-    conversation: OfConversation = None,
+    conversation: Conversation = None,
     in_flight: InFlight = 8,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -89,7 +85,12 @@ def redo(
     if as_json:
         print_json(done.as_dict())
     else:
-        typer.echo(_line(done))
+        others = (
+            (done.kept, "kept, because the LLM's answers were unusable"),
+            (done.not_archived, "kept, because their messages are not in the archive"),
+            (done.gone, "deleted meanwhile"),
+        )
+        typer.echo(", ".join([f"{done.redone:,} redone", *(f"{number:,} {what}" for number, what in others if number)]))
     if done.kept:
         raise typer.Exit(1)
 
@@ -103,20 +104,6 @@ def _print_plan(found: "RedoPlan", as_json: bool, err: bool = False) -> None:
         rows = [(maker.model, maker.prompt_version or "", f"{number:,}") for maker, number in found.by_maker.items()]
         print_table(("model", "prompt", "summaries"), rows)
     typer.echo(f"{found.episodes:,} summaries of {found.tokens:,} tokens of messages", err=err)
-
-
-def _line(done: "RedoCounts") -> str:
-    others = (
-        (done.kept, "kept, because the LLM's answers were unusable"),
-        (done.not_archived, "kept, because their messages are not in the archive"),
-        (done.gone, "deleted meanwhile"),
-    )
-    return ", ".join([f"{done.redone:,} redone", *(f"{number:,} {what}" for number, what in others if number)])
-
-
-@prompt_app.callback()
-def prompt() -> None:
-    """Try prompts before they are used."""
 
 
 @prompt_app.command("try")
@@ -136,18 +123,18 @@ def try_prompt(
 
     if file is None and model is None:
         raise typer.BadParameter("give a prompt FILE, --model, or both")
-    found = asyncio.run(compare(start_command(), file, model, size, _show_progress))
+
+    def progress(done: int) -> None:
+        if done % PROGRESS_EVERY == 0:
+            typer.echo(f"{done} summaries", err=True)
+
+    found = asyncio.run(compare(start_command(), file, model, size, progress))
     if as_json:
         print_json(_document(found))
     else:
         _print(found, show)
     if found.is_worse:
         raise typer.Exit(1)
-
-
-def _show_progress(done: int) -> None:
-    if done % PROGRESS_EVERY == 0:
-        typer.echo(f"{done} summaries", err=True)
 
 
 def _document(found: "Comparison") -> dict[str, Any]:
@@ -205,11 +192,19 @@ def usage(by: By = "model", as_json: Json = False) -> None:
 
     The cost uses the current AFTERWORD_LLM__PROMPT_PRICE, __CACHED_PRICE and __ANSWER_PRICE.
     """
+    from afterword.streams.stores.opening import open_stores
+
     settings = start_command()
-    found = asyncio.run(_read_usage(settings, by))
+
+    async def read() -> "list[UsageTotals]":
+        async with open_stores(settings) as stores:
+            return await stores.episodes.usage(by)
+
+    found = asyncio.run(read())
     costs = [settings.llm.cost(*one[2:5]) for one in found]
     if as_json:
-        print_json([{by: one.group, **_numbers(one), "cost": cost} for one, cost in zip(found, costs, strict=True)])
+        named = [{by if name == "group" else name: value for name, value in one._asdict().items()} for one in found]
+        print_json([{**one, "cost": cost} for one, cost in zip(named, costs, strict=True)])
         return
     has_cost = any(cost is not None for cost in costs)
     rows = [
@@ -217,14 +212,3 @@ def usage(by: By = "model", as_json: Json = False) -> None:
         for one, cost in zip(found, costs, strict=True)
     ]
     print_table([by, *USAGE_COLUMNS, *(["cost"] if has_cost else [])], rows, none="no episodes are stored")
-
-
-async def _read_usage(settings: "Settings", by: "UsageBy") -> "list[UsageTotals]":
-    from afterword.streams.stores.opening import open_stores
-
-    async with open_stores(settings) as stores:
-        return await stores.episodes.usage(by)
-
-
-def _numbers(one: "UsageTotals") -> dict[str, float]:
-    return {name: number for name, number in one._asdict().items() if name != "group"}

@@ -18,11 +18,6 @@ RunRole = Callable[["Settings"], Coroutine[Any, Any, None]]
 app = typer.Typer(help="Run one role until SIGTERM, then drain.", no_args_is_help=True)
 
 
-@app.callback()
-def worker() -> None:
-    """Run one role until SIGTERM, then drain."""
-
-
 @app.command()
 def segmenter() -> None:
     """Split conversations into episodes: messages → episode.closed."""

@@ -6,14 +6,13 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
-from enum import StrEnum
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
-from afterword.commands.common import STANDARD_INPUT, Json, counting, opened, print_json, print_table, start_command
+from afterword.commands.common import DryRun, Json, counting, print_json, print_table, start_command
 from afterword.streams.text.visible import many, printable, shown
 
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ FlushAtEnd = Annotated[
     bool, typer.Option("--flush", help="Close the pending messages of each conversation at the end.")
 ]
 SkipInvalid = Annotated[bool, typer.Option("--skip-invalid", help="Skip invalid lines.")]
+STANDARD_INPUT = "-"
+BUFFER_BYTES = 256 * 1024
 INTERRUPTED = 130
 """Exit code of a program ended by SIGINT, following the shells' convention."""
 SHOWN_CHARACTERS = 600
@@ -67,15 +68,19 @@ def produce(
     if as_json:
         print_json(produced.as_dict())
     else:
-        _print_counts(**produced.as_dict())
+        sent = f"{many(produced.messages, 'message', 'messages')} of "
+        sent += many(len(produced.conversation_ids), "conversation", "conversations")
+        flushed = f", {many(produced.flushes, 'flush', 'flushes')}" if produced.flushes else ""
+        edited = many(produced.amendments, "edit or deletion", "edits and deletions")
+        typer.echo(f"{sent}{flushed}{f', {edited}' if produced.amendments else ''} in {produced.seconds:.1f} s")
     _print_invalid(produced.first_invalid, produced.invalid)
 
 
 def _produce(file: str, *, show_progress: bool, rate: float | None, flush: bool, skip_invalid: bool) -> "Produced":
     from afterword.streams.telemetry.tracing import tracer_from
     from afterword.version import running_version
+    from afterword.writing.produce import LinesInvalid, bounded_lines, check_lines, is_regular, read_lines
     from afterword.writing.produce import produce as send
-    from afterword.writing.produce import read_lines
 
     settings = start_command()
 
@@ -91,30 +96,21 @@ def _produce(file: str, *, show_progress: bool, rate: float | None, flush: bool,
                 tracer=tracer,
             )
 
-    with opened(file) as lines:
-        total = _checked_total(lines, skip_invalid=skip_invalid)
+    with _opened(file) as lines:
+        total = None
+        if is_regular(lines):
+            found = check_lines(bounded_lines(lines))
+            lines.seek(0)
+            if found.invalid and not skip_invalid:
+                raise LinesInvalid(found.first_invalid, found.invalid)
+            total = found.messages
         with counting(show_progress and total is not None) as show:
             return asyncio.run(sent())
 
 
-def _checked_total(lines: BinaryIO, *, skip_invalid: bool) -> int | None:
-    """Count the messages in a file; None if it cannot be read twice. Raises: LinesInvalid, unless they are skipped."""
-    from afterword.writing.produce import LinesInvalid, bounded_lines, check_lines, is_regular
-
-    if not is_regular(lines):
-        return None
-    found = check_lines(bounded_lines(lines))
-    lines.seek(0)
-    if found.invalid and not skip_invalid:
-        raise LinesInvalid(found.first_invalid, found.invalid)
-    return found.messages
-
-
-def _print_counts(conversations: int, messages: int, flushes: int, amendments: int, seconds: float, **_: int) -> None:
-    flushed = f", {many(flushes, 'flush', 'flushes')}" if flushes else ""
-    flushed += f", {many(amendments, 'edit or deletion', 'edits and deletions')}" if amendments else ""
-    sent = f"{many(messages, 'message', 'messages')} of {many(conversations, 'conversation', 'conversations')}"
-    typer.echo(f"{sent}{flushed} in {seconds:.1f} s")
+def _opened(file: str) -> AbstractContextManager[BinaryIO]:
+    """Open a file for reading, or standard input for `-`. Raises: OSError."""
+    return nullcontext(sys.stdin.buffer) if file == STANDARD_INPUT else Path(file).open("rb", BUFFER_BYTES)
 
 
 def _print_invalid(first: list["InvalidLine"], found: int) -> None:
@@ -124,14 +120,8 @@ def _print_invalid(first: list["InvalidLine"], found: int) -> None:
         typer.echo(f"… {found - len(first):,} more invalid lines", err=True)
 
 
-class Format(StrEnum):
-    """Names of the formats in `afterword.writing.importing.run`, which is only imported when a command runs."""
-
-    chatgpt = "chatgpt"
-    claude = "claude"
-    messages = "messages"
-    jsonl = "jsonl"
-
+Format = Literal["chatgpt", "claude", "messages", "jsonl"]
+"""Names of the formats in `afterword.writing.importing.run`, which is only imported when a command runs."""
 
 Which = Annotated[
     Format,
@@ -149,7 +139,6 @@ User = Annotated[
 Tenant = Annotated[str | None, typer.Option(metavar="ID", help="Tenant of all messages.")]
 Prefix = Annotated[str, typer.Option(help="Prefix for the conversation ids.")]
 Flush = Annotated[bool, typer.Option(help="Close the pending messages of each conversation at its end.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and count only; send nothing.")]
 
 
 def import_history(
@@ -170,11 +159,11 @@ def import_history(
     from afterword.writing.importing.outcomes import ImportOptions
     from afterword.writing.importing.run import ImportPlan
 
-    if format_ is Format.chatgpt and user is None:
+    if format_ == "chatgpt" and user is None:
         raise typer.BadParameter(
             "chatgpt exports name no user: give your application's id for this person", param_hint="--user"
         )
-    plan = ImportPlan(format_.value, ImportOptions(user, tenant, prefix), flush, rate)
+    plan = ImportPlan(format_, ImportOptions(user, tenant, prefix), flush, rate)
     started = time.monotonic()
     try:
         counts = _run(plan, files, dry_run, show_progress=not as_json)
@@ -184,7 +173,19 @@ def import_history(
     except KeyboardInterrupt:
         typer.echo("afterword: interrupted; run the same command again to send the rest", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    _print_imported(counts, time.monotonic() - started, dry_run, as_json)
+    seconds = time.monotonic() - started
+    if as_json:
+        print_json(
+            {"read": counts.read, **vars(counts), "left_out": dict(counts.left_out), "seconds": round(seconds, 3)}
+        )
+    else:
+        for reason, number in counts.left_out.most_common():
+            typer.echo(f"{number:,} left out: {reason}")
+        if counts.flushes:
+            typer.echo(f"{many(counts.flushes, 'conversation', 'conversations')} flushed")
+        sent, duplicates = "would be sent" if dry_run else "sent", many(counts.duplicates, "duplicate", "duplicates")
+        sums = f"{counts.sent:,} {sent}, {duplicates}, {counts.rejected:,} rejected"
+        typer.echo(f"{many(counts.read, 'message', 'messages')} read in {seconds:.1f} s: {sums}")
     if counts.rejected:
         raise typer.Exit(1)
 
@@ -194,7 +195,7 @@ def _run(plan: "ImportPlan", names: list[str], dry_run: bool, *, show_progress: 
 
     settings = start_command()
     with ExitStack() as running:
-        files = [(name, running.enter_context(opened(name))) for name in names]
+        files = [(name, running.enter_context(_opened(name))) for name in names]
         show = running.enter_context(counting(show_progress))
         outcomes = read_history(plan, iter(files))
 
@@ -214,40 +215,16 @@ def _run(plan: "ImportPlan", names: list[str], dry_run: bool, *, show_progress: 
         return asyncio.run(count_history(plan, outcomes, progress, report) if dry_run else send())
 
 
-def _print_imported(counts: "ImportCounts", seconds: float, dry_run: bool, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {"read": counts.read, **vars(counts), "left_out": dict(counts.left_out), "seconds": round(seconds, 3)}
-        )
-        return
-    for reason, number in counts.left_out.most_common():
-        typer.echo(f"{number:,} left out: {reason}")
-    if counts.flushes:
-        typer.echo(f"{many(counts.flushes, 'conversation', 'conversations')} flushed")
-    sent, duplicates = "would be sent" if dry_run else "sent", many(counts.duplicates, "duplicate", "duplicates")
-    sums = f"{counts.sent:,} {sent}, {duplicates}, {counts.rejected:,} rejected"
-    typer.echo(f"{many(counts.read, 'message', 'messages')} read in {seconds:.1f} s: {sums}")
-
-
-class Written(StrEnum):
-    """Names of the formats in `streams.ingest.sources`, which is only imported when a command runs."""
-
-    json = "json"
-    avro = "avro"
-    json_schema = "json-schema"
-
-
 Number = Annotated[int, typer.Option("--source", min=1, help="Number of the source in its file.")]
 Last = Annotated[int, typer.Option("--last", min=1, max=10_000, help="How many of the topics' last records to read.")]
 Brokers = Annotated[str | None, typer.Option(help="Brokers as host:port; default: those in the settings, or ask.")]
 Topic = Annotated[str | None, typer.Option(help="Topic with chat messages; default: ask.")]
-HowWritten = Annotated[Written | None, typer.Option("--format", help="Encoding of the values; default: guess.")]
+Encoding = Annotated[
+    Literal["json", "avro", "json-schema"] | None,
+    typer.Option("--format", help="Encoding of the values; default: guess."),
+]
+"""Names of the formats in `streams.ingest.sources`, which is only imported when a command runs."""
 Out = Annotated[Path | None, typer.Option(help="File to write; default: AFTERWORD_INGEST__FILE.")]
-
-
-@source_app.callback()
-def source() -> None:
-    """Try the sources of `afterword worker ingest`."""
 
 
 @source_app.command("try")
@@ -268,7 +245,7 @@ def try_source(number: Number = 1, last: Last = 20, as_json: Json = False) -> No
 def init(
     brokers: Brokers = None,
     topic: Topic = None,
-    form: HowWritten = None,
+    form: Encoding = None,
     last: Last = 200,
     out: Out = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
@@ -279,30 +256,24 @@ def init(
     """
     from afterword.writing.sources import start_with
 
-    settings = _with_brokers(start_command(), brokers)
+    settings = start_command()
+    if brokers is None and sys.stdin.isatty():
+        brokers = str(typer.prompt("Brokers", default=settings.kafka.bootstrap_servers))
+    if brokers is not None:
+        kafka = settings.kafka.model_copy(update={"bootstrap_servers": brokers})
+        settings = settings.model_copy(update={"kafka": kafka})
     file = out or settings.ingest.file
     if file.exists() and not force:
         raise typer.BadParameter(f"{file} exists; give another --out, or --force to replace it", param_hint="--out")
-    topic = topic or _asked("Topic with chat messages", "--topic")
-    found = asyncio.run(start_with(settings, topic, form.value if form else None, last))
+    if topic is None:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("is required without a terminal", param_hint="--topic")
+        topic = str(typer.prompt("Topic with chat messages"))
+    found = asyncio.run(start_with(settings, topic, form, last))
     file.write_text(found.toml, encoding="utf-8")
     _print_start(found, file, settings)
     if found.guess.missing or any(one.problem for one in found.tried):
         raise typer.Exit(1)
-
-
-def _with_brokers(settings: "Settings", brokers: str | None) -> "Settings":
-    default = settings.kafka.bootstrap_servers
-    if brokers is None and sys.stdin.isatty():
-        brokers = str(typer.prompt("Brokers", default=default))
-    kafka = settings.kafka.model_copy(update={"bootstrap_servers": brokers or default})
-    return settings.model_copy(update={"kafka": kafka})
-
-
-def _asked(what: str, option: str) -> str:
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("is required without a terminal", param_hint=option)
-    return str(typer.prompt(what))
 
 
 def _print_start(found: "Start", file: Path, settings: "Settings") -> None:
