@@ -752,7 +752,7 @@ class Serve(Section):
         description="addresses or networks of proxies, separated by commas, whose X-Forwarded-For names the client",
     )
     max_body_bytes: int = Field(8_000_000, ge=1000, description="largest body of a request")
-    access_log: bool = Field(False, description="log each request with its key, route and count, but never its content")
+    access_log: bool = Field(False, description="log each request with its key and route, but never its content")
     cors_origins: str = Field(
         "", description="origins of web pages whose scripts may call the server, separated by commas"
     )

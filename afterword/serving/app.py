@@ -237,7 +237,6 @@ class AccessMiddleware:
                 method=scope["method"],
                 route=route,
                 status=status,
-                count=state.get("count"),
                 milliseconds=round(seconds * 1000, 1),
             )
 

@@ -104,30 +104,18 @@ def is_of(erasure: Erasure, owner: Owner) -> bool:
     user = owner.user_id
     if erasure.receipt is None or not isinstance(user, str):
         return owner.has(erasure.user_id or "", erasure.tenant_id)
-    of_tenant = owner.tenant_id in (ANYONE, erasure.tenant_id)
-    return of_tenant and _receipt(erasure).is_of(Person(user, erasure.tenant_id))
+    receipt = Receipt.model_validate_json(erasure.receipt)
+    return owner.tenant_id in (ANYONE, erasure.tenant_id) and receipt.is_of(Person(user, erasure.tenant_id))
 
 
 def shown_erasure(erasure: Erasure) -> ErasureAnswer:
-    if erasure.receipt is not None:
-        receipt = _receipt(erasure)
-        return ErasureAnswer(
-            erasure_id=erasure.erasure_id,
-            state="done",
-            asked_at=receipt.asked_at,
-            asked_by=receipt.asked_by,
-            receipt=receipt,
-        )
-    problem = ErasureProblem(error_type=erasure.problem, detail=erasure.detail) if erasure.problem else None
+    receipt = Receipt.model_validate_json(erasure.receipt) if erasure.receipt else None
     return ErasureAnswer(
         erasure_id=erasure.erasure_id,
-        state="running" if erasure.is_running else "waiting",
-        asked_at=erasure.asked_at,
-        asked_by=erasure.asked_by,
+        state="done" if receipt else "running" if erasure.is_running else "waiting",
+        asked_at=receipt.asked_at if receipt else erasure.asked_at,
+        asked_by=receipt.asked_by if receipt else erasure.asked_by,
         progress=ErasureStep(stage=erasure.stage, left=erasure.left) if erasure.stage else None,
-        problem=problem,
+        problem=ErasureProblem(error_type=erasure.problem, detail=erasure.detail) if erasure.problem else None,
+        receipt=receipt,
     )
-
-
-def _receipt(erasure: Erasure) -> Receipt:
-    return Receipt.model_validate_json(erasure.receipt or "")

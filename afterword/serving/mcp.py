@@ -28,8 +28,6 @@ from mcp.types import (
     ResourceTemplate,
     TextContent,
     TextResourceContents,
-    Tool,
-    ToolAnnotations,
 )
 from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
@@ -40,14 +38,13 @@ from afterword.serving.problems import FAILED, NotFound, NotPermitted, RequestIn
 from afterword.serving.requests import decoded, read_json
 from afterword.serving.services import services_of
 from afterword.serving.tools import (
-    AgentTool,
+    TOOLS,
     ContextArguments,
     ConversationsArguments,
     Toolbox,
     agent_principal,
     call_tool,
     require_user,
-    tools_of,
 )
 from afterword.serving.writing import Outbox
 from afterword.streams.errors import AfterwordError
@@ -136,15 +133,14 @@ def make_server(toolbox: Toolbox) -> Server[Any]:
     """Build a server whose tools act for one principal."""
 
     async def list_tools(_: RequestContext, __: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[_described(tool) for tool in tools_of(toolbox.principal)])
+        return ListToolsResult(tools=[tool.described for tool in TOOLS if toolbox.principal.may(tool.scope)])
 
-    async def call(context: RequestContext, params: CallToolRequestParams) -> CallToolResult:
+    async def call(_: RequestContext, params: CallToolRequestParams) -> CallToolResult:
         try:
             tool, answer = await call_tool(toolbox, params.name, params.arguments or {})
         except AfterwordError as error:  # for the model to read
             content = [TextContent(type="text", text=_problem(error)[1])]
             return CallToolResult(content=content, is_error=True, _meta={ERROR_TYPE: error.error_type})
-        _count(context, answer.count)
         content = [TextContent(type="text", text=answer.text)]
         return CallToolResult(content=content, structured_content=tool.document(answer))
 
@@ -163,11 +159,10 @@ def make_server(toolbox: Toolbox) -> Server[Any]:
     async def list_templates(_: RequestContext, __: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
         return ListResourceTemplatesResult(resource_templates=[TEMPLATE])
 
-    async def read_resource(context: RequestContext, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def read_resource(_: RequestContext, params: ReadResourceRequestParams) -> ReadResourceResult:
         with _protocol_errors():
             _require_reader(toolbox)
             answer = await toolbox.get_context(_conversation_of(str(params.uri)))
-        _count(context, answer.count)
         contents = TextResourceContents(uri=params.uri, mime_type=PLAIN_TEXT, text=answer.text)
         return ReadResourceResult(contents=[contents])
 
@@ -196,23 +191,6 @@ async def _conceal_faults(ctx: ServerRequestContext[Any, Any], call_next: CallNe
     except Exception as error:  # noqa: BLE001 – the wrapper around every handler
         log.error("request_failed", stage="serve", error_type=type(error).__name__)
         raise MCPError(INTERNAL_ERROR, FAILED) from None
-
-
-def _described(tool: AgentTool[Any]) -> Tool:
-    hints = ToolAnnotations(
-        read_only_hint=tool.scope == "read",
-        destructive_hint=tool.destructive,
-        idempotent_hint=tool.scope == "read" or tool.destructive,
-        open_world_hint=False,
-    )
-    return Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=tool.input_schema,
-        output_schema=tool.output_schema,
-        annotations=hints,
-    )
 
 
 def _problem(error: AfterwordError) -> tuple[int, str]:
@@ -246,8 +224,3 @@ def _protocol_errors() -> Iterator[None]:
         status, text = _problem(error)
         code = INTERNAL_ERROR if status >= 500 else INVALID_PARAMS
         raise MCPError(code, text, {"error_type": error.error_type}) from None
-
-
-def _count(context: RequestContext, number: int) -> None:
-    if context.request is not None:
-        context.request.state.count = number

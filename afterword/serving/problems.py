@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 import structlog
@@ -33,6 +33,7 @@ FAILED = "unexpected error"
 """Detail of an unexpected error."""
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 
 class NotFound(AfterwordError):
@@ -63,6 +64,13 @@ class TooManyRequests(AfterwordError):
 
 class TooManyStreams(AfterwordError):
     """more than {limit} event streams are open"""
+
+
+def existing(what: str, found: T | None) -> T:
+    """Return what was found. Raises: NotFound."""
+    if found is None:
+        raise NotFound(what=what)
+    return found
 
 
 class FieldProblem(BaseModel):

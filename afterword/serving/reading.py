@@ -21,7 +21,6 @@ from afterword.reading.memory import (
     PAGE_USERS,
     ConversationDetails,
     ConversationPage,
-    EpisodePage,
     MessageInContext,
     MessagePage,
     UserPage,
@@ -30,7 +29,7 @@ from afterword.reading.profile import PROFILE_TOKENS, KnownFact, Profile
 from afterword.schemas import CloseReason, MessageCreated, SummaryCreated
 from afterword.schemas.base import Model, PartyId, Time
 from afterword.serving.principal import MayAdminister, MayRead, Principal
-from afterword.serving.problems import NotFound, NotPermitted
+from afterword.serving.problems import NotPermitted, existing
 from afterword.serving.requests import (
     SMALL_BYTES,
     ConversationId,
@@ -228,10 +227,6 @@ class EpisodesAnswer(Model):
     next_before: int | None
     """`before` for the next page; null if this is the last page."""
 
-    @classmethod
-    def of(cls, page: EpisodePage) -> Self:
-        return cls(episodes=tuple(map(EpisodeDocument.of, page.episodes)), next_before=page.next_before)
-
 
 class ContextAnswer(Model):
     """A condensed conversation, for an agent that continues it."""
@@ -297,11 +292,8 @@ async def list_conversations(
     separately.
     """
     user_id, tenant_id = principal.user(wanted.user_id), principal.tenant(wanted.tenant_id)
-    page = await services_of(request).memory.conversations(
-        user_id=user_id, tenant_id=tenant_id, limit=wanted.limit, after=wanted.after
-    )
-    request.state.count = len(page.conversations)
-    return page
+    memory = services_of(request).memory
+    return await memory.conversations(user_id=user_id, tenant_id=tenant_id, limit=wanted.limit, after=wanted.after)
 
 
 @router.get("/users")
@@ -309,11 +301,9 @@ async def list_users(request: Request, principal: MayAdminister, wanted: Annotat
     """List the users who take part in a tenant's episodes, in the order of their ids. Needs a key with `admin`."""
     if principal.user_id is not ANYONE:
         raise NotPermitted(problem="the key is bound to one user")
-    page = await services_of(request).memory.users(
+    return await services_of(request).memory.users(
         tenant_id=principal.tenant(wanted.tenant_id), limit=wanted.limit, after=wanted.after, prefix=wanted.prefix
     )
-    request.state.count = len(page.users)
-    return page
 
 
 @router.get("/users/{user_id}/profile")
@@ -324,7 +314,6 @@ async def get_profile(
     found = await services_of(request).memory.profile(
         principal.user(user_id), principal.tenant(wanted.tenant_id), wanted.max_tokens
     )
-    request.state.count = len(found.facts)
     return ProfileAnswer.of(found)
 
 
@@ -333,11 +322,9 @@ async def get_conversation(
     request: Request, principal: MayRead, conversation_id: ConversationId, wanted: Annotated[ConversationQuery, Query()]
 ) -> ConversationDetails:
     """Show a conversation's title, counts and last activity."""
-    found = await services_of(request).memory.conversation(conversation_id, wanted.agent_id, **wanted.owner(principal))
-    if found is None:
-        raise NotFound(what="conversation")
-    request.state.count = 1
-    return found
+    memory = services_of(request).memory
+    found = await memory.conversation(conversation_id, wanted.agent_id, **wanted.owner(principal))
+    return existing("conversation", found)
 
 
 @router.get("/conversations/{conversation_id}/context")
@@ -353,10 +340,7 @@ async def get_context(
         profile=wanted.profile,
         **wanted.owner(principal),
     )
-    if found is None:
-        raise NotFound(what="conversation")
-    request.state.count = len(found.messages)
-    return ContextAnswer.of(found, wanted.form)
+    return ContextAnswer.of(existing("conversation", found), wanted.form)
 
 
 @router.get("/conversations/{conversation_id}/episodes")
@@ -367,8 +351,8 @@ async def list_episodes(
     page = await services_of(request).memory.episodes(
         conversation_id, wanted.limit, wanted.before, wanted.agent_id, **wanted.owner(principal)
     )
-    request.state.count = len(page.episodes)
-    return EpisodesAnswer.of(page)
+    episodes = tuple(map(EpisodeDocument.of, page.episodes))
+    return EpisodesAnswer(episodes=episodes, next_before=page.next_before)
 
 
 @router.get("/conversations/{conversation_id}/messages")
@@ -379,10 +363,7 @@ async def list_messages(
     page = await services_of(request).memory.messages(
         conversation_id, wanted.limit, wanted.before, wanted.agent_id, **wanted.owner(principal)
     )
-    if page is None:
-        raise NotFound(what="conversation")
-    request.state.count = len(page.messages)
-    return page
+    return existing("conversation", page)
 
 
 @router.get("/conversations/{conversation_id}/messages/{message_id}")
@@ -397,10 +378,7 @@ async def get_message(
     found = await services_of(request).memory.message(
         conversation_id, message_id, wanted.neighbours, **wanted.owner(principal)
     )
-    if found is None:
-        raise NotFound(what="message")
-    request.state.count = 1
-    return found
+    return existing("message", found)
 
 
 @router.get("/episodes/{episode_id}")
@@ -409,10 +387,7 @@ async def get_episode(
 ) -> EpisodeDocument:
     """Show the last revision of an episode and list earlier ones, whose texts are not kept."""
     found = await services_of(request).memory.episode(episode_id, **wanted.owner(principal))
-    if found is None:
-        raise NotFound(what="episode")
-    request.state.count = 1
-    return EpisodeDocument.of(found)
+    return EpisodeDocument.of(existing("episode", found))
 
 
 @router.post("/recall", openapi_extra=described_body(RecallBody))
@@ -427,5 +402,4 @@ async def search_episodes(
     hits = await services_of(request).memory.recall(
         wanted.query, user_id=principal.user(wanted.user_id), tenant_id=principal.tenant(wanted.tenant_id), **filters
     )
-    request.state.count = len(hits)
     return RecallAnswer(hits=tuple(hits), as_text=hits_as_text(hits) if wanted.form else None)

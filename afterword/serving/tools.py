@@ -7,12 +7,13 @@ written by anyone. They are returned as data: in structured content, and fenced 
 import inspect
 import json
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import chain
-from typing import Annotated, Any, Generic, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
+from mcp.types import Tool, ToolAnnotations
 from pydantic import Field, TypeAdapter, ValidationError
 
 from afterword.reading.context import ANYONE
@@ -33,7 +34,7 @@ from afterword.schemas import ConversationFlush, MessageDeleted
 from afterword.schemas.base import Model, Time
 from afterword.schemas.messages import Role
 from afterword.serving.principal import Permission, Principal
-from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, problems_of
+from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, existing, problems_of
 from afterword.serving.reading import (
     MOST_CONTEXT_TOKENS,
     ContextAnswer,
@@ -45,7 +46,7 @@ from afterword.serving.reading import (
 from afterword.serving.requests import MOST_CHARACTERS, MOST_EPISODE_ID_CHARACTERS
 from afterword.serving.writing import NewMessage, Outbox, owned_message, require_own, write_change, write_events
 from afterword.streams.settings import Serve
-from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS, Recalled
+from afterword.streams.stores.index import MIN_COVERAGE, MOST_HITS, MOST_QUERY_CHARACTERS
 from afterword.streams.text.fences import cleaned, indented, quotation, speaker_of
 from afterword.streams.text.visible import printable, shown
 
@@ -153,14 +154,11 @@ class MessageChanged(Model):
     message_id: str
 
 
-@dataclass(frozen=True)
-class ToolAnswer:
+class ToolAnswer(NamedTuple):
     """A tool's result. `document` is for programs; `text` is for the model, with quotations fenced."""
 
     document: object
     text: str
-    count: int
-    """Number of items shown, for the access log."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,12 @@ class Toolbox:
             ended_before=given.until,
             min_coverage=given.min_coverage,
         )
-        return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(chain.from_iterable(map(_hit_lines, hits))), len(hits))
+        lines: list[str] = []
+        for hit in hits:
+            lines += hit_lines(hit, _visible)
+            messages = [f"message {id_shown(match.message_id)}" for match in hit.matches]
+            lines.append(f"  ids: {', '.join([f'episode {id_shown(hit.episode_id)}', *messages])}")
+        return ToolAnswer(RecallAnswer(hits=tuple(hits)), quoted(lines))
 
     async def get_profile(self, given: ProfileArguments) -> ToolAnswer:
         """Show what is known about this user: who they are, what they must avoid, what they like and plan.
@@ -199,28 +202,23 @@ class Toolbox:
         """
         user_id, tenant_id = self.principal.user(None), self.principal.tenant(None)
         found = await self.memory.profile(user_id, tenant_id, given.max_tokens)
-        return ToolAnswer(ProfileAnswer.of(found), quoted(found.lines(_visible)), len(found.facts))
+        return ToolAnswer(ProfileAnswer.of(found), quoted(found.lines(_visible)))
 
     async def get_context(self, given: ContextArguments) -> ToolAnswer:
         """Load a conversation to continue it: its summary and its last messages, within `max_tokens` tokens."""
-        found = await self.memory.context(given.conversation_id, None, given.max_tokens, **self._owner)
-        if found is None:
-            raise NotFound(what="conversation")
-        return ToolAnswer(
-            ContextAnswer.of(found), quoted([found.as_text(_visible)] if found.events else []), len(found.messages)
-        )
+        context = await self.memory.context(given.conversation_id, None, given.max_tokens, **self._owner)
+        found = existing("conversation", context)
+        return ToolAnswer(ContextAnswer.of(found), quoted([found.as_text(_visible)] if found.events else []))
 
     async def get_message(self, given: MessageArguments) -> ToolAnswer:
         """Read a message together with the messages before and after it."""
-        found = await self.memory.message(given.conversation_id, given.message_id, given.neighbours, **self._owner)
-        if found is None:
-            raise NotFound(what="message")
-        messages = (*found.before, found.message, *found.after)
+        message = await self.memory.message(given.conversation_id, given.message_id, given.neighbours, **self._owner)
+        found = existing("message", message)
         lines = (
             f"{one.sent_at:%Y-%m-%d %H:%M} UTC, {speaker_of(one.role, said(one.author or ''))}: {said(one.content)}"
-            for one in messages
+            for one in (*found.before, found.message, *found.after)
         )
-        return ToolAnswer(found, quoted(lines), len(messages))
+        return ToolAnswer(found, quoted(lines))
 
     async def list_conversations(self, given: ConversationsArguments) -> ToolAnswer:
         """List this user's conversations, the most recently summarized first."""
@@ -231,7 +229,7 @@ class Toolbox:
             f"{one.episode_count} episodes, summarized {one.summarized_at:%Y-%m-%d %H:%M} UTC): {said(one.title)}"
             for one in page.conversations
         )
-        return ToolAnswer(page, quoted(lines), len(page.conversations))
+        return ToolAnswer(page, quoted(lines))
 
     async def list_episodes(self, given: EpisodesArguments) -> ToolAnswer:
         """List the episodes of a conversation, newest first. An episode is a section of it about one subject."""
@@ -244,18 +242,13 @@ class Toolbox:
         lines = [_episode_line(h.episode_id, h.started_at, h.ended_at, h.title, h.short_summary) for h in headings]
         if page.next_before:
             lines.append(f"(for older episodes: before = {page.next_before})")
-        return ToolAnswer(
-            EpisodeHeadings(episodes=headings, next_before=page.next_before), quoted(lines), len(headings)
-        )
+        return ToolAnswer(EpisodeHeadings(episodes=headings, next_before=page.next_before), quoted(lines))
 
     async def get_episode(self, given: EpisodeArguments) -> ToolAnswer:
         """Show an episode: its title, its long summary, and when it took place."""
-        found = await self.memory.episode(given.episode_id, **self._owner)
-        if found is None:
-            raise NotFound(what="episode")
-        one = EpisodeDocument.of(found)
+        one = EpisodeDocument.of(existing("episode", await self.memory.episode(given.episode_id, **self._owner)))
         line = _episode_line(one.episode_id, one.started_at, one.ended_at, one.title, one.long_summary)
-        return ToolAnswer(one, quoted([line]), 1)
+        return ToolAnswer(one, quoted([line]))
 
     async def remember(self, given: RememberArguments) -> ToolAnswer:
         """Add a message to a conversation of this user, or start a new one.
@@ -267,14 +260,14 @@ class Toolbox:
         await require_own(self.memory, self.principal, {given.conversation_id}, new=True)
         await write_events(self.outbox, [message])
         text = f"Kept as message {message.id}."
-        return ToolAnswer(MessageChanged(conversation_id=given.conversation_id, message_id=message.id), text, 1)
+        return ToolAnswer(MessageChanged(conversation_id=given.conversation_id, message_id=message.id), text)
 
     async def flush(self, given: FlushArguments) -> ToolAnswer:
         """Close the conversation's current episode, so that it is summarized now and can be recalled shortly."""
         event = ConversationFlush(conversation_id=given.conversation_id, tenant_id=self.principal.tenant(None))
         await write_change(self.memory, self.outbox, self.principal, event)
         answer = ConversationFlushed(conversation_id=given.conversation_id)
-        return ToolAnswer(answer, "The flush was accepted. The summary will be ready in a moment.", 1)
+        return ToolAnswer(answer, "The flush was accepted. The summary will be ready in a moment.")
 
     async def forget_message(self, given: ForgetArguments) -> ToolAnswer:
         """Permanently delete a message of this user from the archive, its episode, the summaries and the search."""
@@ -282,7 +275,7 @@ class Toolbox:
         event = MessageDeleted(id=given.message_id, conversation_id=given.conversation_id, tenant_id=tenant_id)
         await write_change(self.memory, self.outbox, self.principal, event)
         text = "The deletion was accepted. The message will be gone in a moment."
-        return ToolAnswer(MessageChanged(**given.model_dump()), text, 1)
+        return ToolAnswer(MessageChanged(**given.model_dump()), text)
 
 
 G = TypeVar("G", bound=Parameters)
@@ -298,20 +291,27 @@ class AgentTool(Generic[G]):
     answer: TypeAdapter[Any]
     scope: Permission = "read"
     destructive: bool = False
-    input_schema: dict[str, Any] = field(init=False)
-    output_schema: dict[str, Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "input_schema", self.arguments.model_json_schema())
-        object.__setattr__(self, "output_schema", self.answer.json_schema())
 
     @property
     def name(self) -> str:
         return self.call.__name__
 
-    @property
-    def description(self) -> str:
-        return inspect.getdoc(self.call) or ""
+    @cached_property
+    def described(self) -> Tool:
+        """The tool in the protocol's terms."""
+        return Tool(
+            name=self.name,
+            title=self.title,
+            description=inspect.getdoc(self.call),
+            input_schema=self.arguments.model_json_schema(),
+            output_schema=self.answer.json_schema(),
+            annotations=ToolAnnotations(
+                read_only_hint=self.scope == "read",
+                destructive_hint=self.destructive,
+                idempotent_hint=self.scope == "read" or self.destructive,
+                open_world_hint=False,
+            ),
+        )
 
     def document(self, answer: ToolAnswer) -> Any:
         """Return the answer as JSON, without fields that have their default, to keep it short for the model."""
@@ -337,11 +337,6 @@ def agent_principal(principal: Principal, settings: Serve) -> Principal:
     if settings.auth != "none":
         return principal
     return replace(principal, user_id=settings.mcp_user or ANYONE, tenant_id=settings.mcp_tenant or None)
-
-
-def tools_of(principal: Principal) -> list[AgentTool[Any]]:
-    """Return the tools that a principal may use."""
-    return [tool for tool in TOOLS if principal.may(tool.scope)]
 
 
 def require_user(principal: Principal) -> None:
@@ -393,9 +388,3 @@ def id_shown(name: str) -> str:
 def _episode_line(episode_id: str, started_at: datetime, ended_at: datetime, *texts: str) -> str:
     times = f"{started_at:%Y-%m-%d %H:%M} to {ended_at:%Y-%m-%d %H:%M} UTC"
     return f"episode {id_shown(episode_id)} ({times}): {said('. '.join(text for text in texts if text))}"
-
-
-def _hit_lines(hit: Recalled) -> Iterator[str]:
-    yield from hit_lines(hit, _visible)
-    ids = [f"episode {id_shown(hit.episode_id)}", *(f"message {id_shown(match.message_id)}" for match in hit.matches)]
-    yield f"  ids: {', '.join(ids)}"

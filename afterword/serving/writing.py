@@ -138,7 +138,6 @@ async def send_messages(
         problem = f"has {number:,} messages of one conversation; at most {most:,} can be recognized if sent again"
         raise RequestInvalid(problems=[("body.messages", problem)])
     await require_own(services.memory, principal, conversations, new=True)
-    request.state.count = len(messages)
     return await write_events(services.outbox, messages)
 
 
@@ -203,7 +202,6 @@ async def delete_conversation(
 
 async def _change(request: Request, principal: Principal, event: InputEvent) -> WrittenAnswer:
     services = services_of(request)
-    request.state.count = 1
     return await write_change(services.memory, services.outbox, principal, event)
 
 

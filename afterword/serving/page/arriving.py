@@ -117,5 +117,4 @@ async def show_recent_conversations(
     found = found[: wanted.count]
     is_last = wanted.live or len(found) < wanted.count or wanted.count == MOST_SHOWN
     more = None if is_last else min(2 * wanted.count, MOST_SHOWN)
-    request.state.count = len(found)
     return html_page(request, "conversations_recent.html", principal, recent=found, more=more)

@@ -6,13 +6,12 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, ValidationError
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from afterword.schemas.base import Id
-from afterword.serving.erasures import ErasureAnswer, ErasureBody, request_erasure, show_erasure
-from afterword.serving.page.conversation import MessageQuery, choices, seen_conversation, seen_message
+from afterword.serving.erasures import ErasureBody, request_erasure, show_erasure
+from afterword.serving.page.conversation import MessageQuery, WholeQuery, seen_conversation, seen_message
 from afterword.serving.page.rendering import PageRoute, address, html_page
 from afterword.serving.page.visitor import ErasingVisitor, Submitted, WritingVisitor, field
-from afterword.serving.problems import NotFound, RequestInvalid, problems_of
-from afterword.serving.reading import ByAgent, OwnedParameters, Parameters
+from afterword.serving.problems import RequestInvalid, existing, problems_of
+from afterword.serving.reading import OwnedParameters, Parameters
 from afterword.serving.requests import MOST_CHARACTERS
 from afterword.serving.writing import (
     ChangeBody,
@@ -25,10 +24,6 @@ from afterword.serving.writing import (
 )
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-
-
-class WholeQuery(ByAgent):
-    id: Id
 
 
 @router.get("/conversation/edit")
@@ -91,6 +86,8 @@ def _back(conversation_id: str, agent_id: str | None) -> RedirectResponse:
 
 class ErasureQuery(Parameters):
     id: str = Field(min_length=1, max_length=MOST_CHARACTERS)
+    part: bool = False
+    """Whether to show only the part that refreshes itself."""
 
 
 @router.get("/erasures")
@@ -98,7 +95,7 @@ async def show_erasure_form(
     request: Request, principal: ErasingVisitor, wanted: Annotated[OwnedParameters, Query()]
 ) -> HTMLResponse:
     """Show two forms: one for a new erasure, one to look up another by its id."""
-    return html_page(request, "erasures.html", principal, **wanted.model_dump(), **choices(principal))
+    return html_page(request, "erasures.html", principal, **wanted.model_dump())
 
 
 @router.post("/erasures")
@@ -119,16 +116,7 @@ async def watch_erasure(
 ) -> HTMLResponse:
     """Show an erasure. Its state refreshes itself until it is done."""
     found = await show_erasure(request, principal, wanted.id)
-    return html_page(request, "erasure.html", principal, erasure=found)
-
-
-@router.get("/erasure/state")
-async def show_erasure_state(
-    request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
-) -> HTMLResponse:
-    """Show the refreshing part of an erasure."""
-    found = await show_erasure(request, principal, wanted.id)
-    return html_page(request, "erasure_state.html", principal, erasure=found)
+    return html_page(request, "erasure_state.html" if wanted.part else "erasure.html", principal, erasure=found)
 
 
 @router.get("/erasure/receipt")
@@ -136,9 +124,7 @@ async def send_receipt(
     request: Request, principal: ErasingVisitor, wanted: Annotated[ErasureQuery, Query()]
 ) -> Response:
     """Send the receipt as a file that `afterword erase verify` can read."""
-    found: ErasureAnswer = await show_erasure(request, principal, wanted.id)
-    if found.receipt is None:
-        raise NotFound(what="receipt")
-    content = found.receipt.model_dump_json(indent=2) + "\n"
+    receipt = existing("receipt", (await show_erasure(request, principal, wanted.id)).receipt)
+    content = receipt.model_dump_json(indent=2) + "\n"
     headers = {"Content-Disposition": 'attachment; filename="receipt.json"'}
     return Response(content, media_type="application/json", headers=headers)

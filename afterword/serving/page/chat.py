@@ -15,10 +15,9 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
 from afterword.schemas.messages import Role
 from afterword.serving.page.conversation import ConversationQuery, seen_conversation, thread_of
-from afterword.serving.page.rendering import PageRoute, address, fragment, part_page
+from afterword.serving.page.rendering import PageRoute, address, fragment, refreshing_page
 from afterword.serving.page.visitor import LocalVisitor, Submitted, field
 from afterword.serving.principal import Principal
-from afterword.serving.problems import NotFound
 from afterword.serving.reading import Parameters
 from afterword.serving.services import Services, services_of
 from afterword.serving.writing import FlushBody, flush_conversation, write_events
@@ -45,7 +44,7 @@ class ChatQuery(Parameters):
     problem: str | None = Field(None, max_length=64)
     """Type of the error that kept the LLM from answering."""
     version: str | None = Field(None, max_length=64)
-    """Version of the part that the page is showing."""
+    """Version of the part that the page is showing, in requests for the part alone."""
 
 
 class TypedQuery(Parameters):
@@ -64,21 +63,12 @@ class Prompt(NamedTuple):
 
 @router.get("/chat")
 async def show_chat(request: Request, principal: LocalVisitor, wanted: Annotated[ChatQuery, Query()]) -> Response:
-    """Show the input box and, in a part that refreshes itself, what became of the input."""
+    """Show the input box and, in a part that refreshes itself, messages, episodes and prompts."""
     if wanted.id is None:
         return RedirectResponse(address("/chat", id=_new_id()), 303)
     part = await _part(request, principal, wanted.id)
     given: dict[str, Any] = {"id": wanted.id, "most": MOST_CHARACTERS, "problem": wanted.problem}
-    return part_page(request, "chat.html", principal, part, **given)
-
-
-@router.get("/chat/part")
-async def show_part(request: Request, principal: LocalVisitor, wanted: Annotated[ChatQuery, Query()]) -> Response:
-    """Show messages, episodes and prompts, or answer 204 if nothing has changed."""
-    if wanted.id is None:
-        raise NotFound(what="conversation")
-    part = await _part(request, principal, wanted.id)
-    return part_page(request, "chat_part.html", principal, part, wanted.version, id=wanted.id)
+    return refreshing_page(request, "chat.html", "chat_part.html", principal, part, wanted.version, **given)
 
 
 @router.post("/chat")

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse
 from afterword.reading.context import ANYONE
 from afterword.reading.memory import MAX_TOKENS, ConversationDetails
 from afterword.schemas import MessageCreated
-from afterword.schemas.base import Id, PartyId
+from afterword.schemas.base import Id
 from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, Published, StreamFilter
 from afterword.serving.page.rendering import (
@@ -24,46 +24,39 @@ from afterword.serving.page.rendering import (
     figures_in,
     fragment,
     html_page,
-    part_page,
+    refreshing_page,
     with_evidence,
 )
 from afterword.serving.page.visitor import ReadingVisitor
 from afterword.serving.principal import Principal
-from afterword.serving.problems import NotFound
-from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent, Parameters
+from afterword.serving.problems import existing
+from afterword.serving.reading import MOST_CONTEXT_TOKENS, ByAgent, ConversationsQuery
 from afterword.serving.services import services_of
 from afterword.streams.stores.episodes import StoredEpisode
 
 MESSAGES_ON_PAGE = 50
-LEAST_BUDGET, MOST_BUDGET = 50, 8000
-"""The slider's range, in tokens."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-class ListQuery(Parameters):
-    user_id: PartyId | None = None
-    tenant_id: PartyId | None = None
-    after: str | None = Field(None, max_length=2000)
-
-
-class ConversationQuery(ByAgent):
+class WholeQuery(ByAgent):
     id: Id
+
+
+class ConversationQuery(WholeQuery):
     sent: bool = False
     """Whether a change was just sent."""
     before: str | None = Field(None, max_length=2000)
     episodes_before: int | None = Field(None, ge=1, le=2**53)
     version: str | None = Field(None, max_length=64)
-    """Version of the part that the page is showing."""
+    """Version of the thread that the page is showing, in requests for the thread alone."""
 
 
-class ShownContextQuery(ByAgent):
-    id: Id
+class ShownContextQuery(WholeQuery):
     max_tokens: int = Field(MAX_TOKENS, ge=1, le=MOST_CONTEXT_TOKENS)
 
 
-class MessageQuery(ByAgent):
-    id: Id
+class MessageQuery(WholeQuery):
     message_id: Id
 
 
@@ -107,7 +100,7 @@ def runs_of(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode
 
 @router.get("/conversations")
 async def show_conversations(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[ListQuery, Query()]
+    request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationsQuery, Query()]
 ) -> HTMLResponse:
     """List a user's conversations. A visitor whose key is not bound to a user must name one."""
     user_id = wanted.user_id or (None if principal.user_id is ANYONE else principal.user_id)
@@ -117,35 +110,19 @@ async def show_conversations(
         memory = services_of(request).memory
         page = await memory.conversations(user_id=principal.user(str(user_id)), tenant_id=tenant_id, after=wanted.after)
     given: dict[str, Any] = {"user_id": user_id, "tenant_id": tenant_id, "page": page, "wanted_user": wanted.user_id}
-    return html_page(request, "conversations.html", principal, **given, **choices(principal))
-
-
-def choices(principal: Principal) -> dict[str, bool]:
-    """Return which parts of the owner a visitor may choose."""
-    return {"any_user": principal.user_id is ANYONE, "any_tenant": principal.tenant_id is ANYONE}
+    return html_page(request, "conversations.html", principal, **given)
 
 
 @router.get("/conversation")
 async def show_conversation(
     request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
 ) -> Response:
-    """Show a conversation."""
+    """Show a conversation. Its messages and episodes refresh themselves."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     thread = await thread_of(request, principal, details, wanted)
-    budget = {"least": LEAST_BUDGET, "most": MOST_BUDGET, "chosen": MAX_TOKENS}
-    given: dict[str, Any] = {"details": details, "wanted": wanted, "budget": budget}
-    return part_page(request, "conversation.html", principal, thread, **given)
-
-
-@router.get("/conversation/thread")
-async def show_thread(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[ConversationQuery, Query()]
-) -> Response:
-    """Show messages and episodes, or answer 204 if the page already shows them."""
-    details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
-    thread = await thread_of(request, principal, details, wanted)
-    template = "conversation_thread.html"
-    return part_page(request, template, principal, thread, wanted.version, details=details, wanted=wanted)
+    templates = "conversation.html", "conversation_thread.html"
+    given: dict[str, Any] = {"details": details, "wanted": wanted, "budget": MAX_TOKENS}
+    return refreshing_page(request, *templates, principal, thread, wanted.version, **given)
 
 
 async def thread_of(
@@ -157,13 +134,11 @@ async def thread_of(
 ) -> str:
     """Render the page's messages and the episodes they belong to."""
     memory, owner = services_of(request).memory, principal.owner._asdict()
-    messages = await memory.messages(wanted.id, MESSAGES_ON_PAGE, wanted.before, wanted.agent_id, **owner)
-    if messages is None:
-        raise NotFound(what="conversation")
+    found = await memory.messages(wanted.id, MESSAGES_ON_PAGE, wanted.before, wanted.agent_id, **owner)
+    messages = existing("conversation", found)
     # each message is in at most one episode, so this many episodes are enough
     episodes = await memory.episodes(wanted.id, MESSAGES_ON_PAGE + 1, wanted.episodes_before, wanted.agent_id, **owner)
     runs = runs_of(messages.messages[::-1], episodes.episodes)
-    request.state.count = len(messages.messages)
     ordinals = [run.ordinal for run in runs if run.ordinal]
     # in a thread, because rendering the Markdown of 50 messages may take seconds
     return await asyncio.to_thread(
@@ -206,9 +181,8 @@ async def show_context(
     context = await memory.context(
         wanted.id, max_tokens=wanted.max_tokens, agent_id=wanted.agent_id, **principal.owner._asdict()
     )
-    if context is None:
-        raise NotFound(what="conversation")
-    return html_page(request, "conversation_context.html", principal, context=context, max_tokens=wanted.max_tokens)
+    found = existing("conversation", context)
+    return html_page(request, "conversation_context.html", principal, context=found, max_tokens=wanted.max_tokens)
 
 
 @router.get("/conversation/message")
@@ -224,9 +198,7 @@ async def seen_message(request: Request, principal: Principal, wanted: MessageQu
     """Find a message that the visitor may see. Raises: NotFound."""
     memory = services_of(request).memory
     found = await memory.find_messages(wanted.id, [wanted.message_id], **principal.owner._asdict())
-    if not found:
-        raise NotFound(what="message")
-    return found[0]
+    return existing("message", next(iter(found), None))
 
 
 async def seen_conversation(
@@ -234,7 +206,4 @@ async def seen_conversation(
 ) -> ConversationDetails:
     """Find a conversation that the visitor may see. Raises: NotFound."""
     memory = services_of(request).memory
-    found = await memory.conversation(conversation_id, agent_id, **principal.owner._asdict())
-    if found is None:
-        raise NotFound(what="conversation")
-    return found
+    return existing("conversation", await memory.conversation(conversation_id, agent_id, **principal.owner._asdict()))

@@ -12,7 +12,6 @@ from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.reading.context import ANYONE
-from afterword.serving.page.conversation import choices
 from afterword.serving.page.rendering import FindWords, PageRoute, html_page, with_words, word_finder
 from afterword.serving.page.visitor import ReadingVisitor, Seal, Submitted, field
 from afterword.serving.principal import Principal
@@ -63,11 +62,8 @@ async def show_search(
     asked = orjson.loads(sealed) if sealed else {}
     query, user_id, tenant_id = (asked.get(name, "") for name in SEARCH_FIELDS)
     hits = await _found(request, principal, query, user_id or None, tenant_id or None) if query else None
-    request.state.count = len(hits or ())
     given: dict[str, Any] = {"query": query, "user_id": user_id, "tenant_id": tenant_id, "hits": hits}
-    return html_page(
-        request, "search.html", principal, lost=bool(wanted.s) and not sealed, **given, **choices(principal)
-    )
+    return html_page(request, "search.html", principal, lost=bool(wanted.s) and not sealed, **given)
 
 
 @router.post("/search")

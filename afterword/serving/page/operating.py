@@ -100,7 +100,6 @@ async def show_dead_letters(
         return found
 
     letters = await in_time(settings.kafka, WORK_SECONDS, listed())
-    request.state.count = len(letters)
     given: dict[str, Any] = {"letters": letters[:LISTED], "more": len(letters) > LISTED, "wanted": wanted}
     return html_page(request, "dead_letters.html", principal, listed=LISTED, **given)
 

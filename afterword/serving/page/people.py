@@ -13,13 +13,13 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from afterword.reading.context import ANYONE
 from afterword.reading.profile import PROFILE_TOKENS, KnownFact, Profile
 from afterword.schemas import FactKind
-from afterword.schemas.base import Id, PartyId
-from afterword.serving.page.conversation import LEAST_BUDGET, MOST_BUDGET, choices, seen_conversation
+from afterword.schemas.base import Id
+from afterword.serving.page.conversation import seen_conversation
 from afterword.serving.page.rendering import PageRoute, address, html_page
 from afterword.serving.page.visitor import ReadingVisitor, Submitted, WritingVisitor
 from afterword.serving.principal import Principal
-from afterword.serving.problems import NotFound, RequestInvalid
-from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, Parameters
+from afterword.serving.problems import RequestInvalid, existing
+from afterword.serving.reading import MOST_CONTEXT_TOKENS, OwnedParameters, UsersQuery
 from afterword.serving.services import services_of
 from afterword.serving.writing import DeletionQuery, delete_message
 
@@ -39,12 +39,6 @@ MESSAGE_CHOICE = TypeAdapter(tuple[Id, Id])
 """The value of a checkbox: the ids of a conversation and of a message in it, as JSON."""
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-
-
-class PeopleQuery(Parameters):
-    tenant_id: PartyId | None = None
-    prefix: PartyId = ""
-    after: PartyId | None = None
 
 
 class PersonQuery(OwnedParameters):
@@ -70,7 +64,7 @@ class Change(NamedTuple):
 
 @router.get("/people", response_model=None)
 async def show_people(
-    request: Request, principal: ReadingVisitor, wanted: Annotated[PeopleQuery, Query()]
+    request: Request, principal: ReadingVisitor, wanted: Annotated[UsersQuery, Query()]
 ) -> HTMLResponse | RedirectResponse:
     """List a tenant's users for admins. Others must name a user, or are redirected to their key's only user."""
     tenant_id = principal.tenant(wanted.tenant_id or None)
@@ -80,9 +74,8 @@ async def show_people(
     page = None
     if principal.may("admin"):
         page = await services.memory.users(tenant_id=tenant_id, after=wanted.after, prefix=wanted.prefix)
-        request.state.count = len(page.users)
     given: dict[str, Any] = {"page": page, "tenant_id": tenant_id, "prefix": wanted.prefix, "user_id": ""}
-    return html_page(request, "people.html", principal, cost=services.settings.llm.cost, **given, **choices(principal))
+    return html_page(request, "people.html", principal, cost=services.settings.llm.cost, **given)
 
 
 @router.get("/person")
@@ -96,14 +89,13 @@ async def show_person(
         memory.profile(user_id, tenant_id, KNOWN_TOKENS),
         memory.conversations(user_id=user_id, tenant_id=tenant_id, limit=CONVERSATIONS),
     )
-    request.state.count = len(profile.facts)
     given: dict[str, Any] = {
         "profile": profile,
         "known": [(KINDS[kind], list(facts)) for kind, facts in groupby(profile.facts, lambda fact: fact.kind)],
         "changes": changes_of(profile),
         "page": page,
         "sent": wanted.sent,
-        "budget": {"least": LEAST_BUDGET, "most": MOST_BUDGET, "chosen": PROFILE_TOKENS},
+        "budget": PROFILE_TOKENS,
         "digest": digest_of,
     }
     return html_page(request, "person.html", principal, **given)
@@ -126,9 +118,7 @@ async def show_sources(
     memory = services_of(request).memory
     profile = await memory.profile(*_person(principal, wanted), KNOWN_TOKENS)
     facts = (fact for fact in (*profile.facts, *profile.superseded) if digest_of(fact) == wanted.fact)
-    fact = next(facts, None)
-    if fact is None:
-        raise NotFound(what="fact")
+    fact = existing("fact", next(facts, None))
     owner = principal.owner._asdict()
     found = await asyncio.gather(
         *[memory.find_messages(source.conversation_id, source.message_ids, **owner) for source in fact.sources]

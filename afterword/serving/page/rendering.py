@@ -48,6 +48,8 @@ TAGS = set(
 ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
 SCHEMES = {"http", "https", "mailto"}
 """Markdown in messages is limited to these: nothing that loads content, and no active attributes."""
+LEAST_BUDGET, MOST_BUDGET = 50, 8000
+"""Range of the sliders, in tokens."""
 TONES = 6
 """Number of colours that episodes cycle through."""
 ERRORS = (AfterwordError, RequestValidationError, HTTPException, KafkaError)
@@ -136,10 +138,6 @@ def short_time(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M}" if moment else "–"
 
 
-def percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.0%}"
-
-
 def fewer(share: float) -> str:
     """Say by how much something shrank, or grew if the share is negative."""
     return f"{share:.0%} fewer" if share >= 0 else f"{-share:.0%} more"
@@ -175,7 +173,7 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(line=shown, cut=cut_off, markdown=rendered, time=short_time, rfc3339=rfc3339)
-    made.filters.update(percent=percent, fewer=fewer, many=many, revised=revised, revisions=revisions_until)
+    made.filters.update(fewer=fewer, many=many, revised=revised, revisions=revisions_until)
     made.filters.update(closed=CLOSED.__getitem__, words=words)
     made.globals.update(
         link=address,
@@ -183,6 +181,8 @@ def templates() -> Environment:
         static=f"/static/{static_version()}",
         tones=TONES,
         shown_characters=SHOWN_CHARACTERS,
+        least_budget=LEAST_BUDGET,
+        most_budget=MOST_BUDGET,
         extractive=EXTRACTIVE,
     )
     return made
@@ -203,17 +203,23 @@ def html_page(
         "path": request.scope["path"],
         "signed_in": services.settings.serve.auth != "none" and principal is not None,
         "local": services.settings.serve.auth == "none",
+        "any_user": principal is not None and principal.user_id is ANYONE,
+        "any_tenant": principal is not None and principal.tenant_id is ANYONE,
     }
     return HTMLResponse(fragment(template, **given, **values), status, HEADERS)
 
 
-def part_page(
-    request: Request, template: str, principal: Principal, part: str, known: str | None = None, **values: Any
+def refreshing_page(
+    request: Request, whole: str, around: str, principal: Principal, part: str, known: str | None, **values: Any
 ) -> Response:
-    """Render a page with a rendered part that refreshes itself, or answer 204 if its version is the known one."""
+    """Render a page with a rendered part that refreshes itself. Such a request has the `known` version of the part.
+
+    It is answered with the template `around` the part alone, or with 204 if the part is unchanged.
+    """
     version = hashlib.blake2b(part.encode(), digest_size=8).hexdigest()
     if version == known:
         return Response(status_code=204)
+    template = whole if known is None else around
     return html_page(request, template, principal, part=Markup(part), version=version, **values)  # noqa: S704 – rendered by a template
 
 
@@ -256,7 +262,6 @@ def error_page(request: Request, error: Exception) -> Response:
     given: dict[str, Any] = {
         "title": TITLES.get(status, "Error"),
         "message": f"{away[0].upper()}{away[1:]}." if away else MESSAGES.get(status, "Something went wrong."),
-        "said": str(error) if isinstance(error, RequestInvalid) else "",
         "problems": error.problems if isinstance(error, RequestInvalid) else (),
         "again": request.method == "GET" and status == 503,
     }

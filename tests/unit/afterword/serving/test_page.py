@@ -113,7 +113,7 @@ async def test_the_thread_is_sent_again_only_if_it_has_changed() -> None:
     async with serving() as served:
         await a_conversation(served)
         page = (await served.client.get("/conversation", params={"id": "c1"})).text
-        again = re.search(r'hx-get="(/conversation/thread[^"]+)"', page)
+        again = re.search(r'hx-get="(/conversation\?[^"]+)"', page)
         assert again
         path = again[1].replace("&amp;", "&")
         assert (await served.client.get(path)).status_code == 204
@@ -276,7 +276,7 @@ async def test_foreign_text_is_escaped_wherever_it_is() -> None:
     "path",
     [
         "/conversation?id=c1",
-        "/conversation/thread?id=c1",
+        "/conversation?id=c1&version=x",
         "/conversation/context?id=c1",
         "/conversation/events?id=c1",
         "/conversation/message?id=c1&message_id=m0",
@@ -427,7 +427,7 @@ async def test_an_erasure_is_asked_for_watched_and_its_receipt_saved() -> None:
         assert "ann" not in path
         assert (await served.client.get(path.replace("/erasure?", "/erasure/receipt?"))).status_code == 404
         async with running(served.erasures):
-            state = path.replace("/erasure?", "/erasure/state?")
+            state = f"{path}&part=true"
             assert "hx-trigger" in (await served.client.get(state)).text
             await until(served, {"erasure_id": path.partition("=")[2]}, state="done")
         part = (await served.client.get(state)).text
