@@ -1,7 +1,7 @@
 """Typed `summary.created` and `summary.deleted` events for Python services."""
 
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -40,25 +40,31 @@ E = TypeVar("E", bound=SummaryCreated | SummaryDeleted)
 
 
 class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E]):
-    """Subscribes to one or more topics; see SummarySubscriber. `options` must include the servers and the group."""
+    """Subscribes to the topics of summaries; see SummarySubscriber and RevisionSubscriber."""
 
-    topic_settings: ClassVar[dict[str, str]]
-    """Arguments that name topics, and the settings of `kafka` that they have."""
+    kinds: ClassVar[Any]
+    """Classes of the events that it yields."""
+    with_deletions: ClassVar[bool]
 
     def __init__(
         self,
-        topics: Sequence[str],
-        decode: Callable[[ConsumerRecord], E | None],
-        start_from: StartFrom,
-        remember: int,
-        on_invalid: OnInvalid | None,
-        options: dict[str, Any],
+        *,
+        bootstrap_servers: str,
+        group_id: str,
+        topic: str = SUMMARY_CREATED,
+        deletions_topic: str = SUMMARY_DELETED,
+        from_state: bool = False,
+        current_topic: str = CURRENT_EPISODES,
+        start_from: StartFrom = "earliest",
+        remember: int = REPEATS_REMEMBERED,
+        on_invalid: OnInvalid | None = None,
+        **options: Any,
     ) -> None:
-        self._kafka = Kafka(bootstrap_servers=options["bootstrap_servers"])
-        self._topics = topics
-        self._decode = decode
+        self._kafka = Kafka(bootstrap_servers=bootstrap_servers)
+        changes = (topic, deletions_topic) if self.with_deletions else (topic,)
+        self._topics, self._decode = ((current_topic,), decode_current) if from_state else (changes, decode_revision)
         self._start_from: StartFrom = options.pop("auto_offset_reset", start_from)
-        self._options = options
+        self._options = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
         self._on_invalid = on_invalid
         self._processed = RecentIds(remember)
         self._current_id: str | None = None
@@ -75,7 +81,11 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         `options` are those of the class itself. Raises: ConfigurationError.
         """
         kafka = (settings or load_settings()).kafka
-        topics = {argument: getattr(kafka, setting) for argument, setting in cls.topic_settings.items()}
+        topics = {
+            "topic": kafka.summaries_topic,
+            "deletions_topic": kafka.deletions_topic,
+            "current_topic": kafka.current_episodes_topic,
+        }
         made = cls(**{**client_options(kafka), **topics, "group_id": group_id, **options})
         made._finds_settings = settings is None
         return made
@@ -116,7 +126,7 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
             if record is None:
                 continue
             event = self._event(record)
-            self._progress.passed(record)
+            self._progress.moved(TopicPartition(record.topic, record.partition), record.offset + 1)
             if event is not None:
                 self._current_id = header(record.headers, CE_ID) or event.event_id
                 if self._current_id not in self._processed:
@@ -170,13 +180,15 @@ class Subscriber(AbstractAsyncContextManager["Subscriber[E]"], AsyncIterator[E])
         if header(record.headers, FOR_ENDPOINT) is not None:
             return None
         try:
-            return self._decode(record)
+            event: Any = self._decode(record)
         except InvalidRecord as error:
             where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
             log.warning("record_skipped", stage=STAGE, error_type=error.error_type, **where)
             if self._on_invalid is not None:
                 self._on_invalid(record, error)
             return None
+        found: E | None = event if isinstance(event, self.kinds) else None
+        return found
 
 
 class SummarySubscriber(Subscriber[SummaryCreated]):
@@ -211,24 +223,8 @@ class SummarySubscriber(Subscriber[SummaryCreated]):
     not deleted, then changes as they come.
     """
 
-    topic_settings: ClassVar = {"topic": "summaries_topic", "current_topic": "current_episodes_topic"}
-
-    def __init__(
-        self,
-        *,
-        bootstrap_servers: str,
-        group_id: str,
-        topic: str = SUMMARY_CREATED,
-        from_state: bool = False,
-        current_topic: str = CURRENT_EPISODES,
-        start_from: StartFrom = "earliest",
-        remember: int = REPEATS_REMEMBERED,
-        on_invalid: OnInvalid | None = None,
-        **options: Any,
-    ) -> None:
-        given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
-        topics, read = ((current_topic,), decode_kept) if from_state else ((topic,), decode)
-        super().__init__(topics, read, start_from, remember, on_invalid, given)
+    kinds: ClassVar = SummaryCreated
+    with_deletions: ClassVar = False
 
 
 class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
@@ -246,44 +242,18 @@ class RevisionSubscriber(Subscriber[SummaryCreated | SummaryDeleted]):
     With `from_state` both kinds are on one topic, in order; a deletion stays there for 30 days.
     """
 
-    topic_settings: ClassVar = {**SummarySubscriber.topic_settings, "deletions_topic": "deletions_topic"}
-
-    def __init__(
-        self,
-        *,
-        bootstrap_servers: str,
-        group_id: str,
-        topic: str = SUMMARY_CREATED,
-        deletions_topic: str = SUMMARY_DELETED,
-        from_state: bool = False,
-        current_topic: str = CURRENT_EPISODES,
-        start_from: StartFrom = "earliest",
-        remember: int = REPEATS_REMEMBERED,
-        on_invalid: OnInvalid | None = None,
-        **options: Any,
-    ) -> None:
-        given = {"bootstrap_servers": bootstrap_servers, "group_id": group_id, **options}
-        topics, read = ((current_topic,), decode_current) if from_state else ((topic, deletions_topic), decode_revision)
-        super().__init__(topics, read, start_from, remember, on_invalid, given)
-
-
-def decode(record: ConsumerRecord) -> SummaryCreated | None:
-    """Decode a record; None if it is of another type. Raises: InvalidRecord."""
-    if header(record.headers, CE_TYPE) not in (SUMMARY_CREATED, None):
-        return None
-    return _checked(SummaryCreated, record, record.value, "conversation_id")
+    kinds: ClassVar = (SummaryCreated, SummaryDeleted)
+    with_deletions: ClassVar = True
 
 
 def decode_revision(record: ConsumerRecord) -> SummaryCreated | SummaryDeleted | None:
-    """Decode a summary or a deletion, like `decode`. Raises: InvalidRecord."""
-    if header(record.headers, CE_TYPE) == SUMMARY_DELETED:
+    """Decode a summary or a deletion; None if it is of another type. Raises: InvalidRecord."""
+    kind = header(record.headers, CE_TYPE)
+    if kind == SUMMARY_DELETED:
         return _checked(SummaryDeleted, record, record.value, "conversation_id")
-    return decode(record)
-
-
-def decode_kept(record: ConsumerRecord) -> SummaryCreated | None:
-    """Decode a summary on the compacted topic; None for a tombstone. Raises: InvalidRecord."""
-    return None if record.value is None else _checked(SummaryCreated, record, record.value, "episode_id")
+    if kind in (SUMMARY_CREATED, None):
+        return _checked(SummaryCreated, record, record.value, "conversation_id")
+    return None
 
 
 def decode_current(record: ConsumerRecord) -> SummaryCreated | SummaryDeleted | None:
@@ -328,9 +298,6 @@ class PassedOffsets(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafk
 
     def __init__(self) -> None:
         self._offsets: dict[TopicPartition, int] = {}
-
-    def passed(self, record: ConsumerRecord) -> None:
-        self.moved(TopicPartition(record.topic, record.partition), record.offset + 1)
 
     def moved(self, source: TopicPartition, position: int) -> None:
         self._offsets[source] = position

@@ -41,7 +41,6 @@ from afterword.streams.kafka.clients import require_topics
 from afterword.streams.kafka.log_reader import open_log, reached
 from afterword.streams.settings import Kafka
 from afterword.streams.stores.episodes import EpisodeVersion, Versions
-from afterword.streams.tasks import Turn
 from afterword.streams.telemetry import Metrics
 
 QUEUED_EVENTS = 256
@@ -55,8 +54,6 @@ BYTES_A_TURN = 4 * 1024 * 1024
 MOST_TURNS = 200
 """A client is disconnected after this many turns."""
 RECORDS_TOGETHER = 500
-BUSY_SECONDS = 0.02
-"""After this much work, other tasks get a turn of the event loop."""
 POLL_MILLISECONDS = 500
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 10.0
 QUIET_SECONDS = 3.0
@@ -293,32 +290,26 @@ class Feed:
                 self._interrupted = True
                 log.warning("feed_interrupted", stage="serve", error_type=error.error_type)
                 await asyncio.sleep(FIRST_WAIT_SECONDS)
-        turn = Turn(BUSY_SECONDS)
         for event in events:
+            await asyncio.sleep(0)  # let others use the event loop
             for client in clients:
                 if client not in self._clients or event.offset < client.seen.get(event.source, 0):
                     continue
                 if self._is_for(client.wanted, event) and not client.offer(event):
                     self._clients.discard(client)
                     self._metrics.event_clients_dropped.inc()
-                if turn.is_over:
-                    await asyncio.sleep(0)
-                    turn = Turn(BUSY_SECONDS)
 
     async def _published(
         self, records: Iterable[ConsumerRecord], at: dict[TopicPartition, int], filters: Sequence[StreamFilter]
     ) -> list[Published]:
         """Decode the records that one of the filters admits, advancing `at` past each record."""
         found: list[Published] = []
-        turn = Turn(BUSY_SECONDS)
         for record in records:
+            await asyncio.sleep(0)  # let others use the event loop
             at[TopicPartition(record.topic, record.partition)] = record.offset + 1
             named = self._kinds[record.topic], (record.key or b"").decode(errors="replace"), owner_in(record.headers)
             if any(wanted.may_have(*named) for wanted in filters) and (event := self._decoded(record, at)):
                 found.append(event)
-            if turn.is_over:
-                await asyncio.sleep(0)
-                turn = Turn(BUSY_SECONDS)
         return found
 
     async def _still_there(self, events: Sequence[Published]) -> list[Published]:
