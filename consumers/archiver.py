@@ -7,7 +7,7 @@ for records that it fails on itself, with the stage `archive`.
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import stamina
@@ -26,6 +26,7 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, step, trace_in
 from afterword.streams.telemetry.worker import worker_telemetry
+from afterword.streams.text.cutting import packed
 from faust_eos import App, Batches, Output, failing_batch
 from faust_eos.batch import size_of
 from faust_eos.errors import place_of
@@ -45,10 +46,10 @@ LAST_RETRY_SECONDS = 10.0
 
 MOST_SECONDS = 10.0
 """After this time the finished part of a batch is committed, so that slow servers do not look like a stalled worker."""
-MAX_WRITE_RECORDS = 100
-"""Upper limit for one write. Each edit or deletion is a separate write."""
 MAX_WRITE_BYTES = 512 * 1024
 """Upper limit for what is decoded and written without a pause; it takes up to 0.15 s when counting tokens is slow."""
+MAX_WRITE_RECORDS = 100
+"""Upper limit for one write: a smaller record counts as this share of MAX_WRITE_BYTES."""
 
 ARCHIVED, AMENDED, INVALID, OTHER, FAILED = ("archived", "amended", "invalid", "other", "failed")
 """Outcomes of a record. `amended` counts edits and deletions, `other` counts flushes."""
@@ -145,9 +146,11 @@ class Archiver:
         }
         traces, name = links(trace_in(record.headers) for record in records), f"process {records[0].topic}"
         with open_span(self._tracer, name, SpanKind.CONSUMER, attributes, links=traces):
-            for part in parts(records, MAX_WRITE_BYTES, MAX_WRITE_RECORDS):
-                await self._write([entry for record in part if (entry := self._entry(record)) is not None])
-                done += len(part)
+            sizes = [max(size_of(record), MAX_WRITE_BYTES // MAX_WRITE_RECORDS) for record in records]
+            for part in packed(sizes, MAX_WRITE_BYTES):
+                entries = [self._entry(records[at]) for at in part]
+                await self._write([entry for entry in entries if entry is not None])
+                done = part.stop
                 await asyncio.sleep(0)
                 if self._clock() >= until:
                     break
@@ -226,18 +229,3 @@ async def until_available(call: Callable[[], Awaitable[None]], readiness: Readin
             with attempt:
                 await call()
     readiness.ready(STAGE)
-
-
-def parts(records: Iterable[KafkaRecord], most_bytes: int, most_records: int) -> Iterator[list[KafkaRecord]]:
-    """Split records into lists of at most `most_records` and `most_bytes`. A larger record gets its own list."""
-    part: list[KafkaRecord] = []
-    total = 0
-    for record in records:
-        size = size_of(record)
-        if part and (total + size > most_bytes or len(part) == most_records):
-            yield part
-            part, total = [], 0
-        part.append(record)
-        total += size
-    if part:
-        yield part

@@ -7,13 +7,11 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import NoOpTracer, StatusCode, Tracer
 
-from afterword.consumers.archiver import CONDITIONS, MAX_WRITE_RECORDS, MOST_SECONDS, Archiver, parts
+from afterword.consumers.archiver import CONDITIONS, MAX_WRITE_BYTES, MAX_WRITE_RECORDS, MOST_SECONDS, Archiver
 from afterword.streams.errors import StateUnreadable
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.telemetry import Metrics
@@ -121,13 +119,30 @@ async def test_every_record_is_counted_by_what_became_of_it(metrics: Metrics) ->
     assert [value("afterword_archived_records_total", {"outcome": name}) for name in outcomes] == [1, 1, 1]
 
 
-@given(st.lists(st.integers(0, 200), max_size=30))
-def test_writes_are_bounded_in_bytes_unless_they_are_of_one_message(sizes: list[int]) -> None:
-    records: Any = [SimpleNamespace(key=None, value=b"x" * size, headers=[]) for size in sizes]
-    cut = list(parts(records, 100, 5))
-    assert [one for part in cut for one in part] == records
-    assert all(len(part) == 1 or sum(len(one.value) for one in part) <= 100 for part in cut)
-    assert all(0 < len(part) <= 5 for part in cut)
+class Writes(MemoryMessages):
+    """Remembers how many messages and bytes each write had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[tuple[int, int]] = []
+
+    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
+        self.sizes.append((len(messages), sum(len(one.message.content) for one in messages)))
+        await super().put_many(messages)
+
+
+async def test_writes_are_bounded_in_messages_and_in_bytes_unless_they_are_of_one_message(metrics: Metrics) -> None:
+    archive = Writes()
+    lengths = [MAX_WRITE_BYTES, *[MAX_WRITE_BYTES // 3] * 5, *[1] * 3 * MAX_WRITE_RECORDS]
+    records = batch(*[None] * len(lengths))
+    for record, length in zip(records, lengths, strict=True):
+        event = orjson.loads(record.value)
+        record.value = orjson.dumps({**event, "content": "x" * length})
+    done = await archiver(metrics, NoOpTracer(), archive).handle(records, GROUP)
+    assert done == sum(count for count, _ in archive.sizes) == len(lengths)
+    assert archive.sizes[0] == (1, MAX_WRITE_BYTES)
+    assert all(0 < count <= MAX_WRITE_RECORDS and size <= MAX_WRITE_BYTES for count, size in archive.sizes)
+    assert len(archive.sizes) <= 1 + 3 + 4
 
 
 class SlowMessages(MemoryMessages):
