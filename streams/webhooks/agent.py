@@ -22,7 +22,7 @@ from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.lanes import Lanes
-from afterword.streams.settings import Kafka, Settings, WebhookEndpoint, Webhooks, variable
+from afterword.streams.settings import Kafka, Settings, Webhooks, variable
 from afterword.streams.stores.episodes import EpisodeQueries, Versions
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
@@ -47,43 +47,6 @@ log = structlog.get_logger()
 ROLE = "webhooks"
 IN_FLIGHT = 256
 """Events in hand per endpoint and partition of a topic, including waiting ones."""
-
-
-def attach_endpoint(
-    app: App, kafka: Kafka, settings: WebhookEndpoint, most: int, handler: "Deliveries"
-) -> Lanes[bytes | None]:
-    """Register the agents of an endpoint's app; return their lanes, by conversation, which must be cancelled on stop.
-
-    `most` is the number of records in hand per partition.
-    """
-    crashes: set[asyncio.Task[None]] = set()
-
-    def crash(_: bytes | None, error: BaseException) -> None:
-        log.error("webhooks_failed", stage=WEBHOOKS, endpoint=handler.name, error_type=type(error).__name__)
-        crashes.add(asyncio.ensure_future(app.crash(error)))
-
-    # both topics share the lanes, so that a deletion waits for a summary that is being delivered
-    lanes = Lanes[bytes | None](crash)
-    topics = {SUMMARY_CREATED: kafka.summaries_topic, SUMMARY_DELETED: kafka.deletions_topic}
-    for kind in dict.fromkeys(settings.types):
-        schema = AtLeastOnce(order=key_of, max_in_flight=most)
-
-        async def deliver(stream: AsyncIterable[Any]) -> None:
-            async for event in stream.noack().events():  # type: ignore[attr-defined]
-                mark_idle(event)  # idle until its turn comes, and between two tries
-                lanes.submit(event.value.key, partial(run_in_batch, event, handler.deliver))
-
-        app.agent(app.topic(topics[kind], schema=schema), name=f"{handler.name} {kind}")(deliver)
-
-    @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
-    async def cancel(*_: Any, **__: Any) -> None:
-        await lanes.cancel()  # the next owner delivers the rest
-
-    return lanes
-
-
-def key_of(record: KafkaRecord) -> tuple[bytes | None]:
-    return (record.key,)
 
 
 class Undelivered:
@@ -240,14 +203,35 @@ async def endpoint_app(
     name: str, settings: Settings, episodes: EpisodeQueries, metrics: Metrics, closing: AsyncExitStack
 ) -> App:
     """Make an endpoint's app. No watchdog limits the handling, because an event may wait there as long as it takes."""
-    kafka, webhooks = settings.kafka, settings.webhooks
+    kafka, webhooks, given = settings.kafka, settings.webhooks, settings.webhooks.endpoints[name]
     group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{ROLE}:{name}")
     app = faust_app(settings, group, engine, role="webhooks", handling_seconds=float("inf"))
-    given = webhooks.endpoints[name]
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
     attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
     undelivered = Undelivered(app, kafka, name, metrics)
     handler = Deliveries(endpoint, undelivered, attempts, webhooks, episodes.versions, metrics, given.since)
-    lanes = attach_endpoint(app, kafka, given, IN_FLIGHT, handler)
+    crashes: set[asyncio.Task[None]] = set()
+
+    def crash(_: bytes | None, error: BaseException) -> None:
+        log.error("webhooks_failed", stage=WEBHOOKS, endpoint=name, error_type=type(error).__name__)
+        crashes.add(asyncio.ensure_future(app.crash(error)))
+
+    # both topics share the lanes, so that a deletion waits for a summary that is being delivered
+    lanes = Lanes[bytes | None](crash)
     closing.push_async_callback(lanes.cancel)
+    topics = {SUMMARY_CREATED: kafka.summaries_topic, SUMMARY_DELETED: kafka.deletions_topic}
+    for kind in dict.fromkeys(given.types):
+        schema = AtLeastOnce(order=lambda record: (record.key,), max_in_flight=IN_FLIGHT)
+
+        async def deliver(stream: AsyncIterable[Any]) -> None:
+            async for event in stream.noack().events():  # type: ignore[attr-defined]
+                mark_idle(event)  # idle until its turn comes, and between two tries
+                lanes.submit(event.value.key, partial(run_in_batch, event, handler.deliver))
+
+        app.agent(app.topic(topics[kind], schema=schema), name=f"{name} {kind}")(deliver)
+
+    @app.on_partitions_revoked.connect  # type: ignore[untyped-decorator]
+    async def cancel(*_: Any, **__: Any) -> None:
+        await lanes.cancel()  # the next owner delivers the rest
+
     return app
