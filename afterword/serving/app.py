@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -94,11 +94,9 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         outbox = Outbox(settings.kafka, lambda: Producer.from_settings(settings, max_batch_size=BATCH_BYTES))
         closing.push_async_callback(outbox.close)
         feed = Feed(settings.kafka, metrics, stores.episodes.versions)
-        closing.push_async_callback(_stopped, asyncio.create_task(feed.run()))
+        _run(closing, feed.run())
         runner = ErasureRunner(stores.erasures, stores.prepare_database, partial(Eraser.from_settings, settings))
-        closing.push_async_callback(_stopped, asyncio.create_task(runner.run()))
-        warming = asyncio.create_task(warm_up(memory, outbox))
-        closing.push_async_callback(_stopped, warming)
+        _run(closing, runner.run())
         yield Services(
             settings=settings,
             ping_database=stores.ping_database,
@@ -111,14 +109,20 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             outbox=outbox,
             feed=feed,
             erasures=runner,
-            warming=warming,
+            warming=_run(closing, warm_up(memory, outbox)),
         )
 
 
-async def _stopped(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
+def _run(closing: AsyncExitStack, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    task = asyncio.create_task(work)
+
+    async def stop() -> None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    closing.push_async_callback(stop)
+    return task
 
 
 def authenticator(settings: Serve, stores: Stores) -> Authenticator:

@@ -1,7 +1,6 @@
 """The memory as an MCP server, over streamable HTTP at `/mcp` and over standard input and output."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -146,9 +145,8 @@ def make_server(toolbox: Toolbox) -> Server[Any]:
 
     async def list_resources(_: RequestContext, __: PaginatedRequestParams | None) -> ListResourcesResult:
         """List the most recently summarized conversations, without their titles, because those are foreign text."""
-        with _protocol_errors():
-            _require_reader(toolbox)
-            page: Any = (await toolbox.list_conversations(ConversationsArguments(limit=LISTED_RESOURCES))).document
+        _require_reader(toolbox)
+        page: Any = (await toolbox.list_conversations(ConversationsArguments(limit=LISTED_RESOURCES))).document
         ids = dict.fromkeys(one.conversation_id for one in page.conversations)
         return ListResourcesResult(
             resources=[
@@ -160,9 +158,8 @@ def make_server(toolbox: Toolbox) -> Server[Any]:
         return ListResourceTemplatesResult(resource_templates=[TEMPLATE])
 
     async def read_resource(_: RequestContext, params: ReadResourceRequestParams) -> ReadResourceResult:
-        with _protocol_errors():
-            _require_reader(toolbox)
-            answer = await toolbox.get_context(_conversation_of(str(params.uri)))
+        _require_reader(toolbox)
+        answer = await toolbox.get_context(_conversation_of(str(params.uri)))
         contents = TextResourceContents(uri=params.uri, mime_type=PLAIN_TEXT, text=answer.text)
         return ReadResourceResult(contents=[contents])
 
@@ -177,17 +174,21 @@ def make_server(toolbox: Toolbox) -> Server[Any]:
         on_list_resource_templates=list_templates,
         on_read_resource=read_resource,
     )
-    server.middleware.append(_conceal_faults)
+    server.middleware.append(_with_protocol_errors)
     return server
 
 
-async def _conceal_faults(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Answer unexpected errors as the routes do, because the SDK would send their text to the client."""
+async def _with_protocol_errors(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Answer errors as the routes do, because the SDK would send their text to the client."""
     try:
         return await call_next(ctx)
     # the SDK's own errors, and invalid parameters, which it describes without values
     except (MCPError, ValidationError):
         raise
+    except AfterwordError as error:
+        status, text = _problem(error)
+        code = INTERNAL_ERROR if status >= 500 else INVALID_PARAMS
+        raise MCPError(code, text, {"error_type": error.error_type}) from None
     except Exception as error:  # noqa: BLE001 – the wrapper around every handler
         log.error("request_failed", stage="serve", error_type=type(error).__name__)
         raise MCPError(INTERNAL_ERROR, FAILED) from None
@@ -214,13 +215,3 @@ def _conversation_of(uri: str) -> ContextArguments:
     except ValueError:
         pass
     raise NotFound(what="resource")
-
-
-@contextmanager
-def _protocol_errors() -> Iterator[None]:
-    try:
-        yield
-    except AfterwordError as error:
-        status, text = _problem(error)
-        code = INTERNAL_ERROR if status >= 500 else INVALID_PARAMS
-        raise MCPError(code, text, {"error_type": error.error_type}) from None

@@ -1,7 +1,7 @@
 """A chat for trying the memory on a local server. It shows what an assistant is sent with memory and without."""
 
 import secrets
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
@@ -25,7 +25,6 @@ from afterword.streams.errors import ProviderError
 from afterword.streams.summarizer.llm.chat import ChatRequest
 from afterword.streams.summarizer.llm.client import Asking, make_client
 from afterword.streams.summarizer.llm.retrying import Deadline, RetryBudget
-from afterword.streams.text.tokens import count_tokens
 
 USER: dict[str, Any] = {"user_id": "you", "tenant_id": None}
 INSTRUCTION = {"role": "system", "content": "You are a helpful assistant. Answer in a few sentences."}
@@ -51,14 +50,8 @@ class TypedQuery(Parameters):
     id: Id
 
 
-class Prompt(NamedTuple):
-    """What an assistant is sent, in the format of chat APIs."""
-
-    messages: list[dict[str, str]]
-
-    @property
-    def tokens(self) -> int:
-        return sum(count_tokens(message["content"]) for message in self.messages)
+Prompt = list[dict[str, str]]
+"""What an assistant is sent, in the format of chat APIs."""
 
 
 @router.get("/chat")
@@ -109,7 +102,7 @@ async def _part(request: Request, principal: Principal, conversation_id: str) ->
     question = next((message.content for message in reversed(said) if message.role == "user"), "")
     prompts = {
         "With memory": await with_memory(services.memory, conversation_id, question),
-        "Without memory": Prompt([INSTRUCTION, *({"role": one.role, "content": one.content} for one in said)]),
+        "Without memory": [INSTRUCTION, *({"role": one.role, "content": one.content} for one in said)],
     }
     given: dict[str, Any] = {"prompts": prompts, "answers": services.settings.llm.provider != "extractive"}
     return fragment("chat_thread.html", thread=Markup(thread), **given)  # noqa: S704 – rendered by a template
@@ -123,11 +116,11 @@ async def with_memory(memory: Memory, conversation_id: str, question: str) -> Pr
     context = await memory.context(conversation_id, max_tokens=MAX_TOKENS)
     quoted = [known.as_text(), hits_as_text(elsewhere) if elsewhere else ""]
     remembered = [{"role": "system", "content": text} for text in quoted if text]
-    return Prompt([INSTRUCTION, *remembered, *(context.as_messages() if context else [])])
+    return [INSTRUCTION, *remembered, *(context.as_messages() if context else [])]
 
 
 async def _answer(services: Services, conversation_id: str, content: str) -> str:
-    asked = (await with_memory(services.memory, conversation_id, content)).messages
+    asked = await with_memory(services.memory, conversation_id, content)
     question = {"role": "user", "content": content}
     if asked[-1] != question:  # the question is not archived yet
         asked.append(question)

@@ -17,8 +17,6 @@ from starlette.responses import HTMLResponse
 
 from afterword.operating.dlq import DeadLetterQueue, Filters
 from afterword.schemas import SummaryCreated, Usage
-from afterword.schemas.episodes import EPISODE_CLOSED
-from afterword.schemas.summaries import SUMMARY_CREATED, SUMMARY_DELETED
 from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, Published, StreamFilter
 from afterword.serving.page.rendering import PageRoute, fragment, html_page
@@ -88,31 +86,6 @@ class LiveView:
         self.waiting.clear()
         return shown
 
-    def tiles(self) -> list[dict[str, Any]]:
-        """Return the counters and their sparklines."""
-        return [
-            {
-                "label": label,
-                "total": self.totals[kind],
-                "rate": sum(self.history[kind]) / (HISTORY_TICKS * TICK_SECONDS),
-                "points": sparkline(self.history[kind]),
-            }
-            for kind, label in LABELS.items()
-        ]
-
-
-LABELS = {
-    EPISODE_CLOSED: "Episodes closed",
-    SUMMARY_CREATED: "Summaries",
-    SUMMARY_DELETED: "Summaries deleted",
-}
-
-
-def sparkline(numbers: Sequence[int]) -> str:
-    """Return the points of an SVG polyline that is 60 wide and 20 high."""
-    highest, steps = max(1, *numbers), max(1, len(numbers) - 1)
-    return " ".join(f"{60 * at / steps:.1f},{19 - 18 * number / highest:.1f}" for at, number in enumerate(numbers))
-
 
 @router.get("/")
 async def show_live(request: Request, principal: ReadingVisitor) -> HTMLResponse:
@@ -147,7 +120,9 @@ async def _parts(feed: Feed, wanted: StreamFilter) -> AsyncGenerator[ServerSentE
         pumping = asyncio.create_task(pump())
         try:
             while not pumping.done():
-                shown_tiles = fragment("live_tiles.html", tiles=view.tiles(), view=view, away=not feed.running)
+                shown_tiles = fragment(
+                    "live_tiles.html", view=view, seconds=HISTORY_TICKS * TICK_SECONDS, away=not feed.running
+                )
                 yield ServerSentEvent(shown_tiles, event="tiles")
                 await asyncio.wait([pumping], timeout=TICK_SECONDS)
                 if shown := view.tick():
@@ -173,21 +148,6 @@ def _entries(events: Sequence[Published]) -> str:
     return fragment("live_entries.html", entries=events[::-1])
 
 
-@dataclass(frozen=True)
-class WorkerLags:
-    """How many records the workers have yet to process, and how many were rejected."""
-
-    segmenter: int
-    archiver: int
-    summarizer: int
-    messages: int
-    """Sum of the end offsets of the messages topic's partitions."""
-    messages_per_second: float | None
-    """None at the first reading and after a pause."""
-    dead_letters: int | None
-    """Dead letters that were neither replayed nor discarded; None if there are too many records to count."""
-
-
 class LagReader:
     """Reads the lag at most once per LAG_SECONDS for all visitors together."""
 
@@ -197,33 +157,36 @@ class LagReader:
         self._clock = clock
         self._reading = asyncio.Lock()
         self._at = 0.0
-        self._last: WorkerLags | None = None
+        self._last: dict[str, Any] | None = None
         self._counted: tuple[dict[Any, int], int | None] = {}, 0
 
-    async def read(self) -> WorkerLags:
-        """Return the lag, which may be LAG_SECONDS old. Raises: BrokerUnavailable, KafkaError, TopicMissing."""
+    async def read(self) -> dict[str, Any]:
+        """Return how many records each worker has yet to read, how many messages there are, and how many dead letters.
+
+        It may be LAG_SECONDS old. `messages_per_second` is None at the first reading and after a pause, `dead_letters`
+        if there are too many records to count. Raises: BrokerUnavailable, KafkaError, TopicMissing.
+        """
         async with self._reading:
             if self._last is None or self._clock() - self._at >= LAG_SECONDS:
                 self._last = await in_time(self._kafka, READ_SECONDS, self._read())
             return self._last
 
-    async def _read(self) -> WorkerLags:
+    async def _read(self) -> dict[str, Any]:
         kafka = self._kafka
         async with open_log(kafka) as reading:
             messages, episodes = await reading.ends(kafka.messages_topic), await reading.ends(kafka.episodes_topic)
             total, now = sum(messages.values()), self._clock()
             seconds = now - self._at
-            known = self._last is not None and 0 < seconds <= OLDEST_SECONDS
-            since = (total - self._last.messages) / seconds if self._last and known else None
+            is_known = self._last is not None and 0 < seconds <= OLDEST_SECONDS
             self._at = now
-            return WorkerLags(
-                segmenter=await reading.left(kafka.segmenter_id, kafka.messages_topic, messages),
-                archiver=await reading.left(kafka.archiver_id, kafka.messages_topic, messages),
-                summarizer=await reading.left(kafka.summarizer_id, kafka.episodes_topic, episodes),
-                messages=total,
-                messages_per_second=since,
-                dead_letters=await self._dead_letters(reading),
-            )
+            return {
+                "segmenter": await reading.left(kafka.segmenter_id, kafka.messages_topic, messages),
+                "archiver": await reading.left(kafka.archiver_id, kafka.messages_topic, messages),
+                "summarizer": await reading.left(kafka.summarizer_id, kafka.episodes_topic, episodes),
+                "messages": total,
+                "messages_per_second": (total - self._last["messages"]) / seconds if self._last and is_known else None,
+                "dead_letters": await self._dead_letters(reading),
+            }
 
     async def _dead_letters(self, reading: Log) -> int | None:
         queue = DeadLetterQueue(self._settings, reading)

@@ -32,6 +32,7 @@ from afterword.streams.stores.episodes import Revision, revisions_until
 from afterword.streams.summarizer.summary import EXTRACTIVE
 from afterword.streams.text.language import detect, plausible
 from afterword.streams.text.search_words import query_words, words_of
+from afterword.streams.text.tokens import count_tokens
 from afterword.streams.text.visible import many, printable, shown
 
 STATIC = Path(__file__).parent / "static"
@@ -143,6 +144,12 @@ def fewer(share: float) -> str:
     return f"{share:.0%} fewer" if share >= 0 else f"{-share:.0%} more"
 
 
+def sparkline(numbers: Sequence[int]) -> str:
+    """Return the points of an SVG polyline that is 60 wide and 20 high."""
+    highest, steps = max(1, *numbers), max(1, len(numbers) - 1)
+    return " ".join(f"{60 * at / steps:.1f},{19 - 18 * number / highest:.1f}" for at, number in enumerate(numbers))
+
+
 def revised(summary: SummaryCreated | Revision) -> str:
     """Say why an episode has this revision."""
     return "first summary" if summary.revision == 1 else REASONS[summary.reason]
@@ -174,7 +181,7 @@ def templates() -> Environment:
     )
     made.filters.update(line=shown, cut=cut_off, markdown=rendered, time=short_time, rfc3339=rfc3339)
     made.filters.update(fewer=fewer, many=many, revised=revised, revisions=revisions_until)
-    made.filters.update(closed=CLOSED.__getitem__, words=words)
+    made.filters.update(closed=CLOSED.__getitem__, words=words, tokens=count_tokens, marked=with_words, spark=sparkline)
     made.globals.update(
         link=address,
         anchor=anchor,

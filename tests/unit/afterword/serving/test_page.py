@@ -486,13 +486,13 @@ def test_marking_takes_any_text() -> None:
 
 def test_live_counts_what_the_llm_took() -> None:
     view = LiveView()
-    nothing = fragment("live_tiles.html", tiles=view.tiles(), view=view, away=False)
+    nothing = fragment("live_tiles.html", view=view, seconds=60, away=False)
     assert ">–<" in nothing
     assert "cannot be reached" not in nothing
     for ordinal, usage in enumerate([Usage(prompt_tokens=1000, completion_tokens=50, seconds=1.5), Usage()], 1):
         view.take(summarized(ordinal, usage))
     view.take(summarized(3, Usage(prompt_tokens=500, completion_tokens=50, seconds=3.5)))
-    shown = fragment("live_tiles.html", tiles=view.tiles(), view=view, away=True)
+    shown = fragment("live_tiles.html", view=view, seconds=60, away=True)
     for text in (">2.5 s<", "5 s in total", ">1,600<", "1,500 read, 100 written", "Kafka cannot be reached"):
         assert text in shown, text
 
