@@ -1,13 +1,12 @@
 """Conversation screens: a user's list, and one conversation with its messages beside what was made of them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from markupsafe import Markup
 from pydantic import Field
 from sse_starlette import ServerSentEvent
 from starlette.responses import HTMLResponse
@@ -20,12 +19,10 @@ from afterword.serving.events import ALL, EventStream
 from afterword.serving.feed import Feed, Published, StreamFilter
 from afterword.serving.page.rendering import (
     PageRoute,
-    cut_off,
     figures_in,
     fragment,
     html_page,
     refreshing_page,
-    with_evidence,
 )
 from afterword.serving.page.visitor import ReadingVisitor
 from afterword.serving.principal import Principal
@@ -60,21 +57,15 @@ class MessageQuery(WholeQuery):
     message_id: Id
 
 
-@dataclass(frozen=True)
-class EpisodeCard:
-    """An episode and its summaries, with marks."""
-
-    stored: StoredEpisode
-    short_summary: Markup
-    long_summary: Markup
-
-
 @dataclass
 class MessageRun:
-    """Consecutive messages of one episode, or of none. `card` is shown beside the first run of its episode."""
+    """Consecutive messages of one episode, or of none."""
 
     ordinal: int | None
-    card: EpisodeCard | None = None
+    episode: StoredEpisode | None = None
+    """The episode, which is shown beside its first run."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Figures in the episode's messages, with the anchors of the messages."""
     messages: list[MessageCreated] = field(default_factory=list)
 
 
@@ -82,18 +73,17 @@ def runs_of(messages: Sequence[MessageCreated], episodes: Sequence[StoredEpisode
     """Group messages, given oldest first, by the episodes they belong to."""
     of = {message_id: episode for episode in episodes for message_id in episode.summary.message_ids}
     known = {message.id: message for message in messages}
-    cards: dict[int, EpisodeCard] = {}
-    for episode in episodes:
-        summary = episode.summary
-        sources = figures_in(known[message_id] for message_id in summary.message_ids if message_id in known)
-        texts = cut_off(summary.short_summary), summary.long_summary
-        marked = [with_evidence(text, summary.quality.unsupported, sources) for text in texts]
-        cards[episode.ordinal] = EpisodeCard(episode, *marked)
     runs: list[MessageRun] = []
+    shown: set[int] = set()
     for message in messages:
-        ordinal = of[message.id].ordinal if message.id in of else None
+        episode = of.get(message.id)
+        ordinal = episode.ordinal if episode else None
         if not runs or runs[-1].ordinal != ordinal:
-            runs.append(MessageRun(ordinal, cards.pop(ordinal, None) if ordinal else None))
+            runs.append(MessageRun(ordinal))
+        if episode and episode.ordinal not in shown:
+            shown.add(episode.ordinal)
+            runs[-1].episode = episode
+            runs[-1].sources = figures_in(known[one] for one in episode.summary.message_ids if one in known)
         runs[-1].messages.append(message)
     return runs
 

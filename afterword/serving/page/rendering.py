@@ -181,7 +181,14 @@ def templates() -> Environment:
     )
     made.filters.update(line=shown, cut=cut_off, markdown=rendered, time=short_time, rfc3339=rfc3339)
     made.filters.update(fewer=fewer, many=many, revised=revised, revisions=revisions_until)
-    made.filters.update(closed=CLOSED.__getitem__, words=words, tokens=count_tokens, marked=with_words, spark=sparkline)
+    made.filters.update(
+        closed=CLOSED.__getitem__,
+        words=words,
+        tokens=count_tokens,
+        evidence=with_evidence,
+        marked=with_words,
+        spark=sparkline,
+    )
     made.globals.update(
         link=address,
         anchor=anchor,
