@@ -77,22 +77,20 @@ class Principal:
 
         Raises: NotPermitted for another than the key's, RequestInvalid if there is none.
         """
-        if self.user_id is ANYONE:
+        if isinstance(self.user_id, Anyone):
             if not asked:
                 raise RequestInvalid(problems=[("user_id", "must name a user: the key is not bound to one")])
             return asked
         if asked not in (None, self.user_id):
             raise NotPermitted(problem="the key belongs to another user")
-        assert isinstance(self.user_id, str)  # noqa: S101 – ANYONE was handled above
         return self.user_id
 
     def tenant(self, asked: str | None) -> str | None:
         """Return the tenant to act for. Raises: NotPermitted for another than the key's."""
-        if self.tenant_id is ANYONE:
+        if isinstance(self.tenant_id, Anyone):
             return asked
         if asked not in (None, self.tenant_id):
             raise NotPermitted(problem="the key belongs to another tenant")
-        assert not isinstance(self.tenant_id, Anyone)  # noqa: S101 – ANYONE was handled above
         return self.tenant_id
 
 

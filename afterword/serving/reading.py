@@ -45,7 +45,6 @@ from afterword.streams.stores.index import MIN_COVERAGE, MIN_SCORE_RATIO, MOST_H
 
 MOST_CONTEXT_TOKENS = 1_000_000
 MOST_RECENT = 500
-Limit = Annotated[int, Field(ge=1)]
 
 router = APIRouter(prefix="/v1", tags=["memory"])
 

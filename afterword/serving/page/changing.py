@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.serving.erasures import ErasureBody, request_erasure, show_erasure
 from afterword.serving.page.conversation import MessageQuery, WholeQuery, seen_conversation, seen_message
-from afterword.serving.page.rendering import PageRoute, address, html_page
+from afterword.serving.page.rendering import PageRoute, html_page, see_other
 from afterword.serving.page.visitor import ErasingVisitor, Submitted, WritingVisitor, field
 from afterword.serving.problems import RequestInvalid, existing, problems_of
 from afterword.serving.reading import OwnedParameters, Parameters
@@ -30,7 +30,6 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 async def show_editor(
     request: Request, principal: WritingVisitor, wanted: Annotated[MessageQuery, Query()]
 ) -> HTMLResponse:
-    """Show the form that edits a message."""
     message = await seen_message(request, principal, wanted)
     return html_page(request, "message_editor.html", principal, message=message, agent_id=wanted.agent_id)
 
@@ -39,35 +38,32 @@ async def show_editor(
 async def save_message(
     request: Request, principal: WritingVisitor, wanted: Annotated[MessageQuery, Query()], fields: Submitted
 ) -> RedirectResponse:
-    """Replace the content of a message."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     change = ChangeBody(tenant_id=details.tenant_id, content=field(fields, "content"))
     await edit_message(request, principal, wanted.id, wanted.message_id, change)
-    return _back(wanted.id, wanted.agent_id)
+    return _back(wanted)
 
 
 @router.post("/conversation/delete-message")
 async def remove_message(
     request: Request, principal: WritingVisitor, wanted: Annotated[MessageQuery, Query()], _: Submitted
 ) -> RedirectResponse:
-    """Delete a message."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     await delete_message(
         request, principal, wanted.id, wanted.message_id, DeletionQuery(tenant_id=details.tenant_id, reason=None)
     )
-    return _back(wanted.id, wanted.agent_id)
+    return _back(wanted)
 
 
 @router.post("/conversation/close")
 async def close_pending(
     request: Request, principal: WritingVisitor, wanted: Annotated[WholeQuery, Query()], _: Submitted
 ) -> RedirectResponse:
-    """Close the open episode."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     await flush_conversation(
         request, principal, wanted.id, FlushBody(agent_id=wanted.agent_id, tenant_id=details.tenant_id)
     )
-    return _back(wanted.id, wanted.agent_id)
+    return _back(wanted)
 
 
 @router.post("/conversation/delete")
@@ -77,11 +73,11 @@ async def remove_conversation(
     """Delete the conversation so far, for all agents."""
     details = await seen_conversation(request, principal, wanted.id, wanted.agent_id)
     await delete_conversation(request, principal, wanted.id, DeletionQuery(tenant_id=details.tenant_id, reason=None))
-    return RedirectResponse("/conversations", 303)
+    return see_other("/conversations")
 
 
-def _back(conversation_id: str, agent_id: str | None) -> RedirectResponse:
-    return RedirectResponse(address("/conversation", id=conversation_id, agent_id=agent_id, sent="1"), 303)
+def _back(wanted: WholeQuery) -> RedirectResponse:
+    return see_other("/conversation", id=wanted.id, agent_id=wanted.agent_id, sent="1")
 
 
 class ErasureQuery(Parameters):
@@ -100,14 +96,13 @@ async def show_erasure_form(
 
 @router.post("/erasures")
 async def ask_for_erasure(request: Request, principal: ErasingVisitor, fields: Submitted) -> RedirectResponse:
-    """Request an erasure, and show it."""
     names = [name for name in ErasureBody.model_fields if fields.get(name, [""]) != [""]]
     try:
         body = ErasureBody.model_validate({name: field(fields, name) for name in names})
     except ValidationError as error:
         raise RequestInvalid(problems=problems_of(error, "form")) from None
     asked = await request_erasure(request, Response(), principal, body)
-    return RedirectResponse(f"/erasure?id={asked.erasure_id}", 303)
+    return see_other("/erasure", id=asked.erasure_id)
 
 
 @router.get("/erasure")

@@ -15,7 +15,7 @@ from afterword.schemas import MessageCreated
 from afterword.schemas.base import Id
 from afterword.schemas.messages import Role
 from afterword.serving.page.conversation import ConversationQuery, seen_conversation, thread_of
-from afterword.serving.page.rendering import PageRoute, address, fragment, refreshing_page
+from afterword.serving.page.rendering import PageRoute, fragment, refreshing_page, see_other
 from afterword.serving.page.visitor import LocalVisitor, Submitted, field
 from afterword.serving.principal import Principal
 from afterword.serving.reading import Parameters
@@ -58,7 +58,7 @@ Prompt = list[dict[str, str]]
 async def show_chat(request: Request, principal: LocalVisitor, wanted: Annotated[ChatQuery, Query()]) -> Response:
     """Show the input box and, in a part that refreshes itself, messages, episodes and prompts."""
     if wanted.id is None:
-        return RedirectResponse(address("/chat", id=_new_id()), 303)
+        return see_other("/chat", id=_new_id())
     part = await _part(request, principal, wanted.id)
     given: dict[str, Any] = {"id": wanted.id, "most": MOST_CHARACTERS, "problem": wanted.problem}
     return refreshing_page(request, "chat.html", "chat_part.html", principal, part, wanted.version, **given)
@@ -78,7 +78,7 @@ async def say(
                 await _send(services, wanted.id, "assistant", await _answer(services, wanted.id, content))
             except ProviderError as error:
                 problem = error.error_type
-    return RedirectResponse(address("/chat", id=wanted.id, problem=problem), 303)
+    return see_other("/chat", id=wanted.id, problem=problem)
 
 
 @router.post("/chat/close")
@@ -87,8 +87,7 @@ async def close(
 ) -> RedirectResponse:
     """Close the episode, and start another conversation if requested."""
     await flush_conversation(request, principal, wanted.id, FlushBody())
-    is_over = field(fields, "then") == "new"
-    return RedirectResponse(address("/chat", id=_new_id() if is_over else wanted.id), 303)
+    return see_other("/chat", id=_new_id() if field(fields, "then") == "new" else wanted.id)
 
 
 async def _part(request: Request, principal: Principal, conversation_id: str) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import orjson
 from fastapi import APIRouter, Query, Request
@@ -10,7 +9,7 @@ from pydantic import Field
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.reading.context import ANYONE
-from afterword.serving.page.rendering import PageRoute, html_page, word_finder
+from afterword.serving.page.rendering import PageRoute, html_page, see_other, word_finder
 from afterword.serving.page.visitor import ReadingVisitor, Seal, Submitted, field
 from afterword.serving.reading import Parameters
 from afterword.serving.services import services_of
@@ -60,4 +59,4 @@ async def search(request: Request, principal: ReadingVisitor, fields: Submitted)
         asked["user_id"] = principal.user(field(fields, "user_id", 256))
     if principal.tenant_id is ANYONE:
         asked["tenant_id"] = field(fields, "tenant_id", 256)
-    return RedirectResponse(f"/search?{urlencode({'s': _seal(request).sealed(orjson.dumps(asked).decode())})}", 303)
+    return see_other("/search", s=_seal(request).sealed(orjson.dumps(asked).decode()))

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from afterword.operating.dlq import Action, Filters, NoSuchDeadLetter, open_queue
 from afterword.schemas.dead_letters import DeadLetter
 from afterword.serving.operating import database_answers
-from afterword.serving.page.rendering import PageRoute, html_page
+from afterword.serving.page.rendering import PageRoute, html_page, see_other
 from afterword.serving.page.visitor import OperatingVisitor, ReadingVisitor, Submitted, field
 from afterword.serving.problems import NotFound, RequestInvalid
 from afterword.serving.reading import Parameters
@@ -38,7 +38,6 @@ async def show_health(request: Request, principal: ReadingVisitor) -> HTMLRespon
 
 @router.get("/health/state")
 async def show_state(request: Request, principal: ReadingVisitor) -> HTMLResponse:
-    """Show whether the database and Kafka answer."""
     services = services_of(request)
     database = await database_answers(services)
     return html_page(request, "health_state.html", principal, database=database, kafka=services.feed.running)
@@ -146,4 +145,4 @@ async def resolve_dead_letters(request: Request, _: OperatingVisitor, fields: Su
         return sum(counts.resolved for counts in done)
 
     count = await in_time(settings.kafka, WORK_SECONDS, resolve()) if addresses else 0
-    return RedirectResponse(f"/dead-letters?done={action}&count={count}", 303)
+    return see_other("/dead-letters", done=action, count=count)

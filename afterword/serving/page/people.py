@@ -15,7 +15,7 @@ from afterword.reading.profile import PROFILE_TOKENS, KnownFact, Profile
 from afterword.schemas import FactKind
 from afterword.schemas.base import Id
 from afterword.serving.page.conversation import seen_conversation
-from afterword.serving.page.rendering import PageRoute, address, html_page
+from afterword.serving.page.rendering import PageRoute, html_page, see_other
 from afterword.serving.page.visitor import ReadingVisitor, Submitted, WritingVisitor
 from afterword.serving.principal import Principal
 from afterword.serving.problems import RequestInvalid, existing
@@ -69,7 +69,7 @@ async def show_people(
     """List a tenant's users for admins. Others must name a user, or are redirected to their key's only user."""
     tenant_id = principal.tenant(wanted.tenant_id or None)
     if principal.user_id is not ANYONE:
-        return _to_person(principal.user(None), tenant_id)
+        return see_other("/person", user_id=principal.user(None), tenant_id=tenant_id)
     services = services_of(request)
     page = None
     if principal.may("admin"):
@@ -139,7 +139,6 @@ async def show_sources(
 async def forget(
     request: Request, principal: WritingVisitor, wanted: Annotated[OwnedParameters, Query()], fields: Submitted
 ) -> RedirectResponse:
-    """Delete the selected messages."""
     user_id, tenant_id = _person(principal, wanted)
     try:
         chosen = [MESSAGE_CHOICE.validate_json(value) for value in fields.get("message", ())]
@@ -149,7 +148,7 @@ async def forget(
         details = await seen_conversation(request, principal, conversation_id)
         deletion = DeletionQuery(tenant_id=details.tenant_id, reason=None)
         await delete_message(request, principal, conversation_id, message_id, deletion)
-    return _to_person(user_id, tenant_id, sent="1" if chosen else None)
+    return see_other("/person", user_id=user_id, tenant_id=tenant_id, sent="1" if chosen else None)
 
 
 def changes_of(profile: Profile) -> list[Change]:
@@ -181,7 +180,3 @@ def _person(principal: Principal, wanted: OwnedParameters) -> tuple[str, str | N
     Raises: NotPermitted for others than the key's, RequestInvalid if there is no user.
     """
     return principal.user(wanted.user_id), principal.tenant(wanted.tenant_id or None)
-
-
-def _to_person(user_id: str, tenant_id: str | None, **more: str | None) -> RedirectResponse:
-    return RedirectResponse(address("/person", user_id=user_id, tenant_id=tenant_id, **more), 303)

@@ -104,6 +104,11 @@ def address(path: str, **ids: object) -> str:
     return f"{path}?{urlencode(given, errors='replace')}" if given else path
 
 
+def see_other(path: str, **ids: object) -> RedirectResponse:
+    """Redirect to an address of the page, as after a form."""
+    return RedirectResponse(address(path, **ids), 303)
+
+
 def cut_off(text: str, most: int = SHOWN_CHARACTERS) -> str:
     return text if len(text) <= most else text[:most] + "…"
 
@@ -270,7 +275,7 @@ def error_page(request: Request, error: Exception) -> Response:
     if isinstance(error, Unauthenticated):
         if is_part or request.method != "GET":
             return Response(status_code=401, headers={"HX-Redirect": SIGN_IN})
-        return RedirectResponse(SIGN_IN, 303)
+        return see_other(SIGN_IN)
     status = status_of(error)
     away = next((text for kind, text in AWAY.items() if isinstance(error, kind)), "")
     given: dict[str, Any] = {

@@ -4,7 +4,6 @@ import base64
 import hashlib
 import os
 import re
-from collections import OrderedDict
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
@@ -14,7 +13,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from pydantic import SecretStr
 from starlette.responses import RedirectResponse
 
-from afterword.serving.page.rendering import SIGN_IN, PageRoute, html_page, is_operator
+from afterword.consumers.subscriber import RecentIds
+from afterword.serving.page.rendering import SIGN_IN, PageRoute, html_page, is_operator, see_other
 from afterword.serving.principal import Permission, Principal, admit
 from afterword.serving.problems import NotFound, NotPermitted, RequestInvalid, Unauthenticated
 from afterword.serving.requests import read_body
@@ -46,7 +46,7 @@ class Seal:
         self._seconds = seconds
         digest = hashlib.sha256(secret.get_secret_value().encode()).digest() if secret else os.urandom(32)
         self._fernet = Fernet(base64.urlsafe_b64encode(digest))
-        self._revoked: OrderedDict[bytes, None] = OrderedDict()
+        self._revoked = RecentIds(MOST_REVOKED)
 
     def sealed(self, token: str) -> str:
         return self._fernet.encrypt(token.encode()).decode()
@@ -63,16 +63,14 @@ class Seal:
     def revoke(self, cookie: str | None) -> None:
         """Refuse a cookie from now on. Beyond MOST_REVOKED, the oldest are forgotten."""
         if self.opened(cookie) is not None:
-            self._revoked[_digest(cookie)] = None
-            if len(self._revoked) > MOST_REVOKED:
-                self._revoked.popitem(last=False)
+            self._revoked.add(_digest(cookie))
 
     def is_revoked(self, cookie: str | None) -> bool:
         return _digest(cookie) in self._revoked
 
 
-def _digest(cookie: str | None) -> bytes:
-    return hashlib.sha256((cookie or "").encode(errors="surrogatepass")).digest()
+def _digest(cookie: str | None) -> str:
+    return hashlib.sha256((cookie or "").encode(errors="surrogatepass")).hexdigest()
 
 
 def visiting(scope: Permission, *, operating: bool = False, local: bool = False) -> Any:
@@ -151,7 +149,7 @@ def field(fields: FormFields, name: str, most: int | None = None) -> str:
 async def show_sign_in(request: Request) -> Response:
     """Show the sign-in form, or redirect if authentication is off."""
     if services_of(request).settings.serve.auth == "none":
-        return RedirectResponse("/", 303)
+        return see_other("/")
     return html_page(request, "sign_in.html", wrong=False)
 
 
@@ -163,7 +161,7 @@ async def sign_in(request: Request, fields: SubmittedKey) -> Response:
         principal = await admit(request, token if TOKEN.fullmatch(token) else None, "read", "erase")
     except Unauthenticated:
         return html_page(request, "sign_in.html", status=401, wrong=True)
-    answer = RedirectResponse("/" if principal.may("read") else "/erasures", 303)
+    answer = see_other("/" if principal.may("read") else "/erasures")
     secure = not is_loopback(request.url.hostname or "")
     sealed = _seal(request).sealed(token)
     answer.set_cookie(COOKIE, sealed, httponly=True, samesite="strict", secure=secure)
@@ -174,6 +172,6 @@ async def sign_in(request: Request, fields: SubmittedKey) -> Response:
 async def sign_out(request: Request, _: SubmittedKey) -> RedirectResponse:
     """Delete the cookie, and refuse copies of it. Streams that it opened end."""
     _seal(request).revoke(request.cookies.get(COOKIE))
-    answer = RedirectResponse(SIGN_IN, 303)
+    answer = see_other(SIGN_IN)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
