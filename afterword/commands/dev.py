@@ -21,7 +21,7 @@ from afterword.streams.text.visible import many, shown
 
 if TYPE_CHECKING:
     from afterword.embedded import DownloadProgress
-    from afterword.local.demo import Show, Shown
+    from afterword.local.demo import Shown
     from afterword.reading.context import Context
     from afterword.schemas import EpisodeClosed, MessageCreated, SummaryCreated
     from afterword.streams.stores.index import Recalled
@@ -77,7 +77,7 @@ def demo() -> None:
         watched = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
         story = Story(screen, keep_serving=watched)
         with temporary_directory(story) as directory:
-            asyncio.run(run(directory, sample_lines(), _downloads(screen), story.show(), story.keep_serving))
+            asyncio.run(run(directory, sample_lines(), _downloads(screen), story, story.keep_serving))
 
 
 def end_as_by_ctrl_c() -> None:
@@ -111,33 +111,17 @@ class Story:
         self._steps = 0
         self._messages = 0
 
-    def show(self) -> "Show":
-        from afterword.local.demo import Show
-
-        return Show(
-            doing=self._doing,
-            step=self._step,
-            message=self._message,
-            episode=self._episode,
-            summary=self._summary,
-            context=self._context,
-            recalled=self._recalled,
-            counted=self._counted,
-            failed=self._failed,
-            finished=self._finished,
-        )
-
-    def _doing(self, text: str) -> None:
+    def doing(self, text: str) -> None:
         self._hidden_messages()
         self._screen.doing(text)
 
-    def _step(self, text: str) -> None:
+    def step(self, text: str) -> None:
         self._hidden_messages()
         self._steps += 1
         self._screen.line()
         self._screen.line(shown(f"{self._steps}. {text}."), "bold")
 
-    def _message(self, message: "MessageCreated") -> None:
+    def message(self, message: "MessageCreated") -> None:
         self._messages += 1
         self._screen.doing(f"sent: {self._messages}", live=True)
         if self._messages <= MESSAGES_SHOWN:
@@ -148,15 +132,15 @@ class Story:
             self._screen.row("…", f"{self._messages - MESSAGES_SHOWN} more")
         self._messages = 0
 
-    def _episode(self, event: "EpisodeClosed") -> None:
+    def episode(self, event: "EpisodeClosed") -> None:
         minutes = f"{event.started_at:%Y-%m-%d %H:%M:%S} to {event.ended_at:%H:%M:%S}"
         self._screen.row(f"episode {event.ordinal}", f"{many(event.message_count, 'message', 'messages')}, {minutes}")
 
-    def _summary(self, event: "SummaryCreated") -> None:
+    def summary(self, event: "SummaryCreated") -> None:
         self._screen.row(f"episode {event.ordinal}", shown(event.title), "bold")
         self._screen.row("", shown(event.short_summary))
 
-    def _context(self, found: "Context") -> None:
+    def context(self, found: "Context") -> None:
         from afterword.local.demo import CONTEXT_TOKENS
 
         command = f"afterword context {found.conversation_id} --max-tokens {CONTEXT_TOKENS}"
@@ -164,7 +148,7 @@ class Story:
         for line in "\n".join(context_lines(found)).splitlines():
             self._screen.row("", line)
 
-    def _recalled(self, question: str, hits: "Sequence[Recalled]") -> None:
+    def recalled(self, question: str, hits: "Sequence[Recalled]") -> None:
         self._screen.row("user", question)
         for hit in hits:
             self._screen.row(
@@ -174,15 +158,15 @@ class Story:
                 self._screen.row(match.role, shown(match.content), "bold")
             self._screen.row("", shown(hit.short_summary))
 
-    def _counted(self, summarised: int, messages: int, summaries: int) -> None:
+    def counted(self, summarised: int, messages: int, summaries: int) -> None:
         text = f"{summarised} of {messages} messages are in {summaries} summaries"
         self._screen.doing(text, live=True)
 
-    def _failed(self, name: str, what: str) -> None:
+    def failed(self, name: str, what: str) -> None:
         self.has_failed = True
         self._screen.line(f"{name} {what}", "red")
 
-    def _finished(self, done: "Shown") -> None:
+    def finished(self, done: "Shown") -> None:
         self._screen.doing("")
         self._screen.line(
             f"{done.messages} messages of {done.conversations} conversations became {done.episodes} episodes; each is "
@@ -193,7 +177,7 @@ class Story:
         for command, what in NEXT:
             self._screen.row(command, what, label_width=24)
         if self.keep_serving:
-            self._step("Now you: say something about yourself, and see what is remembered in the next conversation")
+            self.step("Now you: say something about yourself, and see what is remembered in the next conversation")
             self._screen.row("chat", f"{done.address}/chat", "bold")
             self._screen.line()
             self._screen.line(f"See everything at {done.address}/", "bold")

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import orjson
 
 from afterword.embedded import DownloadProgress
-from afterword.local.dev import Ended, deployment, served_at, until_told_to_stop
+from afterword.local.dev import deployment, served_at, until_told_to_stop
 from afterword.reading.context import Context
 from afterword.reading.memory import Memory
 from afterword.reading.watch import watch
@@ -55,22 +55,19 @@ class Shown:
     """Address of the server, where everything can be seen."""
 
 
-@dataclass(frozen=True)
-class Show:
-    """Callbacks that print the story and its progress."""
+class Show(Protocol):
+    """Prints the story and its progress."""
 
-    doing: Callable[[str], None]
-    """Called with what is being waited for."""
-    step: Callable[[str], None]
-    message: Callable[[MessageCreated], None]
-    episode: Callable[[EpisodeClosed], None]
-    summary: Callable[[SummaryCreated], None]
-    context: Callable[[Context], None]
-    recalled: Callable[[str, Sequence[Recalled]], None]
-    counted: Callable[[int, int, int], None]
-    """Called with the number of summarized messages, of all messages, and of summaries."""
-    failed: Ended
-    finished: Callable[[Shown], None]
+    def doing(self, text: str) -> None: ...  # what is being waited for
+    def step(self, text: str) -> None: ...
+    def message(self, message: MessageCreated) -> None: ...
+    def episode(self, event: EpisodeClosed) -> None: ...
+    def summary(self, event: SummaryCreated) -> None: ...
+    def context(self, found: Context) -> None: ...
+    def recalled(self, question: str, hits: Sequence[Recalled]) -> None: ...
+    def counted(self, summarised: int, messages: int, summaries: int) -> None: ...
+    def failed(self, name: str, what: str) -> None: ...
+    def finished(self, done: Shown) -> None: ...
 
 
 async def demo(

@@ -14,10 +14,7 @@ NAT64 = IPv6Network("64:ff9b::/96")
 
 
 class AddressRefused(OSError):
-    """the address is private"""
-
-    def __init__(self) -> None:
-        super().__init__(AddressRefused.__doc__)
+    """The address is private."""
 
 
 def is_public(address: str) -> bool:

@@ -7,7 +7,6 @@ because only the archive's is redacted, edited and deleted as required.
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -46,14 +45,6 @@ class RecentQuery(Parameters):
     """Number of conversations to show."""
     live: bool = False
     """Whether the list refreshes itself and has no further pages."""
-
-
-@dataclass(frozen=True)
-class RecentConversation:
-    """A conversation with its last message."""
-
-    details: ConversationDetails
-    last: MessageCreated
 
 
 class RecentMessages:
@@ -103,12 +94,12 @@ async def show_recent_conversations(
     ids = await arrivals.conversations(wanted.count)
     memory, owner = services_of(request).memory, principal.owner._asdict()
 
-    async def look_up(conversation_id: str) -> RecentConversation | None:
+    async def look_up(conversation_id: str) -> tuple[ConversationDetails, MessageCreated] | None:
         details = await memory.conversation(conversation_id, **owner)
         page = await memory.messages(conversation_id, 1, **owner) if details else None
-        return RecentConversation(details, page.messages[0]) if details and page and page.messages else None
+        return (details, page.messages[0]) if details and page and page.messages else None
 
-    found: list[RecentConversation] = []
+    found: list[tuple[ConversationDetails, MessageCreated]] = []
     # most may be other people's, so that not many more are looked up than shown
     for start in range(0, min(len(ids), LOOKED_UP_A_CONVERSATION * wanted.count), AT_A_TIME):
         found += [one for one in await asyncio.gather(*map(look_up, ids[start : start + AT_A_TIME])) if one]

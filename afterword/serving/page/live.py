@@ -49,10 +49,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class LiveView:
-    """A visitor's events since the last tick, and the number of events in each earlier tick."""
+    """A visitor's events since the last tick, and the number of events in this and each earlier tick."""
 
     waiting: deque[Published] = field(default_factory=lambda: deque(maxlen=SHOWN_AT_ONCE))
-    counts: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
     """Counts by kind. Summaries that no LLM wrote also count as `fallback` or `extractive`."""
     usage: Usage = field(default_factory=Usage)
@@ -65,7 +64,7 @@ class LiveView:
 
     def take(self, published: Published) -> None:
         self.waiting.append(published)
-        self.counts[published.kind] += 1
+        self.history[published.kind][-1] += 1
         self.count(published)
 
     def count(self, published: Published) -> None:
@@ -79,10 +78,9 @@ class LiveView:
 
     def tick(self) -> list[Published]:
         """End the tick and return its events, oldest first."""
-        for kind, history in self.history.items():
-            history.append(self.counts[kind])
+        for history in self.history.values():
+            history.append(0)
         shown = list(self.waiting)
-        self.counts.clear()
         self.waiting.clear()
         return shown
 

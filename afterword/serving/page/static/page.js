@@ -91,7 +91,6 @@
   // because somebody may just have deleted them.
   const CARD = ".episode-card[data-episode]";
   const WORD = /[\p{L}\p{M}\p{N}]+/gu;
-  const MOST_WORDS = 1200;
 
   function textsOf(element) {
     const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
@@ -119,7 +118,8 @@
     card.querySelectorAll("[data-part]").forEach((one) => {
       const name = one.dataset.part;
       const words = wordsOf(one);
-      card.isNew[name] = renewed ? newWords(before.words[name] || [], words) : before.isNew[name];
+      const known = new Set(before.words[name]);
+      card.isNew[name] = renewed ? words.map((word) => !known.has(word)) : before.isNew[name];
       mark(one, card.isNew[name]);
     });
     const note = document.createElement("p");
@@ -150,32 +150,6 @@
         ins.append(fresh);
       });
     });
-  }
-
-  // Return for each word whether it is outside the longest common subsequence.
-  function newWords(before, after) {
-    if (before.length > MOST_WORDS || after.length > MOST_WORDS) {
-      const known = new Set(before);
-      return after.map((word) => !known.has(word));
-    }
-    const width = after.length + 1;
-    const common = new Uint16Array((before.length + 1) * width);
-    for (let i = before.length - 1; i >= 0; i--)
-      for (let j = after.length - 1; j >= 0; j--)
-        common[i * width + j] =
-          before[i] === after[j]
-            ? common[(i + 1) * width + j + 1] + 1
-            : Math.max(common[(i + 1) * width + j], common[i * width + j + 1]);
-    const isNew = after.map(() => true);
-    for (let i = 0, j = 0; i < before.length && j < after.length; ) {
-      if (before[i] === after[j]) {
-        isNew[j] = false;
-        i++;
-        j++;
-      } else if (common[(i + 1) * width + j] >= common[i * width + j + 1]) i++;
-      else j++;
-    }
-    return isNew;
   }
 
   document.addEventListener("click", (event) => {

@@ -114,5 +114,5 @@ def test_the_logs_that_the_error_of_a_demo_names_are_there_afterwards(tmp_path: 
 def test_the_log_of_a_worker_that_ended_is_there_afterwards(tmp_path: Path) -> None:
     story = a_story()
     with temporary_directory(story, tmp_path) as directory:
-        story.show().failed("segmenter", f"exited with code 1; see {directory}/logs/segmenter.log")
+        story.failed("segmenter", f"exited with code 1; see {directory}/logs/segmenter.log")
     assert directory.exists()
