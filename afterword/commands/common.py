@@ -72,7 +72,7 @@ NoTenant = Annotated[bool, typer.Option("--no-tenant", help="Only data without a
 Conversation = Annotated[str | None, typer.Option("--conversation", help="Only in this conversation.")]
 Since = Annotated[
     datetime | None,
-    typer.Option(parser=moment, help="Only what ended or failed since this time, or in the last 2h, 3d."),
+    typer.Option(parser=moment, help="Only those since this time, or in the last 15m, 2h, 3d."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done without changing anything.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
