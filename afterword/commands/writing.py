@@ -109,7 +109,6 @@ def _produce(file: str, *, show_progress: bool, rate: float | None, flush: bool,
 
 
 def _opened(file: str) -> AbstractContextManager[BinaryIO]:
-    """Open a file for reading, or standard input for `-`. Raises: OSError."""
     return nullcontext(sys.stdin.buffer) if file == STANDARD_INPUT else Path(file).open("rb", BUFFER_BYTES)
 
 

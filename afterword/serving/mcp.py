@@ -202,7 +202,6 @@ def _problem(error: AfterwordError) -> tuple[int, str]:
 
 
 def _require_reader(toolbox: Toolbox) -> None:
-    """Check that the principal may read and is bound to a user. Raises: NotPermitted."""
     if not toolbox.principal.may("read"):
         raise NotPermitted(problem="the key lacks the scope read")
     require_user(toolbox.principal)

@@ -17,7 +17,6 @@ from afterword.schemas.messages import Role
 from afterword.serving.page.conversation import ConversationQuery, seen_conversation, thread_of
 from afterword.serving.page.rendering import PageRoute, fragment, refreshing_page, see_other
 from afterword.serving.page.visitor import LocalVisitor, Submitted, field
-from afterword.serving.principal import Principal
 from afterword.serving.reading import Parameters
 from afterword.serving.services import Services, services_of
 from afterword.serving.writing import FlushBody, flush_conversation, write_events
@@ -59,7 +58,20 @@ async def show_chat(request: Request, principal: LocalVisitor, wanted: Annotated
     """Show the input box and, in a part that refreshes itself, messages, episodes and prompts."""
     if wanted.id is None:
         return see_other("/chat", id=_new_id())
-    part = await _part(request, principal, wanted.id)
+    services = services_of(request)
+    page = await services.memory.messages(wanted.id, MOST_MESSAGES)
+    said = page.messages[::-1] if page else ()
+    thread = ""
+    if said:
+        details = await seen_conversation(request, principal, wanted.id)
+        thread = await thread_of(request, principal, details, ConversationQuery(id=wanted.id), may_write=False)
+    question = next((message.content for message in reversed(said) if message.role == "user"), "")
+    prompts = {
+        "With memory": await with_memory(services.memory, wanted.id, question),
+        "Without memory": [INSTRUCTION, *({"role": one.role, "content": one.content} for one in said)],
+    }
+    answers = services.settings.llm.provider != "extractive"
+    part = fragment("chat_thread.html", thread=Markup(thread), prompts=prompts, answers=answers)  # noqa: S704 – rendered by a template
     given: dict[str, Any] = {"id": wanted.id, "most": MOST_CHARACTERS, "problem": wanted.problem}
     return refreshing_page(request, "chat.html", "chat_part.html", principal, part, wanted.version, **given)
 
@@ -88,23 +100,6 @@ async def close(
     """Close the episode, and start another conversation if requested."""
     await flush_conversation(request, principal, wanted.id, FlushBody())
     return see_other("/chat", id=_new_id() if field(fields, "then") == "new" else wanted.id)
-
-
-async def _part(request: Request, principal: Principal, conversation_id: str) -> str:
-    services = services_of(request)
-    page = await services.memory.messages(conversation_id, MOST_MESSAGES)
-    said = page.messages[::-1] if page else ()
-    thread = ""
-    if said:
-        details = await seen_conversation(request, principal, conversation_id)
-        thread = await thread_of(request, principal, details, ConversationQuery(id=conversation_id), may_write=False)
-    question = next((message.content for message in reversed(said) if message.role == "user"), "")
-    prompts = {
-        "With memory": await with_memory(services.memory, conversation_id, question),
-        "Without memory": [INSTRUCTION, *({"role": one.role, "content": one.content} for one in said)],
-    }
-    given: dict[str, Any] = {"prompts": prompts, "answers": services.settings.llm.provider != "extractive"}
-    return fragment("chat_thread.html", thread=Markup(thread), **given)  # noqa: S704 – rendered by a template
 
 
 async def with_memory(memory: Memory, conversation_id: str, question: str) -> Prompt:

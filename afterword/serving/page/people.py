@@ -175,8 +175,4 @@ def digest_of(fact: KnownFact) -> str:
 
 
 def _person(principal: Principal, wanted: OwnedParameters) -> tuple[str, str | None]:
-    """Return the user and tenant to show.
-
-    Raises: NotPermitted for others than the key's, RequestInvalid if there is no user.
-    """
     return principal.user(wanted.user_id), principal.tenant(wanted.tenant_id or None)
