@@ -10,19 +10,16 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from afterword.reading.context import ANYONE
 from afterword.serving.page.rendering import PageRoute, html_page, see_other, word_finder
-from afterword.serving.page.visitor import ReadingVisitor, Seal, Submitted, field
+from afterword.serving.page.visitor import ReadingVisitor, Submitted, field, seal_of
 from afterword.serving.reading import Parameters
 from afterword.serving.services import services_of
 from afterword.streams.stores.index import MOST_QUERY_CHARACTERS
 
 HITS = 10
 SEARCH_FIELDS = ("query", "user_id", "tenant_id")
+SEARCH = "search "
+"""Distinguishes a sealed search from a sealed key, which has no space."""
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
-
-
-def _seal(request: Request) -> Seal:
-    """Keep what people search for out of addresses and logs. Any server with the same MongoDB can open the seal."""
-    return Seal(services_of(request).settings.mongo.uri, seconds=None)
 
 
 class SearchQuery(Parameters):
@@ -35,8 +32,8 @@ async def show_search(
     request: Request, principal: ReadingVisitor, wanted: Annotated[SearchQuery, Query()]
 ) -> HTMLResponse:
     """Show the form, and the hits of a search."""
-    sealed = _seal(request).opened(wanted.s)
-    asked = orjson.loads(sealed) if sealed else {}
+    found = seal_of(request).opened(wanted.s) or ""
+    asked = orjson.loads(found.removeprefix(SEARCH)) if found.startswith(SEARCH) else {}
     query, user_id, tenant_id = (asked.get(name, "") for name in SEARCH_FIELDS)
     hits = None
     if query:
@@ -45,7 +42,7 @@ async def show_search(
     given: dict[str, Any] = {"query": query, "user_id": user_id, "tenant_id": tenant_id, "hits": hits}
 
     def page() -> HTMLResponse:
-        lost = bool(wanted.s) and not sealed
+        lost = bool(wanted.s) and not asked
         return html_page(request, "search.html", principal, lost=lost, find=word_finder(query), **given)
 
     return await asyncio.to_thread(page)  # because stemming long texts takes up to half a second
@@ -53,10 +50,13 @@ async def show_search(
 
 @router.post("/search")
 async def search(request: Request, principal: ReadingVisitor, fields: Submitted) -> RedirectResponse:
-    """Redirect to the address of the search, so that it can be bookmarked and revisited."""
+    """Redirect to the address of the search, which can be revisited for as long as a visitor stays signed in.
+
+    What people search for is sealed, to keep it out of addresses and logs.
+    """
     asked = {"query": field(fields, "query", MOST_QUERY_CHARACTERS).strip()}
     if principal.user_id is ANYONE:
         asked["user_id"] = principal.user(field(fields, "user_id", 256))
     if principal.tenant_id is ANYONE:
         asked["tenant_id"] = field(fields, "tenant_id", 256)
-    return see_other("/search", s=_seal(request).sealed(orjson.dumps(asked).decode()))
+    return see_other("/search", s=seal_of(request).sealed(SEARCH + orjson.dumps(asked).decode()))

@@ -38,12 +38,11 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 class Seal:
     """Seals data that a browser keeps, such as keys in cookies. A stolen cookie reveals no key, and it expires.
 
-    If `secret` is None it is random, and visitors must sign in again after a restart. If `seconds` is None, a seal
-    never expires. What was revoked is known to this object only.
+    If `secret` is None it is random, and visitors must sign in again after a restart. What was revoked is known to this
+    object only.
     """
 
-    def __init__(self, secret: SecretStr | None, seconds: int | None = SESSION_SECONDS) -> None:
-        self._seconds = seconds
+    def __init__(self, secret: SecretStr | None) -> None:
         digest = hashlib.sha256(secret.get_secret_value().encode()).digest() if secret else os.urandom(32)
         self._fernet = Fernet(base64.urlsafe_b64encode(digest))
         self._revoked = RecentIds(MOST_REVOKED)
@@ -56,7 +55,7 @@ class Seal:
         if self.is_revoked(cookie):
             return None
         try:
-            return self._fernet.decrypt((cookie or "").encode(), self._seconds).decode()
+            return self._fernet.decrypt((cookie or "").encode(), SESSION_SECONDS).decode()
         except InvalidToken:
             return None
 
@@ -81,7 +80,7 @@ def visiting(scope: Permission, *, operating: bool = False, local: bool = False)
     """
 
     async def admitted(request: Request) -> Principal:
-        seal, cookie = _seal(request), request.cookies.get(COOKIE)
+        seal, cookie = seal_of(request), request.cookies.get(COOKIE)
         principal = await admit(request, seal.opened(cookie), scope)
         request.state.is_signed_out = partial(seal.is_revoked, cookie)
         is_elsewhere = services_of(request).settings.serve.auth != "none"
@@ -92,7 +91,7 @@ def visiting(scope: Permission, *, operating: bool = False, local: bool = False)
     return Depends(admitted)
 
 
-def _seal(request: Request) -> Seal:
+def seal_of(request: Request) -> Seal:
     seal: Seal = request.app.state.seal
     return seal
 
@@ -163,7 +162,7 @@ async def sign_in(request: Request, fields: SubmittedKey) -> Response:
         return html_page(request, "sign_in.html", status=401, wrong=True)
     answer = see_other("/" if principal.may("read") else "/erasures")
     secure = not is_loopback(request.url.hostname or "")
-    sealed = _seal(request).sealed(token)
+    sealed = seal_of(request).sealed(token)
     answer.set_cookie(COOKIE, sealed, httponly=True, samesite="strict", secure=secure)
     return answer
 
@@ -171,7 +170,7 @@ async def sign_in(request: Request, fields: SubmittedKey) -> Response:
 @router.post("/sign-out")
 async def sign_out(request: Request, _: SubmittedKey) -> RedirectResponse:
     """Delete the cookie, and refuse copies of it. Streams that it opened end."""
-    _seal(request).revoke(request.cookies.get(COOKIE))
+    seal_of(request).revoke(request.cookies.get(COOKIE))
     answer = see_other(SIGN_IN)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer

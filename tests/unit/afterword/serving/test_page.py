@@ -196,11 +196,12 @@ async def test_a_search_shows_the_messages_that_match_and_leads_to_them() -> Non
         assert "words in a passage" in page
 
 
-async def test_an_address_of_a_search_that_nobody_sealed_asks_for_it_again() -> None:
+async def test_an_address_of_a_search_that_was_not_sealed_asks_for_it_again() -> None:
     async with serving() as served:
-        page = await served.client.get("/search", params={"s": "gAAAAABforged"})
-        assert page.status_code == 200
-        assert "Enter it again" in page.text
+        for sealed in ("gAAAAABforged", served.app.state.seal.sealed("afw_1")):
+            page = await served.client.get("/search", params={"s": sealed})
+            assert page.status_code == 200
+            assert "Enter it again" in page.text
 
 
 async def test_a_search_through_long_messages_stops_no_other_request() -> None:
