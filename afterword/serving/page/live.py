@@ -49,9 +49,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class LiveView:
-    """A visitor's events since the last tick, and the number of events in this and each earlier tick."""
+    """A visitor's events since the last tick, and the number of events in each earlier tick."""
 
     waiting: deque[Published] = field(default_factory=lambda: deque(maxlen=SHOWN_AT_ONCE))
+    counts: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
     """Counts by kind. Summaries that no LLM wrote also count as `fallback` or `extractive`."""
     usage: Usage = field(default_factory=Usage)
@@ -64,7 +65,7 @@ class LiveView:
 
     def take(self, published: Published) -> None:
         self.waiting.append(published)
-        self.history[published.kind][-1] += 1
+        self.counts[published.kind] += 1
         self.count(published)
 
     def count(self, published: Published) -> None:
@@ -78,9 +79,10 @@ class LiveView:
 
     def tick(self) -> list[Published]:
         """End the tick and return its events, oldest first."""
-        for history in self.history.values():
-            history.append(0)
+        for kind, history in self.history.items():
+            history.append(self.counts[kind])
         shown = list(self.waiting)
+        self.counts.clear()
         self.waiting.clear()
         return shown
 
