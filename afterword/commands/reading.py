@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import aclosing, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -183,7 +183,7 @@ def recall(
     as_json: Json = False,
 ) -> None:
     """Search the episodes of one user, best first; --user and either --tenant or --no-tenant are required."""
-    filters = {
+    filters: dict[str, Any] = {
         "user_id": user,
         "tenant_id": tenant_of(tenant, no_tenant),
         "k": k,

@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -29,7 +30,6 @@ FlushAtEnd = Annotated[
 ]
 SkipInvalid = Annotated[bool, typer.Option("--skip-invalid", help="Skip invalid lines.")]
 STANDARD_INPUT = "-"
-BUFFER_BYTES = 256 * 1024
 INTERRUPTED = 130
 """Exit code of a program ended by SIGINT, following the shells' convention."""
 SHOWN_CHARACTERS = 600
@@ -108,8 +108,10 @@ def _produce(file: str, *, show_progress: bool, rate: float | None, flush: bool,
             return asyncio.run(sent())
 
 
-def _opened(file: str) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdin.buffer) if file == STANDARD_INPUT else Path(file).open("rb", BUFFER_BYTES)
+def _opened(file: str) -> AbstractContextManager[BufferedReader]:
+    if file == STANDARD_INPUT:
+        return nullcontext(cast("BufferedReader", sys.stdin.buffer))
+    return Path(file).open("rb")
 
 
 def _print_invalid(first: list["InvalidLine"], found: int) -> None:

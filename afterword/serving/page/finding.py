@@ -37,7 +37,10 @@ async def show_search(
     query, user_id, tenant_id = (asked.get(name, "") for name in SEARCH_FIELDS)
     hits = None
     if query:
-        owner = {"user_id": principal.user(user_id or None), "tenant_id": principal.tenant(tenant_id or None)}
+        owner: dict[str, Any] = {
+            "user_id": principal.user(user_id or None),
+            "tenant_id": principal.tenant(tenant_id or None),
+        }
         hits = await services_of(request).memory.recall(query, k=HITS, explain=True, **owner)
     given: dict[str, Any] = {"query": query, "user_id": user_id, "tenant_id": tenant_id, "hits": hits}
 
