@@ -261,8 +261,8 @@ class Flushes(Records):
 class LittleCpu(Records):
     """Legal messages that cost much, for workers with a fifth of a core, as of a pod at its CPU limit.
 
-    The long form sends 800 messages of 600 kB in one batch, and 3,000 of 40 kB of one conversation, once: they take the
-    segmenter 50 s of CPU, so more than four minutes.
+    The long form sends 800 messages of 600 kB in one batch, and 3,000 of 40 kB of one conversation, once in a run: they
+    take the segmenter 50 s of CPU, so more than four minutes, and the summarizer ten minutes after that.
     """
 
     name = "long messages, and very many of a conversation, for a fifth of a core"
@@ -285,7 +285,8 @@ class LittleCpu(Records):
 
     async def attack(self, world: World, chance: random.Random) -> None:
         name = f"littlecpu-{self.injected}-{chance.randbytes(4).hex()}"
-        attacks = records.costly(name, int(world.seconds(5, 800)), int(world.seconds(20, 3000)))
+        long, many = (800, 3000) if world.long and not self.injected else (5, 20)
+        attacks = records.costly(name, long, many)
         began = time.monotonic()
         await self.send(world, attacks, LITTLE_CPU_SECONDS)
         self.notes.append(f"{len(attacks)} sendings took {time.monotonic() - began:.0f} s")
