@@ -5,9 +5,9 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -27,8 +27,8 @@ LONGEST_GROUP = 50
 """At most this many more messages are loaded to find the call of the oldest result."""
 SUMMARY_SHARE = 2
 """Title and summaries take at most 1 / SUMMARY_SHARE of the tokens."""
-LONG_CHARACTERS = 5_000
-"""The tokens of a longer message are counted in a thread, so that other requests do not wait."""
+MOST_LOADED = 8_000_000
+"""One pass stops at this many characters, so that a context of long messages takes little memory."""
 SHORTEST_MESSAGE_TOKENS = 16
 """A message cut to less than this is useless, and left out."""
 MOST_CHARACTERS = 100_000
@@ -98,7 +98,10 @@ class Context:
     shortened: tuple[str, ...]
     """Ids of messages that were too long and lost their middle."""
     omitted: int
-    """Number of messages that did not fit, among the last ones and those not yet summarized."""
+    """Number of messages that did not fit, among the last ones and those not yet summarized.
+
+    It may be too low if the last ones have more than MOST_LOADED characters.
+    """
     tokens: int
     tokens_full: int
     """Tokens in all messages of the conversation."""
@@ -267,7 +270,7 @@ async def _verbatim(
     if events_full > MOST_MESSAGES:
         return None
     whole = Selection(request.conversation_id, tenant, request.agent_id)
-    found = await _latest(archive.newest(whole), events_full)
+    found = await _newest(archive, whole, events_full)
     last = {archived.message.id for archived in found[: request.keep_recent]}
     shown = [a.message for a in found if not a.message.skip_summarization or a.message.id in last]
     if len(found) < events_full or await asyncio.to_thread(_cost, shown) > request.max_tokens - FRAME_TOKENS:
@@ -328,50 +331,38 @@ async def _window(
     archive: MessageArchive, request: ContextRequest, uncovered: Selection, counted: Counted, max_tokens: int
 ) -> tuple[ContextWindow, int]:
     recent = min(request.keep_recent, MOST_MESSAGES)
-    loaded = await _until_full(archive.newest(uncovered), max_tokens, recent)
-    pending = {a.message.id: a for a in loaded if not (uncovered.unsummarised and a.message.skip_summarization)}
-    selection = Selection(uncovered.conversation_id, uncovered.tenant_id, uncovered.agent_id)
-    latest = await _latest(archive.newest(selection), max(recent, len(loaded)))
-    last = {a.message.id for a in latest[:recent]}
-    together = {a.message.id: a for a in (*latest, *loaded)}
-    messages = [a.message for a in sorted(together.values(), key=sort_key)]
-    window = await asyncio.to_thread(fit, messages, pending.keys() | last, max_tokens)
+    # at least as many as the last ones, to know which of those are pending
+    loaded = await _newest(archive, uncovered, recent, max_tokens * CHARACTERS_A_TOKEN)
+    pending = {one.message.id for one in loaded if not (uncovered.unsummarised and one.message.skip_summarization)}
+    latest = await _newest(archive, replace(uncovered, unsummarised=False), max(recent, len(loaded)))
+    last = {one.message.id for one in latest[:recent]}
+    by_id = {one.message.id: one for one in (*latest, *loaded)}
+    messages = [one.message for one in sorted(by_id.values(), key=sort_key)]
+    window = await asyncio.to_thread(fit, messages, pending | last, max_tokens)
     shown = {message.id for message in window.messages}
     skipped = counted.skipped if uncovered.unsummarised else 0
-    omitted = counted.messages - skipped - len(shown & pending.keys()) + len(last - pending.keys() - shown)
+    omitted = counted.messages - skipped - len(shown & pending) + len(last - pending - shown)
     return window, omitted
 
 
-async def _until_full(
-    newest: AsyncGenerator[ArchivedMessage, None], max_tokens: int, least: int
+async def _newest(
+    archive: MessageArchive, selection: Selection, least: int, characters: int = 0
 ) -> list[ArchivedMessage]:
-    """Return the messages that fit and the first that does not, newest first.
+    """Load the `least` newest messages, and earlier ones until all have this many `characters`, newest first.
 
-    There are at least `least`, to know which of the last messages are among them.
+    It goes on to the call of the oldest result, but stops at MOST_LOADED characters.
     """
     found: list[ArchivedMessage] = []
-    tokens = 0
-    async with aclosing(newest):
+    size = beyond = 0
+    async with aclosing(archive.newest(selection)) as newest:
         async for archived in newest:
             found.append(archived)
-            content = archived.message.content
-            is_long = len(content) > LONG_CHARACTERS
-            tokens += await asyncio.to_thread(count_tokens, content) if is_long else count_tokens(content)
-            if (tokens > max_tokens and len(found) >= least) or len(found) == MOST_MESSAGES:
-                break
-    return found
-
-
-async def _latest(newest: AsyncGenerator[ArchivedMessage, None], count: int) -> list[ArchivedMessage]:
-    """Return `count` messages, newest first, and those before them up to the call of the oldest result."""
-    found: list[ArchivedMessage] = []
-    if count < 1:
-        return found
-    async with aclosing(newest):
-        async for archived in newest:
-            found.append(archived)
-            complete = archived.message.role == "user"
-            if len(found) >= count and (complete or len(found) == count + LONGEST_GROUP):
+            size += len(archived.message.content)
+            if len(found) >= least and (size >= characters or len(found) >= MOST_MESSAGES):
+                beyond += 1
+                if archived.message.role == "user" or beyond > LONGEST_GROUP:
+                    break
+            if size >= MOST_LOADED:
                 break
     return found
 

@@ -5,7 +5,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from afterword.reading.context import MOST_MESSAGES, Context, Summaries, fit_into
+from afterword.reading.context import MOST_LOADED, MOST_MESSAGES, Context, Summaries, fit_into
 from afterword.schemas import MessageCreated
 from afterword.streams.stores.messages import ArchivedMessage
 from afterword.streams.text.fences import quotation
@@ -100,6 +100,16 @@ async def test_of_ten_thousand_messages_few_are_loaded(world: Remembered, summar
     assert found.events_full == 10_000
     assert found.omitted == max(4, 10_000 - summarised) - len(found.messages)
     assert ids(found) == [f"m{n}" for n in range(10_000 - len(found.messages), 10_000)]
+
+
+@pytest.mark.parametrize("summarised", [True, False])
+async def test_of_long_messages_few_are_loaded_however_many_are_asked_for(world: Remembered, summarised: bool) -> None:
+    said = await world.say(*["word " * 100_000] * 40)
+    if summarised:
+        await world.summarise(said)
+    found = await world.context(keep_recent=500)
+    assert world.messages.loaded <= 2 * (MOST_LOADED / 500_000 + 1)
+    assert ids(found) == ["m39"]
 
 
 async def test_without_a_summary_all_messages_are_there(world: Remembered) -> None:
