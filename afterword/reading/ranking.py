@@ -38,9 +38,8 @@ BACKGROUND = 50
 """Number of imaginary texts without any word of the query that are added to the candidates. Without them, a word that
 all messages of a small memory share would count as common."""
 
-UNRELATED = 0.04
-"""This much of a cosine says nothing. It makes coverages with and without vectors comparable: the default of
-`min_coverage` keeps 95 % of the questions that ten short conversations or one long one answer."""
+CHANCE, FEW = 0.05, 24
+"""The best cosine among n unrelated messages grows with the logarithm of n. CHANCE × ln(n / FEW) of it says nothing."""
 
 ALIKE, NEAR = 0.4, 0.5
 """Messages say nearly the same if they have at least ALIKE of their words in common, among them those of the query, but
@@ -58,7 +57,7 @@ class Ranked(NamedTuple):
     """0 to 1, comparable across queries."""
     coverage: float
     """Share of the query's total inverse document frequency that a single passage or message contains; with vectors,
-    the best cosine above UNRELATED or its mean with that share, whichever is higher."""
+    the square of it or the best cosine beyond chance, whichever is higher."""
     messages: dict[int, float]
     """The scores of the messages to show, by position."""
     scores: RankingScores
@@ -93,8 +92,7 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
     weights = EPISODE_WEIGHT + 2 + (vector is not None)
     scores = (EPISODE_WEIGHT * episodes.shares + best_passages + best_pieces + best_cosines) / weights
     if vector is not None:
-        similarity = np.maximum(best_cosines - UNRELATED, 0)
-        coverage = np.maximum(similarity, (coverage + similarity) / 2)
+        coverage = np.maximum(best_cosines - CHANCE * np.log(max(len(similar) / FEW, 1)), coverage**2)
     shown = texts.shown(of_messages)
     ranked = [
         Ranked(
