@@ -75,22 +75,22 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
     counts = texts.counted(query)
     in_episodes, in_passages = texts.summed(counts)
     is_common = np.array([word.is_common for word in query], np.bool_)
-    episodes = _compared(in_episodes, texts.episode_lengths, is_common, B)
-    passages = _compared(in_passages, texts.passage_lengths, is_common, B_OF_PARTS)
-    pieces = _compared(counts, texts.piece_lengths, is_common, B_OF_PARTS)
+    episodes, _ = _compared(in_episodes, texts.episode_lengths, is_common, B)
+    passages, covered_by_passages = _compared(in_passages, texts.passage_lengths, is_common, B_OF_PARTS)
+    pieces, covered_by_pieces = _compared(counts, texts.piece_lengths, is_common, B_OF_PARTS)
 
-    weighted = pieces.shares * texts.piece_weights
+    weighted = pieces * texts.piece_weights
     similar = _cosines(vector, candidates, texts.message_counts)
     of_messages = _best(texts.piece_texts, weighted, len(texts.owners))[texts.messages] + similar
-    best_passages = _best(texts.passage_owners, passages.shares, len(candidates))
+    best_passages = _best(texts.passage_owners, passages, len(candidates))
     best_pieces = _best(texts.owners[texts.piece_texts], weighted, len(candidates))
     best_cosines = _best(texts.message_owners, similar, len(candidates))
     coverage = np.maximum(
-        _best(texts.passage_owners, passages.covered, len(candidates)),
-        _best(texts.owners[texts.piece_texts], pieces.covered, len(candidates)),
+        _best(texts.passage_owners, covered_by_passages, len(candidates)),
+        _best(texts.owners[texts.piece_texts], covered_by_pieces, len(candidates)),
     )
     weights = EPISODE_WEIGHT + 2 + (vector is not None)
-    scores = (EPISODE_WEIGHT * episodes.shares + best_passages + best_pieces + best_cosines) / weights
+    scores = (EPISODE_WEIGHT * episodes + best_passages + best_pieces + best_cosines) / weights
     if vector is not None:
         coverage = np.maximum(best_cosines - CHANCE * np.log(max(len(similar) / FEW, 1)), coverage**2)
     shown = texts.shown(of_messages)
@@ -101,7 +101,7 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
             float(coverage[at]),
             shown[at],
             RankingScores(
-                episode=float(episodes.shares[at]),
+                episode=float(episodes[at]),
                 passage=float(best_passages[at]),
                 message=float(best_pieces[at]),
                 cosine=None if vector is None else float(best_cosines[at]),
@@ -144,11 +144,8 @@ class _Texts:
         is_message[np.cumsum(counts) - 1] = False
         self.messages = np.flatnonzero(is_message)
         """Which texts are messages."""
-        self.message_owners = self.owners[self.messages]
-        self._cut(is_message)
-        self._group(len(candidates))
+        self.message_owners = owners = self.owners[self.messages]
 
-    def _cut(self, is_message: NDArray[np.bool_]) -> None:
         lengths = np.diff(self._ends, prepend=-1) - 1
         self._starts = self._ends - lengths
         numbers = np.maximum(-(-lengths // PIECE_WORDS), 1)
@@ -160,10 +157,9 @@ class _Texts:
         is_first = (places == 0) & is_message[self.piece_texts]
         self.piece_weights = np.where(is_first, 1.0, LATER_PIECE)
 
-    def _group(self, candidates: int) -> None:
-        owners, every = self.message_owners, np.arange(len(self.messages))
-        self._begins = np.searchsorted(owners, np.arange(candidates))
-        self._until = np.searchsorted(owners, np.arange(candidates), "right")
+        every = np.arange(len(self.messages))
+        self._begins = np.searchsorted(owners, np.arange(len(candidates)))
+        self._until = np.searchsorted(owners, np.arange(len(candidates)), "right")
         is_start = (every == self._begins[owners]) | (every + WINDOW <= self._until[owners])
         self._passages = np.flatnonzero(is_start)
         """The first message of each passage."""
@@ -217,24 +213,19 @@ class _Texts:
         return chosen
 
 
-class _Compared(NamedTuple):
-    """How well texts match a query."""
+def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_], b: float) -> tuple[Scores, Scores]:
+    """Compare texts by their `counts` of the query's words. Stop words that no text contains are ignored.
 
-    shares: Scores
-    """Each text's BM25, as a share of the maximum that a text could have."""
-    covered: Scores
-    """Each text's share of the query's total inverse document frequency."""
-
-
-def _compared(counts: Scores, lengths: NDArray[Any], is_common: NDArray[np.bool_], b: float) -> _Compared:
-    """Compare texts by their `counts` of the query's words. Stop words that no text contains are ignored."""
+    Returns each text's BM25, as a share of the maximum that a text could have, and its share of the query's total
+    inverse document frequency.
+    """
     having = np.count_nonzero(counts, axis=1)
     weights = np.log(1 + (BACKGROUND + counts.shape[1] - having + 0.5) / (having + 0.5))
     weights[is_common & (having == 0)] = 0
     total = weights.sum() or 1.0
     average = lengths.sum() / max(np.count_nonzero(lengths), 1)
     norms = K1 * (1 - b + b * np.maximum(lengths, 1) / max(average, 1))
-    return _Compared(weights @ (counts / (counts + norms)) / total, weights @ (counts > 0) / total)
+    return weights @ (counts / (counts + norms)) / total, weights @ (counts > 0) / total
 
 
 def _cosines(vector: Dense | None, candidates: Sequence[Candidate], messages: Numbers) -> Scores:

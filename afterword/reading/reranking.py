@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import structlog
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -115,11 +115,8 @@ def places_in(content: bytes, count: int) -> list[int]:
     return places
 
 
-class Document(NamedTuple):
-    """An episode to be ranked: its matching messages, each up to READ_CHARACTERS, and its summary."""
-
-    messages: Sequence[str]
-    summary: str
+Document = tuple[Sequence[str], str]
+"""An episode to be ranked: its matching messages, each up to READ_CHARACTERS, and its summary."""
 
 
 class Reranking:
@@ -178,14 +175,10 @@ class Reranking:
     def _question(self, query: str, documents: Sequence[Document], words: Sequence[Word]) -> tuple[str, list[str]]:
         mask = self._make_mask() if self._make_mask else str
         texts = []
-        for document in documents:
-            masked = map(mask, document.messages)
-            whole = [
-                text[:-MARGIN_CHARACTERS] if len(message) >= READ_CHARACTERS else text
-                for message, text in zip(document.messages, masked, strict=True)
-            ]
+        for messages, summary in documents:
+            whole = [mask(each)[: -MARGIN_CHARACTERS if len(each) >= READ_CHARACTERS else None] for each in messages]
             shown = [excerpt(text, words) for text in whole]
-            texts.append("\n".join([*shown, mask(document.summary)])[:DOCUMENT_CHARACTERS])
+            texts.append("\n".join([*shown, mask(summary)])[:DOCUMENT_CHARACTERS])
         return mask(query), texts
 
     def _count(self, outcome: str, seconds: float | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from afterword.reading.matches import READ_CHARACTERS, matches_of, within_budget
 from afterword.reading.ranking import Ranked, rank
-from afterword.reading.reranking import Document, Reranking
+from afterword.reading.reranking import Reranking
 from afterword.reading.times import AskedTime, asked_time
 from afterword.schemas.ids import message_key
 from afterword.streams.stores.episodes import EpisodeStore, StoredEpisode, find_conversation, living, scope_of
@@ -170,8 +170,7 @@ class EpisodeSearch:
         best = shown[: reranking.candidates]
         texts = await self._said_in(query, best)
         documents = [
-            Document([text.content for text in texts[one.hit.episode_id].values()], one.hit.short_summary)
-            for one in best
+            ([text.content for text in texts[one.hit.episode_id].values()], one.hit.short_summary) for one in best
         ]
         order = await reranking.order(query.text, documents, words)
         if not order:

@@ -123,8 +123,16 @@ async def produce(
                 produced.count(record)
                 progress(produced)
 
-            async for record in _valid(_each(lines), produced, skip_invalid=skip_invalid):
-                await send(record)
+            number = 0
+            async for line in _each(lines):
+                number += 1
+                parsed = parse_numbered(number, line, datetime.now(UTC))
+                if isinstance(parsed, InvalidLine):
+                    produced.reject(parsed)
+                    if not skip_invalid:
+                        raise LinesInvalid(produced.first_invalid, produced.invalid)
+                elif parsed is not None:
+                    await send(parsed)
             for conversation_id, tenant_id in produced.conversation_ids.items() if flush else ():
                 await send(flush_of(conversation_id, datetime.now(UTC), tenant_id))
         finally:
@@ -155,21 +163,6 @@ class Pace:
         if self._rate and (ahead := self._started + self._number / self._rate - time.monotonic()) > 0:
             await asyncio.sleep(ahead)
         self._number += 1
-
-
-async def _valid(
-    lines: AsyncIterator[bytes], produced: Produced, *, skip_invalid: bool
-) -> AsyncIterator[ProducerRecord]:
-    number = 0
-    async for line in lines:
-        number += 1
-        parsed = parse_numbered(number, line, datetime.now(UTC))
-        if isinstance(parsed, InvalidLine):
-            produced.reject(parsed)
-            if not skip_invalid:
-                raise LinesInvalid(produced.first_invalid, produced.invalid)
-        elif parsed is not None:
-            yield parsed
 
 
 def parse_all(lines: Iterable[bytes], now: datetime) -> Iterator[ProducerRecord | InvalidLine]:

@@ -29,8 +29,6 @@ OTHER_MARKS = re.compile(
 )
 """Citations that lost their delimiters on the way, ends of cited passages, and citations of earlier years."""
 
-Node = tuple[str, Mapping[str, Any]]
-
 
 def read(where: str, record: Any, options: ImportOptions) -> Iterator[ImportOutcome]:
     """Read the branch of a conversation that ends with its current message."""

@@ -17,15 +17,8 @@ from afterword.streams.text.content import ContentUnreadable
 DIGITS = re.compile(r"\d+(\.\d*)?", re.ASCII)
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 USER_IDS = (("user", "id"), ("userid",), ("user",))
-CONVERSATION_IDS: tuple[tuple[str, ...], ...] = (
-    ("conversation", "id"),
-    ("conversationid",),
-    ("thread", "id"),
-    ("threadid",),
-    ("session", "id"),
-    ("sessionid",),
-    ("chat", "id"),
-    ("chatid",),
+CONVERSATION_IDS = tuple(
+    spelling for name in ("conversation", "thread", "session", "chat") for spelling in ((name, "id"), (f"{name}id",))
 )
 """Names of the fields that are read, split into words, in order of preference."""
 OWN_IDS = (("id",), ("uuid",))
