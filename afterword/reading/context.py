@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from afterword.reading.profile import KNOWN, Profile
 from afterword.schemas import MessageCreated
-from afterword.schemas.ids import scope_id
-from afterword.streams.stores.episodes import Conversation, EpisodeStore, find_conversation
+from afterword.streams.stores.episodes import Conversation, EpisodeStore
 from afterword.streams.stores.messages import ArchivedMessage, Counted, MessageArchive, Selection, sort_key
 from afterword.streams.text.cutting import groups, water_level, without_middle
 from afterword.streams.text.fences import INDENTATION, NAMED, indented, one_name, quotation, speaker_of
@@ -75,7 +74,6 @@ class ContextRequest(NamedTuple):
     agent_id: str | None
     keep_recent: int
     max_tokens: int
-    owner: Owner = Owner()
 
 
 @dataclass(frozen=True)
@@ -215,18 +213,15 @@ class ContextWindow(NamedTuple):
     """Number of tokens as shown to a model."""
 
 
-async def read_context(episodes: EpisodeStore, archive: MessageArchive, request: ContextRequest) -> Context | None:
-    """Read the context; None if the conversation is unknown or somebody else's. Raises: StoreUnavailable.
+async def read_context(
+    episodes: EpisodeStore, archive: MessageArchive, request: ContextRequest, begun: Conversation | MessageCreated
+) -> Context:
+    """Read the context of a conversation, which is given by its first message if nothing is summarized yet.
 
     It takes a handful of calls. The number of messages loaded is limited by `max_tokens` and MOST_MESSAGES, however
-    long the conversation is.
+    long the conversation is. Raises: StoreUnavailable.
     """
-    known = await find_conversation(episodes, scope_id(request.conversation_id, request.agent_id))
-    first = None if known else await archive.first(request.conversation_id)
-    conversation_owner = known or (first.message if first else None)
-    if conversation_owner is None or not request.owner.has(conversation_owner.user_id, conversation_owner.tenant_id):
-        return None
-    tenant = conversation_owner.tenant_id
+    known, tenant = begun if isinstance(begun, Conversation) else None, begun.tenant_id
     uncovered = Selection(request.conversation_id, tenant, request.agent_id, unsummarised=known is not None)
     counted = await archive.count(uncovered)
     stored = await _summaries(episodes, request, known) if known else Summaries()

@@ -485,25 +485,20 @@ class Memory:
         `profile`, it begins with what is known of the user who began the conversation, in at most a quarter of the
         tokens. Raises: OwnerMissing for a user of None or "".
         """
-        owner = _owner(user_id, tenant_id)
-        require(str, conversation_id=conversation_id)
-        require(str | None, agent_id=agent_id)
         require(int | None, keep_recent=keep_recent)
         require(int, max_tokens=max_tokens)
         recent = self._keep_recent if keep_recent is None else keep_recent
         require_within(0, keep_recent=recent)
         require_within(1, max_tokens=max_tokens)
+        begun = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
+        if begun is None:
+            return None
         known: Profile | None = None
-        if profile:
-            conversation_owner = await self.owner(conversation_id)
-            if conversation_owner is None or not conversation_owner[0] or not owner.has(*conversation_owner):
-                return None
-            known = await self.profile(*conversation_owner, max_tokens // PROFILE_SHARE)
+        if profile and begun.user_id:
+            known = await self.profile(begun.user_id, begun.tenant_id, max_tokens // PROFILE_SHARE)
             max_tokens -= known.tokens
-        found = await read_context(
-            self._episodes, self._messages, ContextRequest(conversation_id, agent_id, recent, max_tokens, owner)
-        )
-        return replace(found, profile=known) if found and known else found
+        request = ContextRequest(conversation_id, agent_id, recent, max_tokens)
+        return replace(await read_context(self._episodes, self._messages, request, begun), profile=known)
 
     async def episodes(
         self,
@@ -521,15 +516,11 @@ class Memory:
         episodes. Raises: OwnerMissing.
         """
         owner = _owner(user_id, tenant_id)
-        require(str, conversation_id=conversation_id)
-        require(str | None, agent_id=agent_id)
         require(int, limit=limit)
         require_within(1, MOST_PAGE_EPISODES, limit=limit)
         require(int | None, before=before)
-        if owner != Owner():
-            known = await find_conversation(self._episodes, scope_id(conversation_id, agent_id))
-            if known is None or not owner.has(known.user_id, known.tenant_id):
-                return EpisodePage((), None)
+        if await self._owned(conversation_id, agent_id, owner) is None and owner != Owner():
+            return EpisodePage((), None)
         found = await self._episodes.latest(conversation_id, limit + 1, before=before, agent_id=agent_id)
         page = found[:limit]
         return EpisodePage(tuple(page), page[-1].summary.ordinal if len(found) > limit else None)

@@ -108,13 +108,11 @@ class EpisodeSearch:
             (matching[name].candidate, nlargest(1, scores, key=scores.__getitem__)) for name, scores in others.items()
         ]
         texts = await self._texts(query, best, NAMED_CHARACTERS)
-
-        def names_it(name: str) -> bool:
-            said_at = matching[name].candidate.ended_at
-            return any(asked.is_named(text.content, said_at) for text in texts[name].values())
-
-        # in a thread, because it is CPU-bound
-        return found | await asyncio.to_thread(lambda: set(filter(names_it, texts)))
+        return found.union(
+            name
+            for name, each in texts.items()
+            if any(asked.is_named(text.content, matching[name].candidate.ended_at) for text in each.values())
+        )
 
     async def _as_stored(self, query: Query, ranked: Sequence[Ranked], of_time: Collection[str]) -> list[Hit]:
         """Return those that may be shown, in their stored revisions: the index may have an earlier one."""
