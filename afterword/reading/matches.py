@@ -56,7 +56,7 @@ def excerpt(text: str, asked: Sequence[Word]) -> str:
     forms = {form for word in asked for form in word.forms}
     begins = (rf"\b{re.escape(form)}" if form[0].isascii() else re.escape(form) for form in forms)
     wanted = re.compile("|".join(begins) or "(?!)")
-    folded = [_SEPARATORS.sub("", fold(normalized("NFKC", sentence).casefold())) for sentence in sentences]
+    folded = _SEPARATORS.sub("", fold(normalized("NFKC", "\n".join(sentences)).casefold())).split("\n")
     counts = [len(set(wanted.findall(sentence))) for sentence in folded]
     first = counts.index(max(counts))
     after, size, grows = first + 1, len(sentences[first]), True

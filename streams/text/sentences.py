@@ -8,8 +8,9 @@ ELLIPSIS = "…"
 OPENING = "([{\"'“‘«¿¡„"
 
 _BREAK = re.compile(
-    r"(?P<soft>(?<=[.…])[\"'”’»)\]]*\s+)"
-    r"|(?P<hard>(?<=[!?؟۔।])[\"'”’»)\]]*\s+|(?<=[。！？｡])[」』”’）]*(?![。！？｡」』”’）])\s*|(?<!\s)\s*\n\s*)"
+    r"(?=[\s\"'”’»)\]」』）]|(?<=[。！？｡]))"  # true of every break, so that most characters are passed over at once
+    r"(?:(?P<soft>(?<=[.…])[\"'”’»)\]]*\s+)"
+    r"|(?P<hard>(?<=[!?؟۔।])[\"'”’»)\]]*\s+|(?<=[。！？｡])[」』”’）]*(?![。！？｡」』”’）])\s*|(?<!\s)\s*\n\s*))"
 )
 _NEAR_CHARACTERS = 24
 """Characters on either side of a full stop that decide whether a sentence ends there."""
