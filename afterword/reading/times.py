@@ -62,7 +62,7 @@ class AskedTime(NamedTuple):
         return started_at < self.end and ended_at >= self.begin
 
     def is_named(self, text: str, said_at: datetime) -> bool:
-        """Return whether a text names the month of this time: plans for May are made before it.
+        """Return whether a text names the month of this time, because plans for May are made earlier.
 
         A month without a year counts if the text was sent within a year of it. Linear in the text.
         """
@@ -91,7 +91,7 @@ def asked_time(question: str, now: datetime, zone: tzinfo = UTC) -> AskedTime | 
     try:
         begin, end = (datetime.combine(day, time(), zone) for day in (days.first, days.last + timedelta(days=1)))
         begin, end = begin.astimezone(UTC), end.astimezone(UTC) + TOLD_LATER
-    except OverflowError:  # at the ends of the calendar
+    except OverflowError:  # the date is at an end of the calendar
         return None
     rest = question
     if days.days <= LONGEST_LEFT_OUT:
@@ -122,12 +122,12 @@ _TOKEN = re.compile(
 _ELIDED = re.compile(r"^(?:qu|d|l|dell|nell|all|dall)'|'s$")
 _ONE = ["a", "an", "one", "ein", "eine", "einem", "einen", "einer", "un", "une", "una", "um", "uma", "een", "en", "et"]
 _AROUND = """
-en| since starting   | before prior | until till through       | after  | between from       | and to through till until
+en| since starting   | before prior | until till through by up | after  | between from       | and to through till until
 de| seit ab          | vor      | bis                      | nach   | zwischen von vom   | und bis
-fr| depuis dès       | avant    | jusqu'à jusqu'au jusqu'en| après  | entre du de        | et au à
-es| desde            | antes    | hasta                    | después| entre del de desde | y al a hasta
-pt| desde            | antes    | até                      | depois | entre de desde     | e a ao até
-it| da dal dall dalla| prima    | fino                     | dopo   | tra fra da dal dall| e al all a
+fr| depuis dès partir| avant    | jusqu'à jusqu'au jusqu'en| après  | entre du de        | et au à
+es| desde partir     | antes    | hasta                    | después| entre del de desde | y al a hasta
+pt| desde partir     | antes    | até                      | depois | entre de desde     | e a ao até
+it| da dal dall dalla partire| prima    | fino                     | dopo   | tra fra da dal dall| e al all a
 nl| sinds vanaf      | voor     | tot                      | na     | tussen van         | en tot
 da| siden            | før inden| indtil                   | efter  | mellem fra         | og til
 """
@@ -249,11 +249,13 @@ class _Vocabulary:
         opens = "|".join(f"(?P<{meaning}>{_any_of(around[meaning])})" for meaning in _OPEN)
         self.open_span = re.compile(rf"(?:(?P<word>\S+) )?(?<!\S)(?:{opens}) {_BETWEEN}@")
         week, to_come = _any_of(map(str.casefold, info["week"])), _any_of(_TO_COME[language].split())
+        long = _any_of(["weekend", "wochenende", *(name.casefold() for unit in _UNITS[1:] for name in info[unit])])
         self.unclear = re.compile(
-            r"(?<!\S)(?:(?:than|except|excluding|including|as of) @"  # other days than the date
-            rf"|@weekday (?:{_any_of(opening)}) ~"  # "the Friday before last"
-            rf"|@weekday (?:\S+ ){{0,2}}(?:{week})(?!\S)|(?:{week}) (?:\S+ ){{0,2}}@weekday"  # of another week
-            rf"|(?:{to_come}) @(?:weekday|month)|@(?:weekday|month) (?:\S+ )?(?:{to_come})(?!\S))"
+            r"(?<!\S)(?:(?:than|except|excluding|including|half|as of) @"  # other days than the date
+            rf"|(?:{long}) (?:\S+ ){{0,2}}@day"  # "the week of March 9"
+            rf"|@weekday1? (?:{_any_of(opening)}) ~"  # "the Friday before last"
+            rf"|@weekday1? (?:\S+ ){{0,2}}(?:{week})(?!\S)|(?:{week}) (?:\S+ ){{0,2}}@weekday"  # of another week
+            rf"|(?:{to_come}) @(?:weekday|month)1|@(?:weekday|month)1 (?:\S+ )?(?:{to_come})(?!\S))"
         )
 
     def symbol(self, word: str) -> str:
@@ -353,8 +355,7 @@ class _Reader:
 
     def together(self) -> Period | None:
         """Read what the dates and the words around them mean together; None if that is unclear."""
-        # "on Tuesday last week" is in the week
-        dates = [one for one in self.dates if one.kind != "weekday"] or self.dates
+        dates = self._in_week()
         said = self._around(dates)
         if not dates or self._known.unclear.search(said):
             return None
@@ -367,14 +368,24 @@ class _Reader:
                     return None
                 return period if period and period.first <= period.last else None
         if len(dates) > 1:
-            dates = [one for one in dates if one.days.first <= self._today]  # memory is about the past
+            dates = [one for one in dates if one.days.first <= self._today]  # a memory is only about the past
         return self._open_span(dates[0]) if len(dates) == 1 else None
 
+    def _in_week(self) -> Sequence[_Date]:
+        """Read weekdays beside a week as its days: "on Tuesday last week". Beside another date, they do not count."""
+        weekdays, others = (
+            [one for one in self.dates if (one.kind == "weekday") == is_one] for is_one in (True, False)
+        )
+        if not (weekdays and len(others) == 1 and others[0].kind == "week"):
+            return others or weekdays
+        days = [others[0].days.first + timedelta(days=one.days.first.weekday()) for one in weekdays]
+        return [one._replace(kind="week", days=_days(day)) for one, day in zip(weekdays, days, strict=True)]
+
     def _around(self, dates: Sequence[_Date]) -> str:
-        """Return the question's symbols with "@" for each date, followed by its kind if it is a single word."""
+        """Return the question's symbols with "@" for each date, followed by its kind, and "1" if it is a single word."""
         said = list(self._said)
         for one in reversed(dates):
-            said[one.begin : one.end] = [f"@{one.kind}" if one.end - one.begin == 1 else "@"]
+            said[one.begin : one.end] = [f"@{one.kind}1" if one.end - one.begin == 1 else f"@{one.kind}"]
         return " ".join(said)
 
     def _between(self, dates: Sequence[_Date], begin: str, end: str, year: str | None) -> Period | None:
