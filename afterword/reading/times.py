@@ -373,16 +373,15 @@ class _Reader:
 
     def _in_week(self) -> Sequence[_Date]:
         """Read weekdays beside a week as its days: "on Tuesday last week". Beside another date, they do not count."""
-        weekdays, others = (
-            [one for one in self.dates if (one.kind == "weekday") == is_one] for is_one in (True, False)
-        )
+        weekdays = [one for one in self.dates if one.kind == "weekday"]
+        others = [one for one in self.dates if one.kind != "weekday"]
         if not (weekdays and len(others) == 1 and others[0].kind == "week"):
             return others or weekdays
         days = [others[0].days.first + timedelta(days=one.days.first.weekday()) for one in weekdays]
         return [one._replace(kind="week", days=_days(day)) for one, day in zip(weekdays, days, strict=True)]
 
     def _around(self, dates: Sequence[_Date]) -> str:
-        """Return the question's symbols with "@" for each date, followed by its kind, and "1" if it is a single word."""
+        """Return the question's symbols with "@" for each date, followed by its kind and, for a single word, a "1"."""
         said = list(self._said)
         for one in reversed(dates):
             said[one.begin : one.end] = [f"@{one.kind}1" if one.end - one.begin == 1 else f"@{one.kind}"]
