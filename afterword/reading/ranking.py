@@ -38,7 +38,7 @@ BACKGROUND = 50
 """Number of imaginary texts without any word of the query that are added to the candidates. Without them, a word that
 all messages of a small memory share would count as common."""
 
-CHANCE, FEW = 0.05, 24
+CHANCE, FEW = 0.04, 18
 """The best cosine among n unrelated messages grows with the logarithm of n. CHANCE × ln(n / FEW) of it says nothing."""
 
 ALIKE, NEAR = 0.4, 0.5
@@ -57,7 +57,7 @@ class Ranked(NamedTuple):
     """0 to 1, comparable across queries."""
     coverage: float
     """Share of the query's total inverse document frequency that a single passage or message contains; with vectors,
-    the square of it or the best cosine beyond chance, whichever is higher."""
+    the best cosine beyond chance, or the mean of the cosine and that share squared, whichever is higher."""
     messages: dict[int, float]
     """The scores of the messages to show, by position."""
     scores: RankingScores
@@ -92,7 +92,8 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
     weights = EPISODE_WEIGHT + 2 + (vector is not None)
     scores = (EPISODE_WEIGHT * episodes + best_passages + best_pieces + best_cosines) / weights
     if vector is not None:
-        coverage = np.maximum(best_cosines - CHANCE * np.log(max(len(similar) / FEW, 1)), coverage**2)
+        by_chance = CHANCE * np.log(max(len(similar) / FEW, 1))
+        coverage = np.maximum(best_cosines - by_chance, (coverage**2 + best_cosines) / 2)
     shown = texts.shown(of_messages)
     ranked = [
         Ranked(
