@@ -226,16 +226,18 @@ class _Vocabulary:
         """Phrases such as "last week" by the stems of their words: how many units from today, and which."""
         said = [*info["relative-type"].items(), *(_EVENINGS.items() if language == "en" else ())]
         self._single = frozenset(phrase for _, phrases in said for phrase in phrases if " " not in phrase)
-        for named, phrases in ((_RELATIVE.fullmatch(key), phrases) for key, phrases in said):
-            for phrase in phrases if named else ():
-                said_as = [self.stem(word) for word in _ARTICLE.sub("", phrase).split()]
-                # also "la última semana" for "la semana pasada"
-                for key in {" ".join(said_as), " ".join(said_as[:: 1 if language == "en" else -1])}:
-                    self.phrases[key] = int(named["count"]) * (1 if named["ahead"] else -1), named["unit"]
+        for key, phrases in said:
+            if named := _RELATIVE.fullmatch(key):
+                count = int(named["count"]) * (1 if named["ahead"] else -1)
+                for phrase in phrases:
+                    said_as = [self.stem(word) for word in _ARTICLE.sub("", phrase).split()]
+                    self.phrases[" ".join(said_as)] = count, named["unit"]
+                    if language != "en":  # "la última semana" for "la semana pasada"
+                        self.phrases[" ".join(reversed(said_as))] = count, named["unit"]
         self.relative = re.compile(rf"(?<!\S)(?:{_any_of(self.phrases)})(?!\S)")
-        number = rf"(?:\d+|{_any_of(_ONE)})"
+        counted = rf"(?:\d+|{_any_of(_ONE)})"
         forms = {unit: "|".join(info["relative-type-regex"][rf"\1 {unit} ago"]) for unit in _UNITS}
-        ago = "|".join(f"(?P<{unit}s>{each})" for unit, each in forms.items()).replace(_NUMBER, number)
+        ago = "|".join(f"(?P<{unit}s>{each})" for unit, each in forms.items()).replace(_NUMBER, counted)
         before = rf"{_any_of(self.within.union(around['opens']))}|{_MONTH_OR_YEAR} (?:{_any_of(joins)})"
         after = rf"(?:{_any_of(joins - _AND)}) {_MONTH_OR_YEAR}(?!\S)"
         alone = rf"M(?P<month>\d+)|(?<!(?<!\S)of )(?P<year>{_YEAR.pattern})"  # "the winter of 2024"
