@@ -85,9 +85,8 @@ class Metrics:
         )
         self.oldest_pending = gauge(
             "oldest_pending_seconds",
-            "idle_seconds plus the time by which the earliest deadline is overdue, or minus the time until it. Above "
-            "idle_seconds it is about the longest idle time of a conversation with pending messages; below, it is an "
-            "upper bound. 0 when nothing is pending.",
+            "Longest idle time of a conversation with pending messages; below idle_seconds, an upper bound. 0 when "
+            "nothing is pending.",
         )
         self.summaries = counter(
             "summaries_total",
@@ -153,8 +152,8 @@ class Metrics:
         )
         self.rerankings = counter(
             "rerankings_total",
-            "Searches whose hits a reranker was to put in order: ok, the type of the error, or paused (not asked, "
-            "because it was unavailable a moment ago). All but ok keep the order of passages.",
+            "Searches with a reranker: ok, the type of the error, or paused (not asked, because it was unavailable a "
+            "moment ago). All but ok keep the first order.",
             "outcome",
         )
         self.reranking_seconds = histogram(

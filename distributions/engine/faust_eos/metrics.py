@@ -157,9 +157,8 @@ class EngineMetrics:
         )
         self._lag_seconds = families.gauge(
             "consumer_lag_seconds",
-            "Age of the oldest record that is not done. While it is in hand, its timestamp gives the age; while it is "
-            "unread, this is an upper bound: the time since a record was last done, since nothing was unread, or since "
-            "the start. 0 without lag. Absent for a topic whose records wait on purpose, such as retries.",
+            "Age of the oldest record that is not done, by its timestamp while it is in hand. While it is unread, an "
+            "upper bound: the time since a record was last done, since nothing was unread, or since the start.",
             *source,
         )
         self._state_bytes = families.gauge(
