@@ -81,5 +81,5 @@ def _described(parameter: Any, name: str, text: str) -> tuple[str, str]:
     option, _, kind = name.partition(" <")
     value = VALUES.get(kind.removesuffix(">").removesuffix(" range"), kind.removesuffix(">"))
     shown = name.upper().partition(" ")[0] if parameter.param_type_name == "argument" else f"{option} {value}".strip()
-    detail = extra.removesuffix("]")
+    detail = extra.removesuffix("]").replace("<=x<=", " to ").replace("x>=", "≥ ")
     return shown, f"{meaning} ({detail})" if detail else meaning
