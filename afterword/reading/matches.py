@@ -49,7 +49,11 @@ def excerpt(text: str, asked: Sequence[Word]) -> str:
     """
     if len(text) <= EXCERPT_CHARACTERS:
         return text
-    sentences = [piece for sentence in split_sentences(text) for piece in _pieces(sentence)]
+    sentences = [
+        piece
+        for sentence in split_sentences(text)
+        for piece in (wrap(sentence, PIECE_CHARACTERS) if len(sentence) > PIECE_CHARACTERS else [sentence])
+    ]
     if not sentences:
         return text[:EXCERPT_CHARACTERS]
     # find words that begin with a form of a query word, because stems are nearly always prefixes
@@ -67,10 +71,6 @@ def excerpt(text: str, asked: Sequence[Word]) -> str:
                 first, after, size, grows = min(first, at), max(after, at + 1), size + len(sentences[at]) + 1, True
     before, behind = f"{ELLIPSIS} " if first else "", f" {ELLIPSIS}" if after < len(sentences) else ""
     return f"{before}{' '.join(sentences[first:after])}{behind}"
-
-
-def _pieces(sentence: str) -> list[str]:
-    return wrap(sentence, PIECE_CHARACTERS) if len(sentence) > PIECE_CHARACTERS else [sentence]
 
 
 def within_budget(hits: Sequence[Recalled]) -> list[Recalled]:

@@ -285,7 +285,6 @@ class Memory:
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
-        require(int, limit=limit)
         require_within(1, MOST_PAGE_CONVERSATIONS, limit=limit)
         require(str | None, after=after)
         before = None if after is None else _from_cursor("after", after, str)
@@ -343,7 +342,6 @@ class Memory:
         for `context`. Raises: OwnerMissing, CursorInvalid.
         """
         require(str | None, before=before)
-        require(int, limit=limit)
         require_within(1, MOST_PAGE_MESSAGES, limit=limit)
         place = None if before is None else _from_cursor("before", before, int)
         known = await self._owned(conversation_id, agent_id, _owner(user_id, tenant_id))
@@ -390,7 +388,6 @@ class Memory:
 
         `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing.
         """
-        require(int, neighbours=neighbours)
         require_within(0, MOST_NEIGHBOURS, neighbours=neighbours)
         require(str, message_id=message_id)
         known = await self._owned(conversation_id, None, _owner(user_id, tenant_id))
@@ -485,8 +482,6 @@ class Memory:
         `profile`, it begins with what is known of the user who began the conversation, in at most a quarter of the
         tokens. Raises: OwnerMissing for a user of None or "".
         """
-        require(int | None, keep_recent=keep_recent)
-        require(int, max_tokens=max_tokens)
         recent = self._keep_recent if keep_recent is None else keep_recent
         require_within(0, keep_recent=recent)
         require_within(1, max_tokens=max_tokens)
@@ -516,7 +511,6 @@ class Memory:
         episodes. Raises: OwnerMissing.
         """
         owner = _owner(user_id, tenant_id)
-        require(int, limit=limit)
         require_within(1, MOST_PAGE_EPISODES, limit=limit)
         require(int | None, before=before)
         if await self._owned(conversation_id, agent_id, owner) is None and owner != Owner():
@@ -533,7 +527,6 @@ class Memory:
         """
         _check_user(user_id)
         _check_tenant(tenant_id)
-        require(int, max_tokens=max_tokens)
         require_within(0, max_tokens=max_tokens)
         found = await self._episodes.facts_of(user_id, tenant_id, MOST_PROFILE_EPISODES)
         # in a thread, because thousands of facts take long enough to delay other requests
@@ -548,7 +541,6 @@ class Memory:
         `tenant_id` of None means episodes without a tenant.
         """
         _check_tenant(tenant_id)
-        require(int, limit=limit)
         require_within(1, MOST_PAGE_USERS, limit=limit)
         require(str | None, after=after)
         require(str, prefix=prefix)

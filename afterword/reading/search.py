@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from heapq import nlargest
 from typing import Any, NamedTuple
@@ -46,47 +47,38 @@ class Hit(NamedTuple):
     """Whether the user may read the messages of the episode's other users."""
 
 
+@dataclass(frozen=True)
 class EpisodeSearch:
     """Finds a user's episodes that best match a query. `zone` and `now` determine what days like "yesterday" mean."""
 
-    def __init__(
-        self,
-        episodes: EpisodeStore,
-        archive: MessageArchive,
-        search: Search,
-        embed: Embed,
-        reranking: Reranking | None,
-        zone: tzinfo,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._episodes = episodes
-        self._archive = archive
-        self._search = search
-        self._embed = embed
-        self._reranking = reranking
-        self._zone = zone
-        self._now = now
+    episodes: EpisodeStore
+    archive: MessageArchive
+    search: Search
+    embed: Embed
+    reranking: Reranking | None
+    zone: tzinfo
+    now: Callable[[], datetime]
 
     async def hits(self, query: Query) -> list[Recalled]:
         """Return up to `k` episodes, best first, with the messages that match. Raises: StoreUnavailable."""
         # in a thread, because it is CPU-bound
-        asked = await asyncio.to_thread(asked_time, query.text, self._now(), self._zone)
-        vector = await self._embed(query.text)
+        asked = await asyncio.to_thread(asked_time, query.text, self.now(), self.zone)
+        vector = await self.embed(query.text)
         # the words that name a time say nothing about a passage's subject
         words = query_words(asked.rest if asked else query.text)
         queries = [query, query.within(asked.begin, asked.end)] if asked else [query]
-        answers = await gather_or_cancel(*(self._search(each, vector) for each in queries))
+        answers = await gather_or_cancel(*(self.search(each, vector) for each in queries))
         found = list({one.episode_id: one for answer in answers for one in answer}.values())
         ranked = await asyncio.to_thread(rank, words, vector, found)
         of_time = await self._of_time(asked, query, ranked) if asked else set()
         if of_time:
             ranked = sorted((_with_time(one, of_time) for one in ranked), key=lambda one: -one.score)
-        wanted = max(query.k, self._reranking.candidates) if self._reranking else query.k
+        wanted = max(query.k, self.reranking.candidates) if self.reranking else query.k
         shown = await self._as_stored(query, ranked[:wanted], of_time)
         if not shown or max(one.hit.coverage for one in shown) < query.min_coverage:
             return []
-        if self._reranking:
-            shown = await self._reranked(self._reranking, query, shown, words)
+        if self.reranking:
+            shown = await self._reranked(self.reranking, query, shown, words)
         least = query.min_score_ratio * shown[0].hit.score
         shown = [one for one in shown[: query.k] if one.hit.score >= least]
         texts = await self._said_in(query, shown)
@@ -116,7 +108,7 @@ class EpisodeSearch:
 
     async def _as_stored(self, query: Query, ranked: Sequence[Ranked], of_time: Collection[str]) -> list[Hit]:
         """Return those that may be shown, in their stored revisions: the index may have an earlier one."""
-        stored = living((await self._episodes.lookup([one.candidate.episode_id for one in ranked])).values())
+        stored = living((await self.episodes.lookup([one.candidate.episode_id for one in ranked])).values())
         shown: list[Hit] = []
         for one in ranked:
             name = one.candidate.episode_id
@@ -133,7 +125,7 @@ class EpisodeSearch:
         """Return whether the episode or its conversation belongs to the user. Others who wrote in it see less of it."""
         if episode.summary.user_id == query.user_id:
             return True
-        known = await find_conversation(self._episodes, scope_of(episode.summary))
+        known = await find_conversation(self.episodes, scope_of(episode.summary))
         return known is not None and known.user_id == query.user_id
 
     async def _texts(
@@ -146,7 +138,7 @@ class EpisodeSearch:
             for one in message_ids
         }
         texts = defaultdict[str, dict[str, MessageText]](dict)
-        for key, text in (await self._archive.texts(list(keys), characters) if keys else {}).items():
+        for key, text in (await self.archive.texts(list(keys), characters) if keys else {}).items():
             episode_id, message_id = keys[key]
             texts[episode_id][message_id] = text
         return texts

@@ -13,7 +13,11 @@ def require(kind: type | UnionType, **arguments: object) -> None:
 
 
 def require_within(least: int, most: int | None = None, **arguments: int) -> None:
-    """Refuse numbers out of bounds, because MongoDB gives a limit of 0 or less its own meaning. Raises: ValueError."""
+    """Refuse numbers out of bounds, because MongoDB gives a limit of 0 or less its own meaning.
+
+    Raises: ValueError, or TypeError for anything but an int.
+    """
+    require(int, **arguments)
     for name, value in arguments.items():
         if value < least or (most is not None and value > most):
             raise ValueError(f"{name} must be at least {least}" + (f" and at most {most}" if most else ""))
