@@ -179,9 +179,6 @@ def merged(in_order: Iterable[Said]) -> tuple[list[Run], list[Superseded]]:
     holding: list[Run] = []
     superseded: list[Superseded] = []
     for key, group in (*of_user.items(), *of_others.items()):
-        if len(group) == 1 and group[0].fact.said_by == "user":  # the usual case, of which there may be thousands
-            holding.append(group)
-            continue
         runs = [list(run) for _, run in groupby(group, key=lambda said: said.statement)]
         ends: list[Said | None] = [run[0] for run in runs[1:]]
         last = _said_by_the_user_later(runs[-1], of_user.get(key, [])) if group[0].fact.said_by != "user" else None
