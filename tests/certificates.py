@@ -1,4 +1,4 @@
-"""Certificates made while tests run: an authority, and what it signs for 127.0.0.1."""
+"""Certificates made while tests run: an authority, and the certificates that it signs for 127.0.0.1."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def sign(self, name: str, *, host: str = HOST, password: str | None = None) -> Signed:
-        """A certificate for this address; `password` encrypts the key."""
+        """Sign a certificate for this address; `password` encrypts the key."""
         key = ec.generate_private_key(ec.SECP256R1())
         address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
         issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())

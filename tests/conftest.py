@@ -20,11 +20,12 @@ MONGO_URI, QDRANT_URL = "AFTERWORD_MONGO__URI", "AFTERWORD_QDRANT__URL"
 QDRANT_VARIABLE = "AFTERWORD_TEST_QDRANT"
 """`host:port` of a Qdrant server."""
 
-if (Path(__file__).parents[1] / ".afterword").exists():  # somebody has run the demo here: its servers are not ours
+# somebody may have run the demo here, whose servers are not the tests'
+if (Path(__file__).parents[1] / ".afterword").exists():
     os.environ.setdefault("AFTERWORD_CONFIG", "")
 
 for name, examples in {"push": 30, "nightly": 300}.items():
-    # a machine that is busy is no failure: whatever has to be quick shows it in a benchmark
+    # a busy machine is not a failure; speed is for the benchmarks
     slow = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=slow)
 hypothesis.settings.load_profile("push")  # make test-all says --hypothesis-profile=nightly
@@ -59,7 +60,7 @@ def qdrant_url(stack: Stack) -> str:
 
 @pytest.fixture
 def unique() -> Callable[[str], str]:
-    """A name that nobody else has: unique("messages") → "messages-3f9c1a2b"; the same within one test."""
+    """Return a unique name: unique("messages") → "messages-3f9c1a2b". It is the same within one test."""
     suffix = uuid4().hex[:8]
     return lambda name: f"{name}-{suffix}"
 
@@ -90,7 +91,7 @@ def make_settings(stack: Stack, unique: Callable[[str], str], database_name: str
 
 
 def stack_settings(stack: Stack, suffix: str, database: str, directory: Path, **overrides: Any) -> Settings:
-    """Make settings for the stack, with topics that end in `suffix`. Fixtures that are not of one test need them."""
+    """Make settings for the stack, with topics that end in `suffix`, for fixtures that several tests share."""
     given = stack.environment()
 
     def name(of: str) -> str:

@@ -95,7 +95,8 @@ async def _kafka(running: AsyncExitStack) -> str:
 
 
 def broker_properties(address: str) -> dict[str, str | int]:
-    """The embedded broker's, at the address that the engine gives; one variable replaces all of the image's own."""
+    """Return the embedded broker's properties, at the address that the engine gives; one variable replaces all of the
+    image's own."""
     return {
         "process.roles": "broker,controller",
         "node.id": 1,

@@ -29,7 +29,7 @@ CLASSES = [
         for name in ("segmenter", "summarizer", "topics", "smoke", "high")
     ),
 ]
-"""What the values in `ci` name: pods of a class that is not there are refused."""
+"""Priority classes that the values in `ci` name, without which the API server refuses pods."""
 POLICY = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn", "audit")}
 NUMBERS = count()
 
@@ -43,7 +43,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def tools() -> Path:
-    """Folder with Helm and the control plane, built if they are missing. Skips where nobody asked for them."""
+    """Return the folder with Helm and the control plane, building them if they are missing. Skips the test unless they
+    were asked for."""
     if not os.environ.get(VARIABLE):
         pytest.skip(f"no control plane is asked for: make test-cluster builds and runs one ({VARIABLE} is not set)")
     if shutil.which("go") is None:
@@ -74,7 +75,7 @@ def definitions(folder: Path) -> Iterator[Resource]:
 
 
 def is_served(api: Api, definition: Resource) -> bool:
-    """Tell whether resources of this kind can be made."""
+    """Return whether resources of this kind can be created."""
     spec = definition["spec"]
     return all(api.has(f"/apis/{spec['group']}/{one['name']}/{spec['names']['plural']}") for one in spec["versions"])
 

@@ -40,7 +40,7 @@ class Api:
         _answer(self._client.post(self.folder(resource), json=resource))
 
     def patch(self, path: str, changed: Resource, manager: str) -> bool:
-        """Change what is there, in the name of a client. Returns whether that was taken."""
+        """Patch a resource on behalf of a client. Returns whether the API server accepted the patch."""
         headers = {"content-type": "application/merge-patch+json"}
         return self._client.patch(path, json=changed, headers=headers, params={"fieldManager": manager}).is_success
 
@@ -70,7 +70,7 @@ def _answer(response: httpx.Response) -> Resource:
 
 @contextmanager
 def control_plane(program: Path, directory: Path) -> Iterator[Api]:
-    """Run etcd, the API server and the controllers, as long as the context."""
+    """Run etcd, the API server and the controllers until the end of the block."""
     clients, peers, secure, controllers = free_ports(4)
     token = secrets.token_hex()
     (directory / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
@@ -121,7 +121,7 @@ def control_plane(program: Path, directory: Path) -> Iterator[Api]:
 
 
 def is_ready(client: httpx.Client, server: Process) -> bool:
-    """Tell whether the API server takes requests. Raises: ProcessExited."""
+    """Return whether the API server accepts requests. Raises: ProcessExited."""
     server.check()
     try:
         return client.get("/readyz").is_success
@@ -139,12 +139,12 @@ def _kubeconfig(file: Path, address: str, authority: Path, token: str) -> Path:
     context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
     whole = {"clusters": [cluster], "users": [user], "contexts": [context], "current-context": "x"}
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **whole}))
-    file.chmod(0o600)  # Helm warns of one that others can read
+    file.chmod(0o600)  # Helm warns if others can read the file
     return file
 
 
 def settled(probe: Callable[[], bool], seconds: float = SETTLED_SECONDS) -> None:
-    """Wait until a probe says so. Raises: AssertionError."""
+    """Wait until the probe succeeds. Raises: AssertionError."""
     deadline = time.monotonic() + seconds
     while not probe():
         assert time.monotonic() < deadline, "it does not settle"

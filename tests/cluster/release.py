@@ -1,4 +1,4 @@
-"""A release of the chart, and what the API server has of it."""
+"""A release of the chart, and its resources on the API server."""
 
 import subprocess
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Release:
     namespace: str
 
     def helm(self, folder: str, *arguments: str | Path) -> str:
-        """Run one of HELMS. Raises: AssertionError where it fails, and where it or the API server warns of anything."""
+        """Run one of HELMS. Raises: AssertionError if it fails, or if it or the API server warns of anything."""
         done = self.try_helm(folder, *arguments)
         assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
         return done.stdout
@@ -32,12 +32,12 @@ class Release:
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     def manifest(self, folder: str) -> list[Resource]:
-        """Resources of the release, without hooks; what the user adds may name no namespace."""
+        """Return the resources of the release, without hooks."""
         found = [one for one in yaml.safe_load_all(self.helm(folder, "get", "manifest", NAME)) if one]
         return [{**one, "metadata": {"namespace": self.namespace, **one["metadata"]}} for one in found]
 
     def live(self, folder: str) -> dict[str, Resource]:
-        """What the API server has of these resources, by their paths."""
+        """Return these resources as the API server has them, by path."""
         paths = map(self.api.place, self.manifest(folder))
         return {path: self.api.get(path) for path in paths}
 
@@ -66,7 +66,7 @@ class Release:
         assert self.refused() == []
 
     def is_scaled(self) -> bool:
-        """Tell whether each HorizontalPodAutoscaler has raised its target to what it asks for at least."""
+        """Return whether each HorizontalPodAutoscaler has raised its target to its minimum."""
         scalers = self.api.items(f"/apis/autoscaling/v2/namespaces/{self.namespace}/horizontalpodautoscalers")
         running = {one["metadata"]["name"]: one["spec"]["replicas"] for one in self.workloads()}
         return all(running[one["spec"]["scaleTargetRef"]["name"]] >= one["spec"]["minReplicas"] for one in scalers)
@@ -75,12 +75,12 @@ class Release:
         return [*self.all("deployments"), *self.all("statefulsets")]
 
     def refused(self) -> list[str]:
-        """Why pods were not made."""
+        """Return why pods were not created."""
         return [event["message"] for event in self.all("events") if event["reason"] == "FailedCreate"]
 
 
 def is_complete(workload: Resource) -> bool:
-    """Tell whether the controllers have seen it as it is, and all of its pods are new and ready."""
+    """Return whether the controllers have processed the latest version, and all of its pods are new and ready."""
     status, wanted = workload["status"], workload["spec"]["replicas"]
     numbers = {status.get(name, 0) for name in ("replicas", "readyReplicas", "updatedReplicas")}
     return status.get("observedGeneration") == workload["metadata"]["generation"] and numbers == {wanted}

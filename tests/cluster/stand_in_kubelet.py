@@ -1,4 +1,4 @@
-"""What a kubelet says of its pods, without running any: those that end have succeeded, the others are ready."""
+"""Reports pods as a kubelet would, without running any: Jobs have succeeded, and all others are ready."""
 
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ READY = {
 
 
 class StandInKubelet:
-    """Reports on pods as they come."""
+    """Reports on pods as they appear."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -36,7 +36,7 @@ class StandInKubelet:
                 self._report(pod)
 
     def _report(self, pod: Resource) -> None:
-        """Say how it is; a pod may be gone by now."""
+        """Report its status; the pod may be gone by now."""
         metadata = pod["metadata"]
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
         status = SUCCEEDED if pod["spec"]["restartPolicy"] == "Never" else READY

@@ -1,4 +1,4 @@
-"""The chart on a real API server: what it takes, keeps, refuses and leaves. There is no kubelet: no pod runs."""
+"""The chart on a real API server, which has no kubelet, so no pod runs."""
 
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def test_all_of_a_release_is_taken_as_it_is_and_an_upgrade_without_a_change_chan
 
 
 def generations(live: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What tells a resource from a changed one; without the Job, of which each revision has its own."""
+    """Return each resource's generation, without the Job, because each revision creates its own."""
     return {
         path: (one["metadata"]["uid"], one["metadata"].get("generation"))
         for path, one in live.items()
@@ -47,7 +47,7 @@ def generations(live: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def missing(wanted: Any, has: Any, place: str = "") -> list[str]:
-    """Places at which the API server has something else than it was given."""
+    """Return the places where the API server's version differs from what it was given."""
     if isinstance(wanted, dict) and isinstance(has, dict):
         return [lost for name in wanted for lost in missing(wanted[name], has.get(name), f"{place}.{name}")]
     if isinstance(wanted, list) and isinstance(has, list) and len(wanted) == len(has):

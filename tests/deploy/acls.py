@@ -1,4 +1,4 @@
-"""The rights that the chart gives to Strimzi's user, given to a user of a broker as Strimzi's operator would."""
+"""Grants the permissions of the chart's KafkaUser to a user of a broker, as Strimzi's operator would."""
 
 from typing import Any
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Builds:
-    """Scripts that put what they build below `prefix`. A script finds what an earlier run has built."""
+    """Scripts that build below `prefix` and reuse what an earlier run has built."""
 
     def __init__(self, scripts: Path, prefix: Path) -> None:
         self._scripts = scripts
@@ -15,7 +15,7 @@ class Builds:
         self._begun: dict[str, Future[object]] = {}
 
     def begin(self, script: str) -> None:
-        """Build in the background, after what was begun before; once."""
+        """Build it once, in the background, after earlier builds."""
         if script not in self._begun:
             self._begun[script] = self._pool.submit(subprocess.run, [self._scripts / script, self._prefix], check=True)
 
@@ -25,5 +25,5 @@ class Builds:
         self._begun[script].result()
 
     def close(self) -> None:
-        """End after the script that runs."""
+        """Wait for the running script, then end."""
         self._pool.shutdown(cancel_futures=True)

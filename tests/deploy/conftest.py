@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _waits_for(item: pytest.Item) -> int:
-    """Rank by what has to be built first, so that the others run meanwhile."""
+    """Rank tests by what has to be built for them, so that the others run first."""
     if TOOLS.parent not in item.path.parents:
         return 0
     needed = getattr(item, "fixturenames", ())
@@ -48,7 +48,7 @@ def prefix() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def builds(request: pytest.FixtureRequest, prefix: Path) -> Iterator[Builds]:
-    """What the chosen tests need is begun with the first of them."""
+    """Start building what the selected tests need when the first of them runs."""
     chosen = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
     builds = Builds(TOOLS, prefix)
     if "helm" in chosen:
@@ -67,7 +67,7 @@ def helm(prefix: Path, builds: Builds) -> Helm:
 
 @pytest.fixture(scope="session")
 def engine(prefix: Path) -> Iterator[Engine]:
-    """The machine's own; where there is none, one that ends with the tests."""
+    """The machine's own engine or, if there is none, one that stops after the tests."""
     with running_engine(TOOLS / "engine.sh", prefix / "engine") as engine:
         yield engine
 

@@ -39,7 +39,7 @@ class Engine:
 
 @contextmanager
 def running_engine(script: Path, root: Path) -> Iterator[Engine]:
-    """Skips the test where there is none and none can be had."""
+    """Skips the test if there is none and none can be started."""
     own = Engine("docker", {}, script)
     if _answers(own):
         yield own

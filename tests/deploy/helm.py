@@ -1,4 +1,4 @@
-"""Helm and its company, as `tools/helm.sh` installs them."""
+"""Helm and related tools, as `tools/helm.sh` installs them."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ class Helm:
         return [resource for resource in yaml.safe_load_all(self.template(*arguments)) if resource]
 
     def conform(self, manifests: str, version: str) -> str:
-        """Output of kubeconform: each resource has to be known, and to have no unknown field."""
+        """Run kubeconform and return its output. Every resource must be known and have no unknown field."""
         places = (
             self.prefix / "schemas" / f"v{version}-standalone-strict" / "{{ .ResourceKind }}{{ .KindSuffix }}.json",
             self.prefix / "schemas" / "crds" / "{{ .Group }}" / "{{ .ResourceKind }}_{{ .ResourceAPIVersion }}.json",

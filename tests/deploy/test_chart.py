@@ -1,4 +1,4 @@
-"""The chart, rendered by Helm with every set of values in `ci`, and judged by the tools that its users have."""
+"""The chart, rendered by Helm with every file of values in `ci`, and checked by common tools."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ SECRETS = {
     "AFTERWORD_REDACTION__PATTERNS": '{"TICKET": "T-[0-9]+"}',
     "AFTERWORD_WEBHOOKS__ENDPOINTS": "{}",
 }
-"""What Secrets may hold, where not any text will do."""
+"""Contents of Secrets for settings that do not accept any text."""
 LOADED = """
 import json, os, sys
 from afterword.streams.settings import load_settings

@@ -1,4 +1,4 @@
-"""The image as it is meant to run: not root, on a root that cannot be written, told everything by its environment."""
+"""The image as it is meant to run: not as root, on a read-only file system, configured by its environment."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ class Containers:
             time.sleep(POLL_SECONDS)
 
     def stop(self, role: str) -> dict[str, Any]:
-        """Its state after SIGTERM; a kill would show as 137."""
+        """Send SIGTERM and return the container's state; exit code 137 would mean a kill."""
         self.engine.docker("stop", "--time", str(STOP_SECONDS), self.ids[role])
         return self.state(role)
 

@@ -1,4 +1,4 @@
-"""Rights in the KafkaUser: they are enough for all that Afterword does, where everything else is denied."""
+"""The permissions of the KafkaUser are enough for everything that Afterword does, while everything else is denied."""
 
 import asyncio
 import sys
@@ -91,7 +91,7 @@ async def test_the_rights_of_the_user_are_enough_for_topics_workers_and_a_conver
 
 
 async def replay_a_dead_letter(settings: Settings) -> None:
-    """It is a dead letter again afterwards, and by its own transaction."""
+    """Replay a dead letter, which becomes a new one in a transaction of its own."""
     async with running_producer(settings.kafka) as producer:
         await producer.send_and_wait(settings.kafka.messages_topic, b"not JSON", key=b"c1")
     async with asyncio.timeout(WAIT_SECONDS):

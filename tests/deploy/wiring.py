@@ -128,7 +128,7 @@ def _name(resource: Resource) -> str:
 
 
 def findings(resources: list[Resource], values: Mapping[str, Any]) -> list[str]:
-    """What does not belong together, one sentence each."""
+    """Return what does not fit together, in one sentence each."""
     release = Release.of(resources, values)
     return [finding for check in CHECKS for finding in check(release)]
 

@@ -1,4 +1,4 @@
-"""An eraser without servers: it begins and ends as Eraser does, and goes on when it is let."""
+"""An eraser without servers, with Eraser's interface, which continues when a test lets it."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The index of tests: SQLite's in memory, and what was put into it at a glance."""
+"""The tests' index: SQLite's in memory, with a view of what was put into it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

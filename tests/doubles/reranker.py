@@ -30,7 +30,7 @@ class AskedOrder(NamedTuple):
 
 
 class ScriptedReranker(reranking_module.RerankServer):
-    """Gives the next order of its script, or raises it; after the last one the texts' own order reversed."""
+    """Returns or raises the next step of its script; after the last one, it reverses the texts."""
 
     def __init__(self, script: Sequence[list[int] | ProviderError] = ()) -> None:  # it has no settings and no client
         self.script = deque(script)
@@ -57,7 +57,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class RerankServer:
-    """What was asked, in order; `answer` takes the place of a ranking, and may be changed at any time."""
+    """Records requests in order; `answer` replaces the ranking and may be changed at any time."""
 
     def __init__(self, form: Form = "cohere_v2") -> None:
         self.form = form

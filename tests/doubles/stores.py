@@ -1,4 +1,4 @@
-"""The stores of tests: SQLite in memory, and what it holds at a glance. What a test sets there is stored as it is.
+"""The tests' stores: SQLite in memory, with a view of what it holds. What a test sets there is stored unchanged.
 
 Calls of a database in memory end at once, so that they can be made without a loop, too.
 """
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def at_once(call: Coroutine[Any, Any, T]) -> T:
-    """The result of a call that waits for nothing."""
+    """Return the result of a coroutine that waits for nothing."""
     try:
         call.send(None)
     except StopIteration as done:

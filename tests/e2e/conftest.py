@@ -24,7 +24,7 @@ def dialogues() -> list[bytes]:
 
 @pytest.fixture(autouse=True)
 def quiet_clients() -> Iterator[None]:
-    """Clients of a broker that is away on purpose tell of it many times a second."""
+    """Silence clients of a stopped broker, which log that many times a second."""
     logger = logging.getLogger("aiokafka")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -34,7 +34,7 @@ def quiet_clients() -> Iterator[None]:
 
 @pytest_asyncio.fixture
 async def deployment(make_settings: Callable[..., Settings], tmp_path: Path) -> AsyncIterator[Deployment]:
-    """Settings as short as Kafka allows, so that failures are noticed within a test's time."""
+    """Use timeouts as short as Kafka allows, so that failures are noticed during a test."""
     settings = make_settings(
         kafka={"partitions": 4, "session_timeout_seconds": 6},
         drain_seconds=10,

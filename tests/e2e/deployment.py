@@ -63,7 +63,7 @@ class Deployment:
     settings: Settings
     directory: Path
     static: bool = False
-    """Workers come back as the members of their group that they were, without waiting for a session to end."""
+    """Restarted workers rejoin as the same group members, without waiting for a session to end."""
     workers: dict[str, Process] = field(default_factory=dict)
 
     def start(self, role: str, name: str | None = None) -> None:

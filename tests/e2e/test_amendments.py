@@ -1,4 +1,4 @@
-"""Edits and deletions on the real processes: what was said is read back as it is now, and nowhere as it was."""
+"""Edits and deletions on the real processes: only the current version of a message can be read anywhere."""
 
 import asyncio
 import time

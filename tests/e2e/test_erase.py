@@ -1,4 +1,4 @@
-"""Erasing a person on the real processes: alone and among others, twice, and looking again."""
+"""Erasing a person on the real processes: alone and among others, twice, and verified."""
 
 import asyncio
 import json

@@ -33,7 +33,7 @@ async def kill_at_random(deployment: Deployment, chance: random.Random, until: a
 
 
 async def join_freeze_and_leave(deployment: Deployment) -> None:
-    """A second segmenter joins, is stopped past its session while the first takes over, goes on, and leaves."""
+    """A second segmenter joins, is suspended past its session while the first takes over, resumes, and leaves."""
     deployment.start("segmenter", "segmenter-2")
     await asyncio.sleep(5)
     deployment.workers["segmenter-2"].suspend()

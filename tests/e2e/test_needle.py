@@ -99,7 +99,7 @@ async def repeats(request: web.Request) -> web.StreamResponse:
 
 
 class HeldBack:
-    """An answer that is on its way until it is let go."""
+    """An answer that is held back until it is released."""
 
     def __init__(self) -> None:
         self.asked, self.let_go = asyncio.Event(), asyncio.Event()
@@ -145,7 +145,7 @@ def found_in(directory: Path) -> list[Path]:
 
 
 async def expire(settings: Settings) -> None:
-    """Let the time of every record of our topics be over."""
+    """Make every record of our topics expire."""
     resources = []
     for topic in wanted_topics(settings)[1:]:
         given = {**topic.created_with, **SOON}
@@ -215,7 +215,7 @@ async def is_summarized(settings: Settings) -> bool:
 
 
 async def let_go(settings: Settings, llm: LlmServer, held_back: HeldBack) -> None:
-    """Let the answer about the person come after the erasure; then nothing is left of it, nor asked again."""
+    """Release the answer about the person after the erasure; then nothing is left of it, and nothing is asked again."""
     asked = len(llm.requests)
     held_back.let_go.set()
     await until_summarizer_is_done(settings.kafka)

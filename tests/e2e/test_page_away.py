@@ -72,7 +72,7 @@ async def world(
 
 
 async def refused(world: World, method: str, path: str, body: object = None) -> None:
-    """Ask until the server tells that something is away, as a problem that says when to ask again."""
+    """Ask until the server reports that something is unavailable, with the time of the next attempt."""
     async with world.server.client() as client:
         answer = await client.request(method, path, json=body, timeout=60)
     assert answer.status_code == 503, answer.text
@@ -100,7 +100,7 @@ async def test_mongodb_goes_and_comes_back(world: World, database: MongoServer) 
         assert answer is not None
         assert (answer.status, answer.headers["retry-after"]) == (503, str(RETRY_SECONDS))
         await expect(other.get_by_text("A store cannot be reached.")).to_be_visible()
-        # what does not need it goes on
+        # whatever does not need it still works
         async with world.server.client() as client:
             assert (await client.post("/v1/messages", json=messages("trip", 2, 4))).status_code == 202
         await database.run()
@@ -127,7 +127,7 @@ async def test_kafka_goes_and_comes_back(world: World, own_stack: EmbeddedStack)
         assert answer is not None
         assert (answer.status, answer.headers["retry-after"]) == (503, str(RETRY_SECONDS))
         await expect(other.get_by_text("Kafka cannot be reached.")).to_be_visible()
-        async with world.server.client() as client:  # what does not need it goes on
+        async with world.server.client() as client:  # whatever does not need it still works
             assert (await client.get("/v1/conversations/trip")).status_code == 200
         await refusing
         await own_stack.start_kafka()

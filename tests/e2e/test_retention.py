@@ -1,4 +1,4 @@
-"""Expiry on the real processes: what is older than it is kept is nowhere, and nothing late brings it back."""
+"""Expiry on the real processes: expired data is nowhere, and nothing late brings it back."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path

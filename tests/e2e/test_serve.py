@@ -201,7 +201,7 @@ class Load:
                     self.acknowledged[name] = 10 * batch
 
     async def listen(self) -> None:
-        """Hear of episodes for ever."""
+        """Receive episodes forever."""
         last: str | None = None
         while True:
             try:
@@ -314,7 +314,8 @@ async def test_a_thousand_clients_that_never_read_take_little_and_stop_nobody(de
                 for number in range(1, EVENTS + 1):
                     event = a_summary(number, "c1", long_summary="All is well. " * 770).to_json()
                     await producer.send_and_wait(kafka.summaries_topic, event, key=b"c1", headers=headers)
-                    assert (await events.next())[1]["ordinal"] == number  # who reads gets all of it meanwhile
+                    # a client that reads gets everything meanwhile
+                    assert (await events.next())[1]["ordinal"] == number
             assert (await client.get("/livez")).status_code == 200
             flooded = resident_kilobytes(server.process.pid) - before
             assert flooded < 250_000, f"{flooded} kB after {EVENTS} events that {SILENT_CLIENTS} clients do not read"

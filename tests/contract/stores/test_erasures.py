@@ -1,4 +1,4 @@
-"""Erasures go on until they end, and of one that has ended nothing names the person."""
+"""Erasures are kept until they end; after that, nothing names the person."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What is known of one person, over six conversations and some weeks: on each store, in Python, over REST and MCP."""
+"""What is known about one person over six conversations in several weeks: on each store, in Python, over REST and MCP."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ Changed = MessageEdited | MessageDeleted | ConversationDeleted
 
 
 class Llm(ExtractiveProvider):
-    """Says what users say of themselves, or the facts that it is given."""
+    """Repeats what users say about themselves, or states the facts that it is given."""
 
     facts: tuple[Fact, ...] | None = None
 
@@ -110,7 +110,8 @@ class Story:
         await self.change(MessageDeleted(id=message_id, conversation_id=conversation_id, tenant_id="t1"))
 
     async def known(self, user: str = ADA) -> list[str]:
-        """What is known of a user, the same by every door, and each fact with a living message that says it."""
+        """Return what is known about a user, after checking that every interface agrees and that each fact has an
+        existing message."""
         found = await self.memory.profile(user, "t1")
         await self._check_sources(found)
         answer = (await self.served.client.get(f"/v1/users/{user}/profile", params={"tenant_id": "t1"})).json()
@@ -130,7 +131,7 @@ class Story:
                 assert any(fact.statement.rstrip(".") in message.content for message in told)
 
     async def found(self, query: str, user: str = ADA, tenant_id: str = "t1") -> dict[str, list[str]]:
-        """The episodes that a user finds, each with the messages that are shown, the same by every door."""
+        """Return the episodes that a user finds with their messages, after checking that every interface agrees."""
         hits = await self.memory.recall(query, user_id=user, tenant_id=tenant_id, min_coverage=0)
         body = {"query": query, "user_id": user, "tenant_id": tenant_id, "min_coverage": 0}
         answer = (await self.served.client.post("/v1/recall", json=body)).json()

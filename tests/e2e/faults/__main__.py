@@ -1,4 +1,4 @@
-"""Faults, hostile input, or a long run under load, and a table of what became of the messages."""
+"""Inject faults, hostile input, or a long run under load, and print a table of what became of the messages."""
 
 import argparse
 import asyncio
@@ -64,7 +64,7 @@ async def run_hostile(directory: Path, given: argparse.Namespace) -> list[Result
 
 
 async def run_faults(directory: Path, given: argparse.Namespace) -> list[Result]:
-    """Each kind into a deployment of its own."""
+    """Inject each kind into a deployment of its own."""
     among = [ComingAndGoing] if given.soak else FAULTS
     kinds = [kind for kind in among if given.only.lower() in kind.name.lower()]
     skipped = {kind.name: why for kind in kinds if (why := await kind().skip())}

@@ -1,4 +1,4 @@
-"""Rights on topics. aiokafka knows the requests and has no method for them."""
+"""Permissions on topics. aiokafka knows the requests but has no method for them."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ NOBODY_IN_PARTICULAR, ANYWHERE = "User:ANONYMOUS", "*"
 
 
 async def forbid_writing(admin: Any, topic: str) -> None:
-    """Deny writing, and allow all else: with any rule a right that none names is denied."""
+    """Deny writing and allow everything else; once any rule exists, whatever no rule allows is denied."""
     for operation, permission in ((ALL, ALLOW), (WRITE, DENY)):
         rule = (TOPIC, topic, LITERAL, NOBODY_IN_PARTICULAR, ANYWHERE, operation, permission)
         answer = await admin._send_request(CreateAclsRequest(*rule))

@@ -26,13 +26,13 @@ class Fault:
     company: ClassVar[str] = ""
     """Group of kinds that the short form injects into one deployment, one after the other."""
     exact: ClassVar[bool] = True
-    """Episodes must be exactly those of the rules alone."""
+    """Whether episodes must be exactly those that the rules alone give."""
     counted: ClassVar[bool] = True
-    """The load's records are all that there are."""
+    """Whether the topic has only the load's records."""
     changes: ClassVar[bool] = True
     """Messages are edited and deleted meanwhile, and summaries redone; an LLM writes them."""
     recovers: ClassVar[bool] = True
-    """Work goes on after it, to the end."""
+    """Whether the workers continue after it."""
     share: ClassVar[float] = 60.0
     """Seconds of injections in the long form of twenty minutes; more when `at_least` takes longer."""
     times: ClassVar[int] = 1
@@ -52,11 +52,11 @@ class Fault:
         """Measurements."""
 
     async def skip(self) -> str:
-        """Return the reason why it cannot be injected here; empty when it can."""
+        """Return why it cannot be injected here; empty if it can."""
         return ""
 
     async def inject(self, world: World, chance: random.Random) -> None:
         raise NotImplementedError
 
     async def check(self, world: World) -> None:
-        """Check the outcome after all is quiet. Raises: AssertionError with what does not hold."""
+        """Check the outcome once everything is quiet. Raises: AssertionError with what does not hold."""

@@ -1,4 +1,4 @@
-"""Records that clients can send and nobody should, each with what must become of it. A seed gives the same ones."""
+"""Records that clients can send but should not, each with its expected outcome. The same seed gives the same records."""
 
 import json
 import random
@@ -271,7 +271,7 @@ def rubbish(body: bytes, chance: random.Random) -> bytes:
 
 
 def shapes(name: str, chance: random.Random) -> list[Attack]:
-    """Very many records, of which some say the same or nothing, and batches that count wrongly."""
+    """Many records, some duplicate or empty, and batches with wrong counts."""
     key = name.encode()
     same = orjson.dumps(message(name, 0))
     codec = chance.choice(list(COMPRESSORS))

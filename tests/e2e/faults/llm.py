@@ -1,4 +1,4 @@
-"""An LLM that can be taken away, slowed down or made to reset its connections, and comes back at the same address."""
+"""An LLM server that can be stopped, slowed down or made to reset connections, and comes back at the same address."""
 
 import contextlib
 import logging
@@ -17,7 +17,7 @@ QUIET.setLevel(logging.CRITICAL)
 
 
 class Llm(LlmServer):
-    """Answers well unless told otherwise."""
+    """Gives good answers unless told otherwise."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Llm(LlmServer):
 
     @contextlib.asynccontextmanager
     async def answering(self, outcome: Outcome) -> AsyncIterator[None]:
-        """Every request that comes meanwhile ends so."""
+        """Answer all requests in this block with the given function."""
         self._outcome = outcome
         try:
             yield
@@ -41,7 +41,7 @@ class Llm(LlmServer):
 
     @contextlib.asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
-        """Nobody listens at its address."""
+        """Close its port during the block."""
         await self._close()
         try:
             yield

@@ -1,4 +1,4 @@
-"""A load whose every record is known: the same seed, the same conversations, in the same order within each."""
+"""A load whose every record is known: the same seed gives the same conversations, in the same order within each."""
 
 import asyncio
 import random
@@ -118,7 +118,7 @@ class Dialogues(Conversations):
 
 
 class Load:
-    """Sends for as long as it runs, and remembers what it sent. One idempotent producer: order and number are known."""
+    """Sends while it runs, with one idempotent producer, and remembers what it sent in order."""
 
     def __init__(self, settings: Settings, conversations: Conversations, per_second: float) -> None:
         self.sent: list[Sent] = []
@@ -135,7 +135,7 @@ class Load:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send until `stop`; then every conversation comes to its end, and every record is acknowledged."""
+        """Send until `stop`, then end every conversation and wait for all acknowledgements."""
         await self._producer.start()
         try:
             while not stop.is_set():

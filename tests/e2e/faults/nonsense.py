@@ -1,4 +1,4 @@
-"""Answers of an LLM server that are no summary: bytes, texts, statuses, and silence."""
+"""Answers of an LLM server that are not summaries: bytes, texts, statuses, and silence."""
 
 import asyncio
 import gzip
@@ -26,7 +26,7 @@ COMPLETION: dict[str, Any] = {"choices": [{"index": 0, "finish_reason": "stop", 
 
 
 async def faithful(request: web.Request) -> web.StreamResponse:
-    """A good answer: some long words of each message."""
+    """Return a good answer: some long words of each message."""
     asked = (await request.json())["messages"][-1]["content"]
     transcript = asked[asked.rindex("BEGIN TRANSCRIPT") :] if "BEGIN TRANSCRIPT" in asked else asked
     said = [line[:500].partition(": ")[2] for line in transcript.splitlines() if line.startswith("[")]
@@ -152,7 +152,7 @@ def silence(chance: random.Random) -> Outcome:
 
 
 async def half_open(request: web.Request) -> web.StreamResponse:
-    """Begins, and says no more."""
+    """Begin a response and never end it."""
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     await response.write(b'{"choices": [{"message": {"content": "')
@@ -169,7 +169,7 @@ async def endless(request: web.Request) -> web.StreamResponse:
 
 
 async def lies(request: web.Request) -> web.StreamResponse:
-    """Ends before what it has announced."""
+    """End before the announced length."""
     response = web.StreamResponse(headers={"Content-Length": "100000"})
     await response.prepare(request)
     await response.write(b'{"choices"')

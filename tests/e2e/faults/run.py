@@ -74,7 +74,7 @@ class Result:
 
 
 async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], form: Form) -> Result:
-    """Injects these kinds, all of them into one deployment, and judges it in the end."""
+    """Inject all of these kinds into one deployment, and judge it at the end."""
     faults = [kind() for kind in kinds]
     result = Result(faults)
     settings = settings_for(servers, directory, kinds, changed(kinds, form))
@@ -115,7 +115,7 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
 
 
 def changed(kinds: Sequence[type[Fault]], form: Form) -> bool:
-    """Return whether messages are changed and summaries redone: in the long form; the hostile one has no marks."""
+    """Return whether messages are changed and summaries redone, which is in the long form, but not with hostile input."""
     return form.long and not form.hostile and all(kind.changes for kind in kinds)
 
 
@@ -234,7 +234,7 @@ async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:
 
 
 async def judge_changes(world: World, faults: Sequence[Fault], result: Result) -> None:
-    """Look for what was replaced or deleted, and at the revisions. A record that was damaged may have repeated one."""
+    """Check that nothing replaced or deleted is left, and check the revisions. A damaged record may have repeated one."""
     settings = world.deployment.settings
     if not (recovers(faults) and world.running("summarizer")):
         return
@@ -269,7 +269,7 @@ async def _checked(world: World, fault: Fault, result: Result) -> None:
 
 
 async def close(world: World, result: Result) -> None:
-    """Every worker ends with 0, as on any other day."""
+    """Stop every worker, and check that it exits with 0."""
     for name in list(world.deployment.workers):
         try:
             await world.stop(name)

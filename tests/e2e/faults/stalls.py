@@ -19,7 +19,7 @@ ANSWER_SECONDS = 5.0
 
 
 class Stalls:
-    """The longest time that any partition had something to do, and did not get any further."""
+    """The longest time for which a partition had work but made no progress."""
 
     def __init__(self) -> None:
         self.longest = 0.0
@@ -60,7 +60,7 @@ class Stalls:
 
 
 class LookingEnded(Exception):
-    """An error that nobody foresaw has ended the looking: what was measured since then is missing."""
+    """An unexpected error ended the measurement; later stalls are missing."""
 
 
 Found = tuple[Mapping[int, int], Mapping[int, int]]

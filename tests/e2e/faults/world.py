@@ -1,4 +1,4 @@
-"""World in which faults are injected: servers, workers, the load between them, and a supervisor."""
+"""The world in which faults are injected: servers, workers, the load, and a supervisor."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ ON_SERVERS = {"sqlite": {"path": None}}
 
 @dataclass
 class Servers:
-    """Shared by many runs; whoever breaks one mends it."""
+    """Servers shared by many runs; a fault that breaks one must repair it."""
 
     stack: EmbeddedStack
     database: MongoServer
@@ -134,7 +134,7 @@ class World:
         self.start(role, name)
 
     def crash(self, name: str) -> None:
-        """SIGKILL, and a new one in its place at once."""
+        """Send SIGKILL, and start a new one in its place at once."""
         self.deployment.kill(name)
         self.start(self.roles[name], name)
 
@@ -145,7 +145,7 @@ class World:
         return self.deployment.workers[name]
 
     async def supervise(self) -> None:
-        """Starts what ended by itself again, until it is cancelled."""
+        """Restart workers that ended by themselves, until cancelled."""
         while True:
             for name, worker in list(self.deployment.workers.items()):
                 if not worker.running and name not in self._expected:

@@ -1,4 +1,4 @@
-"""Kafka dies, or is there and does not answer."""
+"""Kafka dies, or runs without answering."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Hostile input: whatever clients, an LLM's server and operators may send to workers that must not notice."""
+"""Hostile input from clients, an LLM's server and operators, which must not disturb the workers."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ Position = tuple[int, int]
 
 @dataclass
 class Cost:
-    """The most that an injection and what came of it has cost any worker, with its name."""
+    """The highest cost of an injection for any worker, with the worker's name."""
 
     megabytes: tuple[int, str] = (0, "")
     loop: tuple[float, str] = (0.0, "")
@@ -81,7 +81,7 @@ class Cost:
 
 
 class Hostile(Fault):
-    """One kind of input. Each of its records has the fate that was foretold, and nobody else notices."""
+    """One kind of input. Each of its records must have the predicted outcome and affect nothing else."""
 
     outcome = "a dead letter with its reason or a documented no-op; bounds hold"
     settings: ClassVar = {
@@ -194,7 +194,7 @@ async def _send_raw(kafka: Kafka, conversation: str, batch: bytes) -> "asyncio.F
 
 
 class Records(Hostile):
-    """Records of one family, each time of other conversations."""
+    """Records of one family, in new conversations each time."""
 
     family: ClassVar[Callable[[str, random.Random], list[Attack]]]
 
@@ -321,7 +321,7 @@ async def throttled(pids: Sequence[int]) -> AsyncIterator[None]:
 
 
 class Nonsense(Hostile):
-    """Ordinary conversations go on, and it answers something else each time."""
+    """Ordinary conversations continue while the LLM gives a different nonsensical answer each time."""
 
     name = "LLM answers nonsense, bombs, half, too late or not at all"
 
@@ -332,7 +332,7 @@ class Nonsense(Hostile):
 
 
 class Topics(Hostile):
-    """Somebody configures the topics of a deployment that is at work, and takes it back."""
+    """Misconfigures the topics of a running deployment, then restores them."""
 
     name = "topics: size limits, retention, cleanup.policy of a changelog"
     times = 3

@@ -75,7 +75,7 @@ class RecordsExpired(Fault):
         return Expired(role, where.partition, first, before)
 
     async def check(self, world: World) -> None:
-        """Every loss is named once, and nothing else is said to be lost."""
+        """Check that every loss is reported once, and nothing else."""
         found = [lost for role in ("segmenter", "archiver") for lost in named(world, role)]
         assert sorted(found) == sorted(self._expired), f"named are {found}, and lost {self._expired}"
         count = sum(lost.next_offset - lost.first_lost for lost in found)
@@ -98,7 +98,7 @@ def named(world: World, role: str) -> list[Expired]:
 
 
 class ChangelogDamaged(Fault):
-    """Cut off at its beginning, or made anew, in turn; and the disks are lost, too."""
+    """Changelogs are truncated or recreated in turn, and the disks are lost too."""
 
     name = "changelogs truncated or made anew, and state directories lost"
     outcome = "start refused with the reason; clean after `state rebuild`"

@@ -1,4 +1,4 @@
-"""Faults of the summarizer's servers: away, slow, or cutting connections. The segmenter does not notice."""
+"""Faults of the summarizer's servers: stopped, slow, or resetting connections. The segmenter must not notice."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ STORES, SERVERS = "stores", "servers"
 
 
 class Away(Fault):
-    """Something that the summarizer needs is gone for a while; the segmenter keeps up all the time."""
+    """A server that the summarizer needs is stopped for a while; the segmenter must keep up."""
 
     outcome = "waits or falls back, segmenter not slowed, memory bounded"
     share = 60.0

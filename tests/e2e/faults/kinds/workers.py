@@ -41,7 +41,7 @@ class Kill(Fault):
         self._killed = Counter[str]()
 
     async def inject(self, world: World, chance: random.Random) -> None:
-        """Mostly of one that works: else most kills would hit a process that is about to start."""
+        """Mostly kill a working segmenter; otherwise most kills would hit a process that is starting."""
         names = list(world.deployment.workers)
         name = chance.choice(await world.ready_ones(names) if chance.random() < AT_WORK else names)
         self._killed[name] += 1
@@ -101,7 +101,7 @@ def events(said: bytes, name: str) -> list[dict[str, Any]]:
 
 
 def ahead_of_its_changelogs(path: Path) -> None:
-    """Rows that no changelog has, and a position that none has reached."""
+    """Write rows that no changelog has, and a position beyond their ends."""
     database = Database(path, dict.fromkeys(TABLES))
     position = database.position
     marks = {table: offset + 100_000 for table, offset in position.bookmarks.items()}
