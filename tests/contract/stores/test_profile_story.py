@@ -1,4 +1,4 @@
-"""What is known about one person over six conversations in several weeks: on each store, in Python, over REST and MCP."""
+"""What is known about one person over six conversations in weeks: on each store, in Python, over REST and MCP."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace

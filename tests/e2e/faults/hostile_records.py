@@ -1,4 +1,4 @@
-"""Records that clients can send but should not, each with its expected outcome. The same seed gives the same records."""
+"""Records that clients can send but should not, each with its expected outcome. One seed gives the same records."""
 
 import json
 import random

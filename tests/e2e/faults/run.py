@@ -115,7 +115,7 @@ async def run(servers: Servers, directory: Path, kinds: Sequence[type[Fault]], f
 
 
 def changed(kinds: Sequence[type[Fault]], form: Form) -> bool:
-    """Return whether messages are changed and summaries redone, which is in the long form, but not with hostile input."""
+    """Return whether messages are changed and summaries redone: in the long form, except with hostile input."""
     return form.long and not form.hostile and all(kind.changes for kind in kinds)
 
 
@@ -234,7 +234,7 @@ async def judge(world: World, faults: Sequence[Fault], result: Result) -> None:
 
 
 async def judge_changes(world: World, faults: Sequence[Fault], result: Result) -> None:
-    """Check that nothing replaced or deleted is left, and check the revisions. A damaged record may have repeated one."""
+    """Check that nothing replaced or deleted is left, and the revisions. A damaged record may have repeated one."""
     settings = world.deployment.settings
     if not (recovers(faults) and world.running("summarizer")):
         return
