@@ -23,15 +23,12 @@ def engine_options(
     settings: Settings, handling_seconds: float = 0.0, tracer: Tracer = NO_TRACER, *, sources_may_grow: bool = False
 ) -> Options:
     """Translate settings into engine options. For the other arguments see `Options`."""
-    engine = settings.engine
     return Options(
         drain_seconds=settings.drain_seconds,
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
-        agent_retries=engine.agent_retries,
         max_in_flight=settings.max_in_flight or in_flight_by_default(settings.llm),
-        watchdog_seconds=engine.watchdog_seconds,
         handling_seconds=handling_seconds,
-        state_memory_bytes=engine.state_memory_bytes,
+        state_memory_bytes=settings.engine.state_memory_bytes,
         sources_may_grow=sources_may_grow,
         tracer=tracer,
     )

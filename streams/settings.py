@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -310,7 +310,6 @@ class Mongo(ServerSection):
         SecretStr("mongodb://127.0.0.1:27017"), description="connection string with user, password and TLS options"
     )
     database: str = Field("afterword", min_length=1, description="name of the database")
-    timeout_seconds: Seconds = Field(10.0, description="timeout of an operation, including server selection")
 
 
 class Qdrant(ServerSection):
@@ -321,7 +320,6 @@ class Qdrant(ServerSection):
         min_length=1,
         description="prefix of the collection's name, which ends with the embedder's model, if any",
     )
-    timeout_seconds: Seconds = Field(10.0, description="timeout of a request, rounded to whole seconds")
 
 
 class Sqlite(Section):
@@ -330,7 +328,6 @@ class Sqlite(Section):
         description="file that stores everything for the processes of one machine, instead of MongoDB and Qdrant; "
         "see docs/how-to/sqlite.md",
     )
-    timeout_seconds: Seconds = Field(10.0, description="longest time that a write waits for another process")
 
 
 LEAST_STATE_MEMORY_BYTES = 8 * 1024 * 1024
@@ -338,12 +335,6 @@ LEAST_STATE_MEMORY_BYTES = 8 * 1024 * 1024
 
 
 class Engine(Section):
-    agent_retries: int = Field(
-        3, ge=0, description="retries of a record on which a worker fails, before it becomes a dead letter"
-    )
-    watchdog_seconds: float = Field(
-        120.0, ge=5, description="a worker that has work but makes no progress for this long exits, to be restarted"
-    )
     state_memory_bytes: int = Field(
         64 * 1024 * 1024,
         ge=LEAST_STATE_MEMORY_BYTES,
@@ -485,7 +476,8 @@ class EmbedderSettings(Section):
     base_url: str | None = Field(None, description="address of the server; default: the provider's own")
     model: str | None = Field(None, description="name of the model; required for openai and ollama")
     api_key: SecretStr | None = Field(None, description="sent as a bearer token")
-    timeout_seconds: Seconds = Field(30.0, description="timeout of a call")
+    timeout_seconds: ClassVar[float] = 30.0
+    """Timeout of a call."""
 
     @model_validator(mode="after")
     def complete(self) -> Self:
@@ -522,7 +514,8 @@ class RerankerSettings(Section):
 class SummarizerSettings(Section):
     on_llm_outage: Literal["fallback", "wait"] = Field(
         "fallback",
-        description="fallback: summarize without the LLM and ask it again later; wait: store nothing and not be ready",
+        description="while the LLM cannot be reached or its budget is used up: fallback: summarize without it and ask "
+        "it again later; wait: store nothing and not be ready",
     )
     preset: Literal["episodic", "focus_points", "plain_3_5"] = Field(
         "episodic", description="style of the summaries; plain_3_5: plain text, for small models without JSON"
@@ -612,10 +605,6 @@ class Budget(Section):
         None, ge=1, description="prompt and completion tokens of all tenants together; default: unlimited"
     )
     tenant_tokens_per_hour: int | None = Field(None, ge=1, description="the same for each tenant; default: unlimited")
-    on_exhausted: Literal["fallback", "wait"] = Field(
-        "fallback",
-        description="fallback: summarize without the LLM and ask it again later; wait: wait until the hour ends",
-    )
 
     @property
     def limited(self) -> bool:
@@ -855,9 +844,7 @@ class Webhooks(Section):
         description="hosts of endpoints that may have private, loopback or link-local addresses, and plain http; "
         "separated by commas",
     )
-    timeout_seconds: float = Field(15.0, gt=0, le=300, description="time within which an endpoint must answer")
     retry_seconds: Seconds = Field(86_400.0, description="how long an event is retried before it is a dead letter")
-    retry_wait_seconds: Seconds = Field(5.0, description="wait before the first retry; it doubles with each")
 
     @property
     def allowed_hosts(self) -> frozenset[str]:

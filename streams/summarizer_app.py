@@ -100,7 +100,7 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             retry=settings.retry,
             retention=settings.retention,
         )
-        attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
+        attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
         handler = summarizer.RecordHandler(reconciler, outputs, attempts, metrics, tracer, kafka.summarizer_id)
         lanes = summarizer.attach_summarizer(app, kafka, handler)
         metrics.in_flight.set_function(lambda: lanes.in_flight)

@@ -117,8 +117,8 @@ class Budgets(Protocol):
         """
         ...
 
-    async def correct(self, key: str, amount: int) -> int:
-        """Add the amount, which may be negative, to an existing counter; return the new count, 0 if there is none."""
+    async def correct(self, key: str, amount: int) -> None:
+        """Add the amount, which may be negative, to a counter if it exists."""
         ...
 
 

@@ -6,7 +6,6 @@ whose filter asks for an older version meets a duplicate key if a newer one is s
 Filters compare with `$eq` or `$in`, so that no id is ever taken for an operator.
 """
 
-import math
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import orjson
 from motor.motor_asyncio import AsyncIOMotorClient as Client
 from pydantic import TypeAdapter
-from pymongo import ReplaceOne, ReturnDocument, UpdateOne
+from pymongo import ReplaceOne, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError, ServerSelectionTimeoutError
 
 from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted
@@ -64,6 +63,8 @@ Collection: TypeAlias = Any
 T = TypeVar("T")
 
 STORE = "mongodb"
+TIMEOUT_SECONDS = 10.0
+"""Timeout of an operation, and of finding a server."""
 BATCH_SIZE = 1000
 """Maximum number of operations in one bulk write, and of ids in one `$in`."""
 PAGE_SIZE = 40
@@ -116,17 +117,14 @@ def connect(settings: Mongo) -> MongoDatabase:
     Readers decide what is announced and committed, so what they have read must not be rolled back. Therefore, reads go
     to the primary and see what a majority has, whatever the URI says. Raises: ConfigurationError.
     """
-    milliseconds = int(settings.timeout_seconds * 1000)
-    selection = int(min(settings.answer_seconds or math.inf, settings.timeout_seconds) * 1000)
-    # with timeoutMS the driver looks for a server for that long, whatever serverSelectionTimeoutMS says
-    operation: dict[str, Any] = {"socketTimeoutMS" if settings.answer_seconds else "timeoutMS": milliseconds}
+    selection_ms = int((settings.answer_seconds or TIMEOUT_SECONDS) * 1000)
     with _usable():
         client: Any = Client(
             settings.uri.get_secret_value(),
             tz_aware=True,
-            **operation,
-            connectTimeoutMS=selection,
-            serverSelectionTimeoutMS=selection,
+            connectTimeoutMS=selection_ms,
+            serverSelectionTimeoutMS=selection_ms,
+            socketTimeoutMS=int(TIMEOUT_SECONDS * 1000),
             readPreference="primary",
             readConcernLevel="majority",
             w="majority",
@@ -580,11 +578,9 @@ class MongoBudgets:
                 return True
         return False
 
-    async def correct(self, key: str, amount: int) -> int:
-        change = {"$inc": {"tokens": amount}}
+    async def correct(self, key: str, amount: int) -> None:
         with mongo_errors():
-            found = await self._counters.find_one_and_update({"_id": key}, change, return_document=ReturnDocument.AFTER)
-        return int(found["tokens"]) if found else 0
+            await self._counters.update_one({"_id": key}, {"$inc": {"tokens": amount}})
 
 
 class MongoKeys:

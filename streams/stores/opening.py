@@ -65,7 +65,7 @@ def open_stores(settings: Settings) -> Stores:
 def _in_file(settings: Settings, path: Path) -> Stores:
     from afterword.streams.stores import sqlite, sqlite_stores
 
-    file = sqlite.SqliteFile(path, settings.sqlite.timeout_seconds)
+    file = sqlite.SqliteFile(path)
 
     def open_index() -> EpisodeIndex:
         from afterword.streams.stores.sqlite_index import SqliteIndex  # only searches need NumPy

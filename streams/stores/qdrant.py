@@ -5,7 +5,6 @@ A point has a sparse vector of the words of messages and summary and, with an em
 
 import asyncio
 import base64
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from afterword.streams.settings import EmbedderSettings, Qdrant, variable, witho
 from afterword.streams.stores.episodes import StoredEpisode
 from afterword.streams.stores.index import DEPTH, Candidate, Dense, Query
 from afterword.streams.stores.packing import END, packed_texts, packed_words
-from afterword.streams.stores.qdrant_server import STORE, problem_of, rest_address, server_name
+from afterword.streams.stores.qdrant_server import STORE, TIMEOUT_SECONDS, problem_of, rest_address, server_name
 from afterword.streams.text.search_words import hashed, query_words
 from afterword.streams.tls import verifying_context
 
@@ -94,7 +93,7 @@ def connect_qdrant(settings: Qdrant) -> HttpConnection:
     client = AsyncQdrantClient(
         url=rest_address(settings),
         api_key=settings.api_key.get_secret_value() if settings.api_key else None,
-        timeout=math.ceil(settings.timeout_seconds),
+        timeout=TIMEOUT_SECONDS,
         check_compatibility=False,  # the check would block on the server at once; `require_supported` checks later
         verify=verifying_context(),
     )

@@ -17,6 +17,8 @@ from afterword.streams.settings import Qdrant, variable, without_credentials
 from afterword.streams.tls import verifying_context
 
 STORE = "qdrant"
+TIMEOUT_SECONDS = 10
+"""Timeout of a request."""
 DEFAULT_URL = "http://127.0.0.1:6333"
 """Default address of a Qdrant server."""
 DEFAULT_PORT = 6333
@@ -57,7 +59,7 @@ async def ping_server(settings: Qdrant) -> None:
     try:
         async with (
             asyncio.timeout(settings.answer_seconds),
-            httpx.AsyncClient(verify=verifying_context(), timeout=settings.timeout_seconds) as client,
+            httpx.AsyncClient(verify=verifying_context(), timeout=TIMEOUT_SECONDS) as client,
             client.stream("GET", rest_address(settings)),  # its body is not read, because any server may have sent it
         ):
             return

@@ -20,6 +20,7 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.private import OWNER_FILE, private_directory
 
 STORE = "sqlite"
+TIMEOUT_SECONDS = 10.0
 CACHE_KIB = 16 * 1024
 """Maximum memory for the file's pages, in each process."""
 PRAGMAS = (
@@ -107,7 +108,8 @@ class SqliteFile:
     so many small writes wait for the disk once. Calls in memory run directly.
     """
 
-    def __init__(self, path: Path | None, timeout_seconds: float = 10.0) -> None:
+    def __init__(self, path: Path | None, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        """`timeout_seconds` is how long a write waits for another process."""
         self.path = path
         self._timeout_seconds = timeout_seconds
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite") if path else None

@@ -512,10 +512,9 @@ class SqliteBudgets:
 
         return await self._file.write(take)
 
-    async def correct(self, key: str, amount: int) -> int:
-        change = "UPDATE budgets SET tokens = tokens + ? WHERE key = ? RETURNING tokens"
-        found = await self._file.write(lambda connection: rows(connection, change, (amount, key)))
-        return int(found[0][0]) if found else 0
+    async def correct(self, key: str, amount: int) -> None:
+        change = "UPDATE budgets SET tokens = tokens + ? WHERE key = ?"
+        await self._file.write(lambda connection: rows(connection, change, (amount, key)))
 
 
 class SqliteKeys:

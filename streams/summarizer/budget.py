@@ -12,7 +12,6 @@ from afterword.streams.settings import Budget
 from afterword.streams.stores.bookkeeping import COUNTER_RETENTION, Budgets, budget_key
 from afterword.streams.summarizer.summary import SummaryRequest
 from afterword.streams.telemetry import Metrics
-from afterword.streams.telemetry.metrics import HourlyBudgets
 from afterword.streams.text.tokens import count_tokens
 
 STAGE = "budget"
@@ -28,7 +27,6 @@ class Counter(NamedTuple):
     """The counter of one hour, for all tenants or for one."""
 
     key: str
-    hour: datetime
     limit: int
     budget: str
     """Label in the metrics: `tenant` or `all`."""
@@ -61,7 +59,6 @@ class TokenBudget:
         self._budget = budget
         self._budgets = budgets
         self._metrics = metrics
-        self._shown = HourlyBudgets(metrics, clock)
         self._clock = clock
 
     async def take(self, request: SummaryRequest) -> Estimate:
@@ -74,7 +71,6 @@ class TokenBudget:
             for counter in self._counters(now, tenant_id):
                 if not await self._budgets.take(counter.key, amount, counter.limit, now + COUNTER_RETENTION):
                     await self._correct(taken, -amount)
-                    self._shown.used(counter.budget, counter.hour, counter.limit, counter.limit)
                     self._metrics.budget_refusals.labels(counter.budget).inc()
                     raise BudgetExhausted(whose=counter.whose, limit=counter.limit)
                 taken.append(counter)
@@ -89,8 +85,7 @@ class TokenBudget:
     async def _correct(self, counters: tuple[Counter, ...] | list[Counter], amount: int) -> None:
         try:
             for counter in counters:
-                used = await self._budgets.correct(counter.key, amount)
-                self._shown.used(counter.budget, counter.hour, used, counter.limit)
+                await self._budgets.correct(counter.key, amount)
         except StoreUnavailable as error:
             _not_counted(error)
 
@@ -103,7 +98,7 @@ class TokenBudget:
             (budget_key(hour, tenant_id, of_tenant=True), self._budget.tenant_tokens_per_hour, "tenant", "a tenant"),
             (budget_key(hour), self._budget.tokens_per_hour, "all", "all tenants"),
         )
-        return [Counter(key, hour, limit, *named) for key, limit, *named in limits if limit is not None]
+        return [Counter(key, limit, *named) for key, limit, *named in limits if limit is not None]
 
 
 def estimate(request: SummaryRequest) -> int:

@@ -225,12 +225,7 @@ def instructions(settings: Settings) -> str:
 
 def waited_for(settings: Settings) -> tuple[type[ProviderError], ...]:
     """Return the errors on which an episode waits. A refused request is not one: waiting would not help."""
-    kinds: list[type[ProviderError]] = []
-    if settings.summarizer.on_llm_outage == "wait":
-        kinds.append(ProviderUnavailable)
-    if settings.budget.on_exhausted == "wait":
-        kinds.append(BudgetExhausted)
-    return tuple(kinds)
+    return (ProviderUnavailable, BudgetExhausted) if settings.summarizer.on_llm_outage == "wait" else ()
 
 
 def usage_of(error: ProviderError) -> Usage:

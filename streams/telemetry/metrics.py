@@ -1,7 +1,6 @@
 """Metrics of every role, with their labels and meanings. docs/reference/metrics.md is generated from this module."""
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry, Info, disable_created_metrics, generate_latest
 
@@ -130,12 +129,6 @@ class Metrics:
         self.llm_retries = counter(
             "llm_retries_total", "Repeated requests to the LLM, by the error of the previous attempt.", "error_type"
         )
-        self.budget_left = gauge(
-            "budget_left_tokens",
-            "Tokens of this hour's (UTC) budget that this worker knows to be left: in the budget of all tenants (all), "
-            "or of the tenant that used most (tenant). Running requests count with their estimates.",
-            "budget",
-        )
         self.budget_refusals = counter(
             "budget_refusals_total",
             "Summaries and searches for which no LLM was asked because this budget was used up.",
@@ -227,35 +220,3 @@ def oldest_pending_seconds(partition_statuses: Iterable[PartitionStatus], now_ms
     if not deadlines:
         return 0.0
     return max(0.0, (now_ms - min(deadlines)) / 1000 + idle_seconds)
-
-
-class HourlyBudgets:
-    """Tokens left in the hour's budgets; of the tenants, the one that used most is shown, without its id."""
-
-    def __init__(self, metrics: Metrics, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._metrics = metrics
-        self._clock = clock
-        self._hour: datetime | None = None
-        self._used: dict[str, int] = {}
-        self._limits: dict[str, int] = {}
-        metrics.before_reading.append(self._show)
-
-    def used(self, budget: str, when: datetime, tokens: int, limit: int) -> None:
-        """Note that `tokens` of at most `limit` are used in a budget, for the hour of `when`."""
-        self._begin(when)
-        self._limits[budget] = limit
-        if hour_of(when) == self._hour:
-            self._used[budget] = max(tokens, self._used.get(budget, 0))
-
-    def _begin(self, when: datetime) -> None:
-        if self._hour is None or hour_of(when) > self._hour:
-            self._hour, self._used = hour_of(when), {}
-
-    def _show(self) -> None:
-        self._begin(self._clock())
-        for budget, limit in self._limits.items():
-            self._metrics.budget_left.labels(budget).set(max(0, limit - self._used.get(budget, 0)))
-
-
-def hour_of(when: datetime) -> datetime:
-    return when.replace(minute=0, second=0, microsecond=0)

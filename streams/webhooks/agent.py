@@ -22,7 +22,7 @@ from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, ConfigurationError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.lanes import Lanes
-from afterword.streams.settings import Kafka, Settings, Webhooks, variable
+from afterword.streams.settings import Kafka, Settings, variable
 from afterword.streams.stores.episodes import EpisodeQueries, Versions
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
@@ -36,8 +36,8 @@ from faust_eos.health import HealthServer, Readiness
 from faust_eos.options import wall_clock_ms
 from faust_eos.worker import PARTITIONS, run_together
 
-LONGEST_WAIT_SECONDS = 600.0
-"""Longest wait between two tries."""
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 5.0, 600.0
+"""Wait before the first retry of an event, which doubles with each retry up to the longest wait."""
 STORE_SECONDS = 1.0
 """Wait before an unavailable store is asked again."""
 DELIVERED, DEAD_LETTER, OUTDATED = "delivered", "dead_letter", "outdated"
@@ -76,10 +76,11 @@ class Deliveries:
         endpoint: Endpoint,
         undelivered: Undelivered,
         attempts: Attempts,
-        webhooks: Webhooks,
+        retry_seconds: float,
         versions: Versions,
         metrics: Metrics,
         since: datetime | None = None,
+        first_wait_seconds: float = FIRST_WAIT_SECONDS,
     ) -> None:
         """`attempts` limits retries when our own code fails on a record. Records from before `since` are not sent."""
         self.name = endpoint.name
@@ -87,7 +88,8 @@ class Deliveries:
         self._endpoint = endpoint
         self._undelivered = undelivered
         self._attempts = attempts
-        self._webhooks = webhooks
+        self._retry_seconds = retry_seconds
+        self._first_wait_seconds = first_wait_seconds
         self._versions = versions
         self._metrics = metrics
         for outcome in (DELIVERED, DEAD_LETTER, OUTDATED):
@@ -121,14 +123,13 @@ class Deliveries:
 
     async def _until_taken(self, event: Any, record: KafkaRecord) -> None:
         """Try with growing waits. Raises: InvalidRecord; EndpointGone; DeliveryFailed once the time is over."""
-        webhooks = self._webhooks
         async for attempt in stamina.retry_context(
             on=wait_after,
             attempts=None,
-            timeout=webhooks.retry_seconds,
-            wait_initial=webhooks.retry_wait_seconds,
-            wait_max=max(LONGEST_WAIT_SECONDS, webhooks.retry_wait_seconds),
-            wait_jitter=min(1.0, webhooks.retry_wait_seconds),
+            timeout=self._retry_seconds,
+            wait_initial=self._first_wait_seconds,
+            wait_max=LONGEST_WAIT_SECONDS,
+            wait_jitter=min(1.0, self._first_wait_seconds),
         ):
             with attempt:
                 try:
@@ -207,9 +208,11 @@ async def endpoint_app(
     group, engine = kafka.webhooks_group(name), metrics.engine.of_group(f"{ROLE}:{name}")
     app = faust_app(settings, group, engine, role="webhooks", handling_seconds=float("inf"))
     endpoint = await closing.enter_async_context(Endpoint(name, given, webhooks))
-    attempts = Attempts(app.breaker, settings.engine.agent_retries, stops=(AfterwordError,))
+    attempts = Attempts(app.breaker, app.engine.agent_retries, stops=(AfterwordError,))
     undelivered = Undelivered(app, kafka, name, metrics)
-    handler = Deliveries(endpoint, undelivered, attempts, webhooks, episodes.versions, metrics, given.since)
+    handler = Deliveries(
+        endpoint, undelivered, attempts, webhooks.retry_seconds, episodes.versions, metrics, given.since
+    )
     crashes: set[asyncio.Task[None]] = set()
 
     def crash(_: bytes | None, error: BaseException) -> None:

@@ -33,6 +33,8 @@ USER_AGENT = "Afterword-Webhooks"
 MOST_WAIT_SECONDS = 3600.0
 """Longest Retry-After that is respected."""
 KEPT_ALIVE_SECONDS = 30.0
+ANSWER_SECONDS = 15.0
+"""Time within which an endpoint must answer."""
 
 SAFE = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 """Characters that stay as they are in an id: all visible ASCII ones. An event id contains `%` only as `%25`."""
@@ -95,11 +97,12 @@ class Endpoint:
         webhooks: Webhooks,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         resolver: AbstractResolver | None = None,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         """`resolver` resolves names; the default is the system's."""
         self.name = name
         self._settings = settings
-        self._seconds = webhooks.timeout_seconds
+        self._answer_seconds = answer_seconds
         self._allowed_hosts = webhooks.allowed_hosts
         self._clock = clock
         self._resolver = resolver
@@ -146,7 +149,7 @@ class Endpoint:
         headers = signed_headers(identity, body, self._settings.signing_secrets, self._clock())
         posting = self._session.post(self._settings.url, data=body, headers=headers, allow_redirects=False)
         try:
-            async with asyncio.timeout(self._seconds), posting as answer:  # its body is left unread
+            async with asyncio.timeout(self._answer_seconds), posting as answer:  # its body is left unread
                 failure = failure_of(answer.status, answer.headers.get("retry-after"), self._clock())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failure = failure_from(error)

@@ -58,7 +58,6 @@ def with_password(authority: Authority) -> dict[str, str]:
         "AFTERWORD_KAFKA__SSL_KEY_PASSWORD": CANARY,
         "AFTERWORD_MONGO__URI": f"mongodb://u:{CANARY}@{AWAY}/?authSource=admin&tls=true"
         f"&tlsCertificateKeyFile={signed.both}&tlsCertificateKeyFilePassword={CANARY}",
-        "AFTERWORD_MONGO__TIMEOUT_SECONDS": "0.3",
         "AFTERWORD_QDRANT__URL": f"https://{AWAY}",
         "AFTERWORD_QDRANT__API_KEY": CANARY,
         "AFTERWORD_LLM__PROVIDER": "openai",

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 from aiohttp import web
+from pydantic import SecretStr
 
 from afterword.streams.errors import ConfigurationError, ProviderUnavailable, StoreUnavailable
 from afterword.streams.http import HttpClient
@@ -100,7 +101,7 @@ async def test_mongodb_is_reached_over_tls_with_the_right_authority_and_a_certif
         def over_tls(seconds: int, **options: object) -> Mongo:
             given = urlencode({"directConnection": "true", **options}, quote_via=quote)
             uri = f"mongodb://127.0.0.1:{secure_port}/?{given}"
-            return Mongo.model_validate({"uri": uri, "timeout_seconds": seconds})
+            return Mongo(uri=SecretStr(uri)).answering_within(seconds)
 
         ours = {"tlsCertificateKeyFile": client.both, "tlsCertificateKeyFilePassword": "key's password"}
         await reach(over_tls(5, tls="true", tlsCAFile=authority.file, **ours))

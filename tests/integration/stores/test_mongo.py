@@ -21,7 +21,7 @@ ROW = a_row()
 @pytest_asyncio.fixture
 async def away(closed_port: int) -> AsyncIterator[MongoDatabase]:
     uri = SecretStr(f"mongodb://someone:secret@127.0.0.1:{closed_port}")
-    database = mongo.connect(Mongo(uri=uri, timeout_seconds=0.1))
+    database = mongo.connect(Mongo(uri=uri).answering_within(0.1))
     yield database
     await mongo.close(database)
 

@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from qdrant_client import AsyncQdrantClient
 
 from afterword.streams.errors import ConfigurationError, StoreRefuses, StoreUnavailable
 from afterword.streams.settings import EmbedderSettings, Qdrant, Settings
 from afterword.streams.stores.index import Query
-from afterword.streams.stores.qdrant import QdrantIndex, check, open_index
+from afterword.streams.stores.qdrant import HttpConnection, QdrantIndex, check, open_index
 from tests.endpoints import serving
 from tests.indexing import put
 from tests.qdrant_server import QdrantServer
@@ -67,11 +67,9 @@ async def test_of_two_first_writers_with_other_dimensions_one_has_a_wrong_settin
     assert [type(error) for error in failed] == [ConfigurationError]
 
 
-async def problem(url: str, **options: Any) -> str:
+async def problem(url: str) -> str:
     """Error that a query raises."""
-    index = open_index(
-        Qdrant.model_validate({"url": url, "timeout_seconds": 1, **options}), EmbedderSettings(provider="none")
-    )
+    index = open_index(Qdrant(url=url).answering_within(1), EmbedderSettings(provider="none"))
     try:
         with pytest.raises(StoreUnavailable) as caught:
             await index.revisions(["c1:1"])
@@ -148,7 +146,8 @@ async def test_a_server_too_old_for_the_fence_of_revisions_is_refused_before_it_
 @pytest.mark.parametrize("answer", [429, 503, "too late"])
 async def test_a_write_that_a_server_refused_is_one_request_when_it_is_repeated(answer: int | str) -> None:
     async with QdrantServer() as server:
-        index = open_index(Qdrant(url=server.url, timeout_seconds=1), EmbedderSettings(provider="none"))
+        client = AsyncQdrantClient(url=server.url, timeout=1, check_compatibility=False)
+        index = QdrantIndex(HttpConnection(client), "episodes")
         await put(index, a_summary(), TEXT)
         server.requests.clear()
         with server.answering(answer), pytest.raises(StoreUnavailable):

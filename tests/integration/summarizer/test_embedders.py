@@ -47,7 +47,7 @@ async def server() -> AsyncIterator[EmbeddingServer]:
 
 
 async def embed(provider: str, url: str, text: str = "A flight.", **fields: Any) -> list[float] | None:
-    settings = EmbedderSettings(provider=provider, base_url=url, model="m", timeout_seconds=5, **fields)
+    settings = EmbedderSettings(provider=provider, base_url=url, model="m", **fields)
     embedder = make_embedder(settings)
     assert embedder is not None
     assert embedder.model == settings.vectors_model == "m"

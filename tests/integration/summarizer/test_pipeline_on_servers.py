@@ -101,7 +101,7 @@ async def test_several_workers_on_the_same_episodes_store_and_say_the_same(store
 
 async def test_a_server_that_is_away_is_waited_for(closed_port: int) -> None:
     world = World()
-    away = mongo.connect(Mongo(uri=SecretStr(f"mongodb://127.0.0.1:{closed_port}"), timeout_seconds=0.2))
+    away = mongo.connect(Mongo(uri=SecretStr(f"mongodb://127.0.0.1:{closed_port}")).answering_within(0.2))
     unreachable = open_index(Qdrant(url=f"http://127.0.0.1:{closed_port}"), EmbedderSettings(provider="none"))
     reconciler = world.reconciler(episodes=MongoEpisodes(away), index=unreachable)
     with pytest.raises(TimeoutError):

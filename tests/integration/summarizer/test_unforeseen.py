@@ -11,13 +11,14 @@ from afterword.embedded import Process
 from afterword.schemas.dead_letters import read_dead_letter
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.settings import Settings
+from faust_eos import Options
 from tests.e2e.deployment import deployed, environment_of
 from tests.integration.summarizer.failing import FAILS
 from tests.integration.summarizer.test_worker import SECRET, announced_of_each, dead_letters, episode, send
 
 ROOT = Path(__file__).parents[3]
 SECONDS, POLL_SECONDS = 60, 0.1
-RETRIES = 2
+RETRIES = Options.agent_retries
 
 
 async def until_committed(settings: Settings, offset: int) -> None:
@@ -35,7 +36,7 @@ async def until_committed(settings: Settings, offset: int) -> None:
 async def test_an_episode_on_which_it_fails_is_a_dead_letter_and_its_neighbours_are_summarised(
     make_settings: Callable[..., Settings], tmp_path: Path
 ) -> None:
-    settings = make_settings(kafka={"partitions": 1}, engine={"agent_retries": RETRIES}, drain_seconds=5)
+    settings = make_settings(kafka={"partitions": 1}, drain_seconds=5)
     names = ["a", FAILS, "b", "c"]
     async with deployed(settings, tmp_path) as deployment:
         deployment.workers["summarizer"] = Process(

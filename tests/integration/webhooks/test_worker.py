@@ -115,7 +115,6 @@ async def test_every_endpoint_gets_every_event_in_order_though_others_are_dead_a
             webhooks={
                 "endpoints": endpoints,
                 "private_hosts": "127.0.0.1",
-                "retry_wait_seconds": 0.2,
             },
             drain_seconds=10,
         )
@@ -158,7 +157,6 @@ async def test_what_is_not_taken_in_time_is_a_dead_letter_and_its_replay_goes_to
             webhooks={
                 "endpoints": {"good": endpoint(good), "bad": endpoint(bad)},
                 "private_hosts": "127.0.0.1",
-                "retry_wait_seconds": 0.1,
                 "retry_seconds": 1,
             },
             drain_seconds=10,

@@ -22,7 +22,6 @@ AWAY = {"AFTERWORD_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"}
 MESSAGE = '{"id":"1","conversation_id":"d","user_id":"u","role":"user","content":"a"}\n'
 ALL_AWAY = AWAY | {
     "AFTERWORD_MONGO__URI": "mongodb://127.0.0.1:9",
-    "AFTERWORD_MONGO__TIMEOUT_SECONDS": "0.1",
     "AFTERWORD_QDRANT__URL": "http://127.0.0.1:9",
 }
 

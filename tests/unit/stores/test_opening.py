@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
-from afterword.streams.settings import Settings
+from afterword.streams.settings import Mongo, Settings
 from afterword.streams.stores.opening import open_stores
 
 NOBODY = {"mongo": {"uri": "mongodb://127.0.0.1:1"}, "qdrant": {"url": "http://127.0.0.1:1"}}
@@ -43,7 +43,7 @@ def test_a_process_without_a_search_does_not_load_the_client_of_the_index() -> N
 
 
 async def test_each_backend_has_a_check_that_says_what_it_found_or_why_not(tmp_path: Path) -> None:
-    away = Settings(mongo={"uri": NOBODY["mongo"]["uri"], "timeout_seconds": 0.2}, qdrant=NOBODY["qdrant"])
+    away = Settings(mongo=Mongo.model_validate(NOBODY["mongo"]).answering_within(0.2), qdrant=NOBODY["qdrant"])
     async with open_stores(away) as stores:
         for name, check in stores.checks.items():
             with pytest.raises(StoreUnavailable, match=name):

@@ -126,7 +126,6 @@ def test_a_prompt_is_checked_when_the_settings_are_loaded(monkeypatch: pytest.Mo
     ("name", "value", "said"),
     [
         ("AFTERWORD_SUMMARIZER__ON_LLM_OUTAGE", "panic", "'fallback' or 'wait'"),
-        ("AFTERWORD_BUDGET__ON_EXHAUSTED", "stop", "'fallback' or 'wait'"),
         ("AFTERWORD_BUDGET__TOKENS_PER_HOUR", "0", "greater than or equal to 1"),
         ("AFTERWORD_RETRY__ATTEMPTS", "-1", "greater than or equal to 0"),
         ("AFTERWORD_ENGINE__STATE_MEMORY_BYTES", "64", "greater than or equal to 8388608"),

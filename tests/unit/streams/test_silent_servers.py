@@ -68,7 +68,7 @@ async def test_a_producer_has_the_same_patience(silent_port: int) -> None:
 
 async def test_a_silent_database_is_away_after_the_time_to_find_a_server(silent_port: int) -> None:
     uri = SecretStr(f"mongodb://{HOST}:{silent_port}")
-    database = mongo.connect(Mongo(uri=uri, timeout_seconds=30).answering_within(PATIENCE))
+    database = mongo.connect(Mongo(uri=uri).answering_within(PATIENCE))
     try:
         with soon(), pytest.raises(StoreUnavailable, match="no server answered in time"):
             await mongo.ping(database)
@@ -78,7 +78,7 @@ async def test_a_silent_database_is_away_after_the_time_to_find_a_server(silent_
 
 async def test_a_silent_index_is_away_after_the_time_to_connect(silent_port: int) -> None:
     url = f"http://{HOST}:{silent_port}"
-    connection = connect_qdrant(Qdrant(url=url, timeout_seconds=30).answering_within(PATIENCE))
+    connection = connect_qdrant(Qdrant(url=url).answering_within(PATIENCE))
     try:
         with soon(), pytest.raises(StoreUnavailable) as raised:
             await connection.run(lambda client: client.get_collections())
@@ -92,8 +92,8 @@ async def test_servers_that_are_silent_together_are_waited_for_together(
     database: float, index: float, silent_port: int
 ) -> None:
     """Whichever has the shorter time ends it: neither waits for the other."""
-    ours = Mongo(uri=SecretStr(f"mongodb://{HOST}:{silent_port}"), timeout_seconds=30).answering_within(database)
-    server = Qdrant(url=f"http://{HOST}:{silent_port}", timeout_seconds=30).answering_within(index)
+    ours = Mongo(uri=SecretStr(f"mongodb://{HOST}:{silent_port}")).answering_within(database)
+    server = Qdrant(url=f"http://{HOST}:{silent_port}").answering_within(index)
     async with open_stores(Settings(mongo=ours, qdrant=server)) as stores:
         with soon(), pytest.raises(StoreUnavailable, match="mongodb" if database < index else "qdrant at http"):
             await stores.reach()

@@ -72,19 +72,13 @@ ANSWERED = (AnswerInvalid(problem="x"), ProviderError(problem="x"), PromptRefuse
 
 
 @pytest.mark.parametrize(
-    ("on_llm_outage", "on_exhausted", "waits", "falls_back"),
-    [
-        ("fallback", "fallback", (), (*AWAY, SPENT, *ANSWERED)),
-        ("wait", "fallback", AWAY, (SPENT, *ANSWERED)),
-        ("fallback", "wait", (SPENT,), (*AWAY, *ANSWERED)),
-        ("wait", "wait", (*AWAY, SPENT), ANSWERED),
-    ],
+    ("on_llm_outage", "waits", "falls_back"),
+    [("fallback", (), (*AWAY, SPENT, *ANSWERED)), ("wait", (*AWAY, SPENT), ANSWERED)],
 )
 async def test_what_is_waited_for_and_what_falls_back_is_as_set(
-    on_llm_outage: Any, on_exhausted: Any, waits: tuple[ProviderError, ...], falls_back: tuple[ProviderError, ...]
+    on_llm_outage: Any, waits: tuple[ProviderError, ...], falls_back: tuple[ProviderError, ...]
 ) -> None:
-    given = {"summarizer": {"on_llm_outage": on_llm_outage}, "budget": {"on_exhausted": on_exhausted}}
-    kinds = waited_for(Settings.model_validate(given))
+    kinds = waited_for(Settings.model_validate({"summarizer": {"on_llm_outage": on_llm_outage}}))
     for error in waits:
         with pytest.raises(type(error)):
             await Summarizer(ScriptedProvider([error]), waits=kinds).summarize(REQUEST)

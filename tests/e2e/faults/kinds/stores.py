@@ -57,7 +57,6 @@ class FileLocked(Away):
     """Longer than a write waits for another one."""
 
     name = "SQLite file locked by another process"
-    settings: ClassVar = {"sqlite": {"timeout_seconds": 1}}
     company = STORES
 
     @contextlib.asynccontextmanager

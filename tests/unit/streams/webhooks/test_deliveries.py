@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from afterword.schemas.headers import CE_TYPE, FOR_ENDPOINT
 from afterword.streams.errors import StoreUnavailable
 from afterword.streams.lanes import Lanes
-from afterword.streams.settings import Webhooks
 from afterword.streams.stores.episodes import EpisodeVersion, Versions
 from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.agent import Deliveries, wait_after
@@ -122,11 +121,10 @@ def deliveries(
     since: datetime | None = None,
     versions: Versions | None = None,
 ) -> Deliveries:
-    webhooks = Webhooks(retry_wait_seconds=0.001, retry_seconds=retry_seconds)
     attempts = Attempts(Breaker(), retries, stops=())
     metrics = Metrics("webhooks", "0")
     return Deliveries(  # type: ignore[arg-type]  # as far as they are used
-        endpoint, letters, attempts, webhooks, versions or unknown, metrics, since
+        endpoint, letters, attempts, retry_seconds, versions or unknown, metrics, since, first_wait_seconds=0.001
     )
 
 

@@ -28,11 +28,13 @@ BODY = webhook_body(event(1))
 
 @asynccontextmanager
 async def opened(
-    url: str, hosts: str = "127.0.0.1", resolver: AbstractResolver | None = None, **fields: Any
+    url: str, hosts: str = "127.0.0.1", resolver: AbstractResolver | None = None, answer_seconds: float = 2
 ) -> AsyncIterator[Endpoint]:
     endpoints = {"one": WebhookEndpoint(url=url, secret=SECRET)}
-    webhooks = Webhooks(endpoints=endpoints, private_hosts=hosts, **{"timeout_seconds": 2, **fields})
-    async with Endpoint("one", endpoints["one"], webhooks, resolver=resolver) as endpoint:
+    webhooks = Webhooks(endpoints=endpoints, private_hosts=hosts)
+    async with Endpoint(
+        "one", endpoints["one"], webhooks, resolver=resolver, answer_seconds=answer_seconds
+    ) as endpoint:
         yield endpoint
 
 
@@ -102,7 +104,7 @@ async def test_a_slow_endpoint_is_given_up_in_time() -> None:
         await asyncio.sleep(5)
         return web.Response()
 
-    async with receiving(sleep) as receiver, opened(receiver.url, timeout_seconds=0.2) as endpoint:
+    async with receiving(sleep) as receiver, opened(receiver.url, answer_seconds=0.2) as endpoint:
         began = time.monotonic()
         assert (await failure(endpoint)).kind == "timeout"
         assert time.monotonic() - began < 3
