@@ -21,7 +21,7 @@ from afterword.streams.app import faust_app
 from afterword.streams.errors import AfterwordError, StoreUnavailable
 from afterword.streams.kafka.clients import require_topics
 from afterword.streams.settings import Settings
-from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageWriter
+from afterword.streams.stores.messages import ArchiveChange, ArchivedMessage, MessageArchive
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, step, trace_in
@@ -71,7 +71,7 @@ async def run_archiver(settings: Settings) -> None:
 
 
 def archiver_app(
-    settings: Settings, archive: MessageWriter, readiness: Readiness, metrics: Metrics, tracer: Tracer
+    settings: Settings, archive: MessageArchive, readiness: Readiness, metrics: Metrics, tracer: Tracer
 ) -> App:
     """Build the app with its one agent. Offsets and dead letters are committed exactly once; there are no tables."""
     kafka = settings.kafka
@@ -113,7 +113,7 @@ class Archiver:
 
     def __init__(
         self,
-        archive: MessageWriter,
+        archive: MessageArchive,
         readiness: Readiness,
         metrics: Metrics,
         tracer: Tracer,
@@ -190,7 +190,7 @@ class Archiver:
         return ArchiveChange(event, record.partition, record.offset)
 
 
-async def write(archive: MessageWriter, entries: Sequence[Entry]) -> None:
+async def write(archive: MessageArchive, entries: Sequence[Entry]) -> None:
     """Write in log order, batching consecutive messages. Repeating a write is harmless.
 
     Raises: StoreUnavailable.

@@ -1,7 +1,7 @@
 """Archived chat messages: their records, and the protocol of their store."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -11,6 +11,8 @@ from afterword.schemas.messages import Role
 
 NEVER = -1
 """An offset that comes before every log offset."""
+ARCHIVERS = ("metadata", "is_continuation")
+"""Fields of a message that the summarizer does not have."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,17 @@ class ArchiveChange:
     event: MessageEdited | MessageDeleted | ConversationDeleted
     partition: int
     offset: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the archive keeps of a message, and compares with what comes later."""
+
+    state: ArchivedMessage | DeletedMessage
+    is_whole: bool = True
+    """False until the archiver has written the message; until then it lacks the fields in ARCHIVERS."""
+    metadata_offset: int = NEVER
+    """Offset of the last edit of its metadata."""
 
 
 class StoredMessage(NamedTuple):
@@ -113,36 +126,51 @@ def agent_scope(episode_id: str) -> str | None:
     return scope if "/" in scope else None
 
 
-class MessageWriter(Protocol):
-    """The archive as the archiver needs it."""
+Decide = Callable[[str, Kept | None], Kept | None]
+"""Returns what to keep of the message with this key, given what is kept; None if there is nothing to keep."""
+
+
+class MessageArchive(Protocol):
+    """The message archive, which keeps the last change of each message.
+
+    Archiver and summarizer write the same messages, in any order and repeatedly. Each write reads what is kept,
+    decides, and replaces it unless it has changed since. All methods raise StoreUnavailable.
+    """
 
     async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
         """Archive messages; for one that exists, add only what the summarizer did not have.
 
         A deleted message stays deleted.
-        Raises: StoreUnavailable.
         """
-        ...
+        first = {key_of(archived): archived for archived in reversed(messages)}
+        await self._revise(list(first), lambda key, known: when_archived(known, first[key]))
+
+    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
+        """Set the episode on its core messages, and archive those that are missing or older in the archive."""
+        given = {key_of(archived): archived for archived in messages}
+        await self._revise(list(given), lambda key, known: when_assigned(known, given[key]), episode_id)
 
     async def change(self, change: ArchiveChange) -> None:
         """Edit a message, or reduce it, or all of a conversation's messages so far, to tombstones.
 
         This does nothing for a message that is not archived, is deleted, has another tenant, came later, or has a later
         change.
-        Raises: StoreUnavailable.
         """
+        event = change.event
+        if not isinstance(event, ConversationDeleted):
+            key = message_key(event.conversation_id, event.id, event.tenant_id)
+            await self._revise([key], lambda _, known: when_changed(known, change))
+            return
+        earlier = Selection(event.conversation_id, event.tenant_id, before=change.offset)
+        while keys := await self._keys(earlier):  # tombstones are no longer selected
+            await self._revise(keys, lambda _, known: when_changed(known, change))
+
+    async def _revise(self, keys: Sequence[str], decide: Decide, episode_id: str | None = None) -> None:
+        """Keep what `decide`, which may be called repeatedly, returns; then set the episode on these messages."""
         ...
 
-
-class MessageArchive(MessageWriter, Protocol):
-    """The message archive, which keeps the last change of each message.
-
-    Archiver and summarizer write the same documents, in any order and repeatedly. Only the archiver writes metadata,
-    which the summarizer does not have. All methods raise StoreUnavailable.
-    """
-
-    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
-        """Set the episode on its core messages, and archive those that are missing or older in the archive."""
+    async def _keys(self, selection: Selection) -> list[str]:
+        """Return the keys of a page of the selected messages."""
         ...
 
     def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
@@ -164,7 +192,8 @@ class MessageArchive(MessageWriter, Protocol):
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
         """Return archived messages by their `message_key`; missing ones, and those of another tenant, are left out."""
-        ...
+        states = await self.states(keys)
+        return {key: found for key, found in states.items() if isinstance(found, ArchivedMessage)}
 
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         """Return the texts of the messages that `get_many` returns, each up to this number of characters."""
@@ -189,3 +218,44 @@ class MessageArchive(MessageWriter, Protocol):
     def all_messages(self) -> AsyncIterator[StoredMessage]:
         """Iterate over every message and tombstone, in no particular order."""
         ...
+
+
+def when_archived(known: Kept | None, given: ArchivedMessage) -> Kept:
+    """Decide what to keep when the archiver brings a message. What it archived first stays."""
+    if known is None:
+        return Kept(given)
+    if known.is_whole or isinstance(known.state, DeletedMessage):
+        return known
+    has_changed = known.state.changed != NEVER
+    return replace(known, state=_completed(known.state, given.message) if has_changed else given, is_whole=True)
+
+
+def when_assigned(known: Kept | None, given: ArchivedMessage) -> Kept:
+    """Decide what to keep when the summarizer brings a message of an episode."""
+    if known is None:
+        return Kept(given, is_whole=False)
+    if isinstance(known.state, ArchivedMessage) and known.state.changed < given.changed:
+        return replace(known, state=_completed(given, known.state.message))
+    return known
+
+
+def when_changed(known: Kept | None, change: ArchiveChange) -> Kept | None:
+    """Decide what to keep when a message is edited or deleted. Of two edits of the same fields, the later one stays."""
+    event, offset = change.event, change.offset
+    if known is None or isinstance(known.state, DeletedMessage) or known.state.offset >= offset:
+        return known
+    if not isinstance(event, MessageEdited):
+        return Kept(DeletedMessage(offset))
+    state, fields = known.state, {name: value for name, value in event.changes.items() if name != "metadata"}
+    if fields and state.changed <= offset:  # also a repeated edit: the summarizer may have had a shortened text
+        state = replace(state, message=state.message.model_copy(update=fields), changed=offset)
+    if event.metadata is None or known.metadata_offset > offset:
+        return replace(known, state=state)
+    message = state.message.model_copy(update={"metadata": event.metadata})
+    return Kept(replace(state, message=message), metadata_offset=offset)
+
+
+def _completed(archived: ArchivedMessage, by: MessageCreated) -> ArchivedMessage:
+    """Return the message with the archiver's fields from another version of it."""
+    fields = {name: getattr(by, name) for name in ARCHIVERS}
+    return replace(archived, message=archived.message.model_copy(update=fields))

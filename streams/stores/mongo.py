@@ -10,7 +10,7 @@ import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import orjson
 from motor.motor_asyncio import AsyncIOMotorClient as Client
@@ -18,8 +18,8 @@ from pydantic import TypeAdapter
 from pymongo import ReplaceOne, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError, ServerSelectionTimeoutError
 
-from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted
-from afterword.schemas.ids import message_key, row_id, scope_id
+from afterword.schemas import MessageCreated
+from afterword.schemas.ids import row_id, scope_id
 from afterword.streams.errors import ConfigurationError, StoreUnavailable
 from afterword.streams.settings import Mongo, variable
 from afterword.streams.stores.bookkeeping import ERASURE, KEY, REPORTED, ApiKey, ErasedConversation, Erasure
@@ -44,17 +44,17 @@ from afterword.streams.stores.episodes import (
 )
 from afterword.streams.stores.messages import (
     NEVER,
-    ArchiveChange,
     ArchivedMessage,
     Counted,
+    Decide,
     DeletedMessage,
+    Kept,
+    MessageArchive,
     MessageText,
     Selection,
     StoredMessage,
     agent_scope,
-    key_of,
 )
-from afterword.streams.tasks import gather_or_cancel
 from afterword.streams.text.tokens import count_tokens
 
 MongoDatabase: TypeAlias = Any
@@ -103,8 +103,6 @@ EXPIRING = {BUDGETS: "expires_at"}
 AGES = {"messages": "sent_at", "episodes": "ended_at"}
 """The field by which a document expires. Workers delete them page by page: see `streams/summarizer/retention.py`."""
 
-ARCHIVERS = ("metadata", "is_continuation")
-"""Fields of a message that only the archiver has."""
 HOLDING = ("core_ids", "overlap_ids")
 """Fields of an episode with the messages that it has, or had."""
 TEXT_FIELDS = ("source", "role", "author", "sent_at", "user_id", "agent_id")
@@ -337,41 +335,41 @@ def _read(records: TypeAdapter[T], document: Mapping[str, Any]) -> T:
     return records.validate_python(document, strict=False)  # not strict, because BSON has arrays where we have tuples
 
 
-class MongoMessages:
+class MongoMessages(MessageArchive):
     """The MessageArchive of MongoDB, with one document per message, whose `_id` is its `message_key`.
 
-    `offset` is that of the last change, or missing. `metadata`, which is JSON, so that no name in it is taken for an
-    operator or a path, and `metadata_offset` are missing until the archiver has written them.
+    `offset` is that of the last change, or missing. `metadata` is JSON, so that no name in it is taken for an operator
+    or a path, and is missing until the archiver has written it. Every write but that of the episode replaces one
+    `version` by the next; a tombstone has none, because it stays.
     """
 
     def __init__(self, database: MongoDatabase) -> None:
         self._messages = database["messages"]
 
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        first = {key_of(archived): archived for archived in reversed(messages)}
-        await gather_or_cancel(*[self._put({key: first[key] for key in keys}) for keys in batches(list(first))])
+    async def _revise(self, keys: Sequence[str], decide: Decide, episode_id: str | None = None) -> None:
+        for batch in batches(keys):
+            left = batch
+            while left:  # again what another writer has changed since it was read
+                documents, writes = await self._documents(left), {}
+                for key in left:
+                    document = documents.get(key)
+                    known = _kept(document) if document else None
+                    kept = decide(key, known)
+                    if kept is not None and kept != known:
+                        writes[key] = _write(key, kept, document["version"] if document else 0)
+                refused = await bulk(self._messages, list(writes.values())) if writes else []
+                left = [key for at, key in enumerate(writes) if at in refused]
+            if episode_id is not None:
+                change: dict[str, Any] = {"$set": {"episode_id": episode_id}}
+                if scope := agent_scope(episode_id):
+                    change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in one of each agent
+                with mongo_errors():
+                    await self._messages.update_many({"_id": {"$in": list(batch)}}, change)
 
-    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
-        change: dict[str, Any] = {"$set": {"episode_id": episode_id}}
-        if scope := agent_scope(episode_id):
-            change["$addToSet"] = {"agent_scopes": scope}  # a user's message may be in an episode of each agent
-        for batch in batches(messages):
-            keys = [key_of(one) for one in batch]
-            with mongo_errors():
-                found = await self._messages.update_many({"_id": {"$in": keys}}, change)
-            if found.matched_count < len(keys):  # some are missing because the archiver is behind
-                new = {key_of(one): {**change, "$setOnInsert": shown_document(one)} for one in batch}
-                await self._upsert(new)
-            newer = [
-                UpdateOne(
-                    {"_id": key_of(one), "deleted": None, "offset": {"$not": {"$gte": one.changed}}},
-                    {"$set": shown_document(one)},
-                )
-                for one in batch
-                if one.changed != NEVER
-            ]
-            if newer:
-                await bulk(self._messages, newer)
+    async def _keys(self, selection: Selection) -> list[str]:
+        with mongo_errors():
+            found = await self._messages.find(_selected(selection), {"_id": 1}, limit=BATCH_SIZE).to_list(None)
+        return [document["_id"] for document in found]
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
         cursor = self._messages.find(_selected(selection), sort=NEWEST_FIRST)
@@ -396,9 +394,6 @@ class MongoMessages:
             found = await self._messages.find_one(wanted, sort=[("source.offset", 1)])
         return message_from(found) if found else None
 
-    async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
-        return {key: one for key, one in (await self.states(keys)).items() if isinstance(one, ArchivedMessage)}
-
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         # the server cuts the contents, so that one reply has room for all
         beginning = {"$substrCP": ["$content", 0, characters]}
@@ -416,48 +411,18 @@ class MongoMessages:
         return found
 
     async def states(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        return await self._states(keys, {})
+        return {key: state_from(document) for key, document in (await self._documents(keys)).items()}
 
     async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
-        return await self._states(keys, {"offset": {"$exists": True}})
+        found = await self._documents(keys, offset={"$exists": True})
+        return {key: state_from(document) for key, document in found.items()}
 
-    async def _states(
-        self, keys: Sequence[str], wanted: Mapping[str, Any]
-    ) -> dict[str, ArchivedMessage | DeletedMessage]:
-        found: dict[str, ArchivedMessage | DeletedMessage] = {}
+    async def _documents(self, keys: Sequence[str], **wanted: Any) -> dict[str, Mapping[str, Any]]:
+        found: dict[str, Mapping[str, Any]] = {}
         for batch in batches(keys):
             async for document in _each(self._messages.find({"_id": {"$in": list(batch)}, **wanted})):
-                found[document["_id"]] = state_from(document)
+                found[document["_id"]] = document
         return found
-
-    async def change(self, change: ArchiveChange) -> None:
-        event, offset = change.event, change.offset
-        if isinstance(event, ConversationDeleted):
-            earlier = _selected(Selection(event.conversation_id, event.tenant_id, before=offset))
-            while True:  # ends, because the tombstones that replace a page are not selected again
-                with mongo_errors():
-                    found = await self._messages.find(earlier, {"_id": 1}, limit=BATCH_SIZE).to_list(None)
-                if not found:
-                    return
-                remains = [_tombstone(document["_id"], offset) for document in found]
-                await bulk(self._messages, [ReplaceOne({"_id": one["_id"]}, one, upsert=True) for one in remains])
-        key = message_key(event.conversation_id, event.id, event.tenant_id)
-        there = {"_id": key, "deleted": None, "source.offset": {"$lt": offset}}
-        with mongo_errors():
-            if isinstance(event, MessageDeleted):
-                await self._messages.replace_one(there, _tombstone(key, offset))
-                return
-            fields = {name: value for name, value in event.changes.items() if name != "metadata"}
-            if fields:
-                if "content" in fields:
-                    fields["token_count"] = count_tokens(fields["content"])
-                # a repeated change is written again, because the summarizer may have had a shortened text
-                older = {**there, "offset": {"$not": {"$gt": offset}}}
-                await self._messages.update_one(older, {"$set": {**fields, "offset": offset}})
-            if event.metadata is not None:
-                metadata = {"metadata": _json(event.metadata), "metadata_offset": offset}
-                older = {**there, "metadata_offset": {"$not": {"$gt": offset}}}
-                await self._messages.update_one(older, {"$set": metadata})
 
     async def expire(self, before: datetime, limit: int) -> int:
         older = {"sent_at": {"$lt": before}}  # a tombstone has no such field
@@ -480,64 +445,27 @@ class MongoMessages:
             said = document.get("episode_id"), document.get("content")
             yield StoredMessage(document["_id"], *said, source.get("partition"), source.get("offset"), changed)
 
-    async def _put(self, messages: dict[str, ArchivedMessage]) -> None:
-        """Create the missing documents in one write, then complete those that the summarizer has written.
 
-        If such a document was changed in the meantime, only its metadata is added.
-        """
-        new = [
-            UpdateOne({"_id": key}, {"$setOnInsert": _whole_document(message)}, upsert=True)
-            for key, message in messages.items()
-        ]
-        created = (await bulk(self._messages, new)).created
-        there = [key for position, key in enumerate(messages) if position not in created]
-        incomplete = await self._without_metadata(there)
-        for unchanged in ({"offset": None}, {}):
-            if incomplete:
-                await bulk(
-                    self._messages,
-                    [
-                        UpdateOne(
-                            {"_id": key, "deleted": None, "metadata": None, **unchanged},
-                            {"$set": _completion(messages[key], whole=bool(unchanged))},
-                        )
-                        for key in incomplete
-                    ],
-                )
-
-    async def _upsert(self, changes: Mapping[str, Any]) -> None:
-        """Change or create each document. If another writer creates the same one first, the change is repeated."""
-        keys = list(changes)
-        while keys:
-            writes = [UpdateOne({"_id": key}, changes[key], upsert=True) for key in keys]
-            keys = [keys[position] for position in (await bulk(self._messages, writes)).duplicates]
-
-    async def _without_metadata(self, keys: Sequence[str]) -> list[str]:
-        if not keys:
-            return []
-        wanted = {"_id": {"$in": list(keys)}, "deleted": None, "metadata": None}
-        with mongo_errors():
-            documents: list[Mapping[str, Any]] = await self._messages.find(wanted, {"_id": 1}).to_list(None)
-        return [document["_id"] for document in documents]
-
-
-def _completion(message: ArchivedMessage, *, whole: bool) -> Mapping[str, Any]:
-    document = _whole_document(message)
-    return document if whole else {name: document[name] for name in ARCHIVERS}
-
-
-def _whole_document(archived: ArchivedMessage) -> dict[str, Any]:
-    return {**shown_document(archived), "metadata": _json(archived.message.metadata)}
-
-
-def shown_document(archived: ArchivedMessage) -> dict[str, Any]:
-    """Return the fields of a message's document that the summarizer knows too, except `_id` and `episode_id`."""
-    return {
-        **archived.message.model_dump(exclude={"metadata"}),
-        "source": {"partition": archived.partition, "offset": archived.offset},
-        "token_count": count_tokens(archived.message.content),
-        **({} if archived.changed == NEVER else {"offset": archived.changed}),
+def _write(key: str, kept: Kept, version: int) -> UpdateOne | ReplaceOne:
+    """Return the write that replaces this version, of which 0 is none; it meets a duplicate key if there is another."""
+    own, state = {"_id": key, "version": version}, kept.state
+    if isinstance(state, DeletedMessage):
+        return ReplaceOne(own, {"_id": key, "deleted": True, "offset": state.changed}, upsert=True)
+    fields = {
+        **state.message.model_dump(exclude={"metadata"}),
+        "source": {"partition": state.partition, "offset": state.offset},
+        "token_count": count_tokens(state.message.content),
+        "version": version + 1,
+        **({} if state.changed == NEVER else {"offset": state.changed}),
+        **({"metadata": orjson.dumps(state.message.metadata).decode()} if kept.is_whole else {}),
+        **({} if kept.metadata_offset == NEVER else {"metadata_offset": kept.metadata_offset}),
     }
+    return UpdateOne(own, {"$set": fields}, upsert=True)
+
+
+def _kept(document: Mapping[str, Any]) -> Kept:
+    is_whole = "metadata" in document or "deleted" in document
+    return Kept(state_from(document), is_whole, document.get("metadata_offset", NEVER))
 
 
 def message_from(document: Mapping[str, Any]) -> ArchivedMessage:
@@ -549,15 +477,6 @@ def message_from(document: Mapping[str, Any]) -> ArchivedMessage:
 
 def state_from(document: Mapping[str, Any]) -> ArchivedMessage | DeletedMessage:
     return DeletedMessage(document["offset"]) if document.get("deleted") else message_from(document)
-
-
-def _tombstone(key: str, offset: int) -> dict[str, Any]:
-    """Return the document that remains of a deleted message, without any of its content."""
-    return {"_id": key, "deleted": True, "offset": offset}
-
-
-def _json(metadata: Mapping[str, Any]) -> str:
-    return orjson.dumps(metadata).decode()
 
 
 class MongoBudgets:
@@ -665,23 +584,17 @@ def mongo_errors() -> Iterator[None]:
         raise StoreUnavailable(store=STORE, problem=problem) from error
 
 
-class Bulk(NamedTuple):
-    """The result of a bulk write, by positions of its operations."""
+async def bulk(collection: Collection, operations: Sequence[Any]) -> list[int]:
+    """Run at most BATCH_SIZE writes in any order; return the positions of those that met a duplicate key.
 
-    created: set[int]
-    """Upserts that created a document."""
-    duplicates: list[int]
-    """Writes that met a duplicate key."""
-
-
-async def bulk(collection: Collection, operations: Sequence[Any]) -> Bulk:
-    """Run at most BATCH_SIZE writes in any order. Raises: StoreUnavailable."""
+    Raises: StoreUnavailable.
+    """
     with mongo_errors():
         try:
             details = (await collection.bulk_write(list(operations), ordered=False)).bulk_api_result
         except BulkWriteError as error:
             details = error.details
-    return Bulk({made["index"] for made in details["upserted"]}, duplicates(details))
+    return duplicates(details)
 
 
 def duplicates(details: Mapping[str, Any]) -> list[int]:

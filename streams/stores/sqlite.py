@@ -220,10 +220,10 @@ def rows(
     return connection.execute(select, values).fetchall()
 
 
-def insert(connection: apsw.Connection, table: str, row: Mapping[str, Any]) -> int:
-    """Insert a row, given by its columns; return its rowid."""
+def insert(connection: apsw.Connection, table: str, row: Mapping[str, Any], otherwise: str = "") -> int:
+    """Insert a row, given by its columns, or do `otherwise` if there is one; return its rowid."""
     values = ", ".join(f":{name}" for name in row)
-    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})", row)  # noqa: S608 – only our own names are inserted
+    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values}) {otherwise}", row)  # noqa: S608 – only our own names are inserted
     return connection.last_insert_rowid()
 
 

@@ -3,17 +3,17 @@
 A record is a row: its JSON, and the columns by which it is found. Times are in milliseconds.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 import orjson
 
-from afterword.schemas import ConversationDeleted, MessageCreated, MessageDeleted, MessageEdited, SummaryCreated
+from afterword.schemas import MessageCreated, SummaryCreated
 from afterword.schemas.base import EPOCH
-from afterword.schemas.ids import message_key, scope_id
+from afterword.schemas.ids import scope_id
 from afterword.streams.stores.bookkeeping import (
     COUNTER_RETENTION,
     ERASURE,
@@ -44,15 +44,16 @@ from afterword.streams.stores.episodes import (
 )
 from afterword.streams.stores.messages import (
     NEVER,
-    ArchiveChange,
     ArchivedMessage,
     Counted,
+    Decide,
     DeletedMessage,
+    Kept,
+    MessageArchive,
     MessageText,
     Selection,
     StoredMessage,
     agent_scope,
-    key_of,
 )
 from afterword.streams.stores.sqlite import SqliteFile, insert, rows
 from afterword.streams.text.tokens import count_tokens
@@ -62,8 +63,6 @@ PAGE_SIZE = 40
 SCAN_SIZE = 500
 """Number of rows that are read together when a whole table is read; in between, others may write."""
 
-ARCHIVERS = ("metadata", "is_continuation")
-"""Fields of a message that the summarizer does not have."""
 LISTED = "(SELECT value FROM json_each(?))"
 """Selects the values of a JSON array."""
 
@@ -252,7 +251,7 @@ def _fact_rows(summary: SummaryCreated) -> Iterator[dict[str, Any]]:
         yield {**own, "user_id": user, "facts": orjson.dumps(facts).decode()}
 
 
-class SqliteMessages:
+class SqliteMessages(MessageArchive):
     """The MessageArchive of SQLite, with one row per message, under its `message_key`.
 
     `changed` is the offset of the last change. `is_whole` is false until the archiver has written the metadata.
@@ -261,36 +260,26 @@ class SqliteMessages:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    async def put_many(self, messages: Sequence[ArchivedMessage]) -> None:
-        first = {key_of(archived): archived for archived in reversed(messages)}
-
-        def write(connection: apsw.Connection) -> None:
-            for archived in first.values():
-                _archive(connection, archived)
-
-        await self._file.write(write)
-
-    async def assign(self, episode_id: str, messages: Sequence[ArchivedMessage]) -> None:
-        scope, given = agent_scope(episode_id), {key_of(archived): archived for archived in messages}
-        keys = _json(list(given))
-
+    async def _revise(self, keys: Sequence[str], decide: Decide, episode_id: str | None = None) -> None:
         def write(connection: apsw.Connection) -> bool:
-            is_newer = False
-            for key, archived in given.items():
+            is_replaced = False
+            for key in keys:
                 known = _known(connection, key)
-                if known is None:
-                    insert(connection, "messages", {"key": key, "is_whole": False, **_message_row(archived)})
-                elif isinstance(known.state, ArchivedMessage) and known.state.changed < archived.changed:
-                    _update(connection, key, _message_row(_with(archived, ARCHIVERS, known.state.message)))
-                    is_newer = True
-            rows(connection, f"UPDATE messages SET episode_id = ? WHERE key IN {LISTED}", (episode_id, keys))  # noqa: S608 – only our own names are inserted
-            if scope:  # a user's message may be in an episode of each agent
-                held = [(key, scope) for key in given]
-                connection.executemany("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", held)
-            return is_newer
+                kept = decide(key, known)
+                if kept is not None and kept != known:
+                    _keep(connection, key, kept)
+                    is_replaced |= known is not None
+            if episode_id is not None:
+                _assign(connection, keys, episode_id)
+            return is_replaced
 
         if await self._file.write(write):
             await self._file.empty_log()
+
+    async def _keys(self, selection: Selection) -> list[str]:
+        wanted, values = _selected(selection)
+        select = f"SELECT key FROM messages WHERE {wanted} LIMIT {SCAN_SIZE}"  # noqa: S608 – only our own names are inserted
+        return [key for (key,) in await self._file.select(select, *values)]
 
     async def newest(self, selection: Selection) -> AsyncGenerator[ArchivedMessage, None]:
         while page := await self._messages(selection, f"ORDER BY offset DESC LIMIT {PAGE_SIZE}"):
@@ -311,10 +300,6 @@ class SqliteMessages:
         found = await self._where("conversation_id = ? ORDER BY offset LIMIT 1", conversation_id)
         return next(iter(found.values()), None)  # type: ignore[return-value]
 
-    async def get_many(self, keys: Sequence[str]) -> dict[str, ArchivedMessage]:
-        states = await self.states(keys)
-        return {key: found for key, found in states.items() if isinstance(found, ArchivedMessage)}
-
     async def texts(self, keys: Sequence[str], characters: int) -> dict[str, MessageText]:
         select = f"""SELECT key, content, role, sent_at,
             CASE role WHEN 'user' THEN user_id WHEN 'assistant' THEN agent_id END, message ->> 'author', user_id
@@ -330,10 +315,6 @@ class SqliteMessages:
 
     async def changed(self, keys: Sequence[str]) -> dict[str, ArchivedMessage | DeletedMessage]:
         return await self._where(f"key IN {LISTED} AND changed <> {NEVER}", _json(keys))
-
-    async def change(self, change: ArchiveChange) -> None:
-        if await self._file.write(lambda connection: _change(connection, change)):
-            await self._file.empty_log()
 
     async def expire(self, before: datetime, limit: int) -> int:
         older = "SELECT rowid FROM messages WHERE sent_at < ? ORDER BY sent_at LIMIT ?"
@@ -394,80 +375,29 @@ def _message_row(archived: ArchivedMessage) -> dict[str, Any]:
     }
 
 
-class Known(NamedTuple):
-    """A message as it is stored."""
-
-    state: ArchivedMessage | DeletedMessage
-    is_whole: bool
-    metadata_offset: int
-
-
-def _known(connection: apsw.Connection, key: str) -> Known | None:
+def _known(connection: apsw.Connection, key: str) -> Kept | None:
     select = f"SELECT {COLUMNS}, is_whole, metadata_offset FROM messages WHERE key = ?"  # noqa: S608 – only our own names are inserted
     found = rows(connection, select, (key,))
-    return Known(_message(found[0]), bool(found[0][-2]), found[0][-1]) if found else None
+    return Kept(_message(found[0]), bool(found[0][-2]), found[0][-1]) if found else None
 
 
-def _archive(connection: apsw.Connection, archived: ArchivedMessage) -> None:
-    """Write the archiver's message; if the summarizer wrote it and it was changed since, write only the metadata."""
-    key, known = key_of(archived), _known(connection, key_of(archived))
-    if known is None:
-        insert(connection, "messages", {"key": key, "is_whole": True, **_message_row(archived)})
-    elif isinstance(known.state, ArchivedMessage) and not known.is_whole:
-        if known.state.changed != NEVER:
-            archived = _with(known.state, ARCHIVERS, archived.message)
-        _update(connection, key, {**_message_row(archived), "is_whole": True})
+def _keep(connection: apsw.Connection, key: str, kept: Kept) -> None:
+    if isinstance(kept.state, DeletedMessage):
+        for table in ("messages", "message_scopes"):
+            connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 – only our own names are inserted
+        insert(connection, "messages", {"key": key, "deleted": True, "changed": kept.state.changed})
+        return
+    row = {**_message_row(kept.state), "is_whole": kept.is_whole, "metadata_offset": kept.metadata_offset}
+    changed = ", ".join(f"{name} = excluded.{name}" for name in row)
+    insert(connection, "messages", {"key": key, **row}, f"ON CONFLICT (key) DO UPDATE SET {changed}")
 
 
-def _change(connection: apsw.Connection, change: ArchiveChange) -> bool:
-    """Edit or delete; return whether anything was replaced."""
-    event, offset = change.event, change.offset
-    if isinstance(event, ConversationDeleted):
-        select = "SELECT key FROM messages WHERE conversation_id = ? AND tenant_id IS ? AND offset < ?"
-        keys = [key for (key,) in rows(connection, select, (event.conversation_id, event.tenant_id, offset))]
-        for key in keys:
-            _delete(connection, key, offset)
-        return bool(keys)
-    key = message_key(event.conversation_id, event.id, event.tenant_id)
-    known = _known(connection, key)
-    if known is None or not isinstance(known.state, ArchivedMessage) or known.state.offset >= offset:
-        return False
-    if isinstance(event, MessageDeleted):
-        _delete(connection, key, offset)
-    else:
-        _edit(connection, key, event, offset, known.state, known.metadata_offset)
-    return True
-
-
-def _delete(connection: apsw.Connection, key: str, offset: int) -> None:
-    """Replace a message with its tombstone."""
-    for table in ("messages", "message_scopes"):
-        connection.execute(f"DELETE FROM {table} WHERE key = ?", (key,))  # noqa: S608 – only our own names are inserted
-    insert(connection, "messages", {"key": key, "deleted": True, "changed": offset})
-
-
-def _edit(
-    connection: apsw.Connection, key: str, edit: MessageEdited, offset: int, known: ArchivedMessage, metadata: int
-) -> None:
-    """Set an edit's fields and its metadata, each unless a later edit has set them."""
-    fields, edited = {name: value for name, value in edit.changes.items() if name != "metadata"}, known
-    if fields and known.changed <= offset:  # also a repeated edit: the summarizer may have had a shortened text
-        edited = replace(known, message=known.message.model_copy(update=fields), changed=offset)
-    if edit.metadata is not None and metadata <= offset:
-        edited = replace(edited, message=edited.message.model_copy(update={"metadata": edit.metadata}))
-        _update(connection, key, {"is_whole": True, "metadata_offset": offset})
-    _update(connection, key, _message_row(edited))
-
-
-def _with(archived: ArchivedMessage, names: Iterable[str], other: MessageCreated) -> ArchivedMessage:
-    """Return the message with these fields from another version of it."""
-    fields = {name: getattr(other, name) for name in names}
-    return replace(archived, message=archived.message.model_copy(update=fields))
-
-
-def _update(connection: apsw.Connection, key: str, row: Mapping[str, Any]) -> None:
-    changed = ", ".join(f"{name} = :{name}" for name in row)
-    connection.execute(f"UPDATE messages SET {changed} WHERE key = :key", {**row, "key": key})  # noqa: S608 – only our own names are inserted
+def _assign(connection: apsw.Connection, keys: Sequence[str], episode_id: str) -> None:
+    values = (episode_id, _json(keys))
+    connection.execute(f"UPDATE messages SET episode_id = ? WHERE key IN {LISTED}", values)  # noqa: S608 – only our own names are inserted
+    if scope := agent_scope(episode_id):  # a user's message may be in an episode of each agent
+        held = [(key, scope) for key in keys]
+        connection.executemany("INSERT OR IGNORE INTO message_scopes (key, scope) VALUES (?, ?)", held)
 
 
 def _selected(selection: Selection) -> tuple[str, list[Any]]:

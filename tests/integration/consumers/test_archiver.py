@@ -28,7 +28,7 @@ from afterword.streams.errors import StateUnreadable, StoreUnavailable
 from afterword.streams.kafka.clients import admin_client
 from afterword.streams.kafka.log_reader import open_log
 from afterword.streams.settings import Settings
-from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, MessageWriter, Selection
+from afterword.streams.stores.messages import ArchivedMessage, MessageArchive, Selection
 from afterword.streams.stores.opening import open_stores
 from afterword.streams.stores.sqlite_stores import SqliteMessages
 from afterword.streams.telemetry import Metrics
@@ -66,7 +66,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 @asynccontextmanager
 async def archiving(
     settings: Settings,
-    archive: MessageWriter | None = None,
+    archive: MessageArchive | None = None,
     readiness: Readiness | None = None,
     metrics: Metrics | None = None,
 ) -> AsyncIterator[None]:

@@ -1,4 +1,5 @@
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -113,10 +114,13 @@ class SuspendedArchive(MongoMessages):
     def __init__(self, database: MongoDatabase, meanwhile: Callable[[], Awaitable[None]]) -> None:
         super().__init__(database)
         self._meanwhile = meanwhile
+        self._was_suspended = False
 
-    async def _without_metadata(self, keys: Sequence[str]) -> list[str]:
-        found = await super()._without_metadata(keys)
-        await self._meanwhile()
+    async def _documents(self, keys: Sequence[str], **wanted: Any) -> dict[str, Mapping[str, Any]]:
+        found = await super()._documents(keys, **wanted)
+        if not self._was_suspended:
+            self._was_suspended = True
+            await self._meanwhile()
         return found
 
 
