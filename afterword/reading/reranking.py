@@ -153,7 +153,6 @@ class Reranking:
             return []
         # in a thread, because it is CPU-bound
         question, texts = await asyncio.to_thread(self._question, query, documents, words)
-        began = self._clock()
         try:
             async with asyncio.timeout(seconds := self._settings.timeout_seconds):
                 order = await self._reranker.order(question, texts)
@@ -162,11 +161,11 @@ class Reranking:
             error = found if isinstance(found, ProviderError) else late
             if isinstance(error, ProviderUnavailable | ProviderMisconfigured):
                 self._paused_until = self._clock() + PAUSE_SECONDS
-            self._count(error.error_type, self._clock() - began)
+            self._count(error.error_type)
             problem = error.problem or error.error_type
             log.warning("reranking_failed", stage="recall", error_type=error.error_type, problem=problem)
             return []
-        self._count("ok", self._clock() - began)
+        self._count("ok")
         return order
 
     async def close(self) -> None:
@@ -181,11 +180,9 @@ class Reranking:
             texts.append("\n".join([*shown, mask(summary)])[:DOCUMENT_CHARACTERS])
         return mask(query), texts
 
-    def _count(self, outcome: str, seconds: float | None = None) -> None:
+    def _count(self, outcome: str) -> None:
         if self._metrics is not None:
             self._metrics.rerankings.labels(outcome).inc()
-            if seconds is not None:
-                self._metrics.reranking_seconds.observe(seconds)
 
 
 def open_reranking(settings: Settings, metrics: "Metrics | None" = None) -> Reranking | None:

@@ -229,7 +229,6 @@ class Feed:
                     yield event
                 yield Reached(position_id(self.topics, at))
             else:
-                self._metrics.event_clients_dropped.inc()
                 return
             while (queued := await client.queue.get()) is not None:
                 yield queued
@@ -297,7 +296,6 @@ class Feed:
                     continue
                 if self._is_for(client.wanted, event) and not client.offer(event):
                     self._clients.discard(client)
-                    self._metrics.event_clients_dropped.inc()
 
     async def _published(
         self, records: Iterable[ConsumerRecord], at: dict[TopicPartition, int], filters: Sequence[StreamFilter]

@@ -90,7 +90,6 @@ class Outputs:
             count_summary(self._metrics, event)
         elif isinstance(event, SummaryDeleted):
             topic = self._deletions
-            self._metrics.summaries_deleted.inc()
             if event.reason == "expired":
                 self._metrics.expired.labels("episode").inc()
         else:

@@ -94,10 +94,6 @@ class Metrics:
             "source",
             "reason",
         )
-        self.summaries_deleted = counter(
-            "summaries_deleted_total",
-            "Announced deletions of summaries whose episodes have no messages left, including repeats.",
-        )
         self.quality_rejections = counter(
             "quality_rejections_total",
             "LLM summaries that were refused, by their worst fault.",
@@ -149,11 +145,6 @@ class Metrics:
             "moment ago). All but ok keep the first order.",
             "outcome",
         )
-        self.reranking_seconds = histogram(
-            "reranking_duration_seconds",
-            "Seconds from asking a reranker to its answer or the error.",
-            STEP_SECONDS,
-        )
         self.requests = counter("requests_total", "Requests that the server answered, by route.", "route", "status")
         self.request_seconds = histogram(
             "request_duration_seconds",
@@ -162,9 +153,6 @@ class Metrics:
             "route",
         )
         self.event_clients = gauge("event_clients", "Clients that are reading the event stream.")
-        self.event_clients_dropped = counter(
-            "event_clients_dropped_total", "Clients that were disconnected because they did not keep up."
-        )
         self.webhooks = counter(
             "webhooks_total",
             "Events of a webhook endpoint: delivered, dead_letter or outdated.",
