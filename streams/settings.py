@@ -1157,7 +1157,7 @@ def shown_settings(settings: Settings) -> Iterator[ShownSetting]:
 def _presentable(location: Location, value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _presentable((*location, name), one) for name, one in value.items()}
-    if isinstance(value, Section):
+    if isinstance(value, BaseModel):
         return _presentable(location, dict(value))
     if isinstance(value, SecretStr):
         return without_credentials(value.get_secret_value()) if location == URI else HIDDEN
@@ -1172,11 +1172,5 @@ def _presentable(location: Location, value: Any) -> Any:
 
 def shown_as_dict(settings: Settings) -> dict[str, Any]:
     """Return the displayed values, nested as in the TOML file."""
-    nested: dict[str, Any] = {}
-    for setting in shown_settings(settings):
-        *sections, name = map(str, setting.location)
-        place = nested
-        for section in sections:
-            place = place.setdefault(section, {})
-        place[name] = setting.value
-    return nested
+    shown: dict[str, Any] = _presentable((), settings)
+    return shown

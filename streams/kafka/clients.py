@@ -356,7 +356,7 @@ def _tokens(kafka: Kafka) -> AbstractTokenProvider:
     if kafka.sasl_mechanism == "AWS_MSK_IAM":
         return RenewedTokens("AWS's credentials", aws_signer(str(kafka.aws_region)))
     if kafka.oauth_token_file:
-        return TokenFile(kafka.oauth_token_file)
+        return RenewedTokens(str(kafka.oauth_token_file), token_file(kafka.oauth_token_file))
     address = urlsplit(str(kafka.oauth_token_endpoint)).netloc.rpartition("@")[2]
     return RenewedTokens(address, token_request(kafka, verifying_context()))
 
@@ -368,25 +368,6 @@ class TokenUnavailable(AfterwordError, KafkaError):  # type: ignore[misc]  # aio
     """no token from {address}: {problem}"""
 
     # it is a KafkaError so that clients treat it as a failed connection and retry
-
-
-class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is not typed
-    """The token in a file that something else renews. The file is read again for each connection."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    async def token(self) -> str:
-        """Return the token. Raises: TokenUnavailable."""
-        try:
-            token = (await asyncio.to_thread(self._path.read_text, encoding="utf-8")).strip()
-        except OSError as error:
-            raise TokenUnavailable(address=self._path, problem=error.strerror) from None
-        except UnicodeDecodeError:  # the error's own text quotes the bytes
-            raise TokenUnavailable(address=self._path, problem="it is not text") from None
-        if not TOKEN.fullmatch(token):
-            raise TokenUnavailable(address=self._path, problem="it contains no token")
-        return token
 
 
 Ask = Callable[[], Awaitable[tuple[str, float]]]
@@ -419,6 +400,23 @@ class RenewedTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka is
                 else:
                     self._renew_at, self._expires_at = now + RENEWED_AFTER * life_seconds, now + life_seconds
         return self._token
+
+
+def token_file(path: Path) -> Ask:
+    """Return what reads the token in a file that something else renews; it is read again for each connection."""
+
+    async def read() -> tuple[str, float]:
+        try:
+            token = (await asyncio.to_thread(path.read_text, encoding="utf-8")).strip()
+        except OSError as error:
+            raise NoToken(error.strerror) from None
+        except UnicodeDecodeError:  # the error's own text quotes the bytes
+            raise NoToken("it is not text") from None
+        if not TOKEN.fullmatch(token):
+            raise NoToken("it contains no token")
+        return token, 0.0
+
+    return read
 
 
 def aws_signer(region: str) -> Ask:

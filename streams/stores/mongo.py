@@ -116,20 +116,29 @@ def connect(settings: Mongo) -> MongoDatabase:
     to the primary and see what a majority has, whatever the URI says. Raises: ConfigurationError.
     """
     selection_ms = int((settings.answer_seconds or TIMEOUT_SECONDS) * 1000)
-    with _usable():
-        client: Any = Client(
-            settings.uri.get_secret_value(),
-            tz_aware=True,
-            connectTimeoutMS=selection_ms,
-            serverSelectionTimeoutMS=selection_ms,
-            socketTimeoutMS=int(TIMEOUT_SECONDS * 1000),
-            readPreference="primary",
-            readConcernLevel="majority",
-            w="majority",
-            journal=True,  # an offset is committed after the write, so the write must survive a crash of the server
-            appname="afterword",
-        )
-    return client[settings.database]
+    try:
+        with warnings.catch_warnings():
+            # the driver only warns of an option that it ignores, and would connect without TLS for `tls=yes`
+            warnings.simplefilter("error", UserWarning)
+            client: Any = Client(
+                settings.uri.get_secret_value(),
+                tz_aware=True,
+                connectTimeoutMS=selection_ms,
+                serverSelectionTimeoutMS=selection_ms,
+                socketTimeoutMS=int(TIMEOUT_SECONDS * 1000),
+                readPreference="primary",
+                readConcernLevel="majority",
+                w="majority",
+                journal=True,  # an offset is committed after the write, so the write must survive a crash of the server
+                appname="afterword",
+            )
+    except UserWarning:
+        problem = "an option in it is unknown, or its value is not one it can have"
+    except (PyMongoError, ValueError, TypeError, OSError) as error:
+        problem = f"it cannot be used: {type(error).__name__}"  # the error's own text may quote the connection string
+    else:
+        return client[settings.database]
+    raise ConfigurationError(setting=variable(("mongo", "uri")), problem=problem)
 
 
 async def close(database: MongoDatabase) -> None:
@@ -695,24 +704,3 @@ async def _conversations(
         after = document["conversation_id"]
         found.append(after)
     return found
-
-
-@contextmanager
-def _usable() -> Iterator[None]:
-    """Turn the driver's errors about a connection string into ConfigurationError.
-
-    Their text is left out, because it may quote the string. Warnings become errors too: the driver ignores an option
-    that it does not understand, and would connect without TLS where somebody wrote `tls=yes`.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)
-            yield
-    except UserWarning:
-        raise _unusable("an option in it is unknown, or its value is not one it can have") from None
-    except (PyMongoError, ValueError, TypeError, OSError) as error:
-        raise _unusable(f"it cannot be used: {type(error).__name__}") from None
-
-
-def _unusable(problem: str) -> ConfigurationError:
-    return ConfigurationError(setting=variable(("mongo", "uri")), problem=problem)

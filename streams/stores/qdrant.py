@@ -240,7 +240,6 @@ class QdrantIndex:
             self.collection,
             vectors_config={VECTORS: dense} if dimension else {},
             sparse_vectors_config={WORDS: sparse},
-            metadata={"embedder_model": self._model, "dimension": dimension},
         )
         try:
             await self._connection.run(create)

@@ -210,7 +210,14 @@ class SqliteFile:
                 self._connection = _connected(self.path, self._timeout_seconds)
             if not begin:
                 return [call(self._connection) for call in calls]
-            return _transact(self._connection, begin, calls)
+            self._connection.execute(begin)
+            try:
+                found = [call(self._connection) for call in calls]
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:  # SQLite itself rolls back some failures only, such as a full disk
+                    self._connection.execute("ROLLBACK")
+            return found
 
 
 def rows(
@@ -256,17 +263,6 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(held)
-
-
-def _transact(connection: apsw.Connection, begin: str, calls: Sequence[Callable[[apsw.Connection], Any]]) -> list[Any]:
-    connection.execute(begin)
-    try:
-        found = [call(connection) for call in calls]
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:  # SQLite itself rolls back some failures only, such as a full disk
-            connection.execute("ROLLBACK")
-    return found
 
 
 def _empty_log(connection: apsw.Connection) -> None:

@@ -15,11 +15,11 @@ from afterword.streams.errors import ConfigurationError
 from afterword.streams.kafka.clients import (
     NoToken,
     RenewedTokens,
-    TokenFile,
     TokenUnavailable,
     client_id,
     client_options,
     security,
+    token_file,
     token_request,
 )
 from afterword.streams.settings import Kafka
@@ -130,7 +130,7 @@ async def test_a_life_that_is_not_told_is_short(endpoint: TokenEndpoint, clock: 
 
 async def test_a_token_in_a_file_is_read_anew_for_each_connection(tmp_path: Path) -> None:
     file = tmp_path / "token"
-    tokens = TokenFile(file)
+    tokens = RenewedTokens("the file", token_file(file))
     with pytest.raises(TokenUnavailable, match="No such file"):
         await tokens.token()
     for token in ("a.b.c", "d.e.f"):
@@ -164,11 +164,12 @@ async def test_without_credentials_there_is_no_token_and_the_client_tries_again(
         await RenewedTokens("AWS", sign).token()
 
 
-def test_a_file_takes_the_place_of_an_endpoint() -> None:
-    given = {"sasl_mechanism": "OAUTHBEARER", "oauth_token_file": "/token"}
+async def test_a_file_takes_the_place_of_an_endpoint(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a.b.c")
+    given = {"sasl_mechanism": "OAUTHBEARER", "oauth_token_file": tmp_path / "token"}
     arguments = security(Kafka.model_validate({"security_protocol": "SASL_PLAINTEXT", **given}))
     assert arguments["sasl_mechanism"] == "OAUTHBEARER"
-    assert isinstance(arguments["sasl_oauth_token_provider"], TokenFile)
+    assert await arguments["sasl_oauth_token_provider"].token() == "a.b.c"
 
 
 def test_who_has_not_installed_the_signer_is_told_to() -> None:
