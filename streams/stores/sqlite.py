@@ -116,10 +116,7 @@ class SqliteFile:
         self._connection: apsw.Connection | None = None
         self._emptying: asyncio.Future[None] | None = None
         self._waiting: deque[Job[Any]] = deque()
-        self._failed: deque[Job[Any]] = deque()
-        """Calls whose shared transaction failed because of one of them; each of them gets its own."""
-        self._taken: list[Job[Any]] = []
-        self._is_working = False
+        self._work: asyncio.Task[None] | None = None
 
     async def read(self, call: Callable[[apsw.Connection], T]) -> T:
         """Call with a connection that sees one state of the file. Raises: StoreUnavailable."""
@@ -168,41 +165,38 @@ class SqliteFile:
         if self._thread is None:
             found: list[T] = self._called([call], begin)
             return found[0]
-        loop = asyncio.get_running_loop()
-        job = Job[T](call, begin, loop.create_future())
+        job = Job[T](call, begin, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
-        if not self._is_working:
-            self._is_working = True
-            loop.call_soon(self._work)  # later, so that calls that are made together share a transaction
+        if self._work is None or self._work.done():
+            self._work = asyncio.create_task(self._run_waiting())  # calls that are made together share a transaction
         return await job.result
 
-    def _work(self) -> None:
-        asyncio.get_running_loop().run_in_executor(self._thread, self._take).add_done_callback(self._answer)
+    async def _run_waiting(self) -> None:
+        while self._waiting:
+            jobs = [self._waiting.popleft()]
+            most = MOST_TOGETHER if jobs[0].begin else 1
+            while self._waiting and len(jobs) < most and self._waiting[0].begin == jobs[0].begin:
+                jobs.append(self._waiting.popleft())
+            if not await self._answered(jobs):
+                for job in jobs:
+                    await self._answered([job])
 
-    def _take(self) -> list[Any]:
-        """In the file's thread, run the waiting calls that can share a transaction."""
-        queue = self._failed or self._waiting
-        taken = self._taken = [queue.popleft()]
-        most = MOST_TOGETHER if queue is self._waiting and taken[0].begin else 1
-        while len(taken) < most and queue and queue[0].begin == taken[0].begin:
-            taken.append(queue.popleft())
-        return self._called([job.call for job in taken], taken[0].begin)
-
-    def _answer(self, work: "asyncio.Future[list[Any]]") -> None:
-        taken, error = self._taken, work.exception()
-        if error is not None and len(taken) > 1 and not isinstance(error, StoreUnavailable):
-            self._failed += taken
-        else:
-            for at, job in enumerate(taken):
-                if job.result.done():  # its caller was cancelled
-                    continue
-                if error is None:
-                    job.result.set_result(work.result()[at])
-                else:
-                    job.result.set_exception(error)
-        self._is_working = bool(self._failed or self._waiting)
-        if self._is_working:
-            self._work()
+    async def _answered(self, jobs: Sequence[Job[Any]]) -> bool:
+        """Run jobs in one transaction; return False, without answers, if it failed because of one of several."""
+        calls, loop = [job.call for job in jobs], asyncio.get_running_loop()
+        work = loop.run_in_executor(self._thread, self._called, calls, jobs[0].begin)
+        await asyncio.wait([work])
+        error = work.exception()
+        if error is not None and len(jobs) > 1 and not isinstance(error, StoreUnavailable):
+            return False
+        for at, job in enumerate(jobs):
+            if job.result.done():  # its caller was cancelled
+                continue
+            if error is None:
+                job.result.set_result(work.result()[at])
+            else:
+                job.result.set_exception(error)
+        return True
 
     def _called(self, calls: Sequence[Callable[[apsw.Connection], Any]], begin: str) -> list[Any]:
         with sqlite_errors(self.path):
