@@ -117,10 +117,12 @@ async def test_an_edit_that_the_summarizer_had_first_stays_when_the_archiver_com
 async def test_an_edit_before_the_episode_closed_is_not_taken_back_by_an_archiver_that_is_behind(
     messages: MessageArchive,
 ) -> None:
-    await messages.put_many([archived()])
+    archivers: dict[str, Any] = {"metadata": {"a": 1}, "is_continuation": False}
+    await messages.put_many([archived(**archivers)])
     await messages.assign("c1:1", [replace(archived(content="Edited."), changed=5)])
     await messages.assign("c1:1", [replace(archived(content="Earlier."), changed=4)])
-    assert (await messages.get_many(["c1:m1"]))["c1:m1"].message.content == "Edited."
+    expected = replace(archived(content="Edited.", **archivers), changed=5)
+    assert await messages.get_many(["c1:m1"]) == {"c1:m1": expected}
 
 
 async def test_an_edit_of_the_metadata_alone_does_not_count_as_a_change(messages: MessageArchive) -> None:
