@@ -269,21 +269,17 @@ class Kafka(ServerSection):
         elif self.sasl_mechanism is None:
             raise ValueError(f"security_protocol {self.security_protocol} needs sasl_mechanism")
         else:
-            self._check_sasl(given)
+            wanted: tuple[str, ...] = PASSWORD
+            if self.sasl_mechanism == "AWS_MSK_IAM":
+                wanted = ("aws_region",)
+            elif self.sasl_mechanism == "OAUTHBEARER":
+                wanted = ("oauth_token_file",) if self.oauth_token_file else (*TOKEN, *TOKEN_OPTIONS)
+            mechanism = f"sasl_mechanism {self.sasl_mechanism}"
+            _refuse([name for name in SASL[1:] if name not in wanted], given, f"has no use with {mechanism}")
+            _require([name for name in wanted if name not in TOKEN_OPTIONS], given, mechanism)
         if "ssl_cert_file" not in given:
             _refuse(("ssl_key_file", "ssl_key_password"), given, "needs ssl_cert_file")
         return self
-
-    def _check_sasl(self, given: set[str]) -> None:
-        mechanism = f"sasl_mechanism {self.sasl_mechanism}"
-        if self.sasl_mechanism == "AWS_MSK_IAM":
-            wanted: tuple[str, ...] = ("aws_region",)
-        elif self.sasl_mechanism == "OAUTHBEARER":
-            wanted = ("oauth_token_file",) if self.oauth_token_file else (*TOKEN, *TOKEN_OPTIONS)
-        else:
-            wanted = PASSWORD
-        _refuse([name for name in SASL[1:] if name not in wanted], given, f"has no use with {mechanism}")
-        _require([name for name in wanted if name not in TOKEN_OPTIONS], given, mechanism)
 
 
 TLS = ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password")

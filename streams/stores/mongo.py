@@ -96,10 +96,6 @@ INDEXES: dict[str, tuple[tuple[tuple[str, int], ...], ...]] = {
 }
 """Indexes for reading a conversation, and for finding those of a user. Uniqueness relies on `_id` alone."""
 
-BUDGETS = "budgets"
-EXPIRING = {BUDGETS: "expires_at"}
-"""The field with the moment after which the server deletes a document."""
-
 AGES = {"messages": "sent_at", "episodes": "ended_at"}
 """The field by which a document expires. Workers delete them page by page: see `streams/summarizer/retention.py`."""
 
@@ -169,8 +165,7 @@ async def ensure_indexes(database: MongoDatabase, expires: Set[str] = frozenset(
         for name, indexes in INDEXES.items():
             for keys in indexes:
                 await database[name].create_index(list(keys))
-        for name, field in EXPIRING.items():
-            await database[name].create_index(field, expireAfterSeconds=0)
+        await database["budgets"].create_index("expires_at", expireAfterSeconds=0)
 
 
 class MongoEpisodes:
@@ -492,7 +487,7 @@ class MongoBudgets:
     """The budgets of all workers on one database: one document per counter, which the server deletes on expiry."""
 
     def __init__(self, database: MongoDatabase) -> None:
-        self._counters = database[BUDGETS]
+        self._counters = database["budgets"]
 
     async def take(self, key: str, amount: int, limit: int, expires_at: datetime) -> bool:
         below = {"_id": key, "tokens": {"$lt": limit}}
