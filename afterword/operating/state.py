@@ -221,8 +221,7 @@ async def rebuild_state(settings: Settings) -> list[RebuiltPartition]:
     await require_topics(kafka, kafka.messages_topic, kafka.dead_letters(kafka.messages_topic), *changelogs)
     with broker_errors(kafka.bootstrap_servers):
         async with open_log(kafka) as log:
-            async with log.reader(kafka.messages_topic, isolation_level="read_committed") as consumer:
-                starts = await consumer.beginning_offsets(list(consumer.assignment()))
+            starts = (await log.extent([kafka.messages_topic])).first
             resume_states: dict[int, list[ResumeState]] = defaultdict(list)
             for row in (await resume_points(log, settings)).resume_states():
                 resume_states[row.partition].append(row)
@@ -255,7 +254,7 @@ async def _has_state(log: Log, kafka: Kafka, partition: int) -> bool:
     """Return whether a changelog has anything committed. The remains of a killed rebuild do not count."""
     for table in TABLES:
         where = TopicPartition(kafka.changelog(table), partition)
-        async with log.reader(where.topic, isolation_level="read_committed") as consumer:
+        async with log.reader(where.topic) as consumer:
             end = (await consumer.end_offsets([where]))[where]  # excludes open transactions
         async with aclosing(log.records_of(where, end)) as records:
             if await anext(records, None) is not None:

@@ -249,7 +249,7 @@ class Feed:
         await require_topics(self._kafka, *self.topics)  # a missing topic would never get partitions
         async with (
             open_log(self._kafka) as reading,
-            reading.reader(*self.topics, isolation_level="read_committed") as consumer,
+            reading.reader(*self.topics) as consumer,
         ):
             if not self._offsets:
                 await consumer.seek_to_end()
@@ -371,7 +371,7 @@ class Feed:
         async with (
             self._turns.turn(wanted.key_id),
             open_log(self._kafka) as reading,
-            reading.reader(*self.topics, isolation_level="read_committed") as consumer,
+            reading.reader(*self.topics) as consumer,
         ):
             behind = _behind(at, here)
             first = await consumer.beginning_offsets(list(behind))

@@ -53,7 +53,7 @@ class Tried:
 async def last_records(log: Log, topics: Sequence[str], count: int) -> list[ConsumerRecord]:
     """Return the last committed records of the topics, ordered by timestamp."""
     found: list[ConsumerRecord] = []
-    async with log.reader(*topics, isolation_level="read_committed") as consumer:
+    async with log.reader(*topics) as consumer:
         partitions = list(consumer.assignment())
         first, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)
         ends = {where: end for where, end in ends.items() if first[where] < end}

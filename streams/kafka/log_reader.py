@@ -157,53 +157,50 @@ class Log:
 
     async def ends(self, topic: str) -> dict[TopicPartition, int]:
         """Return the high watermarks, which include records of open transactions. Raises: KafkaError."""
+        return await self._offsets(topic, OffsetResetStrategy.LATEST)
+
+    async def extent(self, topics: Sequence[str]) -> "Extent":
+        """Return the topics' present extent. They are looked at one after the other, in this order."""
+        first: dict[TopicPartition, int] = {}
+        ends: dict[TopicPartition, int] = {}
+        for topic in topics:
+            ends |= await self.ends(topic)
+            first |= await self._offsets(topic, OffsetResetStrategy.EARLIEST)
+        return Extent(first, ends)
+
+    async def _offsets(self, topic: str, which: int) -> dict[TopicPartition, int]:
         deadline = time.monotonic() + self._kafka.request_timeout_seconds
         while True:
             try:
-                return await self._ends(topic)
+                return await self._asked(topic, which)
             except KafkaError as error:
                 if not error.retriable or time.monotonic() > deadline:
                     raise
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def _ends(self, topic: str) -> dict[TopicPartition, int]:
+    async def _asked(self, topic: str, which: int) -> dict[TopicPartition, int]:
         """Ask the partitions' leaders: this takes a fraction of what a consumer needs to start."""
         leaders = defaultdict(list)
         [described] = await self._admin.describe_topics([topic])
         for partition in described["partitions"]:
             if partition["leader"] < 0:
                 raise LeaderNotAvailableError(topic)
-            leaders[partition["leader"]].append((partition["partition"], OffsetResetStrategy.LATEST))
-        ends = {}
+            leaders[partition["leader"]].append((partition["partition"], which))
+        offsets = {}
         for leader, partitions in leaders.items():
             request = OffsetRequest(-1, READ_UNCOMMITTED, [(topic, partitions)])
             answer = await self._admin._send_request(request, leader)  # noqa: SLF001 – aiokafka has no public method
-            for number, code, _, end in answer.topics[0][1]:
+            for number, code, _, offset in answer.topics[0][1]:
                 if code:
                     raise for_code(code)(topic)
-                ends[TopicPartition(topic, number)] = end
-        return ends
+                offsets[TopicPartition(topic, number)] = offset
+        return offsets
 
-    async def extent(self, topics: Sequence[str]) -> "Extent":
-        """Return the topics' present extent. They are looked at one after the other, in this order."""
-        first: dict[TopicPartition, int] = {}
-        ends: dict[TopicPartition, int] = {}
-        async with self.reader(*topics, isolation_level="read_uncommitted") as consumer:
-            for topic in topics:
-                partitions = [tp for tp in consumer.assignment() if tp.topic == topic]
-                ends |= await consumer.end_offsets(partitions)
-                first |= await consumer.beginning_offsets(partitions)
-        return Extent(first, ends)
-
-    async def read(self, topic: str, take: Take, progress: ReadProgress = lambda *_: None) -> bool:
-        """Pass every committed record to `take`; return True if the topic's oldest records were deleted.
-
-        `progress` is called now and then. Raises: TopicStalled.
-        """
+    async def read(self, topic: str, take: Take, progress: ReadProgress = lambda *_: None) -> None:
+        """Pass every committed record to `take`, and call `progress` now and then. Raises: TopicStalled."""
         extent = await self.extent([topic])
         counted = SharedProgress(f"reading {topic}", extent.size, progress)
         await self.read_all(extent, {topic: take}, counted.add)
-        return topic in extent.truncated
 
     async def read_all(self, extent: "Extent", takes: Mapping[str, Take], read: Callable[[int], None]) -> None:
         """Pass every committed record of the extent to its topic's `take`, in order within a partition.
@@ -214,7 +211,7 @@ class Log:
         ends = {where: end for where, end in extent.ends.items() if extent.first[where] < end}
         if not ends:
             return
-        async with self._reader_of(list(ends), "read_committed") as consumer:
+        async with self._reader_of(list(ends)) as consumer:
             for where in ends:
                 consumer.seek(where, extent.first[where])
             async for records in batches(consumer, ends):
@@ -237,7 +234,7 @@ class Log:
 
     async def records_of(self, where: TopicPartition, end: int, start: int = 0) -> AsyncGenerator[ConsumerRecord, None]:
         """Yield one partition's committed records from `start` to before `end`. Raises: TopicStalled."""
-        async with self._reader_of([where], "read_committed") as consumer:
+        async with self._reader_of([where]) as consumer:
             first = await consumer.beginning_offsets([where])
             consumer.seek(where, max(first[where], start))
             async for records in batches(consumer, {where: end}):
@@ -253,31 +250,27 @@ class Log:
             return await anext(records, None)
 
     @asynccontextmanager
-    async def reader(self, *topics: str, isolation_level: str) -> AsyncIterator[AIOKafkaConsumer]:
-        """Open a consumer of all partitions of the topics, without a group."""
-        async with self._reader_of(await self._partitions(topics), isolation_level) as consumer:
+    async def reader(self, *topics: str) -> AsyncIterator[AIOKafkaConsumer]:
+        """Open a consumer of committed records in all partitions of the topics, without a group."""
+        described = await self._admin.describe_topics(list(topics))
+        partitions = [TopicPartition(t["topic"], p["partition"]) for t in described for p in t["partitions"]]
+        async with self._reader_of(partitions) as consumer:
             yield consumer
 
     @asynccontextmanager
-    async def _reader_of(
-        self, partitions: Sequence[TopicPartition], isolation_level: str
-    ) -> AsyncIterator[AIOKafkaConsumer]:
-        """Open a consumer of these partitions.
+    async def _reader_of(self, partitions: Sequence[TopicPartition]) -> AsyncIterator[AIOKafkaConsumer]:
+        """Open a consumer of committed records in these partitions.
 
         They are assigned once: if others are assigned later, aiokafka may wait for ever.
         """
         options = client_options(self._kafka)
-        consumer = BoundedConsumer(**options, isolation_level=isolation_level, auto_offset_reset="earliest")
+        consumer = BoundedConsumer(**options, isolation_level="read_committed", auto_offset_reset="earliest")
         try:
             await start_client(consumer, options)
             consumer.assign(partitions)
             yield consumer
         finally:
             await consumer.stop()
-
-    async def _partitions(self, topics: tuple[str, ...]) -> list[TopicPartition]:
-        described = await self._admin.describe_topics(list(topics))
-        return [TopicPartition(t["topic"], p["partition"]) for t in described for p in t["partitions"]]
 
 
 @asynccontextmanager

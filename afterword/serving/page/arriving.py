@@ -69,7 +69,7 @@ class RecentMessages:
         last: dict[str, int] = {}
         async with (
             open_log(self._kafka) as reading,
-            reading.reader(self._kafka.messages_topic, isolation_level="read_committed") as consumer,
+            reading.reader(self._kafka.messages_topic) as consumer,
         ):
             partitions = list(consumer.assignment())
             first, ends = await consumer.beginning_offsets(partitions), await consumer.end_offsets(partitions)

@@ -191,7 +191,7 @@ class LagReader:
     async def _dead_letters(self, reading: Log) -> int | None:
         queue = DeadLetterQueue(self._settings, reading)
         topics = await queue.topics()
-        async with reading.reader(*topics, isolation_level="read_committed") as consumer:
+        async with reading.reader(*topics) as consumer:
             assigned = list(consumer.assignment())
             first, ends = await consumer.beginning_offsets(assigned), await consumer.end_offsets(assigned)
         if ends != self._counted[0]:
