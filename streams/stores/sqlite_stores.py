@@ -528,13 +528,11 @@ def _replaced(
     version: Mapping[str, int] | None,
 ) -> bool:
     """Store the row in place of the one with this version, or of none; return False if that fails."""
-    own = " AND ".join(f"{name} = :was_{name}" for name in (*key, *(version or ())))
-    was = {f"was_{name}": value for name, value in {**key, **(version or {})}.items()}
     if version is None:
-        if rows(connection, f"SELECT 1 FROM {table} WHERE {own}", was):  # noqa: S608 – only our own names are inserted
-            return False
-        insert(connection, table, row)
-        return True
+        insert(connection, table, row, "ON CONFLICT DO NOTHING")
+        return connection.changes() > 0
+    was = {f"was_{name}": value for name, value in {**key, **version}.items()}
+    own = " AND ".join(f"{name} = :was_{name}" for name in (*key, *version))
     changed = ", ".join(f"{name} = :{name}" for name in row)
     return bool(rows(connection, f"UPDATE {table} SET {changed} WHERE {own} RETURNING 1", {**row, **was}))  # noqa: S608 – only our own names are inserted
 
