@@ -296,7 +296,7 @@ class MongoEpisodes:
             "cached_tokens": {"$sum": "$summary.usage.cached_tokens"},
             "completion_tokens": {"$sum": "$summary.usage.completion_tokens"},
         }
-        stages = [
+        stages: list[dict[str, Any]] = [
             {"$match": {"tenant_id": {"$eq": tenant_id}}},
             {"$unwind": "$users"},
             {"$match": own},
@@ -450,7 +450,7 @@ class MongoMessages(MessageArchive):
             yield StoredMessage(document["_id"], *said, source.get("partition"), source.get("offset"), changed)
 
 
-def _write(key: str, kept: Kept, version: int) -> UpdateOne | ReplaceOne:
+def _write(key: str, kept: Kept, version: int) -> UpdateOne | ReplaceOne[dict[str, Any]]:
     """Return the write that replaces this version, of which 0 is none; it meets a duplicate key if there is another."""
     own, state = {"_id": key, "version": version}, kept.state
     if isinstance(state, DeletedMessage):
@@ -595,10 +595,10 @@ async def bulk(collection: Collection, operations: Sequence[Any]) -> list[int]:
     """
     with mongo_errors():
         try:
-            details = (await collection.bulk_write(list(operations), ordered=False)).bulk_api_result
+            await collection.bulk_write(list(operations), ordered=False)
         except BulkWriteError as error:
-            details = error.details
-    return duplicates(details)
+            return duplicates(error.details)
+    return []
 
 
 def duplicates(details: Mapping[str, Any]) -> list[int]:
@@ -647,7 +647,7 @@ async def _unless_duplicate(write: Awaitable[Any]) -> bool:
     return True
 
 
-async def _replaced(collection: Collection, document: Mapping[str, Any], version: Mapping[str, int] | None) -> bool:
+async def _replaced(collection: Collection, document: dict[str, Any], version: Mapping[str, int] | None) -> bool:
     """Store the document in place of the one with this version, or of none; return False if that fails."""
     if version is None:
         return await _unless_duplicate(collection.insert_one(document))
