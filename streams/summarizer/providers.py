@@ -72,8 +72,6 @@ class StructuredQuestions:
         limits = Limits(request.rolling_tokens, request.max_summary_length)
         read = partial(read_answer, limits=limits, fields=request.fields)
         answer = await asking.until_usable(partial(self._question, request), read, request.problem)
-        if not request.wants_rolling:
-            answer = replace(answer, rolling_summary=condense(request.previous_rolling, request.rolling_tokens))
         if not self._llm.title_model:
             return answer
         return replace(answer, title=await ask_for_title(request, answer, asking, self._llm))
@@ -115,10 +113,9 @@ class PlainQuestions:
         ask = partial(self._text, request, asking)
         long = await ask("long_summary", self._long_prompt(request), self._template.max_sentences)
         short = await ask("short_summary", partial(short_prompt, request.episode, long), SHORT_SENTENCES)
-        if request.wants_rolling and request.previous_rolling:
+        rolling = condense(long, request.rolling_tokens) if request.wants_rolling else ""
+        if rolling and request.previous_rolling:
             rolling = await ask("rolling_summary", self._rolling_prompt(request))
-        else:
-            rolling = condense(request.previous_rolling or long, request.rolling_tokens)
         answer = Answer(cut_at_word(short, TITLE_CHARACTERS), short, long, rolling)
         return replace(answer, title=await ask_for_title(request, answer, asking, self._llm))
 

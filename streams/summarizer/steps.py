@@ -5,7 +5,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -81,19 +81,16 @@ class StepRunner:
         Raises: any other error, at once.
         """
         kind = SpanKind.PRODUCER if stage == PUBLISH else SpanKind.INTERNAL
-        with open_step(self._metrics, self._tracer, stage, kind, operation):
-            try:
-                return await step()
-            except RETRIED as error:
-                last = error
-            with self._waiting(stage):
-                for failures in count(1):
-                    self._report(stage, last, failures)
-                    await asyncio.sleep(self._backoff(failures, last))
-                    try:
-                        return await step()
-                    except RETRIED as error:
-                        last = error
+        with open_step(self._metrics, self._tracer, stage, kind, operation), ExitStack() as waiting:
+            for failures in count(1):
+                try:
+                    return await step()
+                except RETRIED as error:
+                    if failures == 1:
+                        waiting.enter_context(self._waiting(stage))
+                    self._report(stage, error, failures)
+                    wait = self._backoff(failures, error)
+                await asyncio.sleep(wait)
         raise AssertionError("it ends with success or with another error")
 
     def retried(self, store: T, stages: Mapping[str, str] = MappingProxyType({})) -> T:

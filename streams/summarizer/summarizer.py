@@ -65,7 +65,6 @@ class Summarizer:
         `seconds` limits the time of a summary's calls. `waits` are the errors on which the episode waits; on any other,
         the extractive method steps in.
         """
-        self.name = provider.name
         self._provider = provider
         self._fallback = ExtractiveProvider()
         self._room = room

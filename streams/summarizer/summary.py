@@ -38,7 +38,7 @@ class SummaryRequest:
 
 @dataclass(frozen=True)
 class Summary:
-    """Four texts that can be stored as they are: not empty, without control tokens, and within their lengths."""
+    """Texts that can be stored as they are: not empty, without control tokens, and within their lengths."""
 
     title: str
     """Title of at most 60 characters."""
@@ -47,7 +47,7 @@ class Summary:
     long_summary: str
     """3–8 sentences, at most the request's `max_summary_length`."""
     rolling_summary: str
-    """The conversation so far, including this episode if `wants_rolling`; at most the request's `rolling_tokens`."""
+    """The conversation up to this episode, at most the request's `rolling_tokens`; of use only if `wants_rolling`."""
     quality: Quality
     model: str
     usage: Usage

@@ -212,9 +212,7 @@ class Worker(Process):
         self.world = world
         outputs: Any = SimpleNamespace(publish=self._publish, send_to_dlq=self._send_to_dlq)
         self._episodes = AtLeastOnce(order=lane_of)
-        summarizer: Any = SimpleNamespace(
-            name="model", summarize=self._summarize, summarize_without_fallback=self._ask_llm
-        )
+        summarizer: Any = SimpleNamespace(summarize=self._summarize, summarize_without_fallback=self._ask_llm)
         reconciler = Reconciler(
             episodes=self._remote(world.shared.episodes),
             messages=self._remote(world.shared.messages),

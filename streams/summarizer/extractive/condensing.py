@@ -109,7 +109,7 @@ def _value(sentence: str, place: int) -> float:
 
 def _signature(sentence: str, terms: Terms) -> tuple[frozenset[str], tuple[str, ...]]:
     text = _SPEAKER.sub("", sentence)
-    return frozenset(terms(text)), tuple(word for word in words(text) if any(c.isdigit() for c in word))
+    return frozenset(terms(text)), tuple(word for word in words(text) if any(map(str.isdigit, word)))
 
 
 def _same(one: tuple[frozenset[str], tuple[str, ...]], other: tuple[frozenset[str], tuple[str, ...]]) -> bool:
