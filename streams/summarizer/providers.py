@@ -34,6 +34,7 @@ from afterword.streams.summarizer.prompt import (
     short_prompt,
     title_prompt,
 )
+from afterword.streams.summarizer.quality.assess import share_of_pairs
 from afterword.streams.summarizer.summary import EXTRACTIVE, Summary, SummaryRequest
 from afterword.streams.telemetry import Metrics
 from afterword.streams.text.fences import Messages
@@ -50,6 +51,7 @@ tightly."""
 PLAIN_TOKENS = 500
 """Maximum number of tokens of a plain-text answer, unless the settings say otherwise."""
 SHORT_SENTENCES = 2
+DECIMALS = 4
 
 Prompt = Callable[[str | None], Messages]
 """Makes a prompt, given what was wrong with the previous answer."""
@@ -250,16 +252,22 @@ class ExtractiveProvider:
 
 
 def extracted(request: SummaryRequest) -> Summary:
-    """Make a summary of the conversation's own sentences, whose figures and names are the conversation's."""
+    """Make a summary of the conversation's own sentences.
+
+    Its figures and names come from the conversation, so only a question next to the answer to another one is
+    ungrounded.
+    """
     messages = request.episode.messages
     texts = summarize(request.episode, request.previous_rolling, request.rolling_tokens, request.max_summary_length)
+    said = [(message.role, message.content) for message in messages]
+    paired = share_of_pairs((texts.short_summary, texts.long_summary), said)
     truncated = any(len(message.content) > MAX_MESSAGE_CHARACTERS for message in messages)
     return Summary(
         title=texts.title,
         short_summary=texts.short_summary,
         long_summary=texts.long_summary,
         rolling_summary=texts.rolling_summary,
-        quality=Quality(source="fallback", reason=EXTRACTIVE, grounding=1.0, truncated=truncated),
+        quality=Quality(source="fallback", reason=EXTRACTIVE, grounding=round(paired, DECIMALS), truncated=truncated),
         model=ExtractiveProvider.name,
         usage=Usage(),
         facts=first_person(messages),

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from itertools import pairwise
 from math import ceil
 from unicodedata import numeric
 
@@ -21,6 +22,7 @@ from afterword.streams.summarizer.quality.facts import (
     weekdays,
 )
 from afterword.streams.summarizer.quality.names import ROLES, fold, names, words_of
+from afterword.streams.text.fences import NAMED
 from afterword.streams.text.language import (
     DETECTED_CHARACTERS,
     UNDETERMINED,
@@ -31,6 +33,7 @@ from afterword.streams.text.language import (
     stems,
     words,
 )
+from afterword.streams.text.prose import sentences_of
 from afterword.streams.text.sentences import split_sentences
 
 SHORT_SENTENCES = 2
@@ -76,6 +79,14 @@ SHORTEST_STEM = 4
 JOINED_WORDS = 6
 """A code has at most this many words."""
 ENDING = 3
+Said = tuple[str, str]
+"""Role and text."""
+
+KEY = 6
+"""This many words at the end of a question, and at the beginning of an answer, are searched for in the conversation."""
+_SPEAKER = re.compile(rf"(?:^|(?<=\s))(User|Assistant|Tool|System){NAMED}")
+_END = re.compile(r"(?<=[.!?…。！？])\s+")
+_QUESTION = re.compile(r"[?？؟]")
 
 
 @dataclass(frozen=True)
@@ -394,3 +405,43 @@ def shared_terms(text: str, source: Iterable[str], language: str) -> float:
     known = set(source)
     beginnings = {term[:BEGINNING] for term in known}
     return sum(term in known or term[:BEGINNING] in beginnings for term in terms) / len(terms)
+
+
+def share_of_pairs(texts: Iterable[str], messages: Sequence[Said]) -> float:
+    """Return the share of the texts' pairs of question and answer that the conversation has; 1.0 if they have none.
+
+    The conversation has a pair if the asker asked nothing else before the answer came. `messages` are the
+    conversation's.
+    """
+    pairs = [pair for text in texts for pair in _pairs(text)]
+    if not pairs:
+        return 1.0
+
+    @cache
+    def spoken(at: int) -> str:
+        return _spelled(" ".join(sentences_of(messages[at][1])))
+
+    def was_one(asked: Said, told: Said) -> bool:
+        for at in (at for at, (role, _) in enumerate(messages) if role == asked[0] and asked[1] in spoken(at)):
+            for later in range(at + 1, len(messages)):
+                role, content = messages[later]
+                if role == told[0] and told[1] in spoken(later):
+                    return True
+                if role == asked[0] and _QUESTION.search(content):
+                    break
+        return False
+
+    return sum(was_one(*pair) for pair in pairs) / len(pairs)
+
+
+def _pairs(text: str) -> Iterator[tuple[Said, Said]]:
+    parts = _SPEAKER.split(text)
+    turns = [(role.lower(), _END.split(said.strip())) for role, said in zip(parts[1::2], parts[2::2], strict=True)]
+    for (asker, asked), (other, told) in pairwise(turns):
+        if _QUESTION.search(asked[-1]):
+            yield (asker, _spelled(asked[-1], last=KEY)), (other, _spelled(told[0], first=KEY))
+
+
+def _spelled(text: str, first: int | None = None, last: int = 0) -> str:
+    """Return the words of a text, or its first or last ones, in the form in which they are compared."""
+    return f" {' '.join(words(text)[-last:][:first])} "

@@ -17,6 +17,7 @@ from afterword.streams.errors import (
 )
 from afterword.streams.settings import Settings
 from afterword.streams.summarizer.providers import ExtractiveProvider
+from afterword.streams.summarizer.quality.assess import share_of_pairs
 from afterword.streams.summarizer.summarizer import Summarizer, waited_for
 from afterword.streams.summarizer.summary import SummaryRequest
 from tests.doubles.provider import ScriptedProvider
@@ -53,10 +54,11 @@ async def test_a_failure_ends_in_a_summary_that_says_so(error: ProviderError, re
     assert [(entry["stage"], entry["error_type"]) for entry in logs] == [("summarize", reason)]
 
 
-async def test_a_summary_without_an_llm_is_grounded() -> None:
+async def test_a_summary_without_an_llm_is_measured_by_its_pairs_of_question_and_answer() -> None:
     turns = ("user", "Where is my order 4711-22?"), ("assistant", "Order 4711-22 was delivered on Monday.")
     summary = await ExtractiveProvider().summarize(SummaryRequest(an_episode_of(*turns), "", 800))
-    assert (summary.quality.grounding, summary.quality.unsupported) == (1.0, ())
+    said = [summary.short_summary, summary.long_summary]
+    assert (summary.quality.grounding, summary.quality.unsupported) == (share_of_pairs(said, turns), ())
 
 
 async def test_tokens_that_were_spent_in_vain_are_counted() -> None:
