@@ -121,7 +121,6 @@ async def run_summarizer(settings: Settings, make: MakeSummarizer = make_summari
             messages=stores.messages,
             metrics=metrics,
             send=send,
-            maker=maker,
         )
         timer = FallbackTimer(stores.episodes, summaries, send, maker, settings.retry, now)
         running = [asyncio.create_task(sweep.run()), asyncio.create_task(timer.run())]

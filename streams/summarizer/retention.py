@@ -28,6 +28,8 @@ PAGE_MESSAGES = 1000
 LONGEST_INTERVAL_SECONDS = 600.0
 SHORTEST_INTERVAL_SECONDS = 0.5
 POLL_SECONDS = 0.5
+NOBODY = Maker("", None)
+"""Nobody writes the texts again, not even a worker that would keep the episode longer."""
 
 log = structlog.get_logger()
 
@@ -43,7 +45,6 @@ class RetentionSweep:
         messages: MessageArchive,
         metrics: Metrics,
         send: Send,
-        maker: Maker,
         clock: Clock = now,
     ) -> None:
         self._retention = retention
@@ -51,7 +52,6 @@ class RetentionSweep:
         self._messages = messages
         self._metrics = metrics
         self._send = send
-        self._maker = maker
         self._clock = clock
 
     async def run(self) -> None:
@@ -82,7 +82,7 @@ class RetentionSweep:
         """Request the removal of expired episodes; the next sweep requests what is not removed in time."""
         while page := await self._episodes.expired(before, PAGE_EPISODES):
             for episode in page:
-                await self._send(request_for(episode, self._maker, self._clock()))
+                await self._send(request_for(episode, NOBODY, self._clock()))
             names = [episode.summary.episode_id for episode in page]
             ends_at = time.monotonic() + LONGEST_INTERVAL_SECONDS
             while living((await self._episodes.lookup(names)).values()):

@@ -254,7 +254,7 @@ async def test_what_has_expired_is_not_known_any_more(story: Story) -> None:
         await reconciler.redo(redo, a_cause(1000))
 
     stores: dict[str, Any] = {"episodes": story.episodes, "messages": story.messages}
-    sweep = RetentionSweep(retention, **stores, metrics=METRICS, send=handle, maker=TODAY, clock=lambda: TODAYS_DATE)
+    sweep = RetentionSweep(retention, **stores, metrics=METRICS, send=handle, clock=lambda: TODAYS_DATE)
     await sweep.sweep()
     assert await story.known() == [
         "My phone number is 555-0101.",

@@ -14,9 +14,9 @@ from afterword.streams.errors import StoreUnavailable
 from afterword.streams.settings import Retention
 from afterword.streams.stores.episodes import DeletedEpisode
 from afterword.streams.summarizer.fallbacks import request_for
-from afterword.streams.summarizer.retention import RetentionSweep, interval_seconds
+from afterword.streams.summarizer.retention import NOBODY, RetentionSweep, interval_seconds
 from tests.samples import NOON, a_cause, a_closed_episode
-from tests.summarizer_world import METRICS, NO_FAULTS, TODAY, Crash, Faults, World, crash, outage
+from tests.summarizer_world import METRICS, NO_FAULTS, Crash, Faults, World, crash, outage
 from tests.unit.summarizer.test_amending import CLOSED, a_world, amend, delete, edit, ended_at, skip
 
 DAY = timedelta(days=1)
@@ -32,9 +32,7 @@ class Sweep(RetentionSweep):
         self.reconciler = world.reconciler(retention=retention, clock=lambda: at, **fields)
         self.requests: list[EpisodeRedo] = []
         stores = {name: faults.around(getattr(world, name)) for name in ("episodes", "messages")}
-        super().__init__(
-            retention, **stores, metrics=METRICS, send=faults.around_call(self.handle), maker=TODAY, clock=lambda: at
-        )
+        super().__init__(retention, **stores, metrics=METRICS, send=faults.around_call(self.handle), clock=lambda: at)
 
     async def handle(self, request: EpisodeRedo) -> None:
         self.requests.append(request)
@@ -136,11 +134,12 @@ async def test_an_episode_that_has_expired_before_it_closes_is_never_shown_to_th
     assert left(world) == NOTHING
 
 
-async def test_a_request_for_an_episode_that_is_kept_longer_here_is_not_a_deletion() -> None:
+async def test_an_episode_that_is_kept_longer_here_stays_as_it_is_when_another_worker_lets_it_expire() -> None:
     world = await a_world()
-    stored = world.episodes.episodes["c1:1"]
-    await world.reconciler().redo(request_for(stored, TODAY, NOON), a_cause(50))
-    assert "c1:1" in left(world)["episodes"]
+    before = world.episodes.episodes["c1:1"].summary
+    await world.reconciler().redo(request_for(world.episodes.episodes["c1:1"], NOBODY, NOON), a_cause(50))
+    assert world.episodes.episodes["c1:1"].summary == before
+    assert world.provider.requests == []
 
 
 async def test_requests_of_several_workers_for_one_episode_are_announced_once() -> None:
@@ -179,7 +178,7 @@ async def interrupted(at: int, after: bool, fault: Any) -> None:
 @pytest.mark.parametrize("at", range(1, 20))
 async def test_a_crash_in_a_removal_is_repeated_to_the_same_end(at: int, late: bool) -> None:
     world = await a_world()
-    request = request_for(world.episodes.episodes["c1:2"], TODAY, NOON)
+    request = request_for(world.episodes.episodes["c1:2"], NOBODY, NOON)
     fields = {"retention": BOTH, "clock": lambda: NOON + 2 * DAY}
     with suppress(Crash):
         await world.reconciler(Faults(at, late, crash), **fields).redo(request, a_cause(50))
