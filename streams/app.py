@@ -29,6 +29,7 @@ def engine_options(
         max_in_flight=settings.max_in_flight or in_flight_by_default(settings.llm),
         handling_seconds=handling_seconds,
         state_memory_bytes=settings.engine.state_memory_bytes,
+        tidy_after_ms=settings.episodes.forget_after_ms,
         sources_may_grow=sources_may_grow,
         tracer=tracer,
     )

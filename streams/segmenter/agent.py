@@ -15,7 +15,7 @@ from afterword.schemas.dead_letters import UNFORESEEN, dead_letter
 from afterword.schemas.headers import KafkaRecord
 from afterword.streams.errors import AfterwordError
 from afterword.streams.segmenter.processor import STAGE, ByteBudget, Outcome, Segmenter
-from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, Deadlines
+from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, deadline_of
 from afterword.streams.settings import Settings
 from afterword.streams.tasks import Turn
 from afterword.streams.telemetry import Metrics
@@ -39,9 +39,7 @@ POSITIVE = 0x7FFFFFFF
 def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:
     """Give the app its tables and its agent."""
     kafka = settings.kafka
-    conversations = app.Table(
-        CONVERSATIONS, key_type=bytes, value_type=bytes, deadline=Deadlines(settings.episodes.forget_after_ms)
-    )
+    conversations = app.Table(CONVERSATIONS, key_type=bytes, value_type=bytes, deadline=deadline_of)
     messages = app.Table(MESSAGES, key_type=bytes, value_type=bytes)
     segmenter = Segmenter(
         limits=settings.episodes,

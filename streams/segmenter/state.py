@@ -13,7 +13,7 @@ import orjson
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable, StateUnreadable
 from afterword.streams.segmenter import shifts
-from faust_eos.database import Expiry
+from faust_eos.database import IdleSince
 
 CONVERSATIONS = "conversations"
 MESSAGES = "messages"
@@ -208,12 +208,12 @@ def event_time(sent_ms: int, record_ms: int) -> int:
     return min(sent_ms, record_ms) if record_ms > 0 else sent_ms
 
 
-def deadline_of(row: bytes, forget_after_ms: int = 0) -> int | None:
+def deadline_of(row: bytes) -> int | None:
     """Return the moment at which a row is due, in milliseconds since 1970; None if never, or if the row is damaged.
 
-    This is the idle timeout of what is pending. If nothing is pending, it is an `Expiry`, at which the conversation is
-    forgotten: at once if the row does not say since when it has been silent, and never if `forget_after_ms` is 0. A
-    damaged row is never due, since it would stay due for ever.
+    This is the idle timeout of what is pending. If nothing is pending, it is the time since which the conversation is
+    silent, after which it is forgotten some day; 0 if the row does not say. A damaged row is never due, since it would
+    stay due for ever.
     """
     try:
         state = decode_state(row)
@@ -223,23 +223,7 @@ def deadline_of(row: bytes, forget_after_ms: int = 0) -> int | None:
         return (int.from_bytes(row[:DEADLINE_BYTES]) & ~SILENT) or None
     if state.pending_messages:
         return state.deadline_ms or None
-    if not forget_after_ms or state.is_stub:
-        return None
-    return Expiry(min(state.silent_ms + forget_after_ms, MAX_DEADLINE_MS))
-
-
-class Deadlines(NamedTuple):
-    """`deadline_of` with its setting, as the engine needs it."""
-
-    forget_after_ms: int
-
-    @property
-    def rule(self) -> str:
-        """Changes whenever rows that were written before may be due at a different time."""
-        return f"forgotten after {self.forget_after_ms} ms"
-
-    def __call__(self, row: bytes) -> int | None:
-        return deadline_of(row, self.forget_after_ms)
+    return None if state.is_stub else IdleSince(state.silent_ms)
 
 
 class Body(NamedTuple):

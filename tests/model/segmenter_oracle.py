@@ -9,11 +9,10 @@ from aiokafka import TopicPartition
 
 from afterword.schemas import EpisodeClosed, decode_episode
 from afterword.streams.segmenter.processor import Segmenter
-from afterword.streams.segmenter.state import deadline_of, parse_scope
+from afterword.streams.segmenter.state import parse_scope
 from afterword.streams.text.tokens import count_tokens
 from distributions.engine.tests.simulation.broker import Transaction
 from faust_eos.changelog import BOOKMARK_KEY, decode_bookmark, row_key
-from faust_eos.database import Expiry
 from tests.model.segmenting import (
     DEAD_LETTERS,
     ENGINE,
@@ -25,6 +24,7 @@ from tests.model.segmenting import (
     as_sent,
     changelogs,
 )
+from tests.unit.segmenter.chat import due
 from tests.unit.segmenter.oracle import Name, Oracle
 
 Rows = dict[bytes, bytes]
@@ -88,10 +88,7 @@ class Story:
         return self._segmenter.tick(due, work.now_ms, SOURCE.topic, SOURCE.partition).outgoing
 
     def _due(self, now_ms: int) -> list[bytes]:
-        forget_ms = self.world.limits.forget_after_ms
-        deadlines = [(deadline_of(row, forget_ms), key) for key, row in self.conversations.items()]
-        due = [(isinstance(at, Expiry), at, key) for at, key in deadlines if at is not None and at <= now_ms]
-        return [key for _, _, key in sorted(due)]
+        return [key for _, _, key in due(self.conversations, self.world.limits.forget_after_ms, now_ms)]
 
     def _wait(self, due: Iterable[bytes], now_ms: int) -> None:
         for name in [tuple(parse_scope(key)) for key in due]:

@@ -120,7 +120,8 @@ class Worker(Process):
         return Work(self.name, tuple(self._work), self._read_ms)
 
     def open_database(self, where: str, deadlines: Any) -> MemoryDatabase:
-        return MemoryDatabase(Path(where), deadlines, disk=self.disk, clock=self.clock)
+        tidy_after_ms = self.world.limits.forget_after_ms
+        return MemoryDatabase(Path(where), deadlines, disk=self.disk, tidy_after_ms=tidy_after_ms, clock=self.clock)
 
     def new_partition(self, source: TopicPartition) -> ExactlyOncePartition:
         return ExactlyOncePartition(self, source)

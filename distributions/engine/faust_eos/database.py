@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,18 +27,12 @@ log = structlog.get_logger()
 RowChange = tuple[bytes, bytes | None]
 """Key and new value; None deletes the row."""
 DeadlineOf = Callable[[bytes], int | None]
-"""Reads the deadline from a row's encoded value: milliseconds since 1970, or None.
-
-If the deadline depends on more than the row, the function's attribute `rule` names what it depends on, and the index is
-rebuilt when that changes.
-"""
+"""Reads the deadline from a row's encoded value and nothing else: milliseconds since 1970, or None."""
 
 META = b"\0meta"
 COUNTED = b"\0count"
 """The number of scheduled rows."""
-RULES = b"\0rules"
-"""The rules by which the rows were indexed, as JSON, by table."""
-DUE, EXPIRING = b"\0due\0", b"\0exp\0"
+DUE, IDLE = b"\0due\0", b"\0idl\0"
 """Kinds of entries in the index of deadlines. An entry is its kind, a time of `TIME_BYTES`, and the row."""
 SCHEDULED = b"\0at\0"
 """Holds the kind and the time of a row's entry."""
@@ -52,15 +46,17 @@ OWNER_ONLY = 0o700
 AHEAD_SECONDS = 3600.0
 """A timestamp further in the future than this comes from a wrong clock, so it says nothing about age."""
 MOST_MOVES = 10_000
-"""Maximum number of early index entries that one pass moves, and of rows that are indexed at once: some 50 ms of
-work."""
+"""Maximum number of early index entries that one pass moves: some 50 ms of work."""
 
 
-class Expiry(int):
-    """A deadline after which a row is only tidied up. All others come first, and it is not counted as scheduled."""
+class IdleSince(int):
+    """Stands for the deadline of a row that only needs tidying up, `Options.tidy_after_ms` later or never.
+
+    Real deadlines come first, and such a row is not counted as scheduled.
+    """
 
     def __repr__(self) -> str:
-        return f"Expiry({int(self)})"
+        return f"IdleSince({int(self)})"
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ class NoDatabase:
     def next_deadline(self) -> None:
         """There is none."""
 
-    def next_expiry(self) -> None:
+    def next_tidying(self) -> None:
         """There is none."""
 
     def due(self, _now_ms: int, _limit: int) -> list[tuple[str, bytes]]:
@@ -142,16 +138,19 @@ class Database:
         deadlines: Mapping[str, DeadlineOf | None],
         *,
         memory: StateMemory | None = None,
+        tidy_after_ms: int = 0,
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
+        """`tidy_after_ms` is how long after an `IdleSince` its row is due; 0 means never."""
         self.path = path
         self._deadlines = deadlines
+        self._tidy_after_ms = tidy_after_ms
         self.clock = clock
         self._prefixes = {table: table.encode() + b"\0" for table in deadlines}
         self._options = _rocks_options(memory)
         self.position = DatabasePosition()
         self.scheduled = 0
-        """Approximate number of rows in the index of deadlines, except those that only expire.
+        """Approximate number of rows in the index of deadlines, except the idle ones.
 
         A deleted row counts until the deadline that it had has passed.
         """
@@ -164,37 +163,8 @@ class Database:
             private_directory(self.path)
             self._db = Rdict(str(self.path), self._options)
             raw, counted = self._db.get(META), self._db.get(COUNTED)
-            if raw is None:
-                self._db.put(RULES, self._rules())
         self.position = DatabasePosition(**orjson.loads(raw)) if raw else DatabasePosition()
         self.scheduled = int(counted or 0)
-
-    def _rules(self) -> bytes:
-        rules = {table: getattr(deadline_of, "rule", "") for table, deadline_of in self._deadlines.items()}
-        return orjson.dumps(rules, option=orjson.OPT_SORT_KEYS)
-
-    def reindex(self) -> Iterator[None]:
-        """Index all rows again if the rules for their deadlines have changed since the index was written.
-
-        This reads every row, which takes some seconds for a million, and yields between portions so that other tasks
-        can run. After a crash it begins again. Deadlines that became later, or disappeared, are moved when the old
-        deadline has passed.
-        """
-        with failures_named(self.path):
-            if self._db.get(RULES) == self._rules():
-                return
-        for table, deadline_of in self._deadlines.items():
-            keys = self.keys(table) if deadline_of is not None else iter(())
-            while part := list(islice(keys, MOST_MOVES)):
-                entries = _empty_batch()
-                with failures_named(self.path):
-                    for key in part:
-                        if (value := self.get(table, key)) is not None:
-                            self._schedule(entries, table, key, value)
-                    self._write(entries)
-                yield
-        with failures_named(self.path):
-            self._db.put(RULES, self._rules())
 
     def close(self) -> None:
         """Close the database. A failure is only logged: what did not reach the file is in the changelog."""
@@ -235,12 +205,6 @@ class Database:
             raise StoreFailed(path=self.path, cause=error) from error
         return value
 
-    def keys(self, table: str) -> Iterator[bytes]:
-        prefix = self._prefixes[table]
-        with failures_named(self.path):
-            for raw in self._scan(prefix):
-                yield raw[len(prefix) :]
-
     def write(
         self, changes: Mapping[str, Iterable[RowChange]], position: DatabasePosition, *, as_of_ms: int | None = None
     ) -> None:
@@ -274,7 +238,7 @@ class Database:
     def due(self, now_ms: int, limit: int) -> list[tuple[str, bytes]] | None:
         """Return at most `limit` keys, with their tables, whose deadlines have passed: the earliest first, each once.
 
-        Rows that only expire come after all others. An index entry may be too early but never too late. An entry that
+        Idle rows come after all others. An index entry may be too early but never too late. An entry that
         differs from its row's deadline is moved to it, and since the order is known only after that, the index is read
         again. After a rebuild every entry may be too early: once `MOST_MOVES` entries were moved, this returns None and
         must be called again.
@@ -284,7 +248,8 @@ class Database:
             found: list[tuple[str, bytes]] = []
             moves, moved = _empty_batch(), 0
             with failures_named(self.path):
-                for entry in chain(self._passed(DUE, now_ms), self._passed(EXPIRING, now_ms)):
+                idle = self._passed(IDLE, now_ms - self._tidy_after_ms) if self._tidy_after_ms else ()
+                for entry in chain(self._passed(DUE, now_ms), idle):
                     if len(found) == limit or moved == left:
                         break
                     row = entry[ENTRY_BYTES:]
@@ -310,13 +275,14 @@ class Database:
     def next_deadline(self) -> int | None:
         """Return the earliest time at which `due` may find something, in milliseconds since 1970.
 
-        Rows that only expire do not count here; see `next_expiry`.
+        Idle rows do not count here; see `next_tidying`.
         """
         return self._first_time(DUE)
 
-    def next_expiry(self) -> int | None:
-        """Return the earliest time at which `due` may find a row that only expires, in milliseconds since 1970."""
-        return self._first_time(EXPIRING)
+    def next_tidying(self) -> int | None:
+        """Return the earliest time at which `due` may find an idle row, in milliseconds since 1970."""
+        first = self._first_time(IDLE) if self._tidy_after_ms else None
+        return None if first is None else first + self._tidy_after_ms
 
     def _first_time(self, prefix: bytes) -> int | None:
         with failures_named(self.path):
@@ -369,7 +335,7 @@ def private_directory(path: Path) -> None:
 
 def _entry_of(deadline: int) -> bytes:
     """Return the start of an index entry: its kind and time."""
-    return (EXPIRING if isinstance(deadline, Expiry) else DUE) + max(0, deadline).to_bytes(TIME_BYTES, "big")
+    return (IDLE if isinstance(deadline, IdleSince) else DUE) + max(0, deadline).to_bytes(TIME_BYTES, "big")
 
 
 def _entry_time(entry: bytes) -> int:

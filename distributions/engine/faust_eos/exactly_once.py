@@ -178,8 +178,6 @@ class ExactlyOncePartition:
         changelogs = changelogs_of(self._tables, self._source.partition)
         began, topic, stale_seconds = time.monotonic(), self._source.topic, self._options.stale_seconds
         records, rebuilt = await recover(database, changelogs, clients, topic, stale_seconds, note)
-        for _ in database.reindex():
-            await asyncio.sleep(0)
         seconds = time.monotonic() - began
         self._app.engine_metrics.recovered(records, seconds)
         log.info("recovered", partition=self._where, records=records, seconds=round(seconds, 3), rebuilt=rebuilt)
@@ -275,7 +273,7 @@ class Session:
             await self._poll(wait=not more)
             if end is None and loop.time() - looked >= self._options.tick_seconds:
                 moment_ms, looked = self._options.clock(), loop.time()
-                deadlines = self.database.next_deadline(), self.database.next_expiry()
+                deadlines = self.database.next_deadline(), self.database.next_tidying()
                 if any(deadline is not None and deadline <= moment_ms for deadline in deadlines):
                     end = (await kafka.end_offsets([source]))[source]
             # when the partition is stopping, some fetched records may be unhandled

@@ -45,6 +45,8 @@ class Options:
     """Interval at which the deadlines of a caught-up partition are checked."""
     tick_keys: int = 1000
     """Maximum number of due keys in one tick."""
+    tidy_after_ms: int = 0
+    """A row whose deadline is an `IdleSince` is due this long after it; 0 means never."""
     watchdog_seconds: float = 120.0
     """A worker that has work and makes no progress for this long is stopped."""
     handling_seconds: float = 0.0

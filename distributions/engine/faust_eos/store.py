@@ -1,6 +1,6 @@
 """Faust's tables on the engine; only agents read and write them, while they handle an event."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 from faust import Table as FaustTable
@@ -54,23 +54,7 @@ class Store(FaustStore):
             else:
                 changed[key] = GONE
 
-    def __iter__(self) -> Iterator[Any]:
-        batch = self._batch()
-        overlay = batch.tables[self.table_name]
-        seen = overlay.read | overlay.changed  # a copy, because rows read during the iteration enter the overlay too
-        yield from [key for key, value in seen.items() if value is not GONE]
-        for raw in batch.database.keys(self.table_name):
-            key = self._decode_key(raw)
-            if key not in seen and overlay.changed.get(key) is not GONE:
-                yield key
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    # Faust's mapping implements these with a dictionary that this kind of store does not have
-    __contains__ = Mapping.__contains__
-    keys, values, items = Mapping.keys, Mapping.values, Mapping.items
-    update, clear = MutableMapping.update, MutableMapping.clear
+    __contains__ = Mapping.__contains__  # Faust's uses a dictionary that this kind of store does not have
 
     def changes(self, batch: Batch) -> list[tuple[bytes, bytes | None]]:
         """Return the batch's changes to this table, encoded."""
@@ -98,10 +82,11 @@ class Store(FaustStore):
     def reset_state(self) -> None:
         """Do nothing: the state belongs to the partitions, which reset it themselves."""
 
-    async def _unsupported(self, *_: Any, **__: Any) -> Any:
-        """Raises: NotImplementedError. Partitions recover themselves, and the changelog is the backup."""
+    def _unsupported(self, *_: Any, **__: Any) -> Any:
+        """Raises: NotImplementedError. A table's rows are not listed, and partitions recover them by themselves."""
         raise NotImplementedError
 
+    __iter__ = __len__ = keys = values = items = update = clear = _unsupported
     apply_changelog_batch = backup_partition = restore_backup = _unsupported
 
 

@@ -149,8 +149,10 @@ class Consumer(base.Consumer):
     def open_database(self, where: str, deadlines: Mapping[str, DeadlineOf | None]) -> Database | NoDatabase:
         if not deadlines:
             return NoDatabase()
-        path = self.app.conf.tabledir / where
-        return Database(path, deadlines, memory=self._state_memory, clock=self.app.engine.clock)
+        engine, path = self.app.engine, self.app.conf.tabledir / where
+        return Database(
+            path, deadlines, memory=self._state_memory, tidy_after_ms=engine.tidy_after_ms, clock=engine.clock
+        )
 
     @property
     def joined(self) -> bool:

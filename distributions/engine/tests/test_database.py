@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +15,36 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from distributions.engine.tests.simulation.database import Disk, MemoryDatabase
-from faust_eos.database import MOST_MOVES, Database, DatabasePosition, Expiry, StateMemory
+from faust_eos.database import MOST_MOVES, Database, DatabasePosition, IdleSince, StateMemory
 from faust_eos.errors import StoreFailed
 
 TABLES = ("rows", "row", "plain")
 """One name is a prefix of another, and `plain` has no deadlines."""
 FAR = 10**13
+TIDY_MS = 10
 
-keys = st.sampled_from([b"", b"\0", b"a", b"a\0b"])
+KEYS = (b"", b"\0", b"a", b"a\0b")
 """Few keys, so that each is written many times."""
-deadlines = st.sampled_from([None, 5, 10, 20, 30, 40, 50, Expiry(5), Expiry(20), Expiry(50)])
-changes = st.tuples(st.sampled_from(TABLES), keys, st.sampled_from([False, False, False, True]), deadlines)
+deadlines = st.sampled_from([None, 5, 10, 20, 30, 40, 50, IdleSince(5), IdleSince(20), IdleSince(45)])
+changes = st.tuples(
+    st.sampled_from(TABLES), st.sampled_from(KEYS), st.sampled_from([False, False, False, True]), deadlines
+)
 
 
 def encode(deadline: int | None) -> bytes:
     if deadline is None:
         return b"-"
-    return b"%s%d" % (b"x" if isinstance(deadline, Expiry) else b"", deadline)
+    return b"%s%d" % (b"x" if isinstance(deadline, IdleSince) else b"", deadline)
 
 
 def decode(value: bytes) -> int | None:
     if value.startswith(b"x"):
-        return Expiry(value[1:])
+        return IdleSince(value[1:])
     return None if value == b"-" else int(value)
+
+
+def due_at(deadline: int) -> int:
+    return deadline + TIDY_MS if isinstance(deadline, IdleSince) else deadline
 
 
 AnyDatabase = Database | MemoryDatabase
@@ -46,13 +54,13 @@ DEADLINES = {"rows": decode, "row": decode, "plain": None}
 
 
 def opened(path: Path, **fields: Any) -> Database:
-    return Database(path, DEADLINES, **fields)
+    return Database(path, DEADLINES, tidy_after_ms=TIDY_MS, **fields)
 
 
 def memory() -> Open:
     """Opens databases on a disk of its own."""
     disk: Disk = {}
-    return lambda path, **fields: MemoryDatabase(path, DEADLINES, disk=disk, **fields)
+    return lambda path, **fields: MemoryDatabase(path, DEADLINES, disk=disk, tidy_after_ms=TIDY_MS, **fields)
 
 
 class DatabaseMachine(RuleBasedStateMachine):
@@ -110,31 +118,28 @@ class DatabaseMachine(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_those_of_the_model(self) -> None:
-        for table in TABLES:
-            found = {(table, key) for key in self.database.keys(table)}
-            assert found == {row for row in self.model if row[0] == table}
-        for (table, key), deadline in self.model.items():
-            assert self.database.get(table, key) == encode(deadline)
+        for row in product(TABLES, KEYS):
+            assert self.database.get(*row) == (encode(self.model[row]) if row in self.model else None)
         assert replace(self.database.position, written_ms=0) == self.position
 
     @invariant()
     def the_next_deadline_is_never_late(self) -> None:
-        following = self.database.next_deadline(), self.database.next_expiry()
+        following = self.database.next_deadline(), self.database.next_tidying()
         for (table, _), deadline in self.model.items():
             if table != "plain" and deadline is not None:
                 # an early entry of either kind leads to the row
-                early = following if isinstance(deadline, Expiry) else following[:1]
-                assert min(moment for moment in early if moment is not None) <= deadline
+                early = following if isinstance(deadline, IdleSince) else following[:1]
+                assert min(moment for moment in early if moment is not None) <= due_at(deadline)
 
     @invariant()
     def the_index_has_at_least_the_rows_with_a_deadline(self) -> None:
-        assert self.database.scheduled >= sum(not isinstance(self.model[row], Expiry) for row in self.due(FAR))
+        assert self.database.scheduled >= sum(not isinstance(self.model[row], IdleSince) for row in self.due(FAR))
 
     def due(self, now: int) -> list[tuple[str, bytes]]:
         rows = [
-            (isinstance(deadline, Expiry), deadline, row)
+            (isinstance(deadline, IdleSince), deadline, row)
             for row, deadline in self.model.items()
-            if row[0] != "plain" and deadline is not None and deadline <= now
+            if row[0] != "plain" and deadline is not None and due_at(deadline) <= now
         ]
         return [row for _, _, row in sorted(rows)]
 
@@ -226,57 +231,25 @@ def test_the_number_of_deadlines_is_known_when_it_is_opened_again_however_many_t
     again.close()
 
 
-def test_rows_that_only_expire_come_last_and_are_not_counted(open_database: Open, tmp_path: Path) -> None:
+def test_idle_rows_come_last_and_are_not_counted(open_database: Open, tmp_path: Path) -> None:
     database = open_database(tmp_path / "db")
     database.write({"rows": [(b"a", b"x5"), (b"b", b"10"), (b"c", b"x7")]}, DatabasePosition())
-    assert (database.next_deadline(), database.next_expiry(), database.scheduled) == (10, 5, 1)
-    assert database.due(10, 2) == [("rows", b"b"), ("rows", b"a")]
-    database.write({"rows": [(b"a", b"20"), (b"b", b"x30")]}, DatabasePosition())
+    assert (database.next_deadline(), database.next_tidying(), database.scheduled) == (10, 15, 1)
+    assert database.due(15, 2) == [("rows", b"b"), ("rows", b"a")]
+    database.write({"rows": [(b"a", b"20"), (b"b", b"x15")]}, DatabasePosition())
     assert database.due(20, 9) == [("rows", b"a"), ("rows", b"c")]
-    assert (database.next_deadline(), database.next_expiry(), database.scheduled) == (20, 7, 1)
+    assert (database.next_deadline(), database.next_tidying(), database.scheduled) == (20, 17, 1)
     database.close()
 
 
-class Later:
-    """A rule whose deadlines are later by a configurable time."""
-
-    def __init__(self, by: int) -> None:
-        self.by = by
-        self.rule = f"by {by}"
-
-    def __call__(self, value: bytes) -> int | None:
-        return int(value) + self.by
-
-
-def test_rows_are_indexed_anew_when_their_deadlines_follow_another_rule(tmp_path: Path) -> None:
-    number = MOST_MOVES + 1
-    path, rows = tmp_path / "db", [(b"%d" % key, b"100") for key in range(number)]
-    database = Database(path, {"rows": Later(50), "plain": None})
-    assert list(database.reindex()) == [], "it is empty"
-    database.write({"rows": rows, "plain": rows}, DatabasePosition())
-    database.close()
-    for later, parts in ((Later(50), 0), (Later(-50), 2), (Later(-50), 0)):
-        database = Database(path, {"rows": later, "plain": None})
-        assert len(list(database.reindex())) == parts
+def test_idle_rows_are_due_as_the_setting_of_today_says_whatever_it_was_when_they_were_written(tmp_path: Path) -> None:
+    found = []
+    for tidy_after_ms in (0, 50, 30, 0):
+        database = Database(tmp_path / "db", DEADLINES, tidy_after_ms=tidy_after_ms)
+        database.write({"rows": [(b"a", b"x5")]} if not found else {}, DatabasePosition())
+        found.append((database.next_tidying(), database.due(40, 9)))
         database.close()
-    database = Database(path, {"rows": Later(-50), "plain": None})
-    assert len(database.due(50, number) or ()) == number
-    database.close()
-
-
-def test_indexing_rows_anew_starts_over_after_a_crash(tmp_path: Path) -> None:
-    path, rows = tmp_path / "db", [(b"%d" % key, b"100") for key in range(MOST_MOVES + 1)]
-    database = Database(path, {"rows": Later(50)})
-    database.write({"rows": rows}, DatabasePosition())
-    database.close()
-    for _ in range(2):
-        database = Database(path, {"rows": Later(0)})
-        assert next(database.reindex(), "done") is None, "another part is to come"
-        database.close()
-    database = Database(path, {"rows": Later(0)})
-    assert len(list(database.reindex())) == 2
-    assert len(database.due(100, 2 * MOST_MOVES) or ()) == len(rows)
-    database.close()
+    assert found == [(None, []), (55, []), (35, [("rows", b"a")]), (None, [])]
 
 
 def test_whatever_is_asked_of_a_lost_database_fails_with_its_path(tmp_path: Path) -> None:
@@ -286,11 +259,9 @@ def test_whatever_is_asked_of_a_lost_database_fails_with_its_path(tmp_path: Path
     shutil.rmtree(database.path)
     questions: tuple[Callable[[], object], ...] = (
         lambda: database.get("rows", b"a"),
-        lambda: list(database.keys("rows")),
         lambda: database.due(5, 1),
-        lambda: list(database.reindex()),
         database.next_deadline,
-        database.next_expiry,
+        database.next_tidying,
         database.wipe,
         lambda: database.size_bytes,
     )

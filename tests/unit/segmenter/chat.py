@@ -2,7 +2,7 @@
 
 import asyncio
 import atexit
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -17,6 +17,7 @@ from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import CONVERSATIONS, MESSAGES, TABLES, deadline_of
 from afterword.streams.settings import Episodes
 from faust_eos.batch import Batch, _current
+from faust_eos.database import IdleSince
 from faust_eos.store import Store
 
 NOON = 1_767_268_800_000
@@ -123,8 +124,7 @@ class Chat:
         return episodes(self.tick(self.due()).outgoing)
 
     def due(self) -> list[bytes]:
-        deadlines = {key: deadline_of(row, self.limits.forget_after_ms) for key, row in self.conversations.items()}
-        return [key for key, deadline in deadlines.items() if deadline is not None and deadline <= self.now_ms]
+        return [key for _, _, key in due(self.conversations, self.limits.forget_after_ms, self.now_ms)]
 
     def tick(self, due: Sequence[bytes]) -> Outcome:
         return self._committed(lambda segmenter: segmenter.tick(due, self.now_ms, "messages", 3))
@@ -162,6 +162,17 @@ class Chat:
                 else:
                     rows[key] = value
         return outcome
+
+
+def due(conversations: Mapping[bytes, bytes], forget_after_ms: int, now_ms: int) -> list[tuple[bool, int, bytes]]:
+    """What the engine's index finds: whether a row is only idle, its deadline and its key, in order."""
+    deadlines = [(deadline_of(row), key) for key, row in conversations.items()]
+    found = [(isinstance(at, IdleSince), at, key) for at, key in deadlines if at is not None]
+    return sorted(
+        (idle, at, key)
+        for idle, at, key in found
+        if at + idle * forget_after_ms <= now_ms and (forget_after_ms or not idle)
+    )
 
 
 def episodes(outgoing: Iterable[Outgoing]) -> list[EpisodeClosed]:

@@ -4,7 +4,6 @@ import pytest
 
 from afterword.streams.segmenter.processor import FORGOTTEN_AT_ONCE
 from afterword.streams.segmenter.state import (
-    Deadlines,
     Scope,
     State,
     body_key,
@@ -14,6 +13,7 @@ from afterword.streams.segmenter.state import (
     prefix,
     scope_key,
 )
+from faust_eos.database import IdleSince
 from tests.unit.segmenter.chat import (
     Chat,
     amendments,
@@ -228,13 +228,7 @@ class TestRows:
     def test_a_stub_is_read_as_it_was_written(self, state: State) -> None:
         row = encode_state(state)
         assert decode_state(row) == state
-        assert deadline_of(row, 1) is None
-
-    def test_without_the_setting_a_silent_row_is_never_due(self) -> None:
-        row = encode_state(State(None, next_seq=1, first_pending=1, silent_ms=5))
         assert deadline_of(row) is None
-        assert deadline_of(row, 10) == 15
 
-    def test_the_rule_changes_with_the_setting(self) -> None:
-        assert Deadlines(1).rule != Deadlines(0).rule
-        assert Deadlines(10)(encode_state(State(None, next_seq=1, first_pending=1, silent_ms=5))) == 15
+    def test_a_silent_row_says_since_when(self) -> None:
+        assert deadline_of(encode_state(State(None, next_seq=1, first_pending=1, silent_ms=5))) == IdleSince(5)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from faust_eos.database import AHEAD_SECONDS, DatabasePosition, DeadlineOf, Expiry, RowChange
+from faust_eos.database import AHEAD_SECONDS, DatabasePosition, DeadlineOf, IdleSince, RowChange
 from faust_eos.errors import StoreFailed
 from faust_eos.options import wall_clock_ms
 
@@ -38,12 +38,14 @@ class MemoryDatabase:
         deadlines: Mapping[str, DeadlineOf | None],
         *,
         disk: Disk,
+        tidy_after_ms: int = 0,
         clock: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.path = path
         self._deadlines = deadlines
         self.clock = clock
         self._disk = disk
+        self._tidy_after_ms = tidy_after_ms
         self._files = disk.setdefault(path, Files())
         if self._files.open:
             raise StoreFailed(path=path, cause="open elsewhere")
@@ -88,21 +90,17 @@ class MemoryDatabase:
 
     def due(self, now_ms: int, limit: int) -> list[Row]:
         """Return up to `limit` keys whose deadline has passed, with their tables, each once and the earliest first.
-        Keys that only expire come last.
+        Idle ones come last.
         """
-        return [row for expires in (False, True) for at, row in self._scheduled(expires) if at <= now_ms][:limit]
+        return [row for idle in (False, True) for at, row in self._scheduled(idle) if at <= now_ms][:limit]
 
     def next_deadline(self) -> int | None:
         """Return the time at which `due` next finds something, in milliseconds since 1970."""
         return next((deadline for deadline, _ in self._scheduled()), None)
 
-    def next_expiry(self) -> int | None:
-        """Return the time at which `due` next finds a row that only expires, in milliseconds since 1970."""
-        return next((deadline for deadline, _ in self._scheduled(expires=True)), None)
-
-    def reindex(self) -> Iterator[None]:
-        """Do nothing: there is no index."""
-        return iter(())
+    def next_tidying(self) -> int | None:
+        """Return the time at which `due` next finds an idle row, in milliseconds since 1970."""
+        return next((deadline for deadline, _ in self._scheduled(idle=True)), None)
 
     @property
     def size_bytes(self) -> int:
@@ -119,11 +117,13 @@ class MemoryDatabase:
         else:
             self._files.rows[row] = value
 
-    def _scheduled(self, expires: bool = False) -> list[tuple[int, Row]]:
+    def _scheduled(self, idle: bool = False) -> list[tuple[int, Row]]:
+        if idle and not self._tidy_after_ms:
+            return []
         found = []
         for row, value in self._files.rows.items():
             deadline_of = self._deadlines.get(row[0])
             deadline = None if deadline_of is None else deadline_of(value)
-            if deadline is not None and isinstance(deadline, Expiry) == expires:
-                found.append((max(0, deadline), row))
+            if deadline is not None and isinstance(deadline, IdleSince) == idle:
+                found.append((max(0, deadline) + idle * self._tidy_after_ms, row))
         return sorted(found)
