@@ -123,8 +123,6 @@ class EpisodeClosed(Model):
     truncated: bool = False
     """`true` if edits made the episode too large for a record, so that the longest contents lost their middle. The
     archive has the full text."""
-    topic_model: int | None = None
-    """Version of the topic model, if it closed the episode because the next message begins a new topic; else null."""
 
 
 class EpisodeAmended(Model):

@@ -1,6 +1,6 @@
 """Trains the segmenter's topic model: python -m tools.topic_model
 
-Writes `streams/segmenter/shifts-N.json`, which ships, with the weights fitted to all dialogues in
+Writes `streams/segmenter/shifts.json`, which ships, with the weights fitted to all dialogues in
 `benchmarks/data/dialogues.jsonl.gz`. `python -m benchmarks.quality topics` trains it on parts of the dialogues and
 prints its scores on the rest, beside those of simple baselines.
 
@@ -26,7 +26,7 @@ from afterword.streams.segmenter.shifts import TABLES, TopicListener, Utterance,
 from afterword.streams.text.language import stem_words
 
 DIALOGUES = Path(__file__).parents[1] / "benchmarks" / "data" / "dialogues.jsonl.gz"
-WEIGHTS = Path(shifts.__file__).with_name(f"shifts-{shifts.VERSION}.json")
+WEIGHTS = Path(shifts.__file__).with_name("shifts.json")
 SHORTEST = 2
 """Default of `min_episode_size`."""
 FOLDS = 5

@@ -44,8 +44,8 @@ class Arrival(NamedTuple):
     def is_continuation(self) -> bool | None:
         return self.body.is_continuation
 
-    def with_continuation(self, is_continuation: bool | None, topic_model: int) -> "Arrival":
-        return self._replace(body=self.body._replace(is_continuation=is_continuation, topic_model=topic_model))
+    def with_continuation(self, is_continuation: bool | None) -> "Arrival":
+        return self._replace(body=self.body._replace(is_continuation=is_continuation))
 
 
 def from_record(message: MessageCreated, record: KafkaRecord, tokens: int, trace: bytes) -> Arrival:

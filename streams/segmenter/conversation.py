@@ -235,9 +235,7 @@ class ScopeLog:
                 continue
             ordinal = state.last_ordinal + len(episodes) + 1
             before = [bodies[seq - first] for seq in overlap]
-            episodes.append(
-                ClosedEpisode(self.scope, state.tenant_id, ordinal, one.reason, core, before, one.topic_model)
-            )
+            episodes.append(ClosedEpisode(self.scope, state.tenant_id, ordinal, one.reason, core, before))
             overlap = overlap_of(range(one.first, one.end), bodies, first, self._overlap)
         overlap_first = overlap[0] if overlap else cut.end
         for seq in range(first, overlap_first):  # messages that are emitted and not in the overlap keep only their ids

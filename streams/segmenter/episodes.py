@@ -44,8 +44,6 @@ class ClosedEpisode(NamedTuple):
     reason: CloseReason
     core: Sequence[Body]
     overlap: Sequence[Body]
-    topic_model: int = 0
-    """Version of the model that found the topic shift after it; 0 if none did."""
 
     @property
     def episode_id(self) -> str:
@@ -88,7 +86,6 @@ def event_of(closed: ClosedEpisode, topic: str, partition: int, now_ms: int) -> 
             first_offset=closed.core[0].offset,
             last_offset=closed.core[-1].offset,
         ),
-        topic_model=closed.topic_model or None,
     )
 
 

@@ -46,8 +46,6 @@ class Cut(NamedTuple):
     end: int
     reason: CloseReason
     """Reason to close the last episode. Before `split`, earlier ones keep the reasons for which they were sealed."""
-    topic_model: int = 0
-    """Version of the model that found the topic shift after it; 0 if none did."""
 
 
 class Decision(NamedTuple):
@@ -88,23 +86,23 @@ def decide(state: State, message: Arrival, rules: EpisodeRules, now_ms: int) -> 
 
 
 def listens(state: State, limits: Episodes) -> bool:
-    """Return whether the topic model looks at the next message. An episode keeps the model that opened it, if any."""
+    """Return whether the topic model looks at the next message: also if it was on when the episode was opened."""
     return limits.topic_shift == "auto" or bool(state.topic)
 
 
 def judged(state: State, message: Arrival, utterance: shifts.Utterance | None, limits: Episodes) -> Arrival:
-    """Return the message with `is_continuation` as decided by the settings and the topic model. The model is the one
-    that opened the episode; `state` has its row. If the message states whether it continues the topic, the model is not
-    asked.
+    """Return the message with `is_continuation` as decided by the settings and the topic model.
+
+    If the message states whether it continues the topic, the model is not asked.
     """
     if limits.topic_shift == "off":
-        message = message.with_continuation(None, 0)
+        message = message.with_continuation(None)
     length = state.open_messages
     may_shift = message.is_continuation is None and length >= max(1, limits.min_episode_size)
     if utterance is None or not state.topic or not may_shift:
         return message
-    listener = shifts.TopicListener(state.topic)
-    return message.with_continuation(False, listener.version) if listener.begins_topic(utterance, length) else message
+    begins_topic = shifts.TopicListener(state.topic).begins_topic(utterance, length)
+    return message.with_continuation(False) if begins_topic else message
 
 
 def topic_after(state: State, utterance: shifts.Utterance | None, limits: Episodes) -> bytes:
@@ -309,8 +307,7 @@ def split(cut: Cut, bodies: Sequence[Body]) -> list[Cut]:
     start = cut.first
     for seq, body in enumerate(bodies, cut.first):
         if body.sealed_before and start < seq:
-            model = body.topic_model if body.sealed_before == "topic_shift" else 0
-            cuts.append(Cut(start, seq, body.sealed_before, model))
+            cuts.append(Cut(start, seq, body.sealed_before))
             start = seq
         if body.sealed_after and seq < cut.end:
             cuts.append(Cut(start, seq + 1, body.sealed_after))

@@ -15,11 +15,6 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-VERSION = 3
-"""Version of the features and weights below; at most 15, because a message's row has four bits for it.
-
-An episode that a different version opened is not cut by its text.
-"""
 MAX_CHARACTERS = 600
 """Only this many characters of a message are read."""
 MAX_CONTENT = 24
@@ -143,13 +138,13 @@ def utterance_of(is_user: bool, content: str) -> Utterance:
 LAST_USER = 1
 LAST_ENDED_ASKING = 2
 EARLIER_ENDED_ASKING = 4
-_ROWS = [Struct(f">BbBHHHHH{number}H") for number in range(REMEMBERED + 1)]
+_ROWS = [Struct(f">bBHHHHH{number}H") for number in range(REMEMBERED + 1)]
 """Row formats by number of words."""
 HEADER_BYTES = _ROWS[0].size
 """Size of the numbers in bytes; the words follow."""
 ROW_BYTES = range(HEADER_BYTES, HEADER_BYTES + 2 * REMEMBERED + 1, 2)
-"""Lengths that a row may have: 13 bytes of numbers and two per word, at most 141."""
-BEGUN = _ROWS[0].pack(VERSION, TYPICAL_EPISODE, 0, 150, 0, 0, 0, 0)
+"""Lengths that a row may have: 12 bytes of numbers and two per word, at most 140."""
+BEGUN = _ROWS[0].pack(TYPICAL_EPISODE, 0, 150, 0, 0, 0, 0)
 """Row before the first message of a conversation, which also opens an episode."""
 
 
@@ -167,11 +162,8 @@ class TopicListener:
         "last",
         "mean_share",
         "saved",
-        "version",
         "words",
     )
-    version: int
-    """Version of the model that decides about the open episode."""
     saved: int
     """Messages so far above (or below) TYPICAL_EPISODE per ended episode; at most MOST_SAVED."""
     last: int
@@ -188,14 +180,13 @@ class TopicListener:
 
     def __init__(self, row: bytes = BEGUN) -> None:
         numbers = _ROWS[(len(row) - HEADER_BYTES) // 2].unpack(row)
-        self.version, self.saved, self.last, self.mean_share, self.words, self.english, *_ = numbers
-        self.characters, self.foreign, *self.content = numbers[6:]
+        self.saved, self.last, self.mean_share, self.words, self.english, *_ = numbers
+        self.characters, self.foreign, *self.content = numbers[5:]
 
     @property
     def row(self) -> bytes:
         content = self.content
         return _ROWS[len(content)].pack(
-            self.version,
             self.saved,
             self.last,
             self.mean_share,
@@ -223,7 +214,7 @@ class TopicListener:
 
     def begins_topic(self, now: Utterance, length: int) -> bool:
         """Return whether a topic begins with the message. `length` counts the open episode's messages, at least 1."""
-        return self.version == VERSION and self.is_english(now) and self.score(weights(), now, length) > 0
+        return self.is_english(now) and self.score(weights(), now, length) > 0
 
     def score(self, weights: "Weights", now: Utterance, length: int) -> int:
         """Return the log-odds above the threshold, in thousandths."""
@@ -253,7 +244,7 @@ class TopicListener:
         """Count the message. `opens` means that it is the first one of an episode."""
         saved, share = self.saved + 1, 0
         if opens:
-            self.version, saved, self.content = VERSION, saved - TYPICAL_EPISODE, [*now.content]
+            saved, self.content = saved - TYPICAL_EPISODE, [*now.content]
         elif now.content:
             share = self.known_words(now) * 1000 // len(now.content)
             self.content = [*self.content, *now.content][-REMEMBERED:]
@@ -309,4 +300,4 @@ def weights_of(bias: int, pull: int, tables: Mapping[str, Sequence[int]]) -> Wei
 
 @cache
 def weights() -> Weights:
-    return weights_of(**json.loads((resources.files(__package__) / f"shifts-{VERSION}.json").read_bytes()))
+    return weights_of(**json.loads((resources.files(__package__) / "shifts.json").read_bytes()))

@@ -30,8 +30,8 @@ MAX_DEADLINE_MS = 2**53
 """Milliseconds since 1970: later than any calendar, but still an exact float."""
 
 BODY_VERSION = 1
-BODY_HEADER = struct.Struct(">16sBIqBBBBB")
-"""Digest of the id, version, tokens, offset, both seals, continuation, topic model, and length of the trace.
+BODY_HEADER = struct.Struct(">16sBIqBBBB")
+"""Digest of the id, version, tokens, offset, both seals, continuation, and length of the trace.
 
 The trace and the message's JSON follow.
 """
@@ -238,8 +238,6 @@ class Body(NamedTuple):
     """Offset of its record."""
     is_continuation: bool | None = None
     """False if the message begins another topic, according to the message itself or to its text."""
-    topic_model: int = 0
-    """Version of the model that found that the message begins another topic; 0 if none did."""
     sealed_before: CloseReason | None = None
     """Reason for which the episode before this message was sealed, if it was."""
     sealed_after: CloseReason | None = None
@@ -261,7 +259,6 @@ def encode_body(body: Body) -> bytes:
         SEALS.index(body.sealed_before),
         SEALS.index(body.sealed_after),
         CONTINUATIONS.index(body.is_continuation),
-        body.topic_model,
         len(body.trace),
     )
     return header + body.trace + body.json
@@ -275,7 +272,7 @@ def decode_body(row: bytes) -> Body | None:
     if len(row) == DIGEST_BYTES:
         return None
     check_version(row, BODY_HEADER, DIGEST_BYTES, BODY_VERSION, "a message's row")
-    digest, _, tokens, offset, before, after, continuation, topic_model, trace_length = BODY_HEADER.unpack_from(row)
+    digest, _, tokens, offset, before, after, continuation, trace_length = BODY_HEADER.unpack_from(row)
     end = BODY_HEADER.size + trace_length
     if max(before, after) >= len(SEALS) or continuation >= len(CONTINUATIONS) or end > len(row):
         raise RowUnreadable(problem="a message's row has an unknown seal, continuation or trace")
@@ -285,7 +282,6 @@ def decode_body(row: bytes) -> Body | None:
         tokens=tokens,
         offset=offset,
         is_continuation=CONTINUATIONS[continuation],
-        topic_model=topic_model,
         sealed_before=SEALS[before],
         sealed_after=SEALS[after],
         trace=row[BODY_HEADER.size : end],

@@ -14,7 +14,6 @@ BODIES = st.builds(
     sealed_before=st.sampled_from(SEALS),
     sealed_after=st.sampled_from(SEALS),
     is_continuation=st.sampled_from(CONTINUATIONS),
-    topic_model=st.integers(0, 255),
     trace=st.just(b"") | st.binary(min_size=25, max_size=25),
 )
 

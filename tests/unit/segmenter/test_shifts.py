@@ -28,7 +28,7 @@ TALK = [
 ]
 SHIFT = 4
 """The one message of TALK that begins another topic."""
-ROW = "03040000ab001400090067000033b5407899cea9a0e5e240784e7d99ce29f7"
+ROW = "040000ab001400090067000033b5407899cea9a0e5e240784e7d99ce29f7"
 SCORE = 1138
 
 OTHERS = {
@@ -61,11 +61,10 @@ def sizes(mode: str, sent: list[Sent]) -> list[int]:
     return [len(episode.messages) for episode in closed(Chat(limits(mode)), sent)]
 
 
-def test_an_episode_ends_where_the_text_begins_another_topic_and_says_which_model_found_it():
+def test_an_episode_ends_where_the_text_begins_another_topic():
     first, second = closed(Chat(limits()), records())
     assert [m.id for m in first.messages] == ["m0", "m1", "m2", "m3"]
-    assert (first.close_reason, first.topic_model) == ("topic_shift", shifts.VERSION)
-    assert (second.close_reason, second.topic_model) == ("flush", None)
+    assert (first.close_reason, second.close_reason) == ("topic_shift", "flush")
 
 
 def test_flags_alone_or_nothing_ends_an_episode_where_that_is_set():
@@ -80,7 +79,7 @@ def test_a_flag_counts_more_than_the_text():
     sent = records(is_continuation=True)
     sent[3] = say("m3", TALK[3][1], at=3, role="assistant", is_continuation=False)
     first, _ = closed(Chat(limits()), sent)
-    assert (len(first.messages), first.topic_model) == (3, None)
+    assert len(first.messages) == 3
 
 
 def test_what_comes_later_changes_no_boundary():
@@ -202,15 +201,6 @@ def changed_at(cut: int, before: str, after: str, sent: list[Sent]) -> list[Epis
     chat = Chat(limits(before))
     assert episodes(chat.process(sent[:cut]).outgoing) == []
     return closed(replace(chat, limits=limits(after)), sent[cut:])
-
-
-@pytest.mark.parametrize("version", [2, 15])
-def test_an_episode_that_a_model_opened_which_is_not_known_any_more_is_not_cut_by_the_text(version):
-    listener = after(*(text for _, text in TALK[:SHIFT]))
-    now = utterance_of(True, TALK[SHIFT][1])
-    assert listener.begins_topic(now, SHIFT)
-    listener.version = version
-    assert not listener.begins_topic(now, SHIFT)
 
 
 def test_no_word_is_kept_longer_than_its_message_is_pending():
