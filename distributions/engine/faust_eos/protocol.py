@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from io import BytesIO
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -22,7 +21,6 @@ from aiokafka.errors import (
     NotCoordinatorError,
     for_code,
 )
-from aiokafka.protocol.abstract import AbstractType
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     Boolean,
@@ -50,8 +48,18 @@ LOADING_SECONDS = 20.0
 """A group's coordinator must have loaded its offsets within this time; their partition has at most 100 MB, and usually
 far less."""
 LOADING_RETRY_SECONDS = 0.1
-UUID_BYTES = 16
-NO_ID = bytes(UUID_BYTES)
+NO_ID = (0, 0)
+LONG_BITS = 2**64 - 1
+
+
+def _array(*fields: Any) -> CompactArray:
+    """Make an array of structures; in the flexible encoding, each of them ends with tags."""
+    return CompactArray(*fields, TAGS)
+
+
+_COMMITTED = _array(
+    ("partition", Int32), ("offset", Int64), ("leader_epoch", Int32), ("metadata", STRING), ("error_code", Int16)
+)
 
 
 class _Answer(Response):
@@ -59,24 +67,7 @@ class _Answer(Response):
     API_VERSION = VERSION
     SCHEMA = Schema(
         ("throttle_time_ms", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("name", STRING),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition", Int32),
-                        ("offset", Int64),
-                        ("leader_epoch", Int32),
-                        ("metadata", STRING),
-                        ("error_code", Int16),
-                        TAGS,
-                    ),
-                ),
-                TAGS,
-            ),
-        ),
+        ("topics", _array(("name", STRING), ("partitions", _COMMITTED))),
         ("error_code", Int16),
         TAGS,
     )
@@ -89,7 +80,7 @@ class _Question(RequestStruct):
     RESPONSE_TYPE = _Answer
     SCHEMA = Schema(
         ("group", STRING),
-        ("topics", CompactArray(("name", STRING), ("partitions", CompactArray(Int32)), TAGS)),
+        ("topics", _array(("name", STRING), ("partitions", CompactArray(Int32)))),
         ("require_stable", Boolean),
         TAGS,
     )
@@ -142,19 +133,25 @@ def _read(answer: Any) -> tuple[int, CommittedOffsets]:
     return next(filter(None, codes), 0), found
 
 
-class Uuid(AbstractType[bytes]):
-    """A UUID as its sixteen bytes."""
-
-    @classmethod
-    def encode(cls, value: bytes) -> bytes:
-        return value
-
-    @classmethod
-    def decode(cls, data: BytesIO) -> bytes:
-        value = data.read(UUID_BYTES)
-        if len(value) != UUID_BYTES:
-            raise ValueError("Buffer underrun decoding a UUID")
-        return value
+_TOPIC_ID = ("id_high", Int64), ("id_low", Int64)
+"""The two halves of a UUID."""
+_PARTITION = _array(
+    ("error_code", Int16),
+    ("partition", Int32),
+    ("leader", Int32),
+    ("leader_epoch", Int32),
+    ("replicas", CompactArray(Int32)),
+    ("isr", CompactArray(Int32)),
+    ("offline_replicas", CompactArray(Int32)),
+)
+_TOPIC = _array(
+    ("error_code", Int16),
+    ("topic", STRING),
+    *_TOPIC_ID,
+    ("is_internal", Boolean),
+    ("partitions", _PARTITION),
+    ("authorized_operations", Int32),
+)
 
 
 class MetadataResponse_v10(Response):  # noqa: N801 – named like aiokafka's
@@ -162,42 +159,10 @@ class MetadataResponse_v10(Response):  # noqa: N801 – named like aiokafka's
     API_VERSION = 10
     SCHEMA = Schema(
         ("throttle_time_ms", Int32),
-        (
-            "brokers",
-            CompactArray(
-                ("node_id", Int32),
-                ("host", STRING),
-                ("port", Int32),
-                ("rack", STRING),
-                TAGS,
-            ),
-        ),
+        ("brokers", _array(("node_id", Int32), ("host", STRING), ("port", Int32), ("rack", STRING))),
         ("cluster_id", STRING),
         ("controller_id", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("error_code", Int16),
-                ("topic", STRING),
-                ("topic_id", Uuid),
-                ("is_internal", Boolean),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("error_code", Int16),
-                        ("partition", Int32),
-                        ("leader", Int32),
-                        ("leader_epoch", Int32),
-                        ("replicas", CompactArray(Int32)),
-                        ("isr", CompactArray(Int32)),
-                        ("offline_replicas", CompactArray(Int32)),
-                        TAGS,
-                    ),
-                ),
-                ("authorized_operations", Int32),
-                TAGS,
-            ),
-        ),
+        ("topics", _TOPIC),
         ("authorized_operations", Int32),
         TAGS,
     )
@@ -209,7 +174,7 @@ class MetadataRequest_v10(RequestStruct):  # noqa: N801 – named like aiokafka'
     API_VERSION = 10
     RESPONSE_TYPE = MetadataResponse_v10
     SCHEMA = Schema(
-        ("topics", CompactArray(("topic_id", Uuid), ("name", STRING), TAGS)),
+        ("topics", _array(*_TOPIC_ID, ("name", STRING))),
         ("allow_auto_topic_creation", Boolean),
         ("include_cluster_authorized_operations", Boolean),
         ("include_topic_authorized_operations", Boolean),
@@ -226,7 +191,7 @@ class TopicIdsRequest(Request[MetadataRequest_v10]):
         self._topics = topics
 
     def build(self, request_struct_class: type[MetadataRequest_v10]) -> MetadataRequest_v10:
-        topics = [(NO_ID, topic, NO_TAGS) for topic in self._topics]
+        topics = [(*NO_ID, topic, NO_TAGS) for topic in self._topics]
         return request_struct_class(topics, False, False, False, NO_TAGS)
 
 
@@ -244,7 +209,12 @@ class Admin(AIOKafkaAdminClient):
 
 def ids_in(topics: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Return the ids, in hex, of the topics that exist and have one."""
-    return {t["topic"]: t["topic_id"].hex() for t in topics if not t["error_code"] and t["topic_id"] != NO_ID}
+    ids = {t["topic"]: (t["id_high"], t["id_low"]) for t in topics if not t["error_code"]}
+    return {
+        topic: f"{high & LONG_BITS:016x}{low & LONG_BITS:016x}"
+        for topic, (high, low) in ids.items()
+        if (high, low) != NO_ID
+    }
 
 
 class Clients:
