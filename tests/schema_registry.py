@@ -10,8 +10,6 @@ from urllib.parse import unquote
 import fastavro
 from aiohttp import web
 
-from faust_eos.health import request_logger
-
 UNKNOWN_SCHEMA = {"error_code": 40403, "message": "Schema not found"}
 UNAUTHORIZED = {"error_code": 401, "message": "User cannot access the resource."}
 
@@ -42,7 +40,7 @@ class Registry:
     async def __aenter__(self) -> Self:
         app = web.Application()
         app.router.add_get("/{path:.*}", self._answer)
-        runner = web.AppRunner(app, access_log=None, logger=request_logger())
+        runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         self._closing.push_async_callback(runner.cleanup)
         site = web.TCPSite(runner, "127.0.0.1", 0)
