@@ -27,9 +27,9 @@ BODY = {
     "cut off": lambda row: row[:20],
     "another seal": lambda row: row[:29] + b"\x7f" + row[30:],
     "another continuation": lambda row: row[:31] + b"\x7f" + row[32:],
-    "a longer trace": lambda row: row[:33] + b"\xff" + row[34:],
+    "a longer trace": lambda row: row[:32] + b"\xff" + row[33:],
     "not JSON": lambda row: row[:-1],
-    "another message": lambda row: row[:34] + b"{}",
+    "another message": lambda row: row[:33] + b"{}",
 }
 
 
