@@ -5,7 +5,7 @@ order in which they were last named, so the first one is dropped when there are 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from afterword.schemas import CloseReason
 from afterword.streams.errors import RowUnreadable
@@ -27,17 +27,20 @@ from afterword.streams.segmenter.rules import (
     split,
     window_first,
 )
-from afterword.streams.segmenter.state import NOBODY, Body, Rows, Scope, State, decode_body, digest_of, encode_body
+from afterword.streams.segmenter.state import (
+    NOBODY,
+    Body,
+    Scope,
+    StagedRows,
+    StagedStates,
+    State,
+    decode_body,
+    digest_of,
+    encode_body,
+)
 
 Amend = Callable[[Body], Body]
 """Changes a message's row; the row of a deleted message has no JSON."""
-
-
-class States(Protocol):
-    """States by scope; None where no message has been accepted yet."""
-
-    def get(self, scope: Scope, /) -> State | None: ...
-    def __setitem__(self, scope: Scope, state: State, /) -> None: ...
 
 
 class Roster(NamedTuple):
@@ -74,7 +77,9 @@ class ScopeLog:
     the number of recent messages whose ids are remembered. `now_ms` is the wall clock in milliseconds since 1970.
     """
 
-    def __init__(self, scope: Scope, states: States, messages: Rows, *, overlap: int, window: int, now_ms: int) -> None:
+    def __init__(
+        self, scope: Scope, states: StagedStates, messages: StagedRows, *, overlap: int, window: int, now_ms: int
+    ) -> None:
         self.scope = scope
         self._states = states
         self._messages = messages
@@ -84,9 +89,14 @@ class ScopeLog:
         self._prefix = rows.prefix(scope)
 
     @property
-    def state(self) -> State | None:
-        """Raises: RowUnreadable, StateUnreadable."""
+    def stored(self) -> State | None:
+        """The state; None if no message has been accepted yet. Raises: RowUnreadable, StateUnreadable."""
         return self._states.get(self.scope)
+
+    @property
+    def state(self) -> State:
+        """The state, which is empty if no message has been accepted yet. Raises: RowUnreadable, StateUnreadable."""
+        return self.stored or State(None)
 
     @state.setter
     def state(self, state: State) -> None:
@@ -94,34 +104,30 @@ class ScopeLog:
 
     @property
     def is_pending(self) -> bool:
-        state = self.state
-        return bool(state and state.pending_messages)
+        return self.state.pending_messages > 0
 
     @property
     def pending_bytes(self) -> int:
-        state = self.state
-        return state.pending.episode_bytes if state else 0
+        return self.state.pending.episode_bytes
 
     def has(self, digest: bytes) -> bool:
         """Return whether a message is a duplicate, by the digest of its id."""
         state = self.state
-        if state is None or not state.next_seq:  # a new log has no ids to look up
+        if not state.next_seq:  # a new log has no ids to look up
             return False
         row = self._messages.get(rows.seen_key(self._prefix, digest))
         return is_duplicate(state, None if row is None else rows.decode_seq(row), self._window)
 
     def remember(self, digest: bytes) -> None:
         """Record the id of the next message."""
-        state = self.state
-        seq = state.next_seq if state else 0
-        self._messages[rows.seen_key(self._prefix, digest)] = rows.encode_seq(seq)
+        self._messages[rows.seen_key(self._prefix, digest)] = rows.encode_seq(self.state.next_seq)
 
     def append(self, message: Arrival, rules: EpisodeRules) -> list[ClosedEpisode]:
         """Append the message, and return the episodes that it closes, in order.
 
         If the state was rebuilt and the message is already in an episode, only its id is remembered.
         """
-        state = self.state or State(message.tenant_id)
+        state = self.stored or State(message.tenant_id)
         if message.body.offset < state.taken_to:
             self.keep_id(message)
             return []
@@ -131,15 +137,13 @@ class ScopeLog:
 
     def keep_id(self, message: Arrival) -> None:
         """Number a message whose body is kept in other logs; this one keeps only its id."""
-        state = self.state or State(message.tenant_id)
+        state = self.stored or State(message.tenant_id)
         self._messages[self._body_key(state.next_seq)] = message.body.digest
         self._step(state, nothing_pending(state._replace(next_seq=state.next_seq + 1)))
 
     def hand_over(self) -> list[Arrival]:
         """Remove everything pending, which another log must take over, and the overlap before it."""
         state = self.state
-        if state is None:
-            return []
         pending = self._pending(state)
         self._strip_to(state.next_seq)
         self._step(state, nothing_pending(state)._replace(since_ms=None, topic=b""))
@@ -148,8 +152,6 @@ class ScopeLog:
     def search(self, digest: bytes) -> list[int]:
         """Return the numbers of the messages with this id that are pending or in the overlap."""
         state = self.state
-        if state is None:
-            return []
         # a log that remembers no ids must search pending messages too
         looked_at = range(state.overlap_first, state.first_pending if self._window else state.next_seq)
         found = [seq for seq in looked_at if digest_of(self._row(seq)) == digest]
@@ -163,7 +165,7 @@ class ScopeLog:
         A deleted message stays deleted.
         """
         state, body = self.state, self._body(seq)
-        if state is None or body.is_gone:
+        if body.is_gone:
             return []
         self._put(seq, amended(body))
         if seq < state.first_pending:
@@ -176,7 +178,7 @@ class ScopeLog:
     def clear(self) -> None:
         """Remove everything pending and the overlap; ids, ordinals and clocks stay. Damaged rows are removed too."""
         state = self.state
-        if state is None or state.is_stub:
+        if state.is_stub:
             return
         self._strip_to(state.next_seq)
         self._step(state, nothing_pending(state)._replace(since_ms=None, topic=b""))
@@ -184,8 +186,8 @@ class ScopeLog:
     def close(self, reason: CloseReason) -> list[ClosedEpisode]:
         """Emit everything pending, and return the episodes that it makes."""
         state = self.state
-        cut = state and close_all(state, reason)
-        return self._emit(state, emitted(state, cut), [cut]) if state and cut else []
+        cut = close_all(state, reason)
+        return self._emit(state, emitted(state, cut), [cut]) if cut else []
 
     def forget(self, most: int) -> bool:
         """Remove the overlap and the ids of a log with nothing pending; return whether only the stub is left.
@@ -194,8 +196,6 @@ class ScopeLog:
         more.
         """
         state = self.state
-        if state is None:
-            return True
         end = min(state.next_seq, state.window_first + most)
         for seq in range(state.window_first, end):
             self._forget(seq)
@@ -245,7 +245,7 @@ class ScopeLog:
 
     def _strip_to(self, end: int) -> None:
         """Keep only the ids of the messages from the overlap up to `end`."""
-        for seq in range(self.state.overlap_first if self.state else end, end):
+        for seq in range(self.state.overlap_first, end):
             row = self._messages.get(self._body_key(seq))
             if row is not None:
                 self._messages[self._body_key(seq)] = digest_of(row)
@@ -317,7 +317,7 @@ class PerConversation:
     def amend(self, digest: bytes, amended: Amend) -> Amended:
         found, state = self._only.search(digest), self._only.state
         closed = [closed for seq in found for closed in self._only.amend(seq, amended, self._rules)]
-        if state is None or not found:
+        if not found:
             return Amended(closed, is_elsewhere=True)
         is_overlap = found[-1] < state.first_pending
         return Amended(closed, is_overlap, (self._only.scope, state.last_ordinal) if is_overlap else None)
@@ -387,7 +387,8 @@ class PerAgent:
     def clear(self) -> None:
         for agent in [*self._active, NOBODY]:
             self._log(agent).clear()
-        self._set_active([])
+        if self._active:
+            self._set_active([])
 
     @property
     def is_pending(self) -> bool:
@@ -400,7 +401,7 @@ class PerAgent:
     def _adopt(self, agent: str, message: Arrival) -> list[ClosedEpisode]:
         """Give the agent the waiting messages, unless they waited so long that a live worker would have closed them."""
         waited_for = self._log(NOBODY)
-        if waited_for.state is None or not waited_for.state.pending_messages:
+        if not waited_for.is_pending:
             return []
         rules = self._rules
         if is_silent(waited_for.state, message, rules.limits):
@@ -416,8 +417,7 @@ class PerAgent:
 
     @property
     def _active(self) -> list[str]:
-        return (self._root.state and self._root.state.agents) or []
+        return self._root.state.agents or []
 
     def _set_active(self, agents: list[str]) -> None:
-        if self._root.state:
-            self._root.state = self._root.state._replace(agents=agents)
+        self._root.state = self._root.state._replace(agents=agents)

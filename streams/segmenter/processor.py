@@ -25,7 +25,7 @@ from afterword.schemas.dead_letters import DeadLetterRecord, dead_letter
 from afterword.schemas.episodes import EPISODE_AMENDED, EPISODE_CLOSED
 from afterword.schemas.headers import Headers, KafkaRecord, cloud_event, owner_header
 from afterword.schemas.ids import escape, event_id
-from afterword.streams.errors import RowUnreadable, StateUnreadable
+from afterword.streams.errors import RowUnreadable
 from afterword.streams.segmenter.arrival import MILLISECOND, deleted, edited, from_record, shown_changes
 from afterword.streams.segmenter.conversation import Amend, Amended, PerAgent, PerConversation, ScopeLog
 from afterword.streams.segmenter.episodes import (
@@ -42,13 +42,12 @@ from afterword.streams.segmenter.rules import MAX_PENDING_MESSAGES
 from afterword.streams.segmenter.state import (
     Rows,
     Scope,
+    StagedRows,
+    StagedStates,
     State,
-    decode_state,
-    encode_state,
     id_digest,
     parse_scope,
     record_key,
-    scope_key,
 )
 from afterword.streams.settings import Episodes
 from afterword.streams.telemetry.tracing import trace_in
@@ -221,23 +220,23 @@ class _Batch:
     def expire(self, key: bytes, topic: str, partition: int) -> None:
         scope_log = self._log(parse_scope(key))
         try:
-            if scope_log.state and 0 < scope_log.state.deadline_ms <= self._now_ms:
+            if 0 < scope_log.state.deadline_ms <= self._now_ms:
                 self._send(scope_log.close("idle"), topic, partition)
-            elif scope_log.state and not scope_log.is_pending:
-                self._let_go(scope_log, scope_log.state)
+            elif not scope_log.is_pending:
+                self._let_go(scope_log)
         except RowUnreadable as error:
             self._drop()
             self._report(error, record_key(scope_log.scope.conversation_id), topic, partition)
             with suppress(RowUnreadable):  # a conversation whose own row is damaged has no deadline
-                if scope_log.state:  # due again after its next message, or another forgetting period
-                    silent_ms = 0 if scope_log.is_pending else self._now_ms
-                    scope_log.state = scope_log.state._replace(deadline_ms=0, silent_ms=silent_ms)
+                # due again after its next message, or another forgetting period
+                silent_ms = 0 if scope_log.is_pending else self._now_ms
+                scope_log.state = scope_log.state._replace(deadline_ms=0, silent_ms=silent_ms)
         self._keep()
         self._outcome.done += 1
 
-    def _let_go(self, scope_log: ScopeLog, state: State) -> None:
+    def _let_go(self, scope_log: ScopeLog) -> None:
         """Forget a silent scope when its time has come; a conversation waits until all of its agents are silent."""
-        forget_ms = self._segmenter.limits.forget_after_ms
+        state, forget_ms = scope_log.state, self._segmenter.limits.forget_after_ms
         if not forget_ms or state.is_stub or self._now_ms < state.silent_ms + forget_ms:
             return
         is_root = scope_log.scope.agent_id is None
@@ -280,7 +279,7 @@ class _Batch:
             self._outcome.skipped += 1
             return True
         root = self._log(Scope(event.conversation_id))
-        if root.state and root.state.tenant_id != event.tenant_id:  # conversation ids are unique across tenants
+        if root.stored and root.stored.tenant_id != event.tenant_id:  # conversation ids are unique across tenants
             raise InvalidRecord("tenant_mismatch", "the conversation's first message has another tenant_id")
         if isinstance(event, MessageCreated):
             self._add(event, root, record)
@@ -309,7 +308,7 @@ class _Batch:
     def _amend(self, event: Amendment, root: ScopeLog, record: KafkaRecord) -> None:
         if isinstance(event, ConversationDeleted):
             self._conversation(root).clear()
-            if root.state:
+            if root.stored:
                 root.state = root.state._replace(overrides="", since_ms=None)
             amended = Amended([], is_elsewhere=True)
         else:
@@ -333,7 +332,7 @@ class _Batch:
         if root.has(id_digest(message.id)):
             self._outcome.duplicates += 1
             return
-        segmenter, before = self._segmenter, root.state
+        segmenter, before = self._segmenter, root.stored
         state = before or State(message.tenant_id, agents=[] if segmenter.per_agent else None)
         overrides = segmenter.rulebook.read(message.metadata, state.overrides)
         trace = trace_in(record.headers) if segmenter.traced else b""
@@ -345,8 +344,7 @@ class _Batch:
         self._outcome.messages += 1
 
     def _conversation(self, root: ScopeLog) -> PerAgent | PerConversation:
-        state = root.state
-        rules = self._segmenter.rulebook.rules(state.overrides if state else "")
+        rules = self._segmenter.rulebook.rules(root.state.overrides)
         if self._segmenter.per_agent:
             return PerAgent(root, self._log, self._segmenter.limits.max_agents, rules)
         return PerConversation(root, rules)
@@ -396,81 +394,3 @@ class _Batch:
         rejected = self._segmenter.safe_dead_letter(rejected)
         self._put(Outgoing(self._segmenter.dead_letters_topic, *rejected))
         self._outcome.dead_letters[error.error_type] += 1
-
-
-class StagedStates:
-    """States by scope, with the changes of one record, which are kept or dropped as a whole.
-
-    Each row is read once per batch, and written once, at its end.
-    """
-
-    def __init__(self, table: Rows, *, per_agent: bool) -> None:
-        self._table = table
-        self._per_agent = per_agent
-        self._before: dict[Scope, State | None] = {}
-        """States as in the rows."""
-        self._states: dict[Scope, State | None] = {}
-        self._undo: dict[Scope, State | None] = {}
-        """States as they were before the record."""
-
-    def get(self, scope: Scope) -> State | None:
-        """Raises: RowUnreadable, StateUnreadable (also if the row was made under another `episodes.scope`)."""
-        if scope in self._states:
-            return self._states[scope]
-        row = self._table.get(scope_key(scope))
-        state = None if row is None else decode_state(row)
-        has_agents = state is not None and state.agents is not None
-        should_have = self._per_agent and scope.agent_id is None
-        if state and (has_agents != should_have or (scope.agent_id is not None and not self._per_agent)):
-            problem = "it was made with another episodes.scope, which needs ids and topics of its own"
-            raise StateUnreadable(problem=problem)
-        self._before[scope] = self._states[scope] = state
-        return state
-
-    def __setitem__(self, scope: Scope, state: State) -> None:
-        self._undo.setdefault(scope, self.get(scope))
-        self._states[scope] = state
-
-    def keep(self) -> None:
-        self._undo.clear()
-
-    def drop(self) -> None:
-        self._states |= self._undo
-        self._undo.clear()
-
-    def write(self) -> None:
-        for scope, state in self._states.items():
-            if state and state != self._before[scope]:
-                self._table[scope_key(scope)] = encode_state(state)
-
-
-class StagedRows:
-    """The table of messages with the changes of one record, which are kept or dropped as a whole."""
-
-    def __init__(self, table: Rows) -> None:
-        self._table = table
-        self._changes: dict[bytes, bytes | None] = {}
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._changes[key] if key in self._changes else self._table.get(key)
-
-    def __setitem__(self, key: bytes, row: bytes) -> None:
-        self._changes[key] = row
-
-    def __delitem__(self, key: bytes) -> None:
-        self._changes[key] = None
-
-    def keep(self) -> int:
-        """Write the changes; return their bytes."""
-        written = 0
-        for key, row in self._changes.items():
-            written += len(key) + len(row or b"")
-            if row is not None:
-                self._table[key] = row
-            elif self._table.get(key) is not None:  # the same record may create and delete a row
-                del self._table[key]
-        self._changes.clear()
-        return written
-
-    def drop(self) -> None:
-        self._changes.clear()

@@ -372,3 +372,81 @@ def parse_key(key: bytes) -> Key:
     if kind == SEEN_KIND and len(rest) == DIGEST_BYTES:
         return Key(parse_scope(name), "seen", None, rest)
     raise RowUnreadable(problem="a row of the messages has a key of the wrong form")
+
+
+class StagedStates:
+    """States by scope, with the changes of one record, which are kept or dropped as a whole.
+
+    Each row is read once per batch, and written once, at its end.
+    """
+
+    def __init__(self, table: Rows, *, per_agent: bool) -> None:
+        self._table = table
+        self._per_agent = per_agent
+        self._before: dict[Scope, State | None] = {}
+        """States as in the rows."""
+        self._states: dict[Scope, State | None] = {}
+        self._undo: dict[Scope, State | None] = {}
+        """States as they were before the record."""
+
+    def get(self, scope: Scope) -> State | None:
+        """Raises: RowUnreadable, StateUnreadable (also if the row was made under another `episodes.scope`)."""
+        if scope in self._states:
+            return self._states[scope]
+        row = self._table.get(scope_key(scope))
+        state = None if row is None else decode_state(row)
+        has_agents = state is not None and state.agents is not None
+        should_have = self._per_agent and scope.agent_id is None
+        if state and (has_agents != should_have or (scope.agent_id is not None and not self._per_agent)):
+            problem = "it was made with another episodes.scope, which needs ids and topics of its own"
+            raise StateUnreadable(problem=problem)
+        self._before[scope] = self._states[scope] = state
+        return state
+
+    def __setitem__(self, scope: Scope, state: State) -> None:
+        self._undo.setdefault(scope, self.get(scope))
+        self._states[scope] = state
+
+    def keep(self) -> None:
+        self._undo.clear()
+
+    def drop(self) -> None:
+        self._states |= self._undo
+        self._undo.clear()
+
+    def write(self) -> None:
+        for scope, state in self._states.items():
+            if state and state != self._before[scope]:
+                self._table[scope_key(scope)] = encode_state(state)
+
+
+class StagedRows:
+    """The table of messages with the changes of one record, which are kept or dropped as a whole."""
+
+    def __init__(self, table: Rows) -> None:
+        self._table = table
+        self._changes: dict[bytes, bytes | None] = {}
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._changes[key] if key in self._changes else self._table.get(key)
+
+    def __setitem__(self, key: bytes, row: bytes) -> None:
+        self._changes[key] = row
+
+    def __delitem__(self, key: bytes) -> None:
+        self._changes[key] = None
+
+    def keep(self) -> int:
+        """Write the changes; return their bytes."""
+        written = 0
+        for key, row in self._changes.items():
+            written += len(key) + len(row or b"")
+            if row is not None:
+                self._table[key] = row
+            elif self._table.get(key) is not None:  # the same record may create and delete a row
+                del self._table[key]
+        self._changes.clear()
+        return written
+
+    def drop(self) -> None:
+        self._changes.clear()
