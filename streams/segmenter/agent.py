@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncIterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any
@@ -68,7 +68,8 @@ class EventHandler:
         self._segmenter = segmenter
         self._metrics = metrics
         self._app = app
-        self._placement = PartitionerCheck()
+        self._warned: set[int] = set()
+        """Partitions whose producers were found to use another partitioner."""
 
     async def handle(self, work: Sequence[KafkaRecord] | Tick, batch: Batch) -> None:
         """Handle the records or deadlines that fit into one transaction, in pieces that let other tasks run."""
@@ -127,9 +128,18 @@ class EventHandler:
         return Output(self._segmenter.dead_letters_topic, key, value, None, None, headers)
 
     def _count_elsewhere(self, outcome: Outcome, record: KafkaRecord) -> None:
-        partitions = self._app.consumer.topic_partitions(record.topic)
-        found = self._placement.elsewhere(outcome.new_conversation_keys, record.topic, record.partition, partitions)
-        self._metrics.elsewhere.inc(found)
+        """Count conversations that began outside their standard partition, and warn once per partition."""
+        topic, partition = record.topic, record.partition
+        partitions = self._app.consumer.topic_partitions(topic)
+        if not partitions:  # not known yet
+            return
+        standard = [standard_partition(key, partitions) for key in outcome.new_conversation_keys]
+        elsewhere = [one for one in standard if one != partition]
+        self._metrics.elsewhere.inc(len(elsewhere))
+        if elsewhere and partition not in self._warned:
+            self._warned.add(partition)
+            where = {"topic": topic, "partition": partition, "standard_partition": elsewhere[0]}
+            log.warning("conversation_in_another_partition", stage=STAGE, error_type="other_partitioner", **where)
 
 
 def count(outcome: Outcome, metrics: Metrics) -> None:
@@ -150,29 +160,3 @@ def count(outcome: Outcome, metrics: Metrics) -> None:
 def standard_partition(key: bytes, partitions: int) -> int:
     """Return the partition that Java's client, aiokafka and others choose for the key."""
     return int(murmur2(key) & POSITIVE) % partitions
-
-
-class PartitionerCheck:
-    """Counts conversations that began outside their standard partition, and warns once per partition."""
-
-    def __init__(self) -> None:
-        self._warned: set[int] = set()
-
-    def elsewhere(
-        self, new_conversation_keys: Iterable[bytes], topic: str, partition: int, partitions: int | None
-    ) -> int:
-        """Return how many of the conversations began outside their standard partition.
-
-        `new_conversation_keys` has their records' keys; `partitions` is the topic's partition count, or None if it is
-        not known yet.
-        """
-        if not partitions:
-            return 0
-        found = [
-            standard for key in new_conversation_keys if (standard := standard_partition(key, partitions)) != partition
-        ]
-        if found and partition not in self._warned:
-            self._warned.add(partition)
-            where = {"topic": topic, "partition": partition, "standard_partition": found[0]}
-            log.warning("conversation_in_another_partition", stage="segmenter", error_type="other_partitioner", **where)
-        return len(found)

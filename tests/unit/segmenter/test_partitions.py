@@ -6,10 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from afterword.streams.segmenter.agent import PartitionerCheck, standard_partition
+from afterword.streams.segmenter.agent import standard_partition
 from tests.unit.segmenter.chat import Chat, flush, limits, say, says
+from tests.unit.segmenter.test_slices import Deployed
 
-KEYS = [b"c%d" % number for number in range(100)]
+NAMES = [f"c{number}" for number in range(100)]
+ELSEWHERE = "afterword_conversations_in_another_partition_total"
 
 
 @given(st.binary(min_size=1), st.integers(1, 100))
@@ -27,25 +29,30 @@ def test_it_is_that_of_javas_client(key: bytes, murmur2: int) -> None:
     assert standard_partition(key, 1000) == (murmur2 & 0x7FFFFFFF) % 1000
 
 
-def test_conversations_elsewhere_are_counted_and_a_partition_is_told_of_once() -> None:
-    placement = PartitionerCheck()
-    right = [key for key in KEYS if standard_partition(key, 4) == 2]
-    wrong = [key for key in KEYS if standard_partition(key, 4) != 2]
+async def test_conversations_elsewhere_are_counted_and_a_partition_is_told_of_once() -> None:
+    deployed = Deployed(limits())
+    wrong = [name for name in NAMES if standard_partition(name.encode(), 4) != 3]
+    right = [name for name in NAMES if name not in wrong]
     with capture_logs() as logs:
-        assert placement.elsewhere(right, "messages", 2, 4) == 0
-        assert placement.elsewhere([*right, *wrong], "messages", 2, 4) == len(wrong)
-        assert placement.elsewhere(wrong, "messages", 2, 4) == len(wrong)
-        assert placement.elsewhere(right, "messages", 1, 4) == len(right)
-    assert [(line["event"], line["partition"]) for line in logs] == [
-        ("conversation_in_another_partition", 2),
-        ("conversation_in_another_partition", 1),
+        await deployed.hear(*[say("a", conversation_id=name) for name in right])
+        assert elsewhere(deployed) == 0
+        await deployed.hear(*[say("a", conversation_id=name) for name in wrong[1:]])
+        await deployed.hear(say("a", conversation_id=wrong[0]))
+        assert elsewhere(deployed) == len(wrong)
+    assert [(line["event"], line["partition"], line["standard_partition"]) for line in logs] == [
+        ("conversation_in_another_partition", 3, standard_partition(wrong[1].encode(), 4))
     ]
-    assert logs[0]["standard_partition"] == standard_partition(wrong[0], 4)
 
 
-@pytest.mark.parametrize("partitions", [None, 0, 1])
-def test_nothing_is_elsewhere_with_one_partition_or_while_their_number_is_not_known(partitions: int | None) -> None:
-    assert PartitionerCheck().elsewhere(KEYS, "messages", 0, partitions) == 0
+@pytest.mark.parametrize("partitions", [None, 0])
+async def test_nothing_is_elsewhere_while_the_number_of_partitions_is_not_known(partitions: int | None) -> None:
+    deployed = Deployed(limits(trigger=1), partitions=partitions)
+    await deployed.hear(say("a"))
+    assert (deployed.messages, elsewhere(deployed)) == ([("c", "a")], 0)
+
+
+def elsewhere(deployed: Deployed) -> float | None:
+    return deployed.metrics.registry.get_sample_value(ELSEWHERE)
 
 
 def test_only_the_first_message_of_a_conversation_is_looked_at() -> None:

@@ -60,13 +60,13 @@ def compute(seconds: float) -> None:
 class Deployed:
     """The segmenter's handler on a partition in memory."""
 
-    def __init__(self, episodes: Episodes, producer: Producer | None = None) -> None:
+    def __init__(self, episodes: Episodes, producer: Producer | None = None, *, partitions: int | None = 4) -> None:
         self.now_ms = NOON
         engine = Options(clock=lambda: self.now_ms, retry_wait_seconds=0.0)
         tables = {name: STORES[name] for name in (CONVERSATIONS, MESSAGES)}
         segmenter = Segmenter(episodes, EPISODES, DEAD_LETTERS, *tables.values(), count_tokens=count_tokens)
         self.metrics = Metrics("segmenter", "1.2.3")
-        consumer = SimpleNamespace(topic_partitions=lambda _: 4)
+        consumer = SimpleNamespace(topic_partitions=lambda _: partitions)
         app: Any = SimpleNamespace(engine=engine, consumer=consumer)
         self.handler = EventHandler(segmenter, self.metrics, app)
         self.partition = Partition(
