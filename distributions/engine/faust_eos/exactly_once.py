@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
 from typing import Any
 
@@ -196,42 +196,35 @@ class ExactlyOncePartition:
         return self._start
 
 
+@dataclass(eq=False)
 class Session:
     """An open partition. A failed batch has sent nothing, so it is run again with the same records."""
 
-    def __init__(
-        self,
-        consumer: Any,
-        source: TopicPartition,
-        tables: Mapping[str, Any],
-        producer: TransactionalProducer,
-        database: Database,
-        isolation: Isolation,
-        written: set[str],
-        partitions: int,
-    ) -> None:
-        """`written` collects the topics that the agent sends to; `partitions` is the source's partition count."""
-        self._consumer = consumer
-        self._app = consumer.app
-        self._options = consumer.app.engine
-        self._source = source
-        self._where = f"{source.topic}-{source.partition}"
-        self._tables = tables
-        self._changelogs = changelogs_of(tables, source.partition)
-        self._producer = producer
-        self.database = database
-        self._isolation = isolation
-        self._written = written
-        self._partitions = partitions
-        self._rejected: list[Output] = []
-        """Dead letters that are not committed yet, of records before the next slice."""
-        self._message: BatchMessage | None = None
-        self.stopping = False
-        """True once failures are no longer retried."""
-        self.declined = False
-        """True if the agent took none of the last records that it was given, and will be given them again."""
-        self._in_hand_ms: int | None = None
-        self._last_ms: int | None = None
+    consumer: Any
+    source: TopicPartition
+    tables: Mapping[str, Any]
+    producer: TransactionalProducer
+    database: Database
+    isolation: Isolation
+    written: set[str]
+    """Collects the topics that the agent sends to."""
+    partitions: int
+    """The source's partition count."""
+    stopping: bool = False
+    """True once failures are no longer retried."""
+    declined: bool = False
+    """True if the agent took none of the last records that it was given, and will be given them again."""
+    _rejected: list[Output] = field(default_factory=list)
+    """Dead letters that are not committed yet, of records before the next slice."""
+    _message: BatchMessage | None = None
+    _in_hand_ms: int | None = None
+    _last_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        self._app = self.consumer.app
+        self._options = self._app.engine
+        self._where = f"{self.source.topic}-{self.source.partition}"
+        self._changelogs = changelogs_of(self.tables, self.source.partition)
 
     # -- status
 
@@ -267,7 +260,7 @@ class Session:
         A tick must not act on a deadline that an unread record would have moved. So a moment is noted together with
         the partition's end, and the tick comes once all records below that end are handled.
         """
-        loop, kafka, source = asyncio.get_running_loop(), self._consumer.kafka, self._source
+        loop, kafka, source = asyncio.get_running_loop(), self.consumer.kafka, self.source
         moment_ms, end, looked, more = 0, None, 0.0, False
         while not self.stopping:
             await self._poll(wait=not more)
@@ -286,7 +279,7 @@ class Session:
 
         If there are no records and `wait` is true, this waits for some until the next check of the deadlines.
         """
-        options, kafka, source = self._options, self._consumer.kafka, self._source
+        options, kafka, source = self._options, self.consumer.kafka, self.source
         timeout_ms = int(options.tick_seconds * 1000) if wait else 0
         got = await kafka.getmany(source, timeout_ms=timeout_ms, max_records=options.max_batch)
         for records in got.values():
@@ -302,7 +295,7 @@ class Session:
 
         Returns whether there may be more such keys. A key that fails alone is skipped for a while.
         """
-        most, slices, skipped = self._options.tick_keys, self._isolation.ticks, self._isolation.skipped()
+        most, slices, skipped = self._options.tick_keys, self.isolation.ticks, self.isolation.skipped()
         found = self.database.due(now_ms, most + len(skipped))
         if found is None:
             return True
@@ -310,12 +303,12 @@ class Session:
         if not due:
             return False
         number = slices.take(repeat(0, len(due)))
-        tick = Tick(self._source.topic, self._source.partition, now_ms, tuple(due[:number]))
+        tick = Tick(self.source.topic, self.source.partition, now_ms, tuple(due[:number]))
         offset = max(self.database.position.source, 0)
         batch = await self._run_agent(tick, offset, slices, number)
         if isinstance(batch, AgentFailed):
             if number == 1:
-                self._isolation.skip(due[0], batch)
+                self.isolation.skip(due[0], batch)
             return True
         taken = batch.taken or number
         await self._commit(batch, offset, slices, taken)
@@ -331,11 +324,11 @@ class Session:
         while at < len(records) and not self.stopping:
             at += await self._process_slice(records, at)
             if len(self._rejected) == MOST_REJECTED or (at == len(records) and self._rejected):
-                await self._commit(Batch(self._where, None), records[at - 1].offset + 1, self._isolation.slices, 1)
+                await self._commit(Batch(self._where, None), records[at - 1].offset + 1, self.isolation.slices, 1)
 
     async def _process_slice(self, records: Sequence[Any], at: int) -> int:
         """Process the next slice of records, from index `at` on; return how many of them are done."""
-        slices = self._isolation.slices
+        slices = self.isolation.slices
         number = slices.take(map(size_of, islice(records, at, None)))
         part = records[at : at + number]
         self._in_hand_ms, self._last_ms = part[0].timestamp, part[-1].timestamp
@@ -343,7 +336,7 @@ class Session:
         if isinstance(batch, AgentFailed):
             if number > 1:
                 return 0
-            self._rejected.append(self._isolation.dead_letter(part[0], batch))
+            self._rejected.append(self.isolation.dead_letter(part[0], batch))
             return 1
         taken = number if batch.taken is None else batch.taken
         self.declined = taken == 0
@@ -363,7 +356,7 @@ class Session:
 
         A slice of one record is retried first.
         """
-        options, isolation = self._options, self._isolation
+        options, isolation = self._options, self.isolation
         retries = options.agent_retries if number == 1 else 0
         wait = options.retry_wait_seconds * (SHORTER if number > 1 or isolation.breaker.is_counting else 1.0)
         attempt = 0
@@ -391,11 +384,11 @@ class Session:
     async def _deliver(self, work: Sequence[Any] | Tick, offset: int, most_bytes: int) -> Batch:
         """Hand the work over, and return its batch once the agent is done."""
         while True:
-            batch = Batch(self._where, self.database, self._consumer.stop_worker, most_bytes)
+            batch = Batch(self._where, self.database, self.consumer.stop_worker, most_bytes)
             message = self._message = BatchMessage(
                 batch,
-                topic=self._source.topic,
-                partition=self._source.partition,
+                topic=self.source.topic,
+                partition=self.source.partition,
                 offset=offset,
                 timestamp=self._options.clock() / 1000,
                 timestamp_type=0,
@@ -405,10 +398,10 @@ class Session:
                 checksum=None,
                 serialized_key_size=0,
                 serialized_value_size=0,
-                tp=TP(*self._source),
+                tp=TP(*self.source),
                 generation_id=self._app.consumer_generation_id,
             )
-            await self._consumer.callback(message)
+            await self.consumer.callback(message)
             if not message.refcount and not message.acked:
                 raise NoAgent(where=self._where)
             try:
@@ -427,17 +420,17 @@ class Session:
         It has `number` records or keys and was made from `read` bytes. After a timeout, the next try is half as large.
         """
         outputs = [*self._rejected, *batch.outputs]
-        changes = {name: table.data.changes(batch) for name, table in self._tables.items()}
-        self._written.update(output.topic for output in outputs)
+        changes = {name: table.data.changes(batch) for name, table in self.tables.items()}
+        self.written.update(output.topic for output in outputs)
         # Each commit puts a bookmark into each changelog: otherwise a lost changelog looks like that of an unchanged
         # table
         changelogs, before = self._changelogs, self.database.position
         bookmark = Bookmark(next_offset, before.lineage or new_lineage(), sorted(changes), before.source_id)
         rows = {changelogs[name]: changed for name, changed in changes.items()}
         previous = {changelogs[name]: offset for name, offset in before.bookmarks.items() if name in changes}
-        context = (self._source, self._app.conf.id, previous, self._partitions)
+        context = (self.source, self._app.conf.id, previous, self.partitions)
         async with in_time(self._options, slices, self._where, number, read, written_bytes(outputs, changes)):
-            marks = await self._producer.commit(outputs, rows, bookmark, *context)
+            marks = await self.producer.commit(outputs, rows, bookmark, *context)
         bookmarks = {**before.bookmarks, **{name: marks[changelogs[name]] for name in changes}}
         position = replace(before, source=bookmark.source, lineage=bookmark.lineage, bookmarks=bookmarks)
         self.database.write(changes, position)
