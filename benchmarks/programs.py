@@ -90,7 +90,9 @@ def counter() -> None:
     """Run a counter per key on our engine, written as in its README."""
     from afterword.streams import logs
     from afterword.streams.settings import Logs
-    from faust_eos import App, Batches, Options, Tick
+    from faust_eos.app import App
+    from faust_eos.batch import Batches, Tick
+    from faust_eos.options import Options
     from faust_eos.worker import run
 
     to = bench()

@@ -27,8 +27,8 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, step, trace_in
 from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.text.cutting import packed
-from faust_eos import App, Batches, Output, failing_batch
-from faust_eos.batch import size_of
+from faust_eos.app import App
+from faust_eos.batch import Batches, Output, failing_batch, size_of
 from faust_eos.errors import place_of
 from faust_eos.health import HealthServer, Readiness
 from faust_eos.worker import PARTITIONS, run

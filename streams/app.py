@@ -9,10 +9,11 @@ from afterword.streams.kafka.fetching import BoundedConsumer
 from afterword.streams.settings import HEARTBEAT_SECONDS, REBALANCE_SECONDS, Llm, Settings
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
-from faust_eos import App, EngineMetrics, Options
+from faust_eos.app import App
 from faust_eos.health import HealthServer, Readiness
 from faust_eos.memory import allocate_sparingly
-from faust_eos.options import NO_TRACER
+from faust_eos.metrics import EngineMetrics
+from faust_eos.options import NO_TRACER, Options
 from faust_eos.worker import PARTITIONS, run
 
 LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 16, 64

@@ -27,7 +27,7 @@ from afterword.streams.summarizer.steps import StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer, make_summarizer
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
-from faust_eos import App
+from faust_eos.app import App
 from faust_eos.failures import Attempts
 from faust_eos.health import HealthServer, Readiness
 from faust_eos.memory import allocate_sparingly, loading

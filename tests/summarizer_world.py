@@ -19,8 +19,7 @@ from afterword.streams.summarizer.rolling import SummaryRules
 from afterword.streams.summarizer.steps import Backoff, StepRunner
 from afterword.streams.summarizer.summarizer import Summarizer
 from afterword.streams.telemetry import Metrics
-from faust_eos import Breaker
-from faust_eos.failures import Attempts
+from faust_eos.failures import Attempts, Breaker
 from faust_eos.health import Readiness
 from faust_eos.options import wall_clock_ms
 from tests.doubles.index import MemoryIndex

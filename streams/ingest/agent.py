@@ -31,8 +31,8 @@ from afterword.streams.kafka.log_reader import Log, TopicStalled
 from afterword.streams.settings import Kafka, Settings, variable
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
-from faust_eos import App, Batches, Output, failing_batch
-from faust_eos.batch import Batch, size_of
+from faust_eos.app import App
+from faust_eos.batch import Batch, Batches, Output, failing_batch, size_of
 from faust_eos.errors import AgentFailed, place_of
 from faust_eos.health import HealthServer, Readiness
 from faust_eos.worker import PARTITIONS, run

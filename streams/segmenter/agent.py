@@ -21,8 +21,8 @@ from afterword.streams.tasks import Turn
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import links, open_span, trace_in
 from afterword.streams.text.tokens import count_tokens
-from faust_eos import App, Batches, Output, Tick, failing_batch
-from faust_eos.batch import Batch
+from faust_eos.app import App
+from faust_eos.batch import Batch, Batches, Output, Tick, failing_batch
 from faust_eos.errors import place_of
 
 log = structlog.get_logger()

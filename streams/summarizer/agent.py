@@ -29,7 +29,8 @@ from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.reconciler import Event, Reconciler
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.tracing import context_of, mark_failed, open_span, trace_in, traceparent
-from faust_eos import App, AtLeastOnce, run_in_batch
+from faust_eos.app import App
+from faust_eos.at_least_once import AtLeastOnce, run_in_batch
 from faust_eos.batch import Output, current_batch
 from faust_eos.errors import place_of
 from faust_eos.failures import Attempts

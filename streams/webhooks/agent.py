@@ -28,8 +28,8 @@ from afterword.streams.stores.opening import open_stores
 from afterword.streams.telemetry import Metrics
 from afterword.streams.telemetry.worker import worker_telemetry
 from afterword.streams.webhooks.endpoint import DeliveryFailed, Endpoint, EndpointGone, webhook_body, webhook_id
-from faust_eos import App, AtLeastOnce, run_in_batch
-from faust_eos.at_least_once import mark_idle, mark_working
+from faust_eos.app import App
+from faust_eos.at_least_once import AtLeastOnce, mark_idle, mark_working, run_in_batch
 from faust_eos.errors import place_of
 from faust_eos.failures import Attempts
 from faust_eos.health import HealthServer, Readiness

@@ -19,9 +19,10 @@ from distributions.engine.tests.simulation.database import Disk, MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
 from distributions.engine.tests.simulation.process import RUNNING_IN, Process
-from faust_eos import App, Options, Tick
-from faust_eos.batch import current_batch, take_batch
+from faust_eos.app import App
+from faust_eos.batch import Tick, current_batch, take_batch
 from faust_eos.exactly_once import ExactlyOncePartition
+from faust_eos.options import Options
 from faust_eos.transport import EngineProducer
 from tests.unit.segmenter.chat import NOON, Sent
 

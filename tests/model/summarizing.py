@@ -49,9 +49,9 @@ from distributions.engine.tests.simulation.broker import Broker, Record, Transac
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
 from distributions.engine.tests.simulation.process import Process
-from faust_eos import Options
 from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, run_in_batch
 from faust_eos.batch import Output, current_batch
+from faust_eos.options import Options
 from faust_eos.progress import Progress
 from tests.doubles.index import MemoryIndex
 from tests.doubles.stores import MemoryEpisodes, MemoryMessages

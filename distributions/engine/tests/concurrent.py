@@ -12,8 +12,9 @@ from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
 from distributions.engine.tests.simulation.clients import Builder
-from faust_eos import AtLeastOnce, Options, Output
-from faust_eos.at_least_once import AtLeastOncePartition, ConcurrentMessage
+from faust_eos.at_least_once import AtLeastOnce, AtLeastOncePartition, ConcurrentMessage
+from faust_eos.batch import Output
+from faust_eos.options import Options
 from faust_eos.progress import Progress
 
 SOURCE = TopicPartition("in", 0)

@@ -11,12 +11,12 @@ from typing import Any
 from aiokafka import TopicPartition
 
 from distributions.engine.tests.simulation.database import MemoryDatabase
-from faust_eos import Batches, Breaker, Options, Output, Tick
-from faust_eos.batch import Batch, BatchMessage, _current
+from faust_eos.batch import Batch, Batches, BatchMessage, Output, Tick, _current
 from faust_eos.database import DeadlineOf
 from faust_eos.errors import place_of
 from faust_eos.exactly_once import Session, written_bytes
-from faust_eos.failures import Isolation
+from faust_eos.failures import Breaker, Isolation
+from faust_eos.options import Options
 
 SOURCE = TopicPartition("in", 0)
 TABLE = "due"

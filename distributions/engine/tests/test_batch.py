@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 from faust.types.tuples import TP
 
-from faust_eos import App, Options
+from faust_eos.app import App
 from faust_eos.at_least_once import ConcurrentMessage
 from faust_eos.batch import Batch, BatchMessage, NotTaken, Output, bound, current_batch, failing_batch
 from faust_eos.errors import AgentFailed, BatchClosed
+from faust_eos.options import Options
 
 SOURCE = TP("in", 0)
 SECONDS = 5.0

@@ -11,9 +11,9 @@ from distributions.engine.tests.simulation.database import MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
 from distributions.engine.tests.simulation.process import Process
-from faust_eos import Options
 from faust_eos.batch import Output
 from faust_eos.exactly_once import ExactlyOncePartition
+from faust_eos.options import Options
 
 SOURCE, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distributions.engine.tests.partition import TABLE, Partition, echo, record
-from faust_eos import Breaker, Tick
-from faust_eos.batch import Batch
+from faust_eos.batch import Batch, Tick
 from faust_eos.database import DatabasePosition
 from faust_eos.errors import AgentFailed, BatchClosed, EverythingFails
+from faust_eos.failures import Breaker
 
 SECRET = "the contents of a message"
 

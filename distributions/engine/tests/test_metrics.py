@@ -3,8 +3,7 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from faust_eos import EngineMetrics
-from faust_eos.metrics import PartitionStatus
+from faust_eos.metrics import EngineMetrics, PartitionStatus
 
 ROLE = {"role": "counter"}
 

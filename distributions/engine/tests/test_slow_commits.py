@@ -14,9 +14,9 @@ from distributions.engine.tests.simulation.database import MemoryDatabase
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
 from distributions.engine.tests.simulation.process import Process
-from faust_eos import Options, Tick
-from faust_eos.batch import GONE, Output
+from faust_eos.batch import GONE, Output, Tick
 from faust_eos.exactly_once import ExactlyOncePartition
+from faust_eos.options import Options
 from faust_eos.transaction import transactional_id
 from faust_eos.watchdog import Watch
 

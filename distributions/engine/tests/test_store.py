@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from faust_eos import App, Options
+from faust_eos.app import App
 from faust_eos.batch import Batch, _current
 from faust_eos.database import Database, DatabasePosition
 from faust_eos.errors import BatchClosed, NotInAgent
+from faust_eos.options import Options
 from faust_eos.store import Store
 
 KEYS = [b"a", b"b", b"\0", b""]

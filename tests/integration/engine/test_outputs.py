@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from faust_eos import App, Options
+from faust_eos.app import App
+from faust_eos.options import Options
 from tests.integration.engine.lab import Lab, until
 
 pytestmark = pytest.mark.nightly

@@ -21,8 +21,8 @@ from afterword.streams.settings import Episodes
 from afterword.streams.tasks import TURN_SECONDS
 from afterword.streams.telemetry import Metrics
 from distributions.engine.tests.partition import Partition, Producer
-from faust_eos import Batches, Options
-from faust_eos.batch import size_of
+from faust_eos.batch import Batches, size_of
+from faust_eos.options import Options
 from tests.unit.segmenter.chat import (
     DEAD_LETTERS,
     EPISODES,

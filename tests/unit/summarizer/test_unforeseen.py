@@ -13,8 +13,8 @@ from afterword.streams.errors import StateUnreadable
 from afterword.streams.stores.episodes import Cause
 from afterword.streams.summarizer.agent import RecordHandler
 from afterword.streams.telemetry import Metrics
-from faust_eos import Breaker
 from faust_eos.errors import EverythingFails
+from faust_eos.failures import Breaker
 from tests.samples import a_closed_episode
 from tests.summarizer_world import a_handler
 

@@ -14,9 +14,9 @@ from distributions.engine.tests.simulation.broker import Broker
 from distributions.engine.tests.simulation.clients import Clients, Consumer
 from distributions.engine.tests.simulation.loop import Loop
 from distributions.engine.tests.simulation.network import Network
-from faust_eos import EngineMetrics
 from faust_eos.batch import BatchMessage
 from faust_eos.failures import Breaker
+from faust_eos.metrics import EngineMetrics
 
 HEARTBEAT_SECONDS = 0.5
 MOST_TIMERS = 1000

@@ -20,8 +20,7 @@ from afterword.streams.telemetry import Metrics
 from afterword.streams.webhooks.agent import Deliveries, wait_after
 from afterword.streams.webhooks.endpoint import DeliveryFailed, EndpointGone
 from distributions.engine.tests.simulation.virtual_time import run_in_virtual_time
-from faust_eos import Breaker
-from faust_eos.failures import Attempts
+from faust_eos.failures import Attempts, Breaker
 from tests.integration.consumers.test_subscriber import event
 from tests.samples import NOON
 
