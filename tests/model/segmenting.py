@@ -23,7 +23,6 @@ from faust_eos.app import App
 from faust_eos.batch import Tick, current_batch, take_batch
 from faust_eos.exactly_once import ExactlyOncePartition
 from faust_eos.options import Options
-from faust_eos.transport import EngineProducer
 from tests.unit.segmenter.chat import NOON, Sent
 
 SOURCE = TopicPartition("messages", 0)
@@ -49,20 +48,6 @@ class AgentTrouble(Exception):
     """The agent fails, once."""
 
 
-class JoiningProducer(EngineProducer):
-    """The engine's, never started: all that the agent sends joins its batch."""
-
-    async def maybe_start(self) -> None:
-        """There is nothing to connect to."""
-
-    async def send(self, *args: Any, **kwargs: Any) -> Any:
-        process = RUNNING_IN.get()
-        if process.trips:
-            process.trips -= 1
-            raise AgentTrouble
-        return await super().send(*args, **kwargs)
-
-
 @cache
 def segmenter_settings(scope: str) -> Settings:
     limits = AGENTS_LIMITS if scope == "agent" else LIMITS
@@ -76,7 +61,6 @@ def the_app(scope: str = "conversation") -> App:
     app = faust_app(settings, settings.kafka.segmenter_id)
     app.engine = Options(clock=lambda: RUNNING_IN.get().clock(), **ENGINE)
     segmenter.attach_segmenter(app, settings, Metrics("segmenter", "0"), NoOpTracer())
-    app.producer = JoiningProducer(app.producer_transport)
     return app
 
 
@@ -111,6 +95,9 @@ class Worker(Process):
         self._work: Any = ()
 
     def clock(self) -> int:
+        if self.trips and current_batch() is not None:  # the agent asks
+            self.trips -= 1
+            raise AgentTrouble
         self._read_ms = self.world.wall_ms
         self.world.looked_at_the_clock(self)
         return self._read_ms
@@ -128,12 +115,7 @@ class Worker(Process):
         return ExactlyOncePartition(self, source)
 
     async def agent(self) -> None:
-        run = the_app(self.world.limits.scope).agents["segmenter"].fun
-        while True:
-            try:
-                await run(self._values())
-            except AgentTrouble as error:  # as Faust does: it tells the consumer, and starts the agent again
-                current_batch().fail(error)
+        await the_app(self.world.limits.scope).agents["segmenter"].fun(self._values())
 
     async def _values(self) -> AsyncIterator[Any]:
         async for event in self.events():

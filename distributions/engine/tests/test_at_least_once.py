@@ -169,29 +169,6 @@ def test_a_group_whose_offset_never_becomes_stable_is_a_failed_opening_and_a_sta
     assert found is not None
 
 
-@pytest.mark.parametrize("bytes_per_second", [200.0, 2_000.0])
-def test_a_broker_that_is_too_slow_for_all_that_is_finished_gets_it_in_parts(bytes_per_second: float) -> None:
-    """100 bytes each: a transaction of all 64 takes 32 seconds, or 3."""
-
-    async def story() -> tuple[Broker, object]:
-        async def agent(message: ConcurrentMessage) -> None:
-            await worker.answer(message, size=100)
-
-        broker = Broker(64, bytes_per_second=bytes_per_second)
-        worker = Worker(broker, agent, commit_timeout_seconds=2.0)
-        stalled = await first_stall(worker, 240)
-        await worker.partition.stop(0)
-        return broker, stalled
-
-    broker, stalled = run_in_virtual_time(story())
-    assert stalled is None
-    assert broker.outputs == list(range(64))
-    assert broker.progress == Progress(64)
-    fits = int(bytes_per_second * 2 / 100)
-    assert sum(number > fits for number in broker.tried) <= 6
-    assert max(len(values) for values, _ in broker.commits) >= min(fits, 64) // 2
-
-
 def test_smaller_and_smaller_transactions_are_progress_until_one_is_small_enough() -> None:
     """One record takes 30 seconds. Halving from 64 records to one takes four minutes, twice as long as the watchdog
     waits."""

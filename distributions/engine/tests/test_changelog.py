@@ -75,14 +75,6 @@ def test_tombstones_that_go_before_old_state_is_rebuilt_are_warned_of() -> None:
     assert (warning["delete_retention_ms"], warning["should_exceed_ms"]) == (3_600_000, 43_200_000)
 
 
-def test_no_two_changelogs_have_the_same_lineage() -> None:
-    assert new_lineage() != new_lineage()
-
-
-def test_the_reserved_key_stays_what_existing_changelogs_have() -> None:
-    assert BOOKMARK_KEY == b"\0eos.bookmark"
-
-
 @given(st.binary(max_size=4) | st.builds(BOOKMARK_KEY.__add__, st.binary(max_size=3)))
 def test_no_row_however_its_key_was_chosen_can_pass_for_a_bookmark(key: bytes) -> None:
     assert changelog_key(key) != BOOKMARK_KEY

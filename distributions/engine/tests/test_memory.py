@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faust_eos.memory import loading, return_freed_memory, spare_the_collector
+from faust_eos.memory import loading, return_freed_memory
 
 
 class Kept:
@@ -24,18 +24,6 @@ def thawed() -> Iterator[None]:
     gc.set_threshold(*thresholds)
     gc.unfreeze()
     gc.collect()
-
-
-@pytest.mark.usefixtures("thawed")
-def test_the_collector_passes_over_what_is_loaded_and_still_frees_what_comes_later() -> None:
-    loaded = Kept()
-    seen = weakref.ref(loaded)
-    spare_the_collector()
-    later = weakref.ref(Kept())
-    del loaded
-    gc.collect()
-    assert seen() is not None
-    assert later() is None
 
 
 @pytest.mark.usefixtures("thawed")

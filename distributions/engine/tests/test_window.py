@@ -73,28 +73,6 @@ def test_every_record_is_handed_over_once_and_those_of_a_key_in_order(log: list[
     assert partition.window.progress() == Progress(len(log))
 
 
-@given(keys, st.integers(1, 12), st.integers(0, 100), st.randoms(use_true_random=False))
-def test_the_next_owner_does_what_was_not_finished_and_nothing_else(
-    log: list[int | None], width: int, steps: int, chance: Any
-) -> None:
-    first = Partition(log, width=width)
-    finished: set[int] = set()
-    for _ in range(steps):
-        if not first.read() and not first.running:
-            break
-        if first.running and chance.randrange(2):
-            offset = sorted(first.running)[chance.randrange(len(first.running))]
-            first.finish(offset)
-            finished.add(offset)
-    progress = first.window.progress()
-    assert {offset for offset in range(len(log)) if progress.covers(offset)} == finished
-    assert all(offset <= progress.offset + width for offset in progress.beyond)
-    second = Partition(log)
-    second.window.learn(progress)
-    second.work_off(chance.randrange, finished)
-    assert sorted(second.begun) == sorted(set(range(len(log))) - finished)
-
-
 @given(keys, st.integers(1, 12), st.integers(0, 150), st.randoms(use_true_random=False))
 def test_a_commit_of_what_finished_first_leaves_the_rest_to_the_next_owner(
     log: list[int | None], width: int, steps: int, chance: Any

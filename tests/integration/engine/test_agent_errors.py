@@ -7,14 +7,6 @@ from tests.integration.engine.lab import Lab, until
 MANY = 1_000
 
 
-async def test_a_failed_batch_is_run_again_and_nothing_of_the_failed_run_is_seen(lab: Lab) -> None:
-    lab.fault("twice", 2)
-    await lab.produce([(0, {}), (2, {}), (0, {"fail": "twice"}), (2, {}), (1, {}), (3, {})])
-    lab.worker()
-    await lab.all_counted()
-    assert lab.fault_left("twice") == 0
-
-
 async def test_a_record_that_keeps_failing_is_a_dead_letter_and_its_neighbours_are_done_once(lab: Lab) -> None:
     lab.fault("always", MANY)
     await lab.produce([(2 * (n % 5), {}) for n in range(200)])

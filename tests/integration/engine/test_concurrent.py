@@ -37,19 +37,6 @@ async def test_one_slow_record_holds_up_the_commit_but_not_the_others_until_the_
     await lab.until_committed(41)
 
 
-@pytest.mark.nightly
-async def test_no_more_records_are_in_hand_than_allowed(lab: Lab) -> None:
-    await lab.produce([(0, {"until": "released"})] * 20)
-    lab.worker(at_least_once=True, options={"max_in_flight": 5})
-    await until(lambda: len(notes(lab, "begun")) == 5, watching=lab)
-    lab.fault("released", 1)
-    await until(lambda: len(done(lab)) == 20, watching=lab)
-    in_hand = 0
-    for note in notes(lab):
-        in_hand += 1 if note.what == "begun" else -1
-        assert in_hand <= 5
-
-
 async def test_a_kill_redoes_only_what_was_not_finished(lab: Lab) -> None:
     await lab.produce([*[(0, {})] * 30, (0, {"until": "released"}), *[(0, {})] * 3])
     worker = lab.worker(at_least_once=True, static=True, options={"commit_interval_seconds": 0.1})
@@ -144,17 +131,3 @@ async def test_an_agent_that_fails_stops_the_worker_and_the_record_is_done_by_th
     assert await lab.exit_code(worker) > 0
     assert "asked to fail" in worker.tail()
     assert await lab.committed() in (-1, 0, 1)
-
-
-@pytest.mark.nightly
-async def test_a_worker_whose_outputs_are_refused_stops_and_says_why(lab: Lab) -> None:
-    await lab.configure(lab.output, **{"max.message.bytes": "500"})
-    worker = lab.worker(at_least_once=True)
-    await lab.produce([(0, {})])
-    await until(lambda: len(lab.counted()) == 1, watching=lab)
-    await lab.produce([(0, {"padding": 5000})])
-    assert await lab.exit_code(worker) == 1
-    assert "MessageSizeTooLarge" in worker.tail()
-    assert f"topic {lab.output}" in worker.tail()
-    await lab.until_committed(1)
-    assert await lab.committed() == 1

@@ -24,26 +24,16 @@ from tests.stack import Stack, chosen_jars
 BROKER_AWAY_SECONDS = 10
 
 
-async def test_a_worker_killed_again_and_again_loses_and_repeats_nothing(lab: Lab) -> None:
+async def test_a_worker_killed_again_and_again_with_and_without_its_disk_loses_and_repeats_nothing(lab: Lab) -> None:
     async with lab.loaded():
         for kill in range(1, 5):
             worker = lab.worker(static=True)
             await progress(lab)
             await asyncio.sleep(0.1 * kill)
             worker.kill()
+            if kill % 2:
+                lab.wipe()
         lab.worker(static=True)
-        await progress(lab)
-    await lab.all_counted()
-
-
-async def test_a_worker_that_is_stopped_and_loses_its_disk_each_time_goes_on_from_the_changelog(lab: Lab) -> None:
-    async with lab.loaded():
-        for _ in range(3):
-            worker = lab.worker()
-            await progress(lab)
-            await lab.stop(worker)
-            lab.wipe()
-        lab.worker()
         await progress(lab)
     await lab.all_counted()
 

@@ -60,36 +60,9 @@ class TestApart:
         (episode,) = of_agents(trigger=1).hear(say("a", conversation_id="x/y", agent_id="a:b%"))
         assert (episode.episode_id, episode.agent_id) == ("x%2Fy/a%3Ab%25:1", "a:b%")
 
-    def test_overlap_is_of_the_same_agents_episode_before(self):
-        chat = of_agents(trigger=2, overlap=1)
-        found = chat.hear(*[say(f"{agent}{n}", agent_id=agent) for n in range(4) for agent in ("x", "y")])
-        assert [[m.id for m in e.overlap] for e in found] == [[], [], ["x1"], ["y1"]]
-
-    def test_a_topic_shift_and_full_episodes_are_each_agents_own(self):
-        chat = of_agents(min_episode_size=2, max_episode_size=3)
-        chat.hear(say("x1", agent_id="x"), *says("y1", "y2", agent_id="y"))
-        chat.hear(say("x2", agent_id="x", is_continuation=False), say("y3", agent_id="y", is_continuation=False))
-        assert told(chat.hear(flush())) == [
-            ("c/x:1", "x1 x2", "flush"),
-            ("c/y:1", "y1 y2", "topic_shift"),
-            ("c/y:2", "y3", "flush"),
-        ]
-
-    def test_silence_is_each_agents_own(self):
-        chat = of_agents(idle_seconds=100)
-        chat.hear(say("a", agent_id="x"))
-        chat.wait(60)
-        chat.hear(say("b", agent_id="y", at=60))
-        assert told(chat.wait(40)) == [("c/x:1", "a", "idle")]
-        assert told(chat.wait(60)) == [("c/y:1", "b", "idle")]
-
     def test_an_id_is_unique_in_its_conversation_whoever_the_agent_is(self):
         outcome = of_agents().process([say("a", agent_id="x"), say("a", agent_id="y"), say("a")])
         assert (outcome.messages, outcome.duplicates) == (1, 2)
-
-    def test_another_tenant_cannot_speak_to_another_agent_either(self):
-        outcome = of_agents().process([say("a", agent_id="x", tenant_id="t"), say("b", agent_id="y")])
-        assert outcome.dead_letters == {"tenant_mismatch": 1}
 
 
 class TestWhoIsAddressed:
@@ -103,24 +76,11 @@ class TestWhoIsAddressed:
         found = chat.hear(say("a"), say("b"), say("c", agent_id="x"), say("d"), say("e", agent_id="y"), flush())
         assert told(found) == [("c/x:1", "a b c d", "flush"), ("c/y:1", "e", "flush")]
 
-    def test_what_waits_keeps_the_boundaries_that_it_has(self):
-        chat = of_agents(min_episode_size=2)
-        heard_before = [*says("a", "b"), say("c", is_continuation=False), say("d", is_continuation=False)]
-        found = chat.hear(*heard_before, say("e", agent_id="x"), flush())
-        assert told(found) == [("c/x:1", "a b", "topic_shift"), ("c/x:2", "c d e", "flush")]
-
     def test_what_waited_in_vain_makes_an_episode_without_an_agent(self):
         chat = of_agents(idle_seconds=100)
         chat.hear(*says("a", "b"))
         assert told(chat.wait(100)) == [("c:1", "a b", "idle")]
         assert told(chat.hear(say("c"), flush())) == [("c:2", "c", "flush")]
-
-    def test_a_conversation_without_agents_is_summarised_all_the_same(self):
-        chat = of_agents(trigger=2, overlap=1)
-        found = chat.hear(*says("a", "b", "c", "d"))
-        assert told(found) == [("c:1", "a b", "trigger"), ("c:2", "c d", "trigger")]
-        assert [m.id for m in found[1].overlap] == ["b"]
-        assert found[0].agent_id is None
 
     def test_an_agent_that_comes_after_silence_does_not_get_what_waited_whether_or_not_a_worker_lived(self):
         alive, dead = of_agents(idle_seconds=100), of_agents(idle_seconds=100)
@@ -135,29 +95,6 @@ class TestWhoIsAddressed:
         later = [say(name, at=at, stamped=at) for name, at in (("c", 60), ("d", 120))]
         found = chat.hear(say("a"), ahead, *later, say("e", at=130, stamped=130, agent_id="x"), flush())
         assert told(found) == [("c/x:1", "a b c d e", "flush")]
-
-    def test_what_has_waited_is_gone_from_where_it_waited(self):
-        chat = of_agents(overlap=2)
-        chat.hear(say("a"), say("b", agent_id="x"), flush(agent_id="x"))
-        assert told(chat.hear(say("c"), flush())) == [("c:1", "c", "flush")]
-        assert chat.wait(10_000) == []
-
-    @pytest.mark.parametrize(("waited", "overlap"), [(["b"], []), ([], ["a"])])
-    def test_what_nobody_got_overlaps_with_the_next_unless_something_went_to_an_agent_between(self, waited, overlap):
-        chat = of_agents(overlap=1)
-        chat.hear(say("a"), flush(), *says(*waited), say("x", agent_id="x"), flush(agent_id="x"))
-        (episode,) = chat.hear(say("c"), flush())
-        assert (episode.episode_id, [m.id for m in episode.overlap]) == ("c:2", overlap)
-
-    def test_the_seconds_of_what_waits_begin_with_what_waits_now(self):
-        chat = of_agents(trigger={"seconds": 30})
-        assert chat.hear(say("a"), say("b", at=1, agent_id="x"), flush(agent_id="x"))
-        assert chat.hear(say("c", at=50), say("d", at=79)) == []
-        assert told(chat.hear(say("e", at=80))) == [("c:1", "c d e", "trigger")]
-
-    def test_an_empty_agent_id_names_nobody(self):
-        found = of_agents().hear(say("a", agent_id="x"), say("b", agent_id=""), flush())
-        assert told(found) == [("c/x:1", "a b", "flush")]
 
     def test_when_there_are_too_many_agents_the_one_not_named_for_longest_is_closed_and_leaves(self):
         chat = of_agents(max_agents=2)
@@ -192,11 +129,6 @@ class TestFlush:
         assert chat.hear(flush(agent_id="x"), flush()) == []
         assert chat.hear(say("a", agent_id="x"), flush(agent_id="y")) == []
         assert list(chat.conversations) == [b"c", b"c\xffx"]
-
-    def test_in_the_scope_of_conversations_it_closes_the_conversations_whoever_is_named(self):
-        chat = Chat()
-        found = chat.hear(say("a", agent_id="x"), say("b", agent_id="y"), flush(agent_id="x"))
-        assert told(found) == [("c:1", "a b", "flush")]
 
 
 class TestState:

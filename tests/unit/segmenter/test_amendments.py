@@ -6,7 +6,7 @@ import pytest
 
 from afterword.schemas.headers import CE_ID, CE_TYPE, header
 from afterword.streams.segmenter.agent import PIECE
-from afterword.streams.segmenter.state import Scope, body_key, decode_state, prefix
+from afterword.streams.segmenter.state import Scope, body_key, prefix
 from tests.unit.segmenter.chat import (
     Chat,
     amendments,
@@ -32,15 +32,6 @@ def test_a_pending_message_closes_as_it_was_edited() -> None:
     assert (episode.metrics.average_sentiment, episode.metrics.flows_activated) == (0.5, ("f",))
 
 
-def test_a_pending_message_that_is_deleted_is_in_no_episode() -> None:
-    chat = Chat()
-    chat.process(says("a", "b", "c"))
-    outcome = chat.process([delete("b")])
-    assert (outcome.amendments, outcome.outgoing) == (1, [])
-    [episode] = chat.hear(flush())
-    assert (ids(episode), episode.message_count, episode.source.first_offset) == ("a c", 2, 0)
-
-
 @pytest.mark.parametrize("scope", ["conversation", "agent"])
 def test_a_change_counts_as_large_as_what_is_pending_so_that_others_get_their_turn(scope: str) -> None:
     """Each reads all of it: 4,000 deletions of 990 pending messages held up the event loop for half a minute."""
@@ -50,33 +41,11 @@ def test_a_change_counts_as_large_as_what_is_pending_so_that_others_get_their_tu
     assert chat.process([delete(f"n{n}", conversation_id="d") for n in range(20)], PIECE).done == 20
 
 
-def test_boundaries_stay_where_they_were_found() -> None:
-    chat = Chat()
-    chat.process([say("a"), say("b", is_continuation=False), say("c")])
-    chat.process([delete("b")])
-    assert [ids(episode) for episode in chat.hear(flush())] == ["a", "c"]
-
-
 def test_an_episode_of_which_nothing_is_left_takes_no_ordinal() -> None:
     chat = Chat()
     chat.process([say("a"), say("b", is_continuation=False), say("c", is_continuation=False)])
     chat.process([delete("b")])
     assert [(ids(episode), episode.ordinal) for episode in chat.hear(flush())] == [("a", 1), ("c", 2)]
-
-
-def test_nothing_is_due_when_all_that_was_pending_is_deleted() -> None:
-    chat = Chat()
-    chat.process(says("a", "b"))
-    chat.process([delete("a"), delete("b")])
-    assert chat.due() == []
-    assert chat.wait(1000) == []
-    assert [ids(episode) for episode in chat.hear(say("c"), flush())] == ["c"]
-
-
-def test_a_deleted_message_counts_for_no_trigger() -> None:
-    chat = Chat(limits(trigger=3))
-    assert chat.hear(*says("a", "b"), delete("a"), say("c")) == []
-    assert [ids(episode) for episode in chat.hear(say("d"))] == ["b c d"]
 
 
 def test_a_closed_message_is_handed_on_with_its_episode_while_that_is_known() -> None:
@@ -92,13 +61,6 @@ def test_a_closed_message_is_handed_on_with_its_episode_while_that_is_known() ->
     assert header(outcome.outgoing[0].headers, CE_TYPE) == "episode.amended"
     assert header(outcome.outgoing[0].headers, CE_ID) == "c:amended:3:3"
     assert known.fields == {"content": "new"}
-
-
-def test_the_overlap_follows() -> None:
-    chat = Chat(limits(overlap=2))
-    chat.process([*says("a", "b"), flush(), edit("a", content="new"), delete("b"), say("c")])
-    [episode] = chat.hear(flush())
-    assert [(m.id, m.content) for m in episode.overlap] == [("a", "new")]
 
 
 def test_what_nobody_knows_is_handed_on() -> None:
@@ -188,13 +150,6 @@ def test_edits_that_fill_the_state_close_what_is_sealed() -> None:
     big = "z" * 690_000
     assert chat.hear(edit("a", content=big), edit("b", content=big)) == []
     assert [ids(episode) for episode in chat.hear(edit("c", content=big))] == ["a"]
-
-
-def test_a_deleted_message_is_counted_apart() -> None:
-    chat = Chat()
-    chat.process([*says("a", "b"), delete("a")])
-    state = decode_state(chat.conversations[b"c"])
-    assert (state.pending_messages, state.open_messages, state.pending.gone) == (1, 1, 1)
 
 
 @pytest.mark.parametrize("timestamp", [-1, 2**60])

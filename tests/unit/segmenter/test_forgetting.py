@@ -68,24 +68,6 @@ def test_it_is_forgotten_when_it_was_silent_for_so_long_and_not_before() -> None
     assert (chat.tick(chat.due()).forgotten, chat.messages) == (1, {})
 
 
-def test_silence_begins_when_nothing_is_pending_any_more() -> None:
-    chat = Chat(limits(idle_seconds=FORGET, auto_summarize=False))
-    chat.process(says("a", "b"))
-    assert [ids(episode) for episode in chat.wait(FORGET)] == ["a b"]
-    chat.wait(FORGET - 1)
-    assert chat.messages
-    chat.wait(1)
-    assert chat.messages == {}
-
-
-def test_ordinals_go_on_without_overlap_and_with_an_empty_window() -> None:
-    chat = forgotten(overlap=2)
-    assert chat.process(says("a", "c")).duplicates == 0, "the id was used 30 days ago"
-    assert chat.process(says("a")).duplicates == 1
-    [episode] = chat.hear(flush())
-    assert (ids(episode), episode.ordinal, episode.overlap) == ("a c", 2, ())
-
-
 def test_its_clocks_and_its_own_settings_begin_anew() -> None:
     own = {"afterword": {"max_episode_size": 2}}
     chat = forgotten(say("a", metadata=own, at=10_000), trigger={"seconds": 100})
@@ -93,11 +75,6 @@ def test_its_clocks_and_its_own_settings_begin_anew() -> None:
     assert chat.hear(*says("b", "d", "e"), say("f", at=99)) == []
     [episode] = chat.hear(say("g", at=100))
     assert ids(episode) == "b d e f g"
-
-
-def test_its_tenant_stays_its_own() -> None:
-    chat = forgotten(say("a", tenant_id="t"), flush(tenant_id="t"))
-    assert chat.process([say("b")]).dead_letters == {"tenant_mismatch": 1}
 
 
 def test_changes_of_its_messages_are_handed_on() -> None:
@@ -181,38 +158,6 @@ def test_damaged_rows_go_with_the_others() -> None:
 
 
 class TestAgents:
-    def test_each_part_is_forgotten_by_itself(self) -> None:
-        chat = Chat(limits(scope="agent", overlap=1))
-        chat.process([say("a", agent_id="x"), flush(agent_id="x")])
-        chat.wait(FORGET - 100)
-        chat.process([say("b", agent_id="y"), flush(agent_id="y")])
-        chat.wait(100)
-        assert state_of(chat, Scope("c", "x")).is_stub
-        assert not state_of(chat, Scope("c", "y")).is_stub
-        assert not state_of(chat).is_stub
-        assert chat.process([say("a", agent_id="x")]).duplicates == 1
-        [episode] = chat.hear(say("d", agent_id="x"), flush(agent_id="x"))
-        assert (episode.ordinal, episode.overlap) == (2, ())
-
-    def test_a_forgotten_conversation_has_no_active_agents(self) -> None:
-        chat = Chat(limits(scope="agent", overlap=1))
-        chat.process([say("a", agent_id="x"), flush()])
-        chat.wait(FORGET)
-        assert state_of(chat) == State(None, agents=[])
-        [episode] = chat.hear(say("b"), flush())
-        assert (episode.agent_id, episode.ordinal) == (None, 1)
-        [episode] = chat.hear(say("d", agent_id="x"), flush())
-        assert (episode.agent_id, episode.ordinal) == ("x", 2)
-
-    def test_a_conversation_is_not_forgotten_before_its_agents_are_silent(self) -> None:
-        chat = Chat(limits(scope="agent", overlap=1, forget_after_days=1, idle_seconds=3 * DAY))
-        chat.process([say("a", agent_id="x")])
-        chat.wait(2 * DAY)
-        assert state_of(chat).agents == ["x"]
-        assert [ids(episode) for episode in chat.wait(DAY)] == ["a"]
-        chat.wait(DAY)
-        assert state_of(chat).is_stub
-
     def test_a_damaged_part_puts_it_off(self) -> None:
         chat = Chat(limits(scope="agent", overlap=1))
         chat.process([say("a", agent_id="x"), flush()])

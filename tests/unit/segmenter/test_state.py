@@ -56,12 +56,6 @@ def test_a_conversation_without_pending_messages_has_no_deadline():
     assert deadline_of(encode_state(State(None))) is None
 
 
-@given(st.lists(st.integers(0, MAX_DEADLINE_MS), min_size=2, max_size=2))
-def test_rows_are_ordered_by_deadline(deadlines):
-    rows = [encode_state(State(None, next_seq=1, deadline_ms=ms))[:8] for ms in deadlines]
-    assert sorted(rows) == [ms.to_bytes(8) for ms in sorted(deadlines)]
-
-
 @given(STATES, st.integers(1, len(State._fields) - 4))
 def test_fields_at_the_end_that_are_at_their_defaults_take_no_room(state, kept):
     short = State(*state[:kept])

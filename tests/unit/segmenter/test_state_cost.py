@@ -2,8 +2,7 @@
 
 import pytest
 
-from afterword.streams.segmenter.state import decode_state
-from tests.unit.segmenter.chat import Chat, flush, limits, say
+from tests.unit.segmenter.chat import Chat, limits, say
 
 RECORD_OVERHEAD_BYTES = 30
 """Overhead of a record in a changelog: lengths, deltas, a share of the batch's header."""
@@ -45,10 +44,6 @@ def per_message(episode_length: int, messages: int = 2000) -> float:
     return (chat.conversations.bytes + chat.messages.bytes - measured_from) / (messages - messages // 2)
 
 
-def test_the_message_has_300_bytes():
-    assert len(message_of_300_bytes(1).value) == MESSAGE_BYTES
-
-
 def test_the_changelog_takes_at_most_1200_bytes_a_message_however_long_the_episode():
     costs = {length: per_message(length) for length in (5, 100, 500)}
     assert max(costs.values()) <= LIMIT_BYTES
@@ -77,11 +72,3 @@ def test_rows_are_cleaned_up(window):
         bodies_and_ids = 2 * max(window, pending + overlap)
         assert len(chat.messages) <= bodies_and_ids
     assert len(chat.conversations) == 1
-
-
-def test_an_emitted_message_leaves_only_the_digest_of_its_id():
-    chat = Chat()
-    chat.process([say(f"m{i}", "x" * 1000) for i in range(100)])
-    chat.process([flush()])
-    assert sum(len(k) + len(v) for k, v in chat.messages.items()) < 100 * 80
-    assert decode_state(chat.conversations[b"c"]).next_seq == 100
