@@ -15,9 +15,8 @@ from typing import Any
 import structlog
 from aiokafka import TopicPartition
 from aiokafka.structs import OffsetAndMetadata
-from faust.types.tuples import TP, ConsumerMessage
 
-from faust_eos.batch import NOT_DONE, Batch, RawSchema, bound, size_of
+from faust_eos.batch import NOT_DONE, Batch, EngineMessage, RawSchema, bound, size_of
 from faust_eos.errors import FATAL, TRANSIENT, restart_seconds
 from faust_eos.metrics import Work
 from faust_eos.progress import Progress, ProgressDamaged, reach
@@ -66,26 +65,22 @@ class AtLeastOnce(RawSchema):
         self.order = order
 
 
-class ConcurrentMessage(ConsumerMessage):
+class ConcurrentMessage(EngineMessage):
     """A Faust message of one of many concurrent records; the agent calls `event.ack()` when it is done with it."""
 
-    __slots__ = ("batch", "on_done", "on_rest", "rests")
+    __slots__ = ("on_done", "on_rest", "rests")
 
     def __init__(
         self,
-        batch: Batch,
         on_done: Callable[["ConcurrentMessage"], None],
         *args: Any,
         on_rest: Callable[[], None] = lambda: None,
-        **kwargs: Any,
     ) -> None:
-        self.batch = batch
-        """Collects what the agent sends for this record: see `run_in_batch`."""
         self.on_done = on_done
         self.on_rest = on_rest
         self.rests = False
         """True while nobody is working on the record: see `mark_idle`."""
-        super().__init__(*args, **kwargs)
+        super().__init__(*args)
 
     def on_final_ack(self, consumer: Any) -> bool:  # noqa: ARG002 – the signature is Faust's
         setattr(self, "acked", True)  # noqa: B010 – a slot of Faust's, which its types do not show
@@ -289,24 +284,9 @@ class AtLeastOncePartition:
     async def _keep_handing_over(self) -> None:
         while True:
             record = await self._due.get()
-            message = ConcurrentMessage(
-                Batch(self._where, None, self._consumer.stop_worker),
-                self._done,
-                record.topic,
-                record.partition,
-                record.offset,
-                record.timestamp / 1000,
-                record.timestamp_type,
-                record.headers,
-                record.key,
-                record,
-                record.checksum,
-                0,
-                0,
-                TP(*self._source),
-                on_rest=self._changed.set,
-                generation_id=self._app.consumer_generation_id,
-            )
+            batch, generation = Batch(self._where, None, self._consumer.stop_worker), self._app.consumer_generation_id
+            place = self._source, record.offset, record.timestamp / 1000
+            message = ConcurrentMessage(self._done, batch, *place, record, generation, on_rest=self._changed.set)
             self._in_hand[record.offset] = message
             await self._consumer.callback(message)
 

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from aiokafka import TopicPartition
 from faust import Schema, current_event
 from faust.exceptions import KeyDecodeError, ValueDecodeError
 from faust.types.tuples import ConsumerMessage
@@ -216,19 +217,27 @@ class NotTaken(Exception):
     """Faust skipped the event: flow control was suspended, or the event belongs to an earlier assignment."""
 
 
-class BatchMessage(ConsumerMessage):
+class EngineMessage(ConsumerMessage):
+    """A Faust message of the engine; it has a batch and a value, and the source partition and offset that it is for."""
+
+    __slots__ = ("batch",)
+
+    def __init__(
+        self, batch: Batch, source: TopicPartition, offset: int, timestamp: float, value: Any, generation_id: int
+    ) -> None:
+        """`batch` collects what the agent sends for this message."""
+        self.batch = batch
+        super().__init__(*source, offset, timestamp, 0, (), None, value, None, 0, 0, generation_id=generation_id)
+
+
+class BatchMessage(EngineMessage):
     """A Faust message whose batch finishes when the agent asks for the next event, and fails if the agent ends
     otherwise.
 
     Faust's Cython code sets `acked` directly instead of calling a method, so `acked` is a property here.
     """
 
-    __slots__ = ("_acked", "batch")
-
-    def __init__(self, batch: Batch, *args: Any, **kwargs: Any) -> None:
-        self.batch = batch
-        self._acked = False
-        super().__init__(*args, **kwargs)
+    __slots__ = ("_acked",)
 
     @property
     def acked(self) -> bool:

@@ -14,7 +14,6 @@ from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from faust.types.tuples import TP
 
 from faust_eos.batch import Batch, Batches, BatchMessage, NotTaken, Output, Tick, size_of
 from faust_eos.changelog import Bookmark, changelogs_of, new_lineage, recover
@@ -385,21 +384,9 @@ class Session:
         """Hand the work over, and return its batch once the agent is done."""
         while True:
             batch = Batch(self._where, self.database, self.consumer.stop_worker, most_bytes)
+            generation = self._app.consumer_generation_id
             message = self._message = BatchMessage(
-                batch,
-                topic=self.source.topic,
-                partition=self.source.partition,
-                offset=offset,
-                timestamp=self._options.clock() / 1000,
-                timestamp_type=0,
-                headers=(),
-                key=None,
-                value=work,
-                checksum=None,
-                serialized_key_size=0,
-                serialized_value_size=0,
-                tp=TP(*self.source),
-                generation_id=self._app.consumer_generation_id,
+                batch, self.source, offset, self._options.clock() / 1000, work, generation
             )
             await self.consumer.callback(message)
             if not message.refcount and not message.acked:

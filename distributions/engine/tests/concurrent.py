@@ -216,5 +216,5 @@ class Worker:
     async def answer(self, message: ConcurrentMessage, size: int = 10) -> None:
         """Send the record's offset, padded to this many digits, and acknowledge the record."""
         value = b"%0*d" % (size, message.offset)
-        message.batch.send(Output("out", message.key, value, None, None, []))
+        message.batch.send(Output("out", message.value.key, value, None, None, []))
         message.ack(self)

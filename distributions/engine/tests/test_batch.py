@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,24 +42,11 @@ class Agent:
         return Batch("in-0", None, self.late.append)
 
     async def give(self, batch: Batch, *, generation: int | None = None) -> None:
-        await self.put(lambda **about: BatchMessage(batch, **about), generation)
+        await self.put(partial(BatchMessage, batch), generation)
 
     async def put(self, make: Any, generation: int | None = None) -> None:
-        message = make(
-            topic=SOURCE.topic,
-            partition=SOURCE.partition,
-            offset=7,
-            timestamp=1.0,
-            timestamp_type=0,
-            headers=(),
-            key=None,
-            value=["a record"],
-            checksum=None,
-            serialized_key_size=0,
-            serialized_value_size=0,
-            tp=SOURCE,
-            generation_id=self.app.consumer_generation_id if generation is None else generation,
-        )
+        generation = self.app.consumer_generation_id if generation is None else generation
+        message = make(SOURCE, 7, 1.0, ["a record"], generation)
         message.incref()
         await self.channel.put(self.app.create_event(None, message.value, None, message))
 
@@ -187,8 +175,8 @@ async def test_a_record_that_is_handled_at_least_once_has_no_batch_that_could_fa
 async def test_a_single_record_that_faust_skipped_is_not_done(agent: Agent) -> None:
     done: list[int] = []
 
-    def message(**about: Any) -> ConcurrentMessage:
-        return ConcurrentMessage(agent.batch(), lambda finished: done.append(finished.offset), **about)
+    def message(*about: Any) -> ConcurrentMessage:
+        return ConcurrentMessage(lambda finished: done.append(finished.offset), agent.batch(), *about)
 
     taken = agent.batch()
     task = agent.run(nothing)
