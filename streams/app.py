@@ -1,6 +1,7 @@
 """The composition root of the segmenter, and the Faust app that segmenter and summarizer share."""
 
 from functools import partial
+from typing import Any
 
 from opentelemetry.trace import Tracer
 
@@ -13,26 +14,22 @@ from faust_eos.app import App
 from faust_eos.health import HealthServer, Readiness
 from faust_eos.memory import allocate_sparingly
 from faust_eos.metrics import EngineMetrics
-from faust_eos.options import NO_TRACER, Options
+from faust_eos.options import Options
 from faust_eos.worker import PARTITIONS, run
 
 LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 16, 64
 """Bounds of the default for `max_in_flight`, in episodes per partition."""
 
 
-def engine_options(
-    settings: Settings, handling_seconds: float = 0.0, tracer: Tracer = NO_TRACER, *, sources_may_grow: bool = False
-) -> Options:
-    """Translate settings into engine options. For the other arguments see `Options`."""
+def engine_options(settings: Settings, **others: Any) -> Options:
+    """Translate settings into engine options, with others that are not settings."""
     return Options(
         drain_seconds=settings.drain_seconds,
         revoke_drain_seconds=min(settings.drain_seconds, settings.kafka.revoke_seconds),
         max_in_flight=settings.max_in_flight or in_flight_by_default(settings.llm),
-        handling_seconds=handling_seconds,
         state_memory_bytes=settings.engine.state_memory_bytes,
         tidy_after_ms=settings.episodes.forget_after_ms,
-        sources_may_grow=sources_may_grow,
-        tracer=tracer,
+        **others,
     )
 
 
@@ -53,20 +50,17 @@ def faust_app(
     metrics: EngineMetrics | None = None,
     *,
     role: str = "worker",
-    handling_seconds: float = 0.0,
-    tracer: Tracer = NO_TRACER,
-    sources_may_grow: bool = False,
+    **options: Any,
 ) -> App:
     """Make a Faust app on the engine, without agents.
 
-    `role` is part of its clients' names. For `handling_seconds`, `tracer` and `sources_may_grow` see `Options`.
-    Raises: ConfigurationError.
+    `role` is part of its clients' names. `options` are further ones of `Options`. Raises: ConfigurationError.
     """
     kafka = settings.kafka
     return App(
         app_id,
         brokers=kafka.bootstrap_servers,
-        engine=engine_options(settings, handling_seconds, tracer, sources_may_grow=sources_may_grow),
+        engine=engine_options(settings, **options),
         datadir=settings.state_dir,
         broker_client_id=client_id(kafka, role),
         broker_session_timeout=kafka.session_timeout_seconds,

@@ -51,13 +51,13 @@ from afterword.streams.segmenter.state import (
 )
 from afterword.streams.settings import Episodes
 from afterword.streams.telemetry.tracing import trace_in
+from faust_eos.options import NO_TRACER
 
 if TYPE_CHECKING:  # its libraries take 100 ms to import, and most workers redact nothing
     from afterword.streams.redaction.records import RecordRedaction
 
 STAGE = "segmenter"
 CE_SOURCE = "afterword/segmenter"
-NO_TRACER = NoOpTracer()
 
 FORGOTTEN_AT_ONCE = 1000
 """Maximum number of messages whose rows are deleted at once when a conversation is forgotten: some 150 kB of
