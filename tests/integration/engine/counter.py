@@ -186,7 +186,7 @@ class Slowness:
         await asyncio.sleep(asked.get("sleep", 0))
         if "until" in asked:
             await self._until(asked["until"])
-        value = orjson.dumps({"i": asked["i"], "pid": os.getpid(), "padding": "x" * asked.get("padding", 0)})
+        value = orjson.dumps({"i": asked["i"], "pid": os.getpid()})
         await self._output.send(key=record.key, value=value, partition=record.partition)
         self._note("done", record)
         event.ack()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 import pytest_asyncio
 from aiokafka import ConsumerRecord
 from aiokafka.admin import NewPartitions, NewTopic
@@ -17,8 +16,7 @@ from afterword.local.dev import start_worker
 from afterword.operating.dlq import Filters, open_queue
 from afterword.operating.topics import ensure_topics
 from afterword.schemas import MessageCreated, decode_input
-from afterword.streams.errors import ConfigurationError
-from afterword.streams.ingest.agent import BulkGate, ingest_app, run_ingest
+from afterword.streams.ingest.agent import BulkGate, ingest_app
 from afterword.streams.ingest.registry import open_registry
 from afterword.streams.ingest.sources import match_topics, our_topics, require_sources
 from afterword.streams.kafka.clients import admin_client, running_consumer, running_producer
@@ -156,16 +154,6 @@ async def test_a_dead_letter_goes_back_to_its_topic_as_it_was_and_is_a_message_o
     assert (found.id, found.role) == ("m1", "assistant")
 
 
-async def test_a_worker_that_comes_back_goes_on_where_the_last_one_was(write: Write) -> None:
-    settings = await write()
-    for first in range(0, 30, 10):
-        await send(settings, [chat(n) for n in range(first, first + 10)])
-        async with ingesting(settings):
-            await until(lambda: is_done(settings))
-    found = [one.id for one in await messages(settings)]
-    assert sorted(found) == sorted(f"m{n}" for n in range(30))
-
-
 async def test_a_mapping_that_fails_for_every_record_ends_the_worker_with_one_line_and_commits_nothing(
     write: Write, tmp_path: Path
 ) -> None:
@@ -244,14 +232,3 @@ async def test_a_source_that_gets_more_partitions_is_read_on(write: Write) -> No
         await until(lambda: is_done(settings))
         await until(lambda: are_there(settings, 30))
     assert len(await messages(settings)) == 30
-
-
-async def test_without_a_source_or_its_topic_it_ends_with_one_line(write: Write, tmp_path: Path) -> None:
-    settings = await write()
-    file = tmp_path / "afterword.toml"
-    file.write_text(file.read_text().replace(topic_of(settings), "absent-topic"))
-    with pytest.raises(ConfigurationError, match="source 1: topic absent-topic does not exist"):
-        await run_ingest(settings)
-    file.write_text("")
-    with pytest.raises(ConfigurationError, match="make one with: afterword init"):
-        await run_ingest(settings)
