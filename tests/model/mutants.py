@@ -67,8 +67,8 @@ MUTANTS = (
         "rows are in RocksDB before they are committed",
         SEGMENTER,
         EXACTLY_ONCE,
-        "            marks = await self._producer.commit(",
-        "            self.database.write(changes, before)\n            marks = await self._producer.commit(",
+        "            marks = await self.producer.commit(",
+        "            self.database.write(changes, before)\n            marks = await self.producer.commit(",
     ),
     Mutant(
         "earlier owners are not fenced",
@@ -177,7 +177,7 @@ MUTANTS = (
         SEGMENTER,
         EXACTLY_ONCE,
         "        offset = part[taken - 1].offset + 1 if taken else part[0].offset\n",
-        "        offset = max(part[-1].offset + 1, self._consumer.kafka.highwater(self._source) or 0)\n",
+        "        offset = max(part[-1].offset + 1, self.consumer.kafka.highwater(self.source) or 0)\n",
     ),
     Mutant(
         "a record that was refused is left out",
