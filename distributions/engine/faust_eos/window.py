@@ -8,16 +8,11 @@ comes.
 
 from collections import OrderedDict, deque
 from collections.abc import Collection, Hashable, Iterator
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from faust_eos.progress import Progress
 
 R = TypeVar("R")
-
-
-class _Place(NamedTuple):
-    key: Hashable
-    timestamp_ms: int
 
 
 class Window(Generic[R]):
@@ -32,8 +27,8 @@ class Window(Generic[R]):
         self._width = width
         self.next = -1
         """Offset of the next record to read; −1 if it is not known yet."""
-        self._unfinished: OrderedDict[int, _Place] = OrderedDict()
-        """Unfinished records by offset, ascending."""
+        self._unfinished: OrderedDict[int, int] = OrderedDict()
+        """The timestamps of unfinished records by offset, ascending."""
         self._running: dict[int, Hashable] = {}
         """The keys of the records that are handed over, by offset."""
         self._queues: dict[Hashable, deque[int]] = {}
@@ -55,7 +50,7 @@ class Window(Generic[R]):
     @property
     def lowest_ms(self) -> int | None:
         """Timestamp of the first unfinished record, in milliseconds since 1970."""
-        return next((place.timestamp_ms for place in self._unfinished.values()), None)
+        return next(iter(self._unfinished.values()), None)
 
     @property
     def unfinished(self) -> int:
@@ -132,7 +127,7 @@ class Window(Generic[R]):
         self.next = offset + 1
         if offset in self._beyond:
             return []
-        self._unfinished[offset] = _Place(key, timestamp_ms)
+        self._unfinished[offset] = timestamp_ms
         if key in self._queues:
             self._queues[key].append(offset)
             self._keep(offset, record)
