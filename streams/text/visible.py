@@ -51,9 +51,9 @@ def printable(text: str) -> str:
     return _replaced(text, KEPT)
 
 
-def shown_lines(text: str, indent: str = INDENT) -> str:
+def shown_lines(text: str) -> str:
     """Make a text printable and indent all lines but the first, so that none passes for a line of another source."""
-    return printable(text).replace("\n", f"\n{indent}")
+    return printable(text).replace("\n", f"\n{INDENT}")
 
 
 def shown_json(document: str) -> str:

@@ -25,7 +25,7 @@ class Store(FaustStore):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.key_type is bytes and self.key_serializer == "raw":  # skip Faust's codec layers
-            self._encode_key = self._decode_key = _same
+            self._encode_key = _same
         if self.value_type is bytes and self.value_serializer == "raw":
             self._encode_value = self._decode_value = _same
 
