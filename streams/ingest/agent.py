@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -195,32 +196,25 @@ def ingest_app(
     return app
 
 
+@dataclass(eq=False)
 class Ingester:
     """Maps the records of one source."""
 
-    def __init__(
-        self,
-        app: App,
-        settings: Settings,
-        source: Source,
-        number: int,
-        registry: SchemaRegistry,
-        gate: BulkGate,
-        readiness: Readiness,
-        metrics: Metrics,
-    ) -> None:
-        """`number` is the source's position in its file, from 1."""
-        self._number = number
-        self._app = app
-        self._kafka = settings.kafka
-        self._source = source
-        self._decode: Decode = decoder(source.format, registry.avro)
-        self._gate = gate
-        self._readiness = readiness
-        self._metrics = metrics
-        self._redaction: RecordRedaction | None = settings.redaction.of_records()
+    app: App
+    settings: Settings
+    source: Source
+    number: int
+    """The source's position in its file, from 1."""
+    registry: SchemaRegistry
+    gate: BulkGate
+    readiness: Readiness
+    metrics: Metrics
+
+    def __post_init__(self) -> None:
+        self._decode: Decode = decoder(self.source.format, self.registry.avro)
+        self._redaction: RecordRedaction | None = self.settings.redaction.of_records()
         self._good = self._bad = 0
-        self._counters = {outcome: metrics.ingested.labels(str(number), outcome) for outcome in OUTCOMES}
+        self._counters = {outcome: self.metrics.ingested.labels(str(self.number), outcome) for outcome in OUTCOMES}
 
     async def run(self, stream: AsyncIterable[Any]) -> None:
         async for records in stream:
@@ -229,7 +223,7 @@ class Ingester:
 
     async def handle(self, records: Sequence[KafkaRecord], batch: Batch) -> None:
         """Map the records that fit into one transaction, or none while the source has to wait."""
-        room = await self._gate.room() if self._source.bulk else len(records)
+        room = await self.gate.room() if self.source.bulk else len(records)
         if not room:
             await asyncio.sleep(LOOK_SECONDS)
             batch.take_first(0)
@@ -239,7 +233,7 @@ class Ingester:
             try:
                 outputs = await self._outputs(record)
             except RegistryUnavailable as error:
-                self._readiness.not_ready(REGISTRY, error.error_type)
+                self.readiness.not_ready(REGISTRY, error.error_type)
                 log.warning("ingest_waits", stage=STAGE, error_type=error.error_type, problem=error.problem)
                 if not done:
                     await asyncio.sleep(WAIT_SECONDS)
@@ -259,17 +253,17 @@ class Ingester:
         try:
             check_original(record.headers)
             value = await self._decode(record.value)
-            if self._source.format == "avro":
-                self._readiness.ready(REGISTRY)
-            mapped = map_record(self._source, record, value)
+            if self.source.format == "avro":
+                self.readiness.ready(REGISTRY)
+            mapped = map_record(self.source, record, value)
         except InvalidRecord as error:
             self._bad += 1
             if not self._good and self._bad >= ALL_FAIL:
-                raise MappingFails(number=self._number, count=self._bad, problem=error.detail) from None
+                raise MappingFails(number=self.number, count=self._bad, problem=error.detail) from None
             return [self._dead_letter(record, error.error_type, error.detail)]
         self._counters[MAPPED if mapped else SKIPPED].inc()
         self._good += bool(mapped)
-        topic = self._kafka.messages_topic
+        topic = self.settings.kafka.messages_topic
         return [Output(topic, one.conversation_id.encode(), one.value, None, None, one.headers) for one in mapped]
 
     def reject(self, record: Any, error: Exception) -> Output:
@@ -277,17 +271,17 @@ class Ingester:
 
         It has the error's type and place but not its text, which may quote the record.
         """
-        return self._dead_letter(record, UNFORESEEN, place_of(error), self._app.engine.agent_retries + 1)
+        return self._dead_letter(record, UNFORESEEN, place_of(error), self.app.engine.agent_retries + 1)
 
     def _dead_letter(self, record: KafkaRecord, error_type: str, problem: str, attempts: int = 1) -> Output:
         where = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
         log.warning("record_rejected", stage=STAGE, error_type=error_type, problem=problem, **where)
         self._counters[REJECTED].inc()
-        self._metrics.dead_letters.labels(STAGE, error_type).inc()
+        self.metrics.dead_letters.labels(STAGE, error_type).inc()
         failure = {"stage": STAGE, "error_type": error_type, "message": problem}
-        letter = dead_letter(record, **failure, attempts=attempts, now_ms=self._app.engine.clock())
+        letter = dead_letter(record, **failure, attempts=attempts, now_ms=self.app.engine.clock())
         key, value, headers = self._redaction.dead_letter(*letter) if self._redaction else letter
-        return Output(self._kafka.dead_letters(record.topic), key, value, None, None, headers)
+        return Output(self.settings.kafka.dead_letters(record.topic), key, value, None, None, headers)
 
 
 async def crash_on_new_topics(
