@@ -8,6 +8,7 @@ language, or too short to tell, it finds nothing. Trained by `python -m tools.to
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from operator import getitem
@@ -148,22 +149,13 @@ BEGUN = _ROWS[0].pack(TYPICAL_EPISODE, 0, 150, 0, 0, 0, 0)
 """Row before the first message of a conversation, which also opens an episode."""
 
 
+@dataclass(slots=True, init=False)
 class TopicListener:
     """The model's knowledge of a conversation: numbers about all of it, and the words of the open episode.
 
     `row` is a row that a listener wrote; its length is in ROW_BYTES.
     """
 
-    __slots__ = (
-        "characters",
-        "content",
-        "english",
-        "foreign",
-        "last",
-        "mean_share",
-        "saved",
-        "words",
-    )
     saved: int
     """Messages so far above (or below) TYPICAL_EPISODE per ended episode; at most MOST_SAVED."""
     last: int
@@ -185,17 +177,8 @@ class TopicListener:
 
     @property
     def row(self) -> bytes:
-        content = self.content
-        return _ROWS[len(content)].pack(
-            self.saved,
-            self.last,
-            self.mean_share,
-            self.words,
-            self.english,
-            self.characters,
-            self.foreign,
-            *content,
-        )
+        numbers = self.saved, self.last, self.mean_share, self.words, self.english, self.characters, self.foreign
+        return _ROWS[len(self.content)].pack(*numbers, *self.content)
 
     def known_words(self, now: Utterance) -> int:
         """Count the message's content words that are already in the open episode."""
