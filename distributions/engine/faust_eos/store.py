@@ -110,11 +110,10 @@ class Table(FaustTable):
         """Return whether records of this topic change the table."""
         return self._source in (None, topic)
 
-    def on_key_set(self, key: Any, value: Any) -> None:
-        self._sensor_on_set(self, key, value)
+    def _unused(self, *_: Any) -> None:
+        """Do nothing: the batch has the change, which its commit sends to the changelog."""
 
-    def on_key_del(self, key: Any) -> None:
-        self._sensor_on_del(self, key)
+    on_key_set = on_key_del = _unused
 
     def using_window(self, *_: Any, **__: Any) -> Any:
         """Not supported. Raises: NotImplementedError."""
