@@ -60,7 +60,7 @@ class ExactlyOncePartition:
         self._source = source
         self._where = f"{source.topic}-{source.partition}"
         self._isolation = Isolation(self._where, self._options, self._app.breaker, schema)
-        self._tables = {table.name: table for table in self._app.tables.values() if table.takes(source.topic)}
+        self._tables = {table.name: table for table in self._app.tables.values()}
         self._draining = False
         self._most_replayed = 0
         self._saved: tuple[int, Mapping[str, int]] = (-1, {})

@@ -93,22 +93,14 @@ class Store(FaustStore):
 class Table(FaustTable):
     """A Faust table without windows; keep a deadline in the row instead.
 
-    `deadline` reads the deadline from a row's encoded value; when it has passed, the agent gets a `Tick`. `source` is
-    the one topic whose records change the table; it is needed only if the app has several sources.
+    `deadline` reads the deadline from a row's encoded value; when it has passed, the agent gets a `Tick`.
     """
 
     logger = LIFE_CYCLE
 
-    def __init__(
-        self, app: Any, *, deadline: DeadlineOf | None = None, source: str | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, app: Any, *, deadline: DeadlineOf | None = None, **kwargs: Any) -> None:
         self.deadline = deadline
-        self._source = source
         super().__init__(app, **{**kwargs, "store": STORE_URL})
-
-    def takes(self, topic: str) -> bool:
-        """Return whether records of this topic change the table."""
-        return self._source in (None, topic)
 
     def _unused(self, *_: Any) -> None:
         """Do nothing: the batch has the change, which its commit sends to the changelog."""

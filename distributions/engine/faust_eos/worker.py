@@ -200,8 +200,7 @@ async def remove_moved_state(app: Any) -> None:
     consumer, directory = app.consumer, app.conf.tabledir
     if consumer.joined:  # nothing is awaited in this block, so no partition is assigned and opened in between
         assigned = {*consumer.kafka.assignment(), *consumer.partitions}
-        read = consumer.kafka.subscription()
-        topics = {topic for table in app.tables.values() for topic in read if table.takes(topic)}
+        topics = consumer.kafka.subscription()
         for path in _unused_state(directory, topics, assigned, time.time() - app.engine.moved_grace_seconds):
             path.rename(path.with_name(path.name + REMOVED))
             log.info("moved_state_removed", stage="state", path=str(path))

@@ -30,7 +30,6 @@ def a_worker(directory: Path, *, joined: bool = True) -> Any:
     return SimpleNamespace(
         consumer=SimpleNamespace(kafka=kafka, joined=joined, partitions={ORDERS[2]: None}),
         conf=SimpleNamespace(tabledir=directory),
-        tables={"rows": SimpleNamespace(takes=lambda _: True)},
         engine=SimpleNamespace(moved_grace_seconds=GRACE_SECONDS),
     )
 

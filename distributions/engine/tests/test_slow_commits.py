@@ -35,7 +35,6 @@ TABLES = MappingProxyType(
         TIMERS: SimpleNamespace(
             **vars(table(TIMERS, SimpleNamespace(changes=changes_of))),
             name=TIMERS,
-            takes=lambda _: True,
             deadline=lambda row: int(row) or None,
         )
     }
