@@ -97,7 +97,7 @@ def counter() -> None:
 
     to = bench()
     app = App(to.group, brokers=to.bootstrap, engine=Options(), datadir=to.state)
-    totals = app.Table("totals", key_type=bytes, value_type=bytes)
+    totals = app.Table("totals")
 
     @app.agent(app.topic(to.source, schema=Batches()))
     async def count(stream: AsyncIterable[Any]) -> None:

@@ -39,8 +39,8 @@ POSITIVE = 0x7FFFFFFF
 def attach_segmenter(app: App, settings: Settings, metrics: Metrics, tracer: Tracer) -> None:
     """Give the app its tables and its agent."""
     kafka = settings.kafka
-    conversations = app.Table(CONVERSATIONS, key_type=bytes, value_type=bytes, deadline=deadline_of)
-    messages = app.Table(MESSAGES, key_type=bytes, value_type=bytes)
+    conversations = app.Table(CONVERSATIONS, deadline=deadline_of)
+    messages = app.Table(MESSAGES)
     segmenter = Segmenter(
         limits=settings.episodes,
         episodes_topic=kafka.episodes_topic,

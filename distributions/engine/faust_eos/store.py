@@ -18,16 +18,9 @@ STORE_URL = "eos://local"
 
 
 class Store(FaustStore):
-    """The agent's view of a table: the changes of its batch on top of the partition's database."""
+    """The agent's view of a table: the changes of its batch on top of the partition's database. All of it is bytes."""
 
     logger = LIFE_CYCLE
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self.key_type is bytes and self.key_serializer == "raw":  # skip Faust's codec layers
-            self._encode_key = _same
-        if self.value_type is bytes and self.value_serializer == "raw":
-            self._encode_value = self._decode_value = _same
 
     def __getitem__(self, key: Any) -> Any:
         overlay = self._batch().tables[self.table_name]
@@ -57,20 +50,17 @@ class Store(FaustStore):
     __contains__ = Mapping.__contains__  # Faust's uses a dictionary that this kind of store does not have
 
     def changes(self, batch: Batch) -> list[tuple[bytes, bytes | None]]:
-        """Return the batch's changes to this table, encoded."""
+        """Return the batch's changes to this table."""
         changed = batch.tables[self.table_name].changed if self.table_name in batch.tables else {}
-        return [
-            (self._encode_key(key), None if value is GONE else self._encode_value(value))
-            for key, value in changed.items()
-        ]
+        return [(key, None if value is GONE else value) for key, value in changed.items()]
 
     def _stored(self, key: Any) -> Any:
         """Return the row as it was before the batch; the database is read once per key."""
         batch = self._batch()
         read = batch.tables[self.table_name].read
         if key not in read:
-            raw = batch.database.get(self.table_name, self._encode_key(key))
-            read[key] = GONE if raw is None else self._decode_value(raw)
+            row = batch.database.get(self.table_name, key)
+            read[key] = GONE if row is None else row
         return read[key]
 
     def _batch(self) -> Batch:
@@ -91,7 +81,7 @@ class Store(FaustStore):
 
 
 class Table(FaustTable):
-    """A Faust table without windows; keep a deadline in the row instead.
+    """A Faust table of bytes without windows; keep a deadline in the row instead.
 
     `deadline` reads the deadline from a row's encoded value; when it has passed, the agent gets a `Tick`.
     """
@@ -134,7 +124,3 @@ class TableManager(FaustTableManager):
 
     def on_partitions_revoked(self, revoked: Any) -> None:
         """Do nothing: each partition closes its own state."""
-
-
-def _same(encoded: bytes) -> bytes:
-    return encoded

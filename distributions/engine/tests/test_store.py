@@ -28,7 +28,7 @@ def app(tmp_path: Path) -> App:
 
 @pytest.fixture
 def table(app: App) -> Any:
-    table = app.Table("rows", key_type=bytes, value_type=bytes)
+    table = app.Table("rows")
     app.finalize()
     return table
 
@@ -129,8 +129,8 @@ def test_the_database_is_asked_once_for_a_row_and_told_of_it_once(table: Any) ->
 
 
 def test_a_key_that_is_not_there_is_the_tables_default_or_else_what_was_asked_for(app: App, tmp_path: Path) -> None:
-    counts = app.Table("counts", key_type=bytes, value_type=bytes, default=lambda: b"0")
-    rows = app.Table("rows", key_type=bytes, value_type=bytes)
+    counts = app.Table("counts", default=lambda: b"0")
+    rows = app.Table("rows")
     app.finalize()
     database = Database(tmp_path / "db", {"rows": None, "counts": None})
 

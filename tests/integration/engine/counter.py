@@ -99,7 +99,7 @@ class Counter:
 
     def __init__(self, app: App, told: Told) -> None:
         self._clock = app.engine.clock
-        self._counts = app.Table("counts", key_type=bytes, value_type=bytes, deadline=due_of)
+        self._counts = app.Table("counts", deadline=due_of)
         self._output = app.topic(told.output, **RAW)
         self._faults = Path(told.faults)
 

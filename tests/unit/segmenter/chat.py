@@ -23,8 +23,7 @@ from faust_eos.store import Store
 NOON = 1_767_268_800_000
 SECOND = 1000
 EPISODES, DEAD_LETTERS = "episode.closed", "messages.dlq"
-RAW = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
-STORES = {name: Store("eos://local", None, None, table_name=name, **RAW) for name in TABLES}
+STORES = {name: Store("eos://local", None, None, table_name=name) for name in TABLES}
 RUNNER = asyncio.Runner()
 """One loop for all batches, each of which makes a future."""
 atexit.register(RUNNER.close)
