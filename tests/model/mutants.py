@@ -140,8 +140,8 @@ MUTANTS = (
         "deletions do not get into the changelog",
         SEGMENTER,
         f"{ENGINE}/store.py",
-        "            for key, value in changed.items()\n",
-        "            for key, value in changed.items()\n            if value is not GONE\n",
+        "else value) for key, value in changed.items()]",
+        "else value) for key, value in changed.items() if value is not GONE]",
     ),
     Mutant(
         "a batch of outputs that is full loses a record",
