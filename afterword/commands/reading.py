@@ -178,7 +178,7 @@ def recall(
     conversation: Conversation = None,
     since: BeganSince = None,
     until: EndedBefore = None,
-    min_coverage: MinCoverage = 0.18,
+    min_coverage: MinCoverage = 0.17,
     min_score_ratio: MinScoreRatio = 0.4,
     as_json: Json = False,
 ) -> None:

@@ -57,7 +57,7 @@ class Ranked(NamedTuple):
     """0 to 1, comparable across queries."""
     coverage: float
     """Share of the query's total inverse document frequency that a single passage or message contains; with vectors,
-    the best cosine beyond chance, or the mean of the cosine and that share squared, whichever is higher."""
+    the highest of the best cosine beyond chance, that share squared, and the mean of this square and the cosine."""
     messages: dict[int, float]
     """The scores of the messages to show, by position."""
     scores: RankingScores
@@ -93,7 +93,8 @@ def rank(query: Sequence[Word], vector: Dense | None, candidates: Sequence[Candi
     scores = (EPISODE_WEIGHT * episodes + best_passages + best_pieces + best_cosines) / weights
     if vector is not None:
         by_chance = CHANCE * np.log(max(len(similar) / FEW, 1))
-        coverage = np.maximum(best_cosines - by_chance, (coverage**2 + best_cosines) / 2)
+        said = coverage**2  # a few of the words say little
+        coverage = np.maximum(best_cosines - by_chance, (said + np.maximum(said, best_cosines)) / 2)
     shown = texts.shown(of_messages)
     ranked = [
         Ranked(

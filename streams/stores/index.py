@@ -16,8 +16,8 @@ Embed = Callable[[str], Awaitable[Dense | None]]
 """Makes the vector of a query's text, or returns None to search by words alone."""
 
 MOST_HITS = 100
-MIN_COVERAGE = 0.18
-"""Keeps 95 % of the questions that an episode answers."""
+MIN_COVERAGE = 0.17
+"""Keeps 96 % of the questions that an episode answers."""
 MIN_SCORE_RATIO = 0.4
 MOST_QUERY_CHARACTERS = 2000
 """Maximum number of characters of a query that are searched for, because its words are stemmed in each language it may

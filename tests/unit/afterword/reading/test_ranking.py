@@ -83,7 +83,7 @@ def test_a_similar_vector_is_enough_to_be_known() -> None:
     assert coverage(1) > 0.9
     (found,) = ranked("A puppy named Volcano?", told, vector=[0.0, 1.0])
     (words_alone,) = ranked("A puppy named Volcano?", told)
-    assert found.coverage == pytest.approx(words_alone.coverage**2 / 2), "a few of the words say little"
+    assert found.coverage == pytest.approx(words_alone.coverage**2), "a few of the words say little"
 
 
 def test_among_many_messages_one_has_to_be_more_similar() -> None:
