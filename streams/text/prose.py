@@ -83,4 +83,6 @@ def _ended(sentence: str) -> str:
     if sentence.endswith((":", "：")):
         return ""
     sentence = sentence.rstrip(ENDS + " ")
+    if sentence.count('"') % 2:  # the other mark is in another sentence
+        sentence = sentence.strip('"')
     return sentence + "." if sentence[-1:].isalnum() and sentence[-1] < "\u0e00" else sentence

@@ -28,8 +28,15 @@ _LEAD_IN = (
 )
 _NAME = r"[^\W\d_][\w'’-]*"
 _PROPER = r"(?-i:[A-ZÀ-Þ])[\w'’-]*"
-_OFTEN = r"(?:(?:also|now|just|only|really|currently|recently|actually|mostly|usually|absolutely|do|finally)\s+)*"
-_NOT_THINGS = r"(?!(?:it|that|this|your?|u|them|those|these|how|when|what|so|em|her|him|the (?:idea|sound|way))\b)"
+_OFTEN = (
+    r"(?:(?:also|now|just|only|really|currently|recently|actually|mostly|usually|absolutely|already|do|finally)\s+)*"
+)
+_NOT_THINGS = (
+    r"(?!(?:it|that|this|your?|u|them|those|these|how|when|what|so|em|her|him|mondays"
+    r"|the (?:idea|sound|way|first|second|third|last|former|latter|new|old|other|one))\b)"
+)
+_PLACE = rf"(?:the |a |an )?(?:{_PROPER}|[^\W\d_]{{2,}}\W*$)"
+_THIS = r"(?! (?:it|th(?:is|at|ere|em|ese|ose)|here|you|for|how|on)\b)"
 _THING = rf"(?P<plan>{_NAME}(?: (?!(?:in|on|for|next|this|with|because|and|but)\b){_NAME}){{0,4}})"
 
 
@@ -52,40 +59,49 @@ _TOLD = (
 """What users tell an assistant to do always or never."""
 _TABLE = rf"""
 # English
-identity   name      (?:my (?:full |first )?name(?: is|['’]s)|call me|{_AM}called|i go by) (?!not\b){_NAME}
+identity   name      (?:my (?:full |first )?name(?: is|['’]s) (?!not\b){_NAME}|(?:call me|{_AM}called|i go by)
+    \s(?:{_PROPER}|{_NAME}\W*$))
 # A correction is valid from then on, like everything said later.
 identity   name      (?:it['’]s|it is|my name is|{_AM})?\s*not {_PROPER},? but {_PROPER}\W*$
 identity   name      (?:it['’]s|it is) {_PROPER},? not {_PROPER}\W*$
 identity   home_city (?:{_AM}{_PROPER}(?:,| and) |{_HAVE}moved[:;,] )?i {_OFTEN}(?:live|reside) (?:in|near|at
-    |outside)\b
-identity   home_city {_HAVE}moved (?:back )?(?:to|from [\w ]{{1,30}} to)\b
-identity   -         (?:i|we) {_OFTEN}live with\b|{_HAVE}(?:speak|drive an?|ride an?) {_PROPER}|{_AM}learning\b
+    |outside) (?:(?:an?|the|my|our) (?!past|moment)|{_PLACE})
+identity   home_city {_HAVE}moved (?:back )?(?:to|from [\w ]{{1,30}} to) {_PLACE}
+identity   -         (?:i|we) {_OFTEN}live with\b{_THIS}|{_HAVE}(?:speak|drive an?|ride an?) {_PROPER}
+    |{_AM}learning (?:to |{_PROPER})
 event      -         {_HAVE}(?:got (?:engaged|married|divorced|promoted|fired|laid off|the job|a new job)
     |accepted an? (?:new )?(?:job|offer|position)|(?:quit|left|lost) my job|broke up with|had a baby|adopted an?
     |bought an? (?:house|flat|apartment|car|dog|cat))\b
 identity   -         {_AM}(?:originally )?from (?:{_PROPER}|the\b)
 identity   age       {_AM}\d{{1,3}}(?:\W*$| years? old)
-identity   employer  i {_OFTEN}work (?:at|for)\b
-identity   job       i {_OFTEN}work as\b|{_AM}working as\b
-identity   -         i {_OFTEN}(?:work in|work from home|work with|study|teach|own|volunteer)\b
-identity   -         i (?:used to (?:work|live|play|have|own|teach)|grew up|was (?:born|raised)|graduated)\b
-identity   -         {_AM}an? (?!(?:bit|little|lot|few|huge|big|fan|idiot|mess|wreck|tad|while)\b)
+identity   employer  i {_OFTEN}work (?:at|for) (?!\d)
+identity   job       i {_OFTEN}work as (?:an?|the)\b|{_AM}working as\b
+identity   -         i {_OFTEN}(?:work in|work from home|work with|study|teach|own|volunteer)\b{_THIS}
+identity   -         i (?:used to (?:work|live|play|have|own|teach)|grew up|was (?:born|raised)(?! to)|graduated)\b
+identity   -         {_AM}an? (?!(?:bit|little|lot|few|huge|big|fan|new|idiot|mess|wreck|tad|while)\b)
 identity   -         {_AM}(?:newly )?(?:married|engaged|divorced|widowed|single|retired|unemployed|self-employed
     |disabled|deaf|blind|diabetic|pregnant|left-handed|colou?r-?blind|in (?:college|(?:high |grad )?school
-    |the military))\b
-identity   -         my (?P<attribute>(?:phone|mobile|cell)(?: number)?|e-?mail(?: address)?|(?:home )?address
-    |birthday|job|employer|surname|last name|nationality)(?: is|['’]s) (?:now )?\S
-relation   -         (?:my|our) (?:\w+ )?(?:{PEOPLE})(?: \w+)?(?:['’]s| is| are| was| has| have| works?| lives?| lived
-    | loves?| likes?| died| passed| used to| teaches| owns?)\b
+    |the military))\b(?!-| to)
+identity   phone     my (?:phone|mobile|cell)(?: number)?(?: is|['’]s) (?:now )?[+(]?\d
+identity   email     my e-?mail(?: address)?(?: is|['’]s) (?:now )?\S+@
+identity   address   my (?:home )?address(?: is|['’]s) (?:now )?(?:\d|{_PROPER})
+identity   birthday  my birthday(?: is|['’]s) (?:on |in )?(?:the )?(?:\d|{_PROPER}|\w+ \d)
+identity   job       my job(?: is|['’]s) (?:now )?(?:an?|as|at|in)\b
+identity   -         my (?P<attribute>employer|surname|last name|nationality)(?: is|['’]s) (?:now )?{_PROPER}
+relation   -         (?:my|our) (?:\w+ )?(?:{PEOPLE})(?:-in-law)?(?: (?-i:[A-ZÀ-Þ][a-zß-ÿ])\w*)?(?:['’]s (?:an?|in|at
+    |from|called|named|allergic|\w+ing)\b| (?:is|are|was|were|has|have|works?|lives?|lived|loves?|likes?|died|passed
+    |used to|teaches|owns?)\b)
 relation   -         {_HAVE}(?:have|got|had)?\s?(?:an?|one|two|three|four|five|six|\d+|no|some|many
-    |several)(?: \w+)? (?:{PEOPLE}|brothers|sisters|sons|daughters)\b
+    |several)(?: \w+)? (?:{PEOPLE}|brothers|sisters|sons|daughters)
+    (?:\W*$|[,.;]| (?:and|or|in|who|named|called|with|from|at|aged|but|together|under|now|yet)\b)
 constraint -         {_AM}(?:severely |very |highly )?(?:allergic to|(?:lactose|gluten)[ -]intolerant|vegan|vegetarian
-    |afraid of|scared of)\b
+    |(?:afraid|scared) of (?!\w+ing\b))\b
+constraint -         i {_OFTEN}take \d[\d.,]* ?(?:mg|mcg|µg|ml|units?)\b
 constraint -         {_HAVE}(?:have )?(?:an? )?(?:\w+ )?(?:allergy|allergies|diabetes|asthma|epilepsy)\b
 constraint -         i {_OFTEN}(?:do not|don['’]?t|cannot|can['’]?t|never) (?:eat|drink|drive|swim|fly|smoke|cook
-    |have (?:a car|kids|any kids|children|pets))\b
+    |have (?:a car|kids|any kids|children|pets))\b{_THIS}(?! traffic)
 preference -         my (?:\w+ )?(?P<attribute>favou?rite {_NAME}(?: {_NAME})??) (?:is|are)\b
-preference -         i {_OFTEN}(?:love|like|hate|prefer|enjoy|adore|dislike|can['’]?t stand|collect|(?:don['’]?t
+preference -         (?:i|we) {_OFTEN}(?:love|like|hate|prefer|enjoy|adore|dislike|can['’]?t stand|collect|(?:don['’]?t
     |do not) like)\s+{_NOT_THINGS}
 preference -         (?:i|we) {_OFTEN}(?!(?:have|think|hope|don['’]?t
     |do) ){_NAME} (?:[\w ]{{1,30}} )?every (?:{_DAY})s?\b
@@ -97,13 +113,14 @@ plan       -         (?:{_AM}|we(?: are|['’]re) )(?:flying|travell?ing|driving
 plan       -         {_AM}planning (?:an?|my|the|our) {_THING}
 plan       -         (?:i|we)(?: have|['’]ve)? (?:just |already )?(?:cancell?ed|postponed|called off|booked) (?:an?|my
     |the|our) {_THING}
-plan       -         {_AM}(?:planning (?:on|to)|moving to|getting married|expecting a|starting (?:a new|my|at)
-    |saving for)\b
+plan       -         {_AM}(?:planning (?:on|to)|moving to|getting married|expecting a|saving for)\b
+    |{_AM}starting (?:a new (?:job|school|business)
+    |(?:at )?{_PROPER}|university|college)
 # German
 identity   name      (?:ich hei(?:ß|ss)e|mein name ist|nenn(?:en sie)? mich) {_NAME}
 identity   home_city ich (?:wohne|lebe) (?:jetzt )?in\b|ich bin (?:jetzt )?(?:von \w+ )?nach \w+ (?:um)?gezogen\b
 identity   employer  ich arbeite (?:jetzt )?(?:bei|für)\b
-identity   job       ich arbeite (?:jetzt )?als\b
+identity   job       ich arbeite (?:jetzt )?als (?!erste|nächste)
 identity   age       ich bin \d{{1,3}}(?: jahre alt|\W*$)
 relation   -         meine? (?:frau|mann|tochter|sohn|mutter|vater|bruder|schwester|kinder|hund|katze|freundin
     |partner(?:in)?) (?:ist|heißt|sind|hat|haben|arbeitet|lebt|wohnt)\b
@@ -115,7 +132,7 @@ identity   name      (?:je m['’]appelle|mon nom est|appelez-moi|appelle-moi) {
 identity   home_city j['’]habite (?:maintenant )?(?:à|en|au)\b|je vis (?:à|en|au)\b|j['’]ai déménagé (?:de \w+ )?à\b
 identity   employer  je travaille (?:maintenant )?(?:chez|pour)\b
 identity   job       je travaille (?:maintenant )?comme\b
-identity   age       j['’]ai \d{{1,3}} ans\b
+identity   age       j['’]ai \d{{1,3}} ans\b(?! d)
 relation   -         (?:ma|mon|mes) (?:femme|mari|fille|fils|mère|père|frère|sœur|enfants|chien|chat|copine
     |copain) (?:est|s['’]appelle|sont|a|ont|travaille|vit|habite)\b
 constraint -         je suis (?:très )?allergique (?:à|aux?)\b|je suis (?:végétarien(?:ne)?|végane|diabétique)\b
@@ -126,7 +143,7 @@ identity   name      (?:me llamo|mi nombre es|llámame) {_NAME}
 identity   home_city (?:yo )?(?:ahora )?vivo (?:ahora )?en\b|me (?:he mudado|mudé) (?:de \w+ )?a\b
 identity   employer  (?:yo )?trabajo (?:ahora )?(?:en|para) {_PROPER}
 identity   job       (?:yo )?trabajo (?:ahora )?(?:como|de)\b
-identity   age       tengo \d{{1,3}} años\b
+identity   age       tengo \d{{1,3}} años\b(?! de)
 relation   -         mis? (?:mujer|esposa|esposo|marido|hijas?|hijos?|madre|padre|hermano|hermana|perro|gato|novia
     |novio) (?:es|se llama|son|tienen?|trabajan?|viven?)\b
 constraint -         soy (?:muy )?alérgic[oa] al?\b|soy (?:vegetarian|vegan|diabétic|cel[ií]ac)[oa]\b|no (?:como
@@ -137,7 +154,7 @@ identity   name      (?:mi chiamo|il mio nome è|chiamami) {_NAME}
 identity   home_city (?:ora )?(?:vivo|abito) (?:ora )?(?:a|in)\b|mi sono trasferit[oa] (?:da \w+ )?a\b
 identity   employer  (?:ora )?lavoro (?:ora )?(?:per|presso)\b
 identity   job       (?:ora )?lavoro (?:ora )?come\b
-identity   age       ho \d{{1,3}} anni\b
+identity   age       ho \d{{1,3}} anni\b(?! d)
 relation   -         (?:i miei|le mie|il mio|la mia|mi[oa]) (?:moglie|marito|figlia|figlio|figli|madre|padre|fratello
     |sorella|cane|gatto|ragazza|ragazzo) (?:è|si chiama|sono|ha|hanno|lavora|vive)\b
 constraint -         sono (?:molto )?allergic[oa] (?:a|al|alle|ai)\b|sono (?:vegetarian|vegan|celiac|diabetic)[oa]\b
@@ -147,7 +164,7 @@ identity   name      (?:(?:eu )?me chamo|chamo-me|(?:o )?meu nome é) {_NAME}
 identity   home_city (?:eu )?(?:agora )?(?:moro|vivo) (?:agora )?(?:em|no|na)\b|(?:eu )?(?:me mudei
     |mudei-me) (?:de \w+ )?para\b
 identity   job       (?:eu )?trabalho (?:agora )?como\b
-identity   age       (?:eu )?tenho \d{{1,3}} anos\b
+identity   age       (?:eu )?tenho \d{{1,3}} anos\b(?! de)
 relation   -         (?:a minha|o meu|minha|meus?) (?:mulher|esposa|marido|filha|filhos?|mãe|pai|irmão|irmã|cachorro
     |cão|gato|namorada|namorado) (?:é|se chama|são|tem|têm|trabalha|mora|vive)\b
 constraint -         (?:eu )?sou (?:muito )?alérgic[oa] (?:a|ao|à)\b|(?:eu )?sou (?:vegetarian|vegan|celíac

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, groupby, islice
+from itertools import accumulate, count, groupby, islice, pairwise
 
 from afterword.schemas import EpisodeMessage
 from afterword.streams.text.fences import speaker_of
@@ -46,13 +46,14 @@ _GREETINGS = (
     ("hi", "hello", "hey", "good (?:morning|afternoon|evening|day)", "greetings", "dear", "welcome", "thanks?"),
     ("thank you", "you'?re welcome", "(?:good)?bye", "see you", r"have a (?:\w+ )?(?:day|one|evening|weekend)"),
     ("no problem", "my pleasure", "glad (?:to|i)", "happy to", "sure", "certainly", "absolutely", "of course"),
-    ("great", "i(?:'m| am) (?:so |very )?sorry", "sorry", "got it", "noted", "let me (?:check|look|see)"),
+    ("great", "perfect", "i(?:'m| am) (?:so |very )?sorry", "sorry", "got it", "noted", "let me (?:check|look|see)"),
     ("one moment", "that(?:'s| is| sounds) (?:a )?(?:great|good|fine|perfect|wonderful|awesome)"),
     ("sounds (?:good|great)", "hallo", "guten (?:tag|morgen|abend)", "danke", "vielen dank", "gern", "tschüss"),
     ("auf wiedersehen", "natürlich", "bonjour", "bonsoir", "salut", "merci", "de rien", "au revoir", "bien sûr"),
     ("avec plaisir", "parfait", "hola", "buen[oa]s? (?:d[ií]as?|tardes|noches)", "(?:muchas )?gracias", "de nada"),
     ("adi[oó]s", "claro", "perfecto", "ol[aá]", "bom dia", "boa (?:tarde|noite)", "obrigad[oa]", "ciao"),
-    ("buongiorno", "grazie", "prego", "certo"),
+    ("buongiorno", "grazie", "prego", "certo", "(?:je suis |nous sommes )?désolée?s?", "lo siento", "lamento \\w+"),
+    ("(?:das |es )?tut mir (?:sehr )?leid", "mi dispiace", "desculpe", "sinto muito"),
 )
 _GREETINGS_UNSPACED = ("你好", "您好", "谢谢", "不客气", "再见", "こんにちは", "ありがとう", "どういたしまして")
 _OFFERS = (
@@ -133,7 +134,7 @@ class Turn:
     """All its sentences, in order."""
     statements: list[Sentence] = field(default_factory=list)
     questions: list[Sentence] = field(default_factory=list)
-    """The questions of the last message that asks any; earlier ones have had their answers."""
+    """The questions of the last message that asks any, unless somebody else spoke since: earlier ones were answered."""
 
 
 Exchange = tuple[Sentence, ...]
@@ -147,18 +148,21 @@ def turns_of(messages: Iterable[EpisodeMessage], terms: Terms) -> list[Turn]:
     """
     all_messages = list(messages)
     spoken = [message for message in all_messages if message.role in ("user", "assistant")] or all_messages
-    said = [(m, [s for s in sentences_of(m.content) if not is_politeness(s, len(terms(s)))]) for m in spoken]
-    said = [(message, sentences) for message, sentences in said if sentences]
+    changes = [0, *accumulate(one.role != other.role for one, other in pairwise(spoken))]
+    read = [(m, [s for s in sentences_of(m.content) if not is_politeness(s, len(terms(s)))]) for m in spoken]
+    said = [(m, at, sentences) for (m, sentences), at in zip(read, changes, strict=False) if sentences]
     turns: list[Turn] = []
     for speaker, group in groupby(said, key=lambda m: (m[0].role, m[0].author, m[0].user_id, m[0].agent_id)):
         turn, number = Turn(speaker), count()
         label = speaker_of(speaker[0].capitalize(), speaker[1])
-        for _, sentences in group:
+        asked_at = None
+        for _, at, sentences in group:
             placed = [Sentence(text, speaker[0], label, (len(turns), next(number))) for text in sentences]
             turn.said += sentences
             turn.statements += [sentence for sentence in placed if not is_question(sentence.text)]
             asked = [replace(s, place=(len(turns), s.place[1] + LAST)) for s in placed if is_question(s.text)]
-            turn.questions = asked or turn.questions
+            if asked or (at != asked_at and any(map(terms, sentences))):
+                turn.questions, asked_at = asked, at
         turns.append(turn)
     return turns
 
@@ -171,7 +175,7 @@ def exchanges_of(turns: Sequence[Turn], terms: Terms) -> list[Exchange]:
 def _exchanges(turns: Sequence[Turn], at: int, terms: Terms) -> Iterator[Exchange]:
     turn = turns[at]
     is_long = turn.speaker[0] != "user" and len(turn.statements) > LONG_TURN
-    answers = at > 0 and turns[at - 1].questions and turn.statements[:1] == [*_with_answer(turns, at - 1, terms)[-1:]]
+    answers = at > 0 and turns[at - 1].questions and {*turn.statements[:1]} <= {*_with_answer(turns, at - 1, terms)}
     for sentence in turn.statements[: 1 if is_long else None]:
         if len(sentence.text) > MAX_CHARACTERS or not any(map(str.isalpha, "".join(terms(sentence.text)))):
             continue
@@ -228,7 +232,7 @@ def is_politeness(text: str, terms: int) -> bool:
     if greeting is None or terms > POLITE_TERMS:
         return False
     rest = text[greeting.end() :]
-    return rest[:1] not in ",.!" or not ABOUT_ONESELF.search(rest)
+    return rest[:1] not in ",.!" or not (ABOUT_ONESELF.search(rest) or is_question(text))
 
 
 def weight(exchange: Exchange, terms: Collection[str]) -> float:

@@ -10,7 +10,7 @@ from afterword.streams.summarizer.extractive.ranking import FILLERS, GREETING, L
 from afterword.streams.text.language import stem
 
 TITLE_CHARACTERS = 60
-MAX_PHRASE_WORDS = 8
+MAX_PHRASE_WORDS = 10
 FIRST_CLAUSE = 3.0
 FIRST_TURN = 1.8
 """Factors for a phrase of the first request, because people begin with what they want: in its first clause that has a

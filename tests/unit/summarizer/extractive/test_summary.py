@@ -106,6 +106,17 @@ def test_a_question_is_not_joined_to_the_answer_about_something_else() -> None:
     assert "8830-07" in long
 
 
+def test_a_question_is_not_joined_to_the_answer_of_a_later_message() -> None:
+    long = summary_of(
+        ("user", "Could you swap Wednesday? We had risotto last week."),
+        ("assistant", "Let me see."),
+        ("user", "And our budget is 80 dollars for the week."),
+        ("assistant", "That is enough; the ingredients cost 65 dollars."),
+    ).long_summary
+    assert "Wednesday?" not in long
+    assert "65 dollars" in long
+
+
 def test_what_users_say_of_themselves_is_in_the_short_summary() -> None:
     short = summary_of(*TRIP).short_summary
     assert "allergic to nuts" in short
