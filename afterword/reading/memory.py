@@ -15,7 +15,7 @@ import structlog
 from opentelemetry.trace import NoOpTracer, Status, StatusCode, Tracer
 from pydantic import ConfigDict
 
-from afterword.reading.context import ANYONE, Anyone, Context, ContextRequest, Owner, read_context
+from afterword.reading.context import ANYONE, MOST_LOADED, Anyone, Context, ContextRequest, Owner, read_context
 from afterword.reading.profile import PROFILE_TOKENS, Profile
 from afterword.reading.profile import profile as merged_profile
 from afterword.schemas import MessageCreated
@@ -338,8 +338,8 @@ class Memory:
     ) -> MessagePage | None:
         """Return a page of the conversation's archived messages, newest first; None if the conversation is unknown.
 
-        `limit` is 1 to 200. `before` is the previous page's `next_before`. `agent_id`, `user_id` and `tenant_id` are as
-        for `context`. Raises: OwnerMissing, CursorInvalid.
+        `limit` is 1 to 200; long messages make a page shorter. `before` is the previous page's `next_before`.
+        `agent_id`, `user_id` and `tenant_id` are as for `context`. Raises: OwnerMissing, CursorInvalid.
         """
         require(str | None, before=before)
         require_within(1, MOST_PAGE_MESSAGES, limit=limit)
@@ -349,9 +349,10 @@ class Memory:
             return None
         selection = Selection(conversation_id, known.tenant_id, agent_id, before=place and place[1])
         found = await self._newest(selection, limit + 1)
-        last = found[limit - 1] if len(found) > limit else None
-        next_before = _cursor(last.message.sent_at or EPOCH, last.offset) if last else None
-        return MessagePage(tuple(archived.message for archived in found[:limit]), next_before)
+        has_more = len(found) > limit or sum(len(one.message.content) for one in found[:-1]) > MOST_LOADED
+        page = found[:-1] if has_more else found
+        next_before = _cursor(page[-1].message.sent_at or EPOCH, page[-1].offset) if has_more else None
+        return MessagePage(tuple(archived.message for archived in page), next_before)
 
     async def find_messages(
         self,
@@ -455,12 +456,15 @@ class Memory:
         return known if known and owner.has(known.user_id, known.tenant_id) else None
 
     async def _newest(self, selection: Selection, limit: int) -> list[ArchivedMessage]:
+        """Load up to `limit` messages, but none after the one that follows MOST_LOADED characters."""
         found: list[ArchivedMessage] = []
+        characters = 0
         async with aclosing(self._messages.newest(selection)) as newest:
             async for archived in newest:
                 found.append(archived)
-                if len(found) == limit:
+                if len(found) == limit or characters > MOST_LOADED:
                     break
+                characters += len(archived.message.content)
         return found
 
     async def context(

@@ -112,6 +112,18 @@ async def test_of_long_messages_few_are_loaded_however_many_are_asked_for(world:
     assert ids(found) == ["m39"]
 
 
+async def test_a_page_of_long_messages_is_shorter(world: Remembered) -> None:
+    await world.say(*["word " * 200_000] * 20)
+    seen, before = [], None
+    while page := await world.memory.messages("c1", 200, before):
+        assert len(page.messages) <= MOST_LOADED / 1_000_000 + 1
+        seen += [message.id for message in page.messages]
+        before = page.next_before
+        if before is None:
+            break
+    assert seen == [f"m{n}" for n in reversed(range(20))]
+
+
 async def test_without_a_summary_all_messages_are_there(world: Remembered) -> None:
     said = await world.say(*islice(sentences(), 30))
     found = await world.context()
