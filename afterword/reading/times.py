@@ -218,6 +218,7 @@ class _Vocabulary:
         opening = [word for meaning in _OPEN for word in around[meaning]]
         self.within = frozenset([*opening, *_IN[language].split()])
         joins = _DASHES.union(around["joins"])
+        self._plain = self.within.union(_ONE, *around.values())
         units = (name.casefold() for unit in _UNITS for name in info[unit] if len(name) > 1)
         self.units = frozenset([*units, *self.symbols.values(), "weekend"])
         """Words for a time that another time may only describe: "the Monday before March 10"."""
@@ -262,10 +263,12 @@ class _Vocabulary:
 
     def symbol(self, word: str) -> str:
         """Return what a word is in a date: "M5" for May, "W0" for Monday, a number, "~" for "last", or the word."""
-        if word in self.symbols or word in _ONE or not word.isalpha():
-            return self.symbols.get(word, word)
-        number = re.match(r"\d{1,4}(?!\d)", str(alpha2digit(word, self._language, threshold=0)))
-        return number[0] if number else "~" if self.is_last(word) else word
+        if word in self.symbols or self.is_last(word):
+            return self.symbols.get(word, "~")
+        number = None
+        if word.isalpha() and word not in self._plain:
+            number = re.match(r"\d{1,4}(?!\d)", str(alpha2digit(word, self._language, threshold=0)))
+        return number[0] if number else word
 
     def stem(self, word: str) -> str:
         return word if word in self._single else "~" if self.is_last(word) else str(self._stem(word))

@@ -121,6 +121,7 @@ def test_a_weekday_beside_a_week_is_its_day_and_beside_another_date_it_does_not_
         ("da lunedì", "2026-03-30 2026-03-31"),
         ("before March 10", ".. 2026-03-09"),
         ("antes del 10 de marzo", ".. 2026-03-09"),
+        ("prima del 10 marzo", ".. 2026-03-09"),
         ("bis zum 10. März", ".. 2026-03-10"),
         ("before last week", ".. 2026-03-22"),
         ("voor maandag", ".. 2026-03-29"),
